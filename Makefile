@@ -1,0 +1,112 @@
+# Everything a contributor runs. `make` alone lists the targets.
+#
+# One virtual environment, .venv, filled in steps; each step leaves a stamp and is redone only when
+# its lock or pyproject.toml changes. Nothing outside the locks is ever installed.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
+STAMPS  := $(VENV)/.stamps
+# Arguments passed on: make run ARGS="--http 127.0.0.1:0", make check ARGS="-k claims"
+ARGS    ?=
+
+# The uv that writes the locks, in an environment of its own. UPGRADE=1 moves the pins.
+UV_VERSION   := 0.13.7
+VENV_LOCK    := .venv-lock
+COMPILE       = $(VENV_LOCK)/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+                --generate-hashes --no-emit-index-url --no-header $(if $(UPGRADE),--upgrade)
+
+# What is there to check; bench joins once it has a module. The extras join once the code that needs them exists.
+SOURCES      := src tests $(if $(wildcard bench/*.py),bench)
+TEST_STAMPS  := $(STAMPS)/dev \
+                $(if $(wildcard src/tieline/pipeline/*.py),$(STAMPS)/pipeline) \
+                $(if $(wildcard src/tieline/stores/postgres/*.py),$(STAMPS)/postgres)
+
+.PHONY: help setup run test check lint soak bench format pipeline postgres lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMPS)/dev ## make .venv with the tieline command and the development tools
+
+run: $(STAMPS)/run ## set up what the hub needs and start it (ARGS="…" goes to tieline serve)
+	@exec $(BIN)/tieline serve $(ARGS)
+
+test: $(TEST_STAMPS) lint ## everything that must pass: lint, then every test
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMPS)/dev lint ## the quick loop: lint, then the fast tests (ARGS="-k …" narrows them)
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+lint: $(STAMPS)/dev ## format, lint, types and import directions, no tests
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy --no-error-summary $(SOURCES)
+	$(BIN)/lint-imports --no-logo
+
+soak: $(TEST_STAMPS) ## every fault test at its full number of rounds; takes long
+	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults --timeout=7200 $(ARGS)
+
+bench: $(TEST_STAMPS) ## benchmarks, each printing a ratio against its reference
+	$(BIN)/python -m bench $(ARGS)
+
+format: $(STAMPS)/dev ## rewrite the code as the linter wants it
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+
+pipeline: $(STAMPS)/pipeline ## add the Spark pipeline to .venv
+
+postgres: $(STAMPS)/postgres ## add the PostgreSQL store to .venv
+
+lock: $(VENV_LOCK)/uv-$(UV_VERSION) ## rewrite requirements/*.lock after a change in pyproject.toml (UPGRADE=1 moves pins)
+	$(COMPILE) --extra build --extra dev -o requirements/dev.lock
+	$(COMPILE) --extra build -c requirements/dev.lock -o requirements/run.lock
+	$(COMPILE) --extra pipeline -c requirements/dev.lock -o requirements/pipeline.lock
+	$(COMPILE) --extra postgres -c requirements/dev.lock -c requirements/pipeline.lock -o requirements/postgres.lock
+
+clean: ## remove the environments and everything built
+	rm -rf $(VENV) $(VENV_LOCK) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# ---------------------------------------------------------------------------- the environments
+
+# Stop early, and say what to install, when Python is too old or Debian's split package is missing.
+define CHECK_PYTHON
+@command -v $(PYTHON) >/dev/null 2>&1 || { \
+  echo "error: '$(PYTHON)' was not found. Install Python 3.11 or newer, or name one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+  echo "error: Tieline needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1)." >&2; \
+  echo "       Install a newer one and name it: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+  echo "error: '$(PYTHON)' cannot make virtual environments: its venv module is missing." >&2; \
+  echo "       On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+endef
+
+$(BIN)/python:
+	$(CHECK_PYTHON)
+	@echo "making $(VENV) with $$($(PYTHON) -V)"
+	@$(PYTHON) -m venv $(VENV)
+
+# The hub: its dependencies, then the package itself, editable, built with the locked backend.
+$(STAMPS)/run: requirements/run.lock pyproject.toml | $(BIN)/python
+	@echo "installing requirements/run.lock and tieline"
+	@$(PIP) install --require-hashes -r requirements/run.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@mkdir -p $(STAMPS) && touch $@
+
+# An added lock: dev, pipeline or postgres. What is published as source is built with the locked backend too.
+$(STAMPS)/%: requirements/%.lock $(STAMPS)/run
+	@echo "installing $<"
+	@$(PIP) install --require-hashes --no-build-isolation -r $<
+	@touch $@
+
+$(VENV_LOCK)/uv-$(UV_VERSION):
+	$(CHECK_PYTHON)
+	@$(PYTHON) -m venv $(VENV_LOCK)
+	@$(VENV_LOCK)/bin/python -m pip --disable-pip-version-check --quiet install uv==$(UV_VERSION)
+	@touch $@

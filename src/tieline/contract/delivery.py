@@ -1,0 +1,76 @@
+"""Deliveries: one message for one recipient, climbing a ladder with evidence.
+
+The table below is the whole truth about which rung may follow which; documentation draws its diagram from it.
+"""
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+from tieline.contract.message import Message
+
+
+class State(IntEnum):
+    """The rungs. A higher number never turns into a lower one."""
+
+    PENDING = 0
+    """Durable, nobody was shown it yet."""
+    OFFERED = 1
+    """Written to a session of the recipient; nothing says it was read."""
+    SEEN = 2
+    """There is evidence that the recipient read it."""
+    ACKED = 3
+    """The recipient, or a claim, ended it."""
+    EXPIRED = 4
+    """Its time to live passed first."""
+    DEAD = 5
+    """It can never be delivered: the member was removed or the message does not fit its wire."""
+
+    @property
+    def word(self) -> str:
+        """The state as people read it."""
+        return self.name.lower()
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.PENDING: frozenset({State.OFFERED, State.SEEN, State.ACKED, State.EXPIRED, State.DEAD}),
+    State.OFFERED: frozenset({State.SEEN, State.ACKED, State.EXPIRED, State.DEAD}),
+    State.SEEN: frozenset({State.ACKED, State.EXPIRED, State.DEAD}),
+    State.ACKED: frozenset(),
+    State.EXPIRED: frozenset(),
+    State.DEAD: frozenset(),
+}
+
+SETTLED = frozenset(state for state, following in TRANSITIONS.items() if not following)
+"""States that nothing follows."""
+
+
+class Delivery(Struct, frozen=True):
+    """One message for one recipient, as a reader of the recipient's inbox sees it."""
+
+    key: int
+    """Counts 1, 2, 3… per recipient; the hub's handle for this delivery."""
+    stream_seq: int
+    """Counts 1, 2, 3… per (topic, sender, recipient)."""
+    state: State
+    message: Message
+
+
+class Step(Struct, frozen=True, omit_defaults=True):
+    """One rung that a delivery reached, with its evidence."""
+
+    state: State
+    at_ms: int
+    session: str = ""
+    protocol: str = ""
+    evidence: str = ""
+
+
+class Receipt(Struct, frozen=True):
+    """What became of a message for one recipient."""
+
+    member: str
+    key: int
+    state: State
+    steps: tuple[Step, ...]
+    """In time order, beginning with `pending`."""

@@ -1,0 +1,153 @@
+"""Events: the past facts that make up the main log and the audit chain.
+
+Each is one link of the chain, so its fields are frozen in meaning: a field may be added with a default, never
+renamed. One event may cover many deliveries (`keys` are inclusive ranges), so that a broadcast stays cheap.
+"""
+
+from msgspec import Struct
+
+Keys = tuple[tuple[int, int], ...]
+
+
+class Event(Struct, frozen=True, omit_defaults=True, tag_field="event"):
+    """The root of all events; the tag says which."""
+
+
+class Sent(Event, frozen=True, omit_defaults=True, tag="send"):
+    """A message was accepted for its recipients."""
+
+    id: str
+    sender: str
+    target: str
+    recipients: int
+    digest: str
+    """Hex blake3 of the stored content: a changed body breaks the chain even though it is stored beside it."""
+
+
+class Moved(Event, frozen=True, omit_defaults=True):
+    """Deliveries of one member moved up the ladder."""
+
+    member: str
+    number: int
+    """The member's number: a name may be given anew, a number never is."""
+    keys: Keys
+    session: str = ""
+    protocol: str = ""
+    evidence: str = ""
+    mute: bool = False
+    """They went out on a wire that has no acknowledgement."""
+
+
+class Delivered(Moved, frozen=True, omit_defaults=True, tag="deliver"):
+    """They were written to a session's wire."""
+
+
+class Seen(Moved, frozen=True, omit_defaults=True, tag="see"):
+    """There is evidence that they were read."""
+
+
+class Acknowledged(Moved, frozen=True, omit_defaults=True, tag="ack"):
+    """The recipient acknowledged them."""
+
+
+class Claimed(Moved, frozen=True, omit_defaults=True, tag="claim"):
+    """One session took them, which acknowledges them too."""
+
+
+class Expired(Moved, frozen=True, omit_defaults=True, tag="expire"):
+    """Their time to live passed."""
+
+
+class Died(Moved, frozen=True, omit_defaults=True, tag="die"):
+    """They can never be delivered; the evidence says why."""
+
+
+class Registered(Event, frozen=True, omit_defaults=True, tag="register"):
+    """A member was made, or got a new token."""
+
+    member: str
+    by: str
+    what: str
+
+
+class Removed(Event, frozen=True, omit_defaults=True, tag="remove"):
+    """A member was removed."""
+
+    member: str
+    by: str
+
+
+class TakenOver(Event, frozen=True, omit_defaults=True, tag="takeover"):
+    """A newer session of a member replaced an older one."""
+
+    member: str
+    session: str
+    by: str
+
+
+class Refused(Event, frozen=True, omit_defaults=True, tag="refuse"):
+    """A command was refused."""
+
+    code: str
+    speaker: str
+    protocol: str
+    what: str
+
+
+class Subscribed(Event, frozen=True, omit_defaults=True, tag="subscribe"):
+    """A member joined a channel."""
+
+    member: str
+    channel: str
+
+
+class Unsubscribed(Event, frozen=True, omit_defaults=True, tag="unsubscribe"):
+    """A member left a channel."""
+
+    member: str
+    channel: str
+
+
+class Paused(Event, frozen=True, omit_defaults=True, tag="pause"):
+    """A thread was paused because agents looped in it."""
+
+    thread: str
+    message: str
+
+
+class Resumed(Event, frozen=True, omit_defaults=True, tag="resume"):
+    """A paused thread may speak again."""
+
+    thread: str
+    by: str
+
+
+AnyEvent = (
+    Sent
+    | Delivered
+    | Seen
+    | Acknowledged
+    | Claimed
+    | Expired
+    | Died
+    | Registered
+    | Removed
+    | TakenOver
+    | Refused
+    | Subscribed
+    | Unsubscribed
+    | Paused
+    | Resumed
+)
+
+
+class LogRow(Struct, frozen=True):
+    """One row of a log."""
+
+    offset: int
+    """Dense: 0, 1, 2… in commit order."""
+    at_ms: int
+    event: bytes
+    """The event as it was hashed."""
+    hash: str = ""
+    """Hex blake3 of the previous row's hex hash and this event; empty in the activity log, which is not chained."""

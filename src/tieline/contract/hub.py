@@ -1,0 +1,89 @@
+"""The Hub port: all that a protocol sees of the hub.
+
+Above: protocols, the hub's own wire, the console. Below: the in-process exchange, or a remote hub. A protocol that
+stands before this port cannot tell which. Everything here happens on one event loop, and in one order: replies,
+offers and changes reach their receivers in the order in which the broker decided them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from tieline.contract.command import Command
+from tieline.contract.identifiers import ChannelName, MemberName, SessionId
+from tieline.contract.limits import Limits
+from tieline.contract.message import Message
+from tieline.contract.refusal import Refusal
+from tieline.contract.reply import Progress, Reply
+
+
+class MemberAppeared(Struct, frozen=True):
+    """A member was made."""
+
+    name: MemberName
+
+
+class MemberVanished(Struct, frozen=True):
+    """A member was removed."""
+
+    name: MemberName
+
+
+class ChannelAppeared(Struct, frozen=True):
+    """A channel has its first subscriber."""
+
+    name: ChannelName
+
+
+class ChannelVanished(Struct, frozen=True):
+    """A channel lost its last subscriber."""
+
+    name: ChannelName
+
+
+Change = MemberAppeared | MemberVanished | ChannelAppeared | ChannelVanished
+
+
+class Listener(Protocol):
+    """The receiving end of a session. Its methods return at once and never raise."""
+
+    def offer(self, message: Message, key: int, stream_seq: int) -> None:
+        """A new delivery for the session's member. Keys come in order, without gaps, from `Hub.listen` on."""
+
+    def progress(self, step: Progress) -> None:
+        """A followed message took a step."""
+
+    def end(self, why: Refusal) -> None:
+        """The hub ended the session."""
+
+
+class Observer(Protocol):
+    """Sees what passes through the hub as a whole, for wires that are not sessions of a member."""
+
+    def posted(self, message: Message, origin: SessionId) -> None:
+        """A message was accepted from the session `origin`."""
+
+    def changed(self, change: Change) -> None:
+        """The set of members or channels changed."""
+
+
+class Hub(Protocol):
+    """What a protocol may do with the hub."""
+
+    limits: Limits
+
+    def submit(self, commands: Sequence[Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
+        """Hand over commands; `done` gets their replies, in order, after the commit that made them durable."""
+
+    async def ask(self, command: Command) -> Reply:
+        """Hand over one command and wait for its reply."""
+
+    def listen(self, session: SessionId, member: MemberName, listener: Listener) -> None:
+        """Offer every new delivery of the member to this listener, from now on. Ends with `forget`."""
+
+    def forget(self, session: SessionId) -> None:
+        """The listener of this session is gone."""
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Show everything to this observer until the returned function is called."""

@@ -1,0 +1,75 @@
+"""Every limit of the hub in one place, each with its reason.
+
+A limit that is passed is always signalled by a refusal or a closed connection, never by silence.
+"""
+
+from msgspec import Struct
+
+MEBIBYTE = 1024 * 1024
+
+
+class Limits(Struct, frozen=True):
+    """The limits in force. Configuration may replace any of them; the reasons say what to weigh."""
+
+    body_bytes_max: int = 16 * MEBIBYTE
+    """As large as the largest frame of any protocol (agent-channels), so that no wire is cut short by the core."""
+
+    data_bytes_max: int = 16 * MEBIBYTE
+    """Structured data rides in the same frame as the body."""
+
+    text_bytes_max: int = 4096
+    """Title, scope, thread, topic, wire id and each reference: identifiers and labels, never documents."""
+
+    refs_max: int = 256
+    """References and attachments of one message: a list for a person to read."""
+
+    recipients_max: int = 100_000
+    """One message's snapshot must fit one transaction without stalling the writer (about 0.1 s here)."""
+
+    backlog_max: int = 1_000_000
+    """Unsettled deliveries of one member: 17 bytes of memory each, so a forgotten member costs at most 17 MB."""
+
+    ttl_ms_max: int = 366 * 24 * 3600 * 1000
+    """Longer than any retention; beyond it a time to live says nothing."""
+
+    hops_max: int = 32
+    """Quick automatic replies in one causal chain: storms reach it within a minute, real work rarely does."""
+
+    reply_window_ms: int = 60_000
+    """A message counts as caused by the last one offered to its sender when it follows within this time."""
+
+    pause_ms: int = 10 * 60_000
+    """How long a looping thread stays paused when nobody resumes it by command."""
+
+    loop_memory_max: int = 100_000
+    """Remembered (member, conversation) pairs for the loop rule; the oldest are forgotten first."""
+
+    batch_max: int = 2048
+    """Commands handled in one transaction: bounds how long the first of them waits for the last."""
+
+    lazy_commit_ms: int = 50
+    """How long acknowledgements wait for a send to ride on: costs redelivery after a crash, never loss."""
+
+    window_max: int = 1024
+    """Deliveries on the way to one session without an acknowledgement; more would only fill socket buffers."""
+
+    inflight_max: int = 4096
+    """Commands of one connection not yet answered; past it the hub stops reading from that connection."""
+
+    unsent_bytes_max: int = 4 * MEBIBYTE
+    """Bytes buffered for one slow reader before the hub stops offering to it; offers resume when it drains."""
+
+    frame_bytes_max: int = 32 * MEBIBYTE
+    """One frame of the hub's own protocol: a body at its limit may double in size when escaped."""
+
+    page_max: int = 10_000
+    """Rows in one answer to a read; the next page starts where this one ended."""
+
+    snapshot_rows: int = 50_000
+    """Log rows between two snapshots: bounds the replay at start to well under a second."""
+
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    """Settled messages are kept this long; unsettled ones and the audit chain always."""
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,123 @@
+"""Messages: what one member says, and what the hub stamps on it."""
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from tieline.contract.identifiers import MessageId
+from tieline.contract.limits import Limits
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.target import Target
+
+
+class Priority(StrEnum):
+    """Whether the recipient should be interrupted."""
+
+    NORMAL = "normal"
+    URGENT = "urgent"
+
+
+class Level(StrEnum):
+    """How serious the sender says it is."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    NOTICE = "notice"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+
+class Kind(StrEnum):
+    """What sort of saying it is. Status and event traffic is exempt from the loop rule."""
+
+    CHAT = "chat"
+    STATUS = "status"
+    EVENT = "event"
+
+
+class Attachment(Struct, frozen=True, omit_defaults=True):
+    """What is known of an attached file; its bytes are kept elsewhere."""
+
+    path: str
+    name: str = ""
+    size: int = 0
+    media_type: str = ""
+
+
+class Content(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a sender says. The hub never changes it."""
+
+    target: Target
+    body: str
+    data: dict[str, Any] | None = None
+    """Structured payload, carried as it came."""
+    title: str | None = None
+    level: Level = Level.INFO
+    priority: Priority = Priority.NORMAL
+    kind: Kind = Kind.CHAT
+    topic: str = ""
+    """Names the stream together with sender and recipient; empty is the default stream."""
+    scope: str | None = None
+    """Only for a session whose context contains it; see `scope.matches`."""
+    thread: str | None = None
+    reply_to: MessageId | None = None
+    refs: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    ttl_ms: int | None = None
+    """Unsettled deliveries expire this long after sending."""
+    original: bytes | None = None
+    """The sender's own bytes, kept when its protocol signs them."""
+    notes: tuple[str, ...] = ()
+    """Fidelity notes: what a translation into this content could not carry."""
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Content with what the hub stamped on it. Immutable."""
+
+    id: MessageId
+    offset: int
+    """Its place in the main log."""
+    sender: str
+    """A member's name, or `client-N@<channel>` for one without an identity."""
+    protocol: str
+    sent_at_ms: int
+    content: Content
+    wire_id: str | None = None
+    verified: bool = True
+    """Whether `sender` is an authenticated member."""
+    hops: int = 0
+    """Quick automatic replies that led here; see `core.loops`."""
+    cause: MessageId | None = None
+
+
+def _text_problem(content: Content, limits: Limits) -> str | None:
+    for label, text in (
+        ("title", content.title),
+        ("topic", content.topic),
+        ("scope", content.scope),
+        ("thread", content.thread),
+        ("reply_to", content.reply_to),
+    ):
+        if text is not None and len(text.encode()) > limits.text_bytes_max:
+            return f"{label} is longer than {limits.text_bytes_max} bytes"
+    if len(content.refs) > limits.refs_max or len(content.attachments) > limits.refs_max:
+        return f"more than {limits.refs_max} references or attachments"
+    if any(len(ref.encode()) > limits.text_bytes_max for ref in content.refs):
+        return f"a reference is longer than {limits.text_bytes_max} bytes"
+    return None
+
+
+def check_content(content: Content, limits: Limits) -> Refusal | None:
+    """Refuse content that no protocol may bring into the hub."""
+    if not content.body:
+        return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")
+    # A character is at most four bytes of UTF-8, so short bodies need no encoding to be measured.
+    if 4 * len(content.body) > limits.body_bytes_max and len(content.body.encode()) > limits.body_bytes_max:
+        return Refusal(Code.MESSAGE_TOO_LARGE, f"the body is larger than {limits.body_bytes_max} bytes")
+    ttl_ms = content.ttl_ms
+    if ttl_ms is not None and not 0 < ttl_ms <= limits.ttl_ms_max:
+        return Refusal(Code.INVALID_MESSAGE, f"ttl_ms must be between 1 and {limits.ttl_ms_max}")
+    problem = _text_problem(content, limits)
+    return Refusal(Code.INVALID_MESSAGE, problem) if problem else None

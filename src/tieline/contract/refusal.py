@@ -1,0 +1,84 @@
+"""Refusals: every "no" the hub can say, with a stable code and a sentence.
+
+A refusal is a value, not an exception: rules return it, the dispatcher hands it back as the reply, and each
+protocol maps the code to its own wire form. Exceptions are left for bugs and broken I/O.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Code(StrEnum):
+    """The catalogue. A code never changes its meaning; a new situation gets a new code."""
+
+    INVALID_NAME = "invalid_name"
+    RESERVED_NAME = "reserved_name"
+    NAME_TAKEN = "name_taken"
+    UNKNOWN_MEMBER = "unknown_member"
+    UNKNOWN_CHANNEL = "unknown_channel"
+    UNKNOWN_MESSAGE = "unknown_message"
+    UNKNOWN_SESSION = "unknown_session"
+    UNKNOWN_OBJECTIVE = "unknown_objective"
+    UNKNOWN_LOG = "unknown_log"
+    INVALID_TARGET = "invalid_target"
+    INVALID_MESSAGE = "invalid_message"
+    INVALID_REQUEST = "invalid_request"
+    MESSAGE_TOO_LARGE = "message_too_large"
+    NO_RECIPIENTS = "no_recipients"
+    TOO_MANY_RECIPIENTS = "too_many_recipients"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    WIRE_ID_REUSED = "wire_id_reused"
+    LOOP_DETECTED = "loop_detected"
+    THREAD_PAUSED = "thread_paused"
+    BACKLOG_FULL = "backlog_full"
+    NEVER_ACKNOWLEDGED = "never_acknowledged"
+    STORE_FAILED = "store_failed"
+    SHUTTING_DOWN = "shutting_down"
+
+
+MEANINGS: dict[Code, str] = {
+    Code.INVALID_NAME: "The name does not follow the rule for names.",
+    Code.RESERVED_NAME: "The name is kept for the hub itself.",
+    Code.NAME_TAKEN: "The name, or one that differs only in case, belongs to another credential.",
+    Code.UNKNOWN_MEMBER: "No member has this name; the nearest names are suggested.",
+    Code.UNKNOWN_CHANNEL: "No channel has this name; the nearest names are suggested.",
+    Code.UNKNOWN_MESSAGE: "No message with this id is known to this member.",
+    Code.UNKNOWN_SESSION: "The session has ended or never was.",
+    Code.UNKNOWN_OBJECTIVE: "No objective has this id.",
+    Code.UNKNOWN_LOG: "There is no log of this name.",
+    Code.INVALID_TARGET: "The target is none of @member, #channel, * and obj:<id>.",
+    Code.INVALID_MESSAGE: "A field of the message is missing, of the wrong type or out of its range.",
+    Code.INVALID_REQUEST: "The request is malformed or out of order.",
+    Code.MESSAGE_TOO_LARGE: "The message is larger than the hub accepts.",
+    Code.NO_RECIPIENTS: "The channel has no other subscribers: nothing would be delivered.",
+    Code.TOO_MANY_RECIPIENTS: "The message would go to more members than the limit.",
+    Code.UNAUTHORIZED: "The credential is missing, wrong, expired or revoked.",
+    Code.FORBIDDEN: "The member may not do this.",
+    Code.WIRE_ID_REUSED: "The sender used this wire id before, for other content.",
+    Code.LOOP_DETECTED: "The message continues a chain of quick replies past the limit; its thread is paused.",
+    Code.THREAD_PAUSED: "The thread is paused because agents looped in it.",
+    Code.BACKLOG_FULL: "A recipient has too many unsettled deliveries.",
+    Code.NEVER_ACKNOWLEDGED: "The recipient is connected only through wires that have no acknowledgement.",
+    Code.STORE_FAILED: "The store could not make the change durable; nothing was accepted.",
+    Code.SHUTTING_DOWN: "The hub is stopping; send again after it is back.",
+}
+"""One sentence for each code: the reference in the documentation is made from it."""
+
+FATAL = frozenset({Code.UNAUTHORIZED, Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN})
+"""Codes after which a session cannot go on."""
+
+
+class Refusal(Struct, frozen=True):
+    """One "no": what is wrong, and what to do about it where the hub knows."""
+
+    code: Code
+    message: str
+    near: tuple[str, ...] = ()
+    """Names that the sender may have meant."""
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the session that asked ends with this refusal."""
+        return self.code in FATAL

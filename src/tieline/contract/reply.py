@@ -1,0 +1,128 @@
+"""Replies: the outcome of each command. A `Refusal` can answer any of them."""
+
+from msgspec import Struct
+
+from tieline.contract.delivery import Delivery, Receipt, State
+from tieline.contract.event import LogRow
+from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
+from tieline.contract.member import Presence
+from tieline.contract.message import Message
+from tieline.contract.refusal import Refusal
+
+
+class Done(Struct, frozen=True):
+    """It is done, and there is nothing else to say."""
+
+
+class Attached(Struct, frozen=True):
+    """The session is open."""
+
+    session: SessionId
+    member: MemberName | None
+    speaker: str
+    """The name that the hub stamps on what this session says."""
+
+
+class Accepted(Struct, frozen=True):
+    """The message, its deliveries and its audit row are durable."""
+
+    message_id: MessageId
+    offset: int
+    recipients: int
+    duplicate: bool = False
+    """The same wire id with the same content was accepted before; nothing was sent again."""
+
+
+class Claimed(Struct, frozen=True):
+    """The delivery is the session's alone, or `None`: another was first, or it never was."""
+
+    delivery: Delivery | None
+
+
+class Fetched(Struct, frozen=True):
+    """Unsettled deliveries in key order."""
+
+    deliveries: tuple[Delivery, ...]
+    through: int
+    """Every key up to this one was considered."""
+    complete: bool
+    """Whether `through` is the end of the inbox."""
+
+
+class Receipts(Struct, frozen=True):
+    """What became of a message, recipient by recipient."""
+
+    message_id: MessageId
+    receipts: tuple[Receipt, ...]
+
+
+class Issued(Struct, frozen=True):
+    """A member has a new token. It is shown this once and stored hashed."""
+
+    member: MemberName
+    token: str
+
+
+class Roster(Struct, frozen=True):
+    """All members, by name."""
+
+    members: tuple[Presence, ...]
+
+
+class ChannelView(Struct, frozen=True):
+    """A channel and who subscribes to it; `#general` holds everybody implicitly."""
+
+    name: ChannelName
+    subscribers: tuple[MemberName, ...]
+
+
+class Channels(Struct, frozen=True):
+    """All channels, by name."""
+
+    channels: tuple[ChannelView, ...]
+
+
+class History(Struct, frozen=True):
+    """Messages, newest first."""
+
+    messages: tuple[Message, ...]
+
+
+class LogRows(Struct, frozen=True):
+    """Consecutive rows of a log."""
+
+    rows: tuple[LogRow, ...]
+    end: int
+    """The offset that the next row of this log will have."""
+
+
+class Recorded(Struct, frozen=True):
+    """The activity is durable."""
+
+    count: int
+
+
+class Progress(Struct, frozen=True):
+    """A step that a followed message took; told to the session that follows it."""
+
+    message_id: MessageId
+    member: MemberName
+    state: State
+    at_ms: int
+
+
+Reply = (
+    Done
+    | Attached
+    | Accepted
+    | Claimed
+    | Fetched
+    | Receipts
+    | Issued
+    | Roster
+    | Channels
+    | History
+    | LogRows
+    | Recorded
+    | Refusal
+)

@@ -1,0 +1,17 @@
+"""Scopes: which context a message is meant for, e.g. a repository. Readers match; the hub only carries."""
+
+
+def normalize(text: str) -> str:
+    """Bring the spellings of one repository or folder to one form."""
+    text = text.lower()
+    for prefix in ("https://", "http://"):
+        text = text.removeprefix(prefix)
+    text = text.removeprefix("git@").removesuffix(".git").rstrip("/")
+    return text.replace(":", "/")
+
+
+def matches(scope: str | None, context: str | None) -> bool:
+    """Whether a message of this scope is for a reader in this context."""
+    if not scope:
+        return True
+    return context is not None and normalize(scope) in normalize(context)

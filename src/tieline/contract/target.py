@@ -1,0 +1,66 @@
+"""Targets: where a message goes. `@member`, `#channel`, `*` for everybody, `obj:<id>` for an objective's thread."""
+
+import re
+from enum import StrEnum
+
+from msgspec import Struct
+
+from tieline.contract.identifiers import ChannelName, MemberName, parse_channel_name, parse_member_name
+from tieline.contract.refusal import Code, Refusal
+
+_OBJECTIVE = re.compile(r"obj:[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+
+
+class TargetKind(StrEnum):
+    """What a target names."""
+
+    MEMBER = "member"
+    CHANNEL = "channel"
+    EVERYBODY = "everybody"
+    OBJECTIVE = "objective"
+
+
+class Target(Struct, frozen=True):
+    """A checked target. Build it with the constructors below or `parse_target`."""
+
+    kind: TargetKind
+    name: str = ""
+
+    def __str__(self) -> str:
+        match self.kind:
+            case TargetKind.MEMBER:
+                return f"@{self.name}"
+            case TargetKind.CHANNEL:
+                return f"#{self.name}"
+            case TargetKind.EVERYBODY:
+                return "*"
+            case TargetKind.OBJECTIVE:
+                return f"obj:{self.name}"
+
+
+EVERYBODY = Target(TargetKind.EVERYBODY)
+
+
+def to_member(name: MemberName) -> Target:
+    """Address one member."""
+    return Target(TargetKind.MEMBER, name)
+
+
+def to_channel(name: ChannelName) -> Target:
+    """Address the subscribers of a channel."""
+    return Target(TargetKind.CHANNEL, name)
+
+
+def parse_target(text: str) -> Target | Refusal:
+    """Read a target as people write it."""
+    if text == "*":
+        return EVERYBODY
+    if text.startswith("@"):
+        member = parse_member_name(text[1:])
+        return member if isinstance(member, Refusal) else to_member(member)
+    if text.startswith("#"):
+        channel = parse_channel_name(text[1:])
+        return channel if isinstance(channel, Refusal) else to_channel(channel)
+    if _OBJECTIVE.match(text):
+        return Target(TargetKind.OBJECTIVE, text[4:])
+    return Refusal(Code.INVALID_TARGET, f"{text[:140]!r} is not a target: write @member, #channel, * or obj:<id>")

@@ -1,0 +1,393 @@
+"""The broker: decides every command, one after the other, and says what must become durable.
+
+Above: whoever implements the Hub port (the exchange, or a test). Below: the Store port. `handle` changes memory and
+buffers writes; `commit` makes them durable; only then may the outcome be published. If a commit fails, `restore`
+brings memory back to what was committed.
+"""
+
+import heapq
+from collections.abc import Collection, Sequence
+from typing import assert_never
+
+from tieline.contract import command as c
+from tieline.contract.delivery import State, Step
+from tieline.contract.event import Event, LogRow, Paused, Refused, Sent
+from tieline.contract.identifiers import MemberName, MessageId, SessionId
+from tieline.contract.limits import DEFAULT_LIMITS, Limits
+from tieline.contract.member import MemberKind
+from tieline.contract.message import Message, check_content
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Accepted, Claimed, Done, Progress, Recorded, Reply
+from tieline.core import ledger, membership, reading, routing
+from tieline.core.directory import Account, Directory, Session
+from tieline.core.ladder import CLAIM, Ladder
+from tieline.core.ledger import Ledger
+from tieline.core.loops import Judgement, Loops, conversation
+from tieline.core.nature import Nature
+from tieline.core.outcome import Outcome, Post
+from tieline.core.retention import Retention
+from tieline.core.store import MovedReplay, Route, SentReplay, Store
+
+_QUIET = frozenset({Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN})
+"""Refusals that say nothing about anybody's intent, so the audit chain does not keep them."""
+
+
+def stream_name(sender: str, topic: str) -> str:
+    """The stream of a recipient that a message counts in. Those without an identity share one per place."""
+    _, at, place = sender.partition("@")
+    return f"{at + place if at else sender}\x1f{topic}"
+
+
+class Broker:
+    """One hub's rules over one store. Not thread-safe: one caller at a time."""
+
+    def __init__(
+        self, store: Store, nature: Nature, limits: Limits = DEFAULT_LIMITS, *, home_key: bytes | None = None
+    ) -> None:
+        self.store = store
+        self.nature = nature
+        self.limits = limits
+        # Digest of the key that makes a session an operator.
+        self.home_key = home_key
+        # Time of the batch being handled.
+        self.now_ms = 0
+        self.restore()
+
+    def restore(self) -> None:
+        """Start from what is committed; open sessions and anything not committed are forgotten."""
+        foundation = self.store.restore()
+        self.directory = Directory(foundation)
+        self.ledger = Ledger(foundation.log_end, foundation.log_head)
+        self.ladder = Ladder()
+        self.loops = Loops(self.limits)
+        self.outcome = Outcome()
+        # Sessions that follow a message, by its log offset.
+        self.followers: dict[int, list[SessionId]] = {}
+        self.retention = Retention(self.limits)
+        self._activity_end = foundation.activity_end
+        self._snapshot_end = foundation.snapshot_end
+        # Whether anything waits for a commit.
+        self.dirty = False
+        for event in self.store.replay(foundation.snapshot_end):
+            match event:
+                case SentReplay():
+                    self._replay_sent(event)
+                case MovedReplay():
+                    account = self.directory.accounts.get(event.number)
+                    if account is not None:
+                        account.changed = True
+                        for first, last in event.ranges:
+                            account.inbox.move(first, last, event.state, mute=event.mute)
+        # (deadline, member number, key) of every delivery that can expire.
+        self._deadlines: list[tuple[int, int, int]] = [
+            (deadline_ms, number, key)
+            for deadline_ms, route in self.store.expiring()
+            for number, key in zip(route.numbers, route.keys, strict=True)
+            if number in self.directory.accounts and self.directory.accounts[number].inbox.entry(key) is not None
+        ]
+        heapq.heapify(self._deadlines)
+
+    def _replay_sent(self, event: SentReplay) -> None:
+        stream = stream_name(event.sender, event.topic)
+        route = event.route
+        for number, key, stream_seq in zip(route.numbers, route.keys, route.stream_seqs, strict=True):
+            account = self.directory.accounts.get(number)
+            if account is None:
+                continue
+            given = account.inbox.append(event.offset, stream_seq)
+            assert given == key, f"the log gives {account.member.name} key {key} where its inbox is at {given}"
+            account.streams[stream] = stream_seq
+            account.changed = True
+
+    def handle(self, commands: Sequence[c.Command]) -> Outcome:
+        """Decide each command in turn. Publish the outcome only after `commit`, if `dirty`."""
+        self.now_ms = self.nature.now_ms()
+        outcome = self.outcome = Outcome()
+        if self._deadlines and self._deadlines[0][0] <= self.now_ms:
+            self._expire()
+        for command in commands:
+            reply = self._decide(command)
+            if isinstance(reply, Refusal) and reply.code not in _QUIET:
+                self._audit_refusal(command, reply)
+            outcome.replies.append(reply)
+        return outcome
+
+    def commit(self) -> None:
+        """Make everything decided so far durable."""
+        for move in self.ladder.take():
+            row = self.ledger.append(move.event(), move.step.at_ms)
+            self.store.advance(row, move.account.number, move.step.state, move.ranges)
+        if self.ledger.end - self._snapshot_end >= self.limits.snapshot_rows:
+            self.snapshot()
+        self.store.commit()
+        self.dirty = False
+
+    def close(self) -> None:
+        """Commit what is left, with a snapshot, so that the next start replays nothing."""
+        self.commit()
+        self.snapshot()
+        self.store.commit()
+        self.store.close()
+
+    def snapshot(self) -> None:
+        """Keep the state of all members as of the log's end, so that a start need not replay what led to it."""
+        assert not self.ladder, "moves that are not in the log yet would be in the snapshot and replayed on top of it"
+        changed = [account for account in self.directory.accounts.values() if account.changed]
+        self.store.save_snapshot([account.image() for account in changed], self.ledger.end)
+        for account in changed:
+            account.changed = False
+        self._snapshot_end = self.ledger.end
+
+    def _decide(self, command: c.Command) -> Reply:
+        match command:
+            case c.Send():
+                return self._send(command)
+            case c.Offered():
+                return self._offered(command)
+            case c.Advance():
+                return self._advance(command)
+            case c.Claim():
+                return self._claim(command)
+            case c.Fetch():
+                return reading.fetch(self, command)
+            case c.Attach():
+                return membership.attach(self, command)
+            case c.Detach():
+                return membership.detach(self, command)
+            case c.Follow():
+                return reading.follow(self, command)
+            case c.Subscribe():
+                return membership.subscribe(self, command)
+            case c.Unsubscribe():
+                return membership.unsubscribe(self, command)
+            case c.ResumeThread():
+                return membership.resume_thread(self, command)
+            case c.AddMember():
+                return membership.add(self, command)
+            case c.RemoveMember():
+                return membership.remove(self, command)
+            case c.RotateToken():
+                return membership.rotate(self, command)
+            case c.ListMembers():
+                return reading.members(self, command)
+            case c.ListChannels():
+                return reading.channels(self, command)
+            case c.ReadReceipts():
+                return reading.receipts(self, command)
+            case c.ReadHistory():
+                return reading.history(self, command)
+            case c.ReadLog():
+                return reading.log(self, command)
+            case c.RecordActivity():
+                return self._record_activity(command)
+            case c.Tick():
+                return self._tick()
+            case _:
+                assert_never(command)
+
+    # What the rules in `membership` and `reading` need of the broker.
+
+    def session(self, session_id: SessionId) -> Session | Refusal:
+        """The open session with this id."""
+        session = self.directory.sessions.get(session_id)
+        return session or Refusal(Code.UNKNOWN_SESSION, "the session has ended; connect again")
+
+    def record(self, event: Event, *, urgent: bool = True) -> None:
+        """Put an event that is no message and no move into the log."""
+        self.store.record(self.ledger.append(event, self.now_ms))
+        self.dirty = True
+        if urgent:
+            self.outcome.urgent = True
+
+    def move(
+        self,
+        account: Account,
+        ranges: Sequence[tuple[int, int]],
+        state: State,
+        *,
+        session: Session | None = None,
+        evidence: str = "",
+    ) -> bool:
+        """Move deliveries of a member up the ladder; says whether any moved."""
+        mute = state is State.OFFERED and session is not None and not session.acknowledges
+        step = Step(state, self.now_ms, session.id if session else "", session.protocol if session else "", evidence)
+        moved = False
+        for first, last in ranges:
+            if self.followers:
+                self._tell_followers(account, first, last, state)
+            done = account.inbox.move(first, last, state, mute=mute)
+            if done:
+                self.ladder.note(account, done, step, mute=mute)
+                moved = True
+        if moved:
+            account.changed = True
+            self.dirty = True
+        return moved
+
+    # Rules of the message path.
+
+    def _send(self, command: c.Send) -> Reply:
+        session = self.directory.sessions.get(command.session)
+        if session is None:
+            return Refusal(Code.UNKNOWN_SESSION, "the session has ended; connect again")
+        if session.operator and session.account is None:
+            return Refusal(Code.FORBIDDEN, "the operator has no voice: say which member speaks")
+        content = command.content
+        sender = session.speaker
+        refusal = check_content(content, self.limits)
+        if refusal is not None:
+            return refusal
+        encoded = ledger.encode_content(content)
+        digest = ledger.digest(encoded)
+        if command.wire_id is not None:
+            known = self._known(session, command.wire_id, digest)
+            if known is not None:
+                return known
+        found = routing.recipients(
+            content.target, session.account, self.directory, self.limits, allow_empty=command.allow_empty
+        )
+        if isinstance(found, Refusal):
+            return found
+        human = session.account is not None and session.account.member.kind is MemberKind.HUMAN
+        judgement = self.loops.judge(content, sender, self.now_ms, human=human)
+        if isinstance(judgement, Refusal):
+            if judgement.code is Code.LOOP_DETECTED:
+                self._pause(conversation(content, sender), content.reply_to)
+            return judgement
+        for account in found:
+            if account.inbox.backlog >= self.limits.backlog_max:
+                return Refusal(Code.BACKLOG_FULL, f"{account.member.name} has {account.inbox.backlog} messages waiting")
+        message = self._stamp(command, session, judgement)
+        post = self._deliver(message, session.id, found)
+        row = self.ledger.append(Sent(message.id, sender, str(content.target), len(post.keys), digest), self.now_ms)
+        numbers = [account.number for account in found]
+        self.store.accept(row, message, encoded, Route(numbers, post.keys, post.stream_seqs))
+        if content.ttl_ms is not None:
+            deadline_ms = self.now_ms + content.ttl_ms
+            for number, key in zip(numbers, post.keys, strict=True):
+                heapq.heappush(self._deadlines, (deadline_ms, number, key))
+        self.loops.note(message.id, content, sender, judgement.hops, self.now_ms)
+        self.outcome.posts.append(post)
+        self.outcome.urgent = self.dirty = True
+        return Accepted(message.id, message.offset, len(post.keys))
+
+    def _known(self, session: Session, wire_id: str, digest: str) -> Reply | None:
+        if not wire_id or len(wire_id.encode()) > self.limits.text_bytes_max:
+            return Refusal(Code.INVALID_MESSAGE, f"a wire id has 1 to {self.limits.text_bytes_max} bytes")
+        known = self.store.find_wire_id(session.speaker, session.protocol, wire_id)
+        if known is None:
+            return None
+        if known.digest != digest:
+            return Refusal(Code.WIRE_ID_REUSED, f"the id {wire_id!r} was used before for another message")
+        return Accepted(known.message_id, known.offset, known.recipients, duplicate=True)
+
+    def _stamp(self, command: c.Send, session: Session, judgement: Judgement) -> Message:
+        return Message(
+            id=self.nature.message_id(self.now_ms),
+            offset=self.ledger.end,
+            sender=session.speaker,
+            protocol=session.protocol,
+            sent_at_ms=self.now_ms,
+            content=command.content,
+            wire_id=command.wire_id,
+            verified=session.account is not None,
+            hops=judgement.hops,
+            cause=judgement.cause,
+        )
+
+    def _deliver(self, message: Message, origin: SessionId, accounts: Collection[Account]) -> Post:
+        names: list[MemberName] = []
+        keys: list[int] = []
+        stream_seqs: list[int] = []
+        stream = stream_name(message.sender, message.content.topic)
+        offset = message.offset
+        for account in accounts:
+            streams = account.streams
+            stream_seq = streams[stream] = streams.get(stream, 0) + 1
+            keys.append(account.inbox.append(offset, stream_seq))
+            stream_seqs.append(stream_seq)
+            names.append(account.member.name)
+            account.changed = True
+        return Post(message, origin, names, keys, stream_seqs)
+
+    def _offered(self, command: c.Offered) -> Reply:
+        session = self.directory.sessions.get(command.session)
+        if session is not None and session.account is not None:
+            self.move(session.account, ((command.first, command.last),), State.OFFERED, session=session)
+        return _DONE
+
+    def _advance(self, command: c.Advance) -> Reply:
+        session = self.session(command.session)
+        if isinstance(session, Refusal):
+            return session
+        if session.account is None or command.state not in (State.SEEN, State.ACKED, State.DEAD):
+            return Refusal(Code.INVALID_REQUEST, "only a member's session can see, acknowledge or give up a delivery")
+        self.move(session.account, command.ranges, command.state, session=session, evidence=command.evidence)
+        session.account.last_seen_ms = self.now_ms
+        return _DONE
+
+    def _claim(self, command: c.Claim) -> Reply:
+        session = self.session(command.session)
+        if isinstance(session, Refusal):
+            return session
+        account = session.account
+        if account is None:
+            return Refusal(Code.INVALID_REQUEST, "only a member's session can claim a delivery")
+        account.last_seen_ms = self.now_ms
+        delivery = reading.unsettled_delivery(self, account, command.message_id)
+        if delivery is None:
+            return Claimed(None)
+        self.move(account, ((delivery.key, delivery.key),), State.ACKED, session=session, evidence=CLAIM)
+        self.outcome.urgent = True
+        return Claimed(delivery)
+
+    def _record_activity(self, command: c.RecordActivity) -> Reply:
+        session = self.session(command.session)
+        if isinstance(session, Refusal):
+            return session
+        if session.account is None:
+            return Refusal(Code.INVALID_REQUEST, "only a member's session can report activity")
+        rows = [
+            LogRow(self._activity_end + index, self.now_ms, ledger.encode_activity(event))
+            for index, event in enumerate(command.events)
+        ]
+        self.store.record_activity(session.account.number, rows)
+        self._activity_end += len(rows)
+        self.outcome.urgent = self.dirty = True
+        return Recorded(len(rows))
+
+    def _tick(self) -> Reply:
+        self.retention.work(self)
+        return _DONE
+
+    def _expire(self) -> None:
+        while self._deadlines and self._deadlines[0][0] <= self.now_ms:
+            _, number, key = heapq.heappop(self._deadlines)
+            account = self.directory.accounts.get(number)
+            if account is not None:
+                self.move(account, ((key, key),), State.EXPIRED, evidence="time to live passed")
+
+    def _tell_followers(self, account: Account, first: int, last: int, state: State) -> None:
+        for key in range(max(first, account.inbox.first_unsettled), min(last, account.inbox.next_key - 1) + 1):
+            entry = account.inbox.entry(key)
+            if entry is None or entry.state >= state or entry.offset not in self.followers:
+                continue
+            message_id = self.store.messages((entry.offset,))[entry.offset].id
+            step = Progress(message_id, account.member.name, state, self.now_ms)
+            self.outcome.progress.extend((session, step) for session in self.followers[entry.offset])
+            self.outcome.urgent = True
+
+    def _pause(self, name: str, message_id: MessageId | None) -> None:
+        self.loops.pause(name, self.now_ms)
+        self.record(Paused(name, message_id or ""), urgent=False)
+
+    def _audit_refusal(self, command: c.Command, refusal: Refusal) -> None:
+        session = self.directory.sessions.get(getattr(command, "session", SessionId("")))
+        if session is not None:
+            speaker, protocol = session.speaker, session.protocol
+        else:
+            speaker, protocol = str(getattr(command, "member", "") or ""), str(getattr(command, "protocol", ""))
+        self.record(Refused(refusal.code, speaker, protocol, type(command).__name__), urgent=False)
+
+
+_DONE = Done()

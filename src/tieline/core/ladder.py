@@ -1,0 +1,77 @@
+"""The ladder: moves of deliveries, collected so that one log row covers many of them."""
+
+from collections.abc import Iterator
+
+from tieline.contract import event
+from tieline.contract.delivery import State, Step
+from tieline.contract.event import Keys, Moved
+from tieline.core.directory import Account
+
+EVENTS: dict[State, type[Moved]] = {
+    State.OFFERED: event.Delivered,
+    State.SEEN: event.Seen,
+    State.ACKED: event.Acknowledged,
+    State.EXPIRED: event.Expired,
+    State.DEAD: event.Died,
+}
+"""The event that says that deliveries reached a state; a claim is told apart by its evidence."""
+
+STATES: dict[type[Moved], State] = {**{kind: state for state, kind in EVENTS.items()}, event.Claimed: State.ACKED}
+"""The state that deliveries reached when such an event is in the log."""
+
+CLAIM = "claim"
+"""Evidence of a delivery that one session took for itself."""
+
+
+class Move:
+    """Deliveries of one member that reached the same rung at the same time by the same evidence."""
+
+    __slots__ = ("account", "mute", "ranges", "step")
+
+    def __init__(self, account: Account, step: Step, *, mute: bool) -> None:
+        self.account = account
+        self.step = step
+        # Whether they were offered on a wire that has no acknowledgement.
+        self.mute = mute
+        self.ranges: list[tuple[int, int]] = []
+
+    def add(self, ranges: list[tuple[int, int]]) -> None:
+        """Add ranges, joining neighbours."""
+        for first, last in ranges:
+            if self.ranges and self.ranges[-1][1] + 1 == first:
+                self.ranges[-1] = (self.ranges[-1][0], last)
+            else:
+                self.ranges.append((first, last))
+
+    def event(self) -> Moved:
+        """The fact for the log."""
+        step = self.step
+        kind = event.Claimed if step.evidence == CLAIM else EVENTS[step.state]
+        keys: Keys = tuple(self.ranges)
+        name, number = self.account.member.name, self.account.number
+        return kind(name, number, keys, step.session, step.protocol, step.evidence, self.mute)
+
+
+class Ladder:
+    """Moves since the last commit."""
+
+    __slots__ = ("_moves",)
+
+    def __init__(self) -> None:
+        self._moves: dict[tuple[int, Step, bool], Move] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._moves)
+
+    def note(self, account: Account, ranges: list[tuple[int, int]], step: Step, *, mute: bool = False) -> None:
+        """Collect a move that the inbox has made."""
+        key = (account.number, step, mute)
+        move = self._moves.get(key)
+        if move is None:
+            move = self._moves[key] = Move(account, step, mute=mute)
+        move.add(ranges)
+
+    def take(self) -> Iterator[Move]:
+        """All moves, in the order in which they began; the ladder is empty afterwards."""
+        moves, self._moves = self._moves, {}
+        return iter(moves.values())

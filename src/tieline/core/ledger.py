@@ -1,0 +1,63 @@
+"""The ledger: gives every event its place in the main log and its link in the audit chain.
+
+`hash = blake3(hex of the previous hash ‖ event)`, and the hash before the first row is blake3 of nothing. Offsets are
+dense, so a changed, dropped or reordered row breaks the chain at its place.
+"""
+
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+
+from tieline.contract.event import AnyEvent, Event, LogRow
+from tieline.contract.message import Content
+
+GENESIS = blake3(b"").hexdigest()
+
+_encoder = msgspec.json.Encoder()
+_event_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+
+def encode_content(content: Content) -> bytes:
+    """Content as it is stored and digested."""
+    return _encoder.encode(content)
+
+
+def encode_activity(event: dict[str, Any]) -> bytes:
+    """An activity event as it is stored."""
+    return _encoder.encode(event)
+
+
+def digest(data: bytes) -> str:
+    """The digest that a `Sent` event carries of its content."""
+    return blake3(data).hexdigest()
+
+
+def link(previous: str, event: bytes) -> str:
+    """The hash of a row that follows the row with hash `previous`."""
+    return blake3(previous.encode("ascii") + event).hexdigest()
+
+
+def decode_event(event: bytes) -> AnyEvent:
+    """Read an event back from its bytes."""
+    return _event_decoder.decode(event)
+
+
+class Ledger:
+    """The end of the main log. Only the broker appends."""
+
+    __slots__ = ("end", "head")
+
+    def __init__(self, end: int = 0, head: str = GENESIS) -> None:
+        # Offset of the next row.
+        self.end = end
+        # Hash of the last row.
+        self.head = head
+
+    def append(self, event: Event, at_ms: int) -> LogRow:
+        """Give `event` the next offset and link it to the chain."""
+        encoded = _encoder.encode(event)
+        self.head = link(self.head, encoded)
+        row = LogRow(self.end, at_ms, encoded, self.head)
+        self.end += 1
+        return row

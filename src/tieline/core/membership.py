@@ -1,0 +1,214 @@
+"""Rules of who may be whom: sessions, members, tokens, subscriptions."""
+
+import hmac
+from typing import TYPE_CHECKING, assert_never
+
+from tieline.contract import command as c
+from tieline.contract.delivery import State
+from tieline.contract.event import Registered, Removed, Resumed, Subscribed, Unsubscribed
+from tieline.contract.hub import ChannelAppeared, ChannelVanished, MemberAppeared, MemberVanished
+from tieline.contract.identifiers import GENERAL, MemberName, SessionId, parse_channel_name, parse_member_name
+from tieline.contract.member import ByHomeKey, ByPlace, ByToken, Member, MemberKind, Origin, Unnamed
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Attached, Done, Issued, Reply
+from tieline.core.directory import Account, Session, token_digest
+from tieline.core.store import TokenRow
+
+if TYPE_CHECKING:
+    from tieline.core.broker import Broker
+
+MANAGE = "members.manage"
+_TOKEN_CHARS_MIN = 16
+"""A chosen token shorter than this could be guessed."""
+
+
+def attach(broker: "Broker", command: c.Attach) -> Reply:
+    """Open a session for whom the credential proves."""
+    who = _prove(broker, command)
+    if isinstance(who, Refusal):
+        return who
+    account, speaker, operator = who
+    session = Session(broker.nature.session_id(), command.protocol, speaker, account=account)
+    session.acknowledges = command.acknowledges
+    session.operator = operator
+    broker.directory.open(session)
+    if account is not None:
+        account.last_seen_ms = broker.now_ms
+    return Attached(session.id, account.member.name if account else None, speaker)
+
+
+def _prove(broker: "Broker", command: c.Attach) -> tuple[Account | None, str, bool] | Refusal:
+    """The member that the credential stands for, the name to speak under, and whether it is an operator."""
+    credential = command.credential
+    match credential:
+        case ByToken(token):
+            account = broker.directory.owner_of(token, broker.now_ms)
+            if account is None:
+                return Refusal(Code.UNAUTHORIZED, "the token is unknown, revoked or expired")
+            if command.member is not None and command.member != account.member.name:
+                return Refusal(Code.UNAUTHORIZED, f"the token does not belong to {command.member}")
+            return account, account.member.name, False
+        case ByHomeKey(key):
+            if broker.home_key is None or not hmac.compare_digest(token_digest(key), broker.home_key):
+                return Refusal(Code.UNAUTHORIZED, "the key is not the key of this hub's home")
+            if command.member is None:
+                return None, "operator", True
+            return _named(broker, command.member, operator=True)
+        case ByPlace():
+            if command.member is None:
+                return Refusal(Code.INVALID_REQUEST, "a place stands for one member")
+            return _named(broker, command.member, operator=False)
+        case Unnamed(label, place):
+            return None, f"{label}@{place}", False
+        case _:
+            assert_never(credential)
+
+
+def _named(broker: "Broker", name: MemberName, *, operator: bool) -> tuple[Account, str, bool] | Refusal:
+    account = broker.directory.find(name)
+    if account is None:
+        return broker.directory.unknown_member(name)
+    return account, account.member.name, operator
+
+
+def detach(broker: "Broker", command: c.Detach) -> Reply:
+    """End a session; its deliveries stay with the member."""
+    session = broker.directory.sessions.get(command.session)
+    if session is not None:
+        broker.directory.end(session)
+        if session.account is not None:
+            session.account.last_seen_ms = broker.now_ms
+        for offset in [offset for offset, sessions in broker.followers.items() if session.id in sessions]:
+            broker.followers[offset].remove(session.id)
+            if not broker.followers[offset]:
+                del broker.followers[offset]
+    return Done()
+
+
+def add(broker: "Broker", command: c.AddMember) -> Reply:
+    """Make a member with a token."""
+    session = _manager(broker, command.session)
+    if isinstance(session, Refusal):
+        return session
+    name = parse_member_name(command.name)
+    if isinstance(name, Refusal):
+        return name
+    taken = broker.directory.find_any_case(name)
+    if taken is not None:
+        return Refusal(Code.NAME_TAKEN, f"the name {name!r} is taken by {taken.member.name!r}")
+    if command.token is not None:
+        if len(command.token) < _TOKEN_CHARS_MIN:
+            return Refusal(Code.INVALID_REQUEST, f"a token has at least {_TOKEN_CHARS_MIN} characters")
+        if broker.directory.token_known(token_digest(command.token)):
+            return Refusal(Code.INVALID_REQUEST, "this token belongs to a member already")
+    member = Member(name, command.kind, tuple(sorted(set(command.permissions))), Origin.TOKEN, broker.now_ms)
+    row = broker.directory.add(member)
+    broker.store.save_member(row)
+    broker.outcome.changes.append(MemberAppeared(name))
+    return _issue(broker, broker.directory.accounts[row.number], session, command.token, "member")
+
+
+def rotate(broker: "Broker", command: c.RotateToken) -> Reply:
+    """Give a member a new token; the old ones die at once."""
+    session = _manager(broker, command.session, itself=command.name)
+    if isinstance(session, Refusal):
+        return session
+    account = broker.directory.find(command.name)
+    if account is None:
+        return broker.directory.unknown_member(command.name)
+    return _issue(broker, account, session, None, "token")
+
+
+def _issue(broker: "Broker", account: Account, session: Session, token: str | None, what: str) -> Issued:
+    token = token or broker.nature.token()
+    row = TokenRow(token_digest(token), account.number, broker.now_ms)
+    broker.directory.set_token(row)
+    broker.store.save_token(row)
+    broker.record(Registered(account.member.name, session.speaker, what))
+    return Issued(account.member.name, token)
+
+
+def remove(broker: "Broker", command: c.RemoveMember) -> Reply:
+    """Remove a member: nothing can reach it any more, so what waits for it is dead."""
+    session = _manager(broker, command.session)
+    if isinstance(session, Refusal):
+        return session
+    account = broker.directory.find(command.name)
+    if account is None:
+        return broker.directory.unknown_member(command.name)
+    inbox = account.inbox
+    broker.move(account, ((inbox.first_unsettled, inbox.next_key - 1),), State.DEAD, evidence="member removed")
+    why = Refusal(Code.UNAUTHORIZED, f"{account.member.name} was removed")
+    for open_session in list(account.sessions):
+        broker.directory.end(open_session)
+        broker.outcome.ended.append((open_session.id, why))
+    emptied = broker.directory.remove(account)
+    broker.store.drop_member(account.number, broker.now_ms)
+    broker.outcome.changes.append(MemberVanished(account.member.name))
+    broker.outcome.changes.extend(ChannelVanished(channel) for channel in emptied)
+    broker.record(Removed(account.member.name, session.speaker))
+    return Done()
+
+
+def _manager(broker: "Broker", session_id: SessionId, *, itself: str | None = None) -> Session | Refusal:
+    session = broker.session(session_id)
+    if isinstance(session, Refusal) or session.may(MANAGE):
+        return session
+    if itself is not None and session.speaker == itself and session.account is not None:
+        return session
+    return Refusal(Code.FORBIDDEN, f"{session.speaker} lacks the permission {MANAGE}")
+
+
+def subscribe(broker: "Broker", command: c.Subscribe) -> Reply:
+    """Join a channel."""
+    account = _subscriber(broker, command.session)
+    if isinstance(account, Refusal):
+        return account
+    channel = parse_channel_name(command.channel)
+    if isinstance(channel, Refusal):
+        return channel
+    if channel == GENERAL:
+        return Done()
+    new, new_channel = broker.directory.subscribe(channel, account)
+    if new:
+        broker.store.subscribe(channel, account.number)
+        broker.record(Subscribed(account.member.name, channel))
+    if new_channel:
+        broker.outcome.changes.append(ChannelAppeared(channel))
+    return Done()
+
+
+def unsubscribe(broker: "Broker", command: c.Unsubscribe) -> Reply:
+    """Leave a channel."""
+    account = _subscriber(broker, command.session)
+    if isinstance(account, Refusal):
+        return account
+    if command.channel == GENERAL:
+        return Refusal(Code.FORBIDDEN, "#general holds every member; nobody can leave it")
+    there, ended = broker.directory.unsubscribe(command.channel, account)
+    if there:
+        broker.store.unsubscribe(command.channel, account.number)
+        broker.record(Unsubscribed(account.member.name, command.channel))
+    if ended:
+        broker.outcome.changes.append(ChannelVanished(command.channel))
+    return Done()
+
+
+def _subscriber(broker: "Broker", session_id: SessionId) -> Account | Refusal:
+    session = broker.session(session_id)
+    if isinstance(session, Refusal):
+        return session
+    return session.account or Refusal(Code.INVALID_REQUEST, "only a member can subscribe")
+
+
+def resume_thread(broker: "Broker", command: c.ResumeThread) -> Reply:
+    """End the pause of a conversation; for humans and those who manage members."""
+    session = broker.session(command.session)
+    if isinstance(session, Refusal):
+        return session
+    human = session.account is not None and session.account.member.kind is MemberKind.HUMAN
+    if not human and not session.may(MANAGE):
+        return Refusal(Code.FORBIDDEN, "only a human or a member with members.manage can resume a paused conversation")
+    if broker.loops.resume(command.thread):
+        broker.record(Resumed(command.thread, session.speaker))
+    return Done()

@@ -1,0 +1,21 @@
+"""Time and chance, as parameters."""
+
+from typing import Protocol
+
+from tieline.contract.identifiers import MessageId, SessionId
+
+
+class Nature(Protocol):
+    """What the broker cannot decide by rule. The server has the real one; tests bring their own."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch; never goes backwards within one run."""
+
+    def message_id(self, now_ms: int) -> MessageId:
+        """A new id that sorts by time."""
+
+    def session_id(self) -> SessionId:
+        """An id that nobody can guess."""
+
+    def token(self) -> str:
+        """A secret that nobody can guess."""

@@ -1,0 +1,31 @@
+"""What handling a batch of commands gave: replies, and what others must hear once it is durable."""
+
+from msgspec import Struct, field
+
+from tieline.contract.hub import Change
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.message import Message
+from tieline.contract.refusal import Refusal
+from tieline.contract.reply import Progress, Reply
+
+
+class Post(Struct):
+    """An accepted message with its deliveries, as parallel columns."""
+
+    message: Message
+    origin: SessionId
+    recipients: list[MemberName]
+    keys: list[int]
+    stream_seqs: list[int]
+
+
+class Outcome(Struct):
+    """To be published after the commit, in this order: replies, changes, posts, progress, ended."""
+
+    replies: list[Reply] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    posts: list[Post] = field(default_factory=list)
+    progress: list[tuple[SessionId, Progress]] = field(default_factory=list)
+    ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
+    urgent: bool = False
+    """Whether somebody waits for the commit; if not, it may wait a little for more to ride along."""

@@ -1,0 +1,148 @@
+"""Rules of who may read what: inboxes, receipts, history, the logs."""
+
+from typing import TYPE_CHECKING
+
+from tieline.contract import command as c
+from tieline.contract.delivery import Delivery, Receipt, State, Step
+from tieline.contract.identifiers import MessageId, SessionId
+from tieline.contract.message import Message
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Channels, Fetched, History, LogRows, Receipts, Reply, Roster
+from tieline.core.directory import Account, Session
+from tieline.core.store import ACTIVITY, MAIN, Chronicle, Route
+
+if TYPE_CHECKING:
+    from tieline.core.broker import Broker
+
+READ_LOG = "log.read"
+
+
+def fetch(broker: "Broker", command: c.Fetch) -> Reply:
+    """Unsettled deliveries of the session's member."""
+    session = broker.session(command.session)
+    if isinstance(session, Refusal):
+        return session
+    if session.account is None:
+        return Refusal(Code.INVALID_REQUEST, "only a member has an inbox")
+    limit = max(1, min(command.limit, broker.limits.page_max))
+    inbox = session.account.inbox
+    entries, through = inbox.read(command.after, limit, unoffered_only=command.unoffered_only)
+    messages = broker.store.messages([entry.offset for entry in entries]) if entries else {}
+    deliveries = tuple(
+        Delivery(entry.key, entry.stream_seq, entry.state, messages[entry.offset])
+        for entry in entries
+        if entry.offset in messages
+    )
+    return Fetched(deliveries, through, through + 1 >= inbox.next_key)
+
+
+def unsettled_delivery(broker: "Broker", account: Account, message_id: MessageId) -> Delivery | None:
+    """The unsettled delivery of a message to a member."""
+    found = broker.store.find_message(message_id)
+    if found is None:
+        return None
+    message, _ = found
+    key = account.inbox.find(message.offset)
+    entry = account.inbox.entry(key) if key is not None else None
+    return Delivery(entry.key, entry.stream_seq, entry.state, message) if entry else None
+
+
+def follow(broker: "Broker", command: c.Follow) -> Reply:
+    """Receipts now, and every later step as it happens."""
+    found = _visible(broker, command.session, command.message_id)
+    if isinstance(found, Refusal):
+        return found
+    session, message, route = found
+    for number in route.numbers:
+        account = broker.directory.accounts.get(number)
+        if account is None or not account.sessions or command.until < State.SEEN:
+            continue
+        if not any(open_session.acknowledges for open_session in account.sessions):
+            return Refusal(
+                Code.NEVER_ACKNOWLEDGED,
+                f"{account.member.name} is connected only through {account.sessions[0].protocol}, whose wire has no "
+                f"acknowledgement: the delivery will stay at 'offered'",
+            )
+    broker.followers.setdefault(message.offset, []).append(session.id)
+    return _receipts(broker, message, route)
+
+
+def receipts(broker: "Broker", command: c.ReadReceipts) -> Reply:
+    """What became of a message."""
+    found = _visible(broker, command.session, command.message_id)
+    return found if isinstance(found, Refusal) else _receipts(broker, found[1], found[2])
+
+
+def _visible(
+    broker: "Broker", session_id: SessionId, message_id: MessageId
+) -> tuple[Session, Message, Route] | Refusal:
+    """A message that the session sent or received; others learn nothing of it."""
+    session = broker.session(session_id)
+    if isinstance(session, Refusal):
+        return session
+    found = broker.store.find_message(message_id)
+    if found is not None:
+        message, route = found
+        number = session.account.number if session.account else None
+        if session.operator or message.sender == session.speaker or number in route.numbers:
+            return session, message, route
+    return Refusal(Code.UNKNOWN_MESSAGE, f"no message {message_id!r} was sent by or to {session.speaker}")
+
+
+def _receipts(broker: "Broker", message: Message, route: Route) -> Receipts:
+    names = broker.store.names(route.numbers)
+    made = []
+    for number, key in zip(route.numbers, route.keys, strict=True):
+        steps = [Step(State.PENDING, message.sent_at_ms, protocol=message.protocol), *broker.store.steps(number, key)]
+        account = broker.directory.accounts.get(number)
+        # Memory is ahead of the stored steps by what the next commit will write.
+        current = account.inbox.state(key) if account else None
+        if current is not None and current > steps[-1].state:
+            steps.append(Step(current, broker.now_ms))
+        made.append(Receipt(names[number], key, steps[-1].state, tuple(steps)))
+    made.sort(key=lambda receipt: receipt.member)
+    return Receipts(message.id, tuple(made))
+
+
+def members(broker: "Broker", command: c.ListMembers) -> Reply:
+    """All members."""
+    session = broker.session(command.session)
+    return session if isinstance(session, Refusal) else Roster(broker.directory.roster())
+
+
+def channels(broker: "Broker", command: c.ListChannels) -> Reply:
+    """All channels."""
+    session = broker.session(command.session)
+    return session if isinstance(session, Refusal) else Channels(broker.directory.views())
+
+
+def history(broker: "Broker", command: c.ReadHistory) -> Reply:
+    """Messages that the session's member may see."""
+    session = broker.session(command.session)
+    if isinstance(session, Refusal):
+        return session
+    account = session.account
+    if account is None and not session.operator:
+        return Refusal(Code.FORBIDDEN, "history is for members")
+    chronicle = Chronicle(
+        reader=account.member.name if account else None,
+        channels=broker.directory.channels_of(account) if account else (),
+        peer=command.peer,
+        before=command.before,
+        limit=max(1, min(command.limit, broker.limits.page_max)),
+    )
+    return History(tuple(broker.store.history(chronicle)))
+
+
+def log(broker: "Broker", command: c.ReadLog) -> Reply:
+    """Committed rows of a log."""
+    session = broker.session(command.session)
+    if isinstance(session, Refusal):
+        return session
+    if not session.may(READ_LOG):
+        return Refusal(Code.FORBIDDEN, f"{session.speaker} lacks the permission {READ_LOG}")
+    if command.log not in (MAIN, ACTIVITY):
+        return Refusal(Code.UNKNOWN_LOG, f"there is no log {command.log!r}; there are {MAIN} and {ACTIVITY}")
+    limit = max(1, min(command.limit, broker.limits.page_max))
+    rows = tuple(broker.store.read_log(command.log, command.start, limit))
+    return LogRows(rows, rows[-1].offset + 1 if rows else max(0, command.start))

@@ -1,0 +1,45 @@
+"""Retention: settled messages are forgotten after a while, a few at a time, so that the writer never stalls."""
+
+from typing import TYPE_CHECKING
+
+from tieline.contract.delivery import State
+from tieline.contract.limits import Limits
+
+if TYPE_CHECKING:
+    from tieline.core.broker import Broker
+
+_PASS_MS = 60 * 60 * 1000
+"""A pass an hour: retention is counted in days."""
+_BATCH = 500
+"""Messages forgotten in one transaction: a few milliseconds."""
+
+
+class Retention:
+    """The state of the current pass."""
+
+    __slots__ = ("_keep", "_limits", "_next_pass_ms")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._next_pass_ms = 0
+        # Offsets that the running pass must not touch; `None` between passes.
+        self._keep: frozenset[int] | None = None
+
+    def work(self, broker: "Broker") -> None:
+        """Do a little, if it is time."""
+        accounts = broker.directory.accounts.values()
+        if self._keep is None:
+            if broker.now_ms < self._next_pass_ms or broker.ladder:
+                return
+            self._next_pass_ms = broker.now_ms + _PASS_MS
+            # A replay reads messages from the last snapshot on, so none of those may be forgotten.
+            broker.snapshot()
+            self._keep = frozenset(offset for account in accounts for offset in account.inbox.awaited_offsets())
+        pruned = broker.store.prune(broker.now_ms - self._limits.retention_ms, self._keep, _BATCH)
+        if pruned:
+            broker.dirty = True
+            for account in accounts:
+                muted = account.inbox.muted_until(pruned[-1])
+                broker.move(account, muted, State.EXPIRED, evidence="kept as long as retention says")
+        if len(pruned) < _BATCH:
+            self._keep = None

@@ -1,0 +1,192 @@
+"""The Store port: what the broker needs of durable storage, as intentions.
+
+Writes are buffered: they become durable together, all or none, at `commit`, which returns only when the operating
+system says that they are on disk. Reads see buffered writes. The caller is one thread. Offsets of the main log are
+given by the broker's ledger and come in dense and in order; a store refuses a gap. After any exception the
+buffered writes are gone and the broker restores itself from what was committed.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from tieline.contract.delivery import State, Step
+from tieline.contract.event import LogRow
+from tieline.contract.identifiers import ChannelName, MessageId
+from tieline.contract.member import Member
+from tieline.contract.message import Message
+from tieline.core.inbox import Image
+from tieline.core.ledger import GENESIS
+
+MAIN = "main"
+ACTIVITY = "activity"
+
+
+class StoreError(Exception):
+    """The store cannot be used: it is newer than this program, held by another process, or damaged."""
+
+
+class Route(Struct, frozen=True):
+    """Where one message goes, as parallel columns: recipient, delivery key, sequence in its stream."""
+
+    numbers: Sequence[int]
+    keys: Sequence[int]
+    stream_seqs: Sequence[int]
+
+
+class MemberRow(Struct, frozen=True):
+    """A member with the number that stands for it in routes; numbers are never used twice."""
+
+    number: int
+    member: Member
+
+
+class TokenRow(Struct, frozen=True):
+    """A token, hashed."""
+
+    digest: bytes
+    number: int
+    created_at_ms: int
+    expires_at_ms: int | None = None
+
+
+class MemberImage(Struct, frozen=True):
+    """What a snapshot keeps of a member: its inbox and where its streams stand."""
+
+    number: int
+    inbox: Image
+    streams: dict[str, int]
+    """Last sequence by stream, `sender␟topic`."""
+    last_seen_ms: int | None
+
+
+class Foundation(Struct, frozen=True):
+    """All that a broker starts from; what the log says after `snapshot_end` is replayed on top."""
+
+    members: Sequence[MemberRow] = ()
+    tokens: Sequence[TokenRow] = ()
+    subscriptions: Sequence[tuple[ChannelName, int]] = ()
+    images: Sequence[MemberImage] = ()
+    snapshot_end: int = 0
+    log_end: int = 0
+    log_head: str = GENESIS
+    activity_end: int = 0
+    next_number: int = 1
+
+
+class SentReplay(Struct, frozen=True):
+    """A message that was accepted after the snapshot."""
+
+    offset: int
+    sender: str
+    topic: str
+    route: Route
+
+
+class MovedReplay(Struct, frozen=True):
+    """Deliveries that moved after the snapshot."""
+
+    number: int
+    ranges: Sequence[tuple[int, int]]
+    state: State
+    mute: bool
+
+
+Replay = SentReplay | MovedReplay
+
+
+class Known(Struct, frozen=True):
+    """What is stored under a sender's wire id."""
+
+    message_id: MessageId
+    offset: int
+    digest: str
+    recipients: int
+
+
+class Chronicle(Struct, frozen=True):
+    """Which messages a reader asks for: between two parties or in a channel, among those it may see."""
+
+    reader: str | None
+    """Only what this member sent or was sent; `None` sees everything."""
+    channels: Sequence[ChannelName]
+    peer: str | None
+    before: int | None
+    limit: int
+
+
+class Store(Protocol):
+    """Durable storage of one hub."""
+
+    def restore(self) -> Foundation:
+        """What was committed. Also drops anything buffered."""
+
+    def replay(self, start: int) -> Iterator[Replay]:
+        """Messages and moves of the main log from `start` on, in order."""
+
+    def expiring(self) -> Iterator[tuple[int, Route]]:
+        """Deadline and route of every stored message that has a time to live."""
+
+    def accept(self, row: LogRow, message: Message, content: bytes, route: Route) -> None:
+        """Keep a message with its deliveries. `row` is its `Sent` event; its wire id must be new for this sender."""
+
+    def advance(self, row: LogRow, number: int, state: State, ranges: Sequence[tuple[int, int]]) -> None:
+        """Keep that deliveries of one member reached a rung. `row` is the `Moved` event that says so."""
+
+    def record(self, row: LogRow) -> None:
+        """Keep any other event."""
+
+    def save_member(self, row: MemberRow) -> None:
+        """Keep a new member."""
+
+    def drop_member(self, number: int, at_ms: int) -> None:
+        """Forget a member's name, tokens and subscriptions; its number goes on to mean it in old routes."""
+
+    def save_token(self, row: TokenRow) -> None:
+        """Keep a token. All earlier ones of that member are revoked."""
+
+    def subscribe(self, channel: ChannelName, number: int) -> None:
+        """Keep a subscription."""
+
+    def unsubscribe(self, channel: ChannelName, number: int) -> None:
+        """Forget a subscription."""
+
+    def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
+        """Replace the images of these members: they hold what the log says before `end`."""
+
+    def record_activity(self, number: int, rows: Sequence[LogRow]) -> None:
+        """Append to the activity log."""
+
+    def prune(self, before_ms: int, keep: frozenset[int], limit: int) -> Sequence[int]:
+        """Forget up to `limit` messages sent before a time, oldest first, except those at offsets in `keep`.
+
+        Returns the offsets of what was forgotten; their rows in the log stay.
+        """
+
+    def commit(self) -> None:
+        """Make everything buffered durable, at once."""
+
+    def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
+        """What this sender said under this wire id."""
+
+    def messages(self, offsets: Sequence[int]) -> dict[int, Message]:
+        """Messages by their log offset; those that retention forgot are missing."""
+
+    def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
+        """A message and where it went."""
+
+    def steps(self, number: int, key: int) -> Sequence[Step]:
+        """Steps that one delivery took after `pending`, in order."""
+
+    def names(self, numbers: Sequence[int]) -> dict[int, str]:
+        """Names of members, removed ones too."""
+
+    def history(self, chronicle: Chronicle) -> Sequence[Message]:
+        """Messages, newest first."""
+
+    def read_log(self, log: str, start: int, limit: int) -> Sequence[LogRow]:
+        """Consecutive committed rows of a log."""
+
+    def close(self) -> None:
+        """Release everything. What was not committed is gone."""

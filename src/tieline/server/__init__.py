@@ -1,0 +1,1 @@
+"""Assembly, lifecycle and configuration: the only place that sees both towers."""

@@ -1,0 +1,5 @@
+"""A store that forgets everything when the process ends: for simulations, and to measure what durability costs."""
+
+from tieline.stores.memory.store import MemoryStore
+
+__all__ = ["MemoryStore"]

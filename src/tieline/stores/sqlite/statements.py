@@ -1,0 +1,15 @@
+"""The named statements of `queries.sql`."""
+
+import re
+from importlib.resources import files
+
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+
+
+def load(text: str) -> dict[str, str]:
+    """Statements by the name that stands above them."""
+    parts = _NAME.split(text)[1:]
+    return {name: statement.strip() for name, statement in zip(parts[::2], parts[1::2], strict=True)}
+
+
+QUERIES = load(files("tieline.stores.sqlite").joinpath("queries.sql").read_text(encoding="utf-8"))

@@ -1,0 +1,386 @@
+"""The SQLite store: buffered writes, one transaction and one sync of the disk a commit.
+
+Above: the broker, on one thread. Below: two database files in one folder, `tieline.db` and `activity.db`. Statements
+are in `queries.sql`; the schema is in `schema/`, applied forward only.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from tieline.contract.delivery import State, Step
+from tieline.contract.event import LogRow, Moved
+from tieline.contract.identifiers import ChannelName, MemberName, MessageId
+from tieline.contract.member import Member, MemberKind, Origin
+from tieline.contract.message import Content, Message
+from tieline.core import ledger
+from tieline.core.inbox import Image
+from tieline.core.ladder import STATES
+from tieline.core.store import (
+    ACTIVITY,
+    Chronicle,
+    Foundation,
+    Known,
+    MemberImage,
+    MemberRow,
+    MovedReplay,
+    Replay,
+    Route,
+    SentReplay,
+    StoreError,
+    TokenRow,
+)
+from tieline.stores.sqlite.database import open_database
+from tieline.stores.sqlite.statements import QUERIES
+
+MAIN_FILE = "tieline.db"
+ACTIVITY_FILE = "activity.db"
+
+_CHECKPOINT_PAGES = 4000
+"""Pages in the write-ahead log before they are moved into the database: 16 MB, read back in well under a second."""
+
+_content_decoder = msgspec.json.Decoder(Content)
+_json = msgspec.json
+_Row = tuple[Any, ...]
+
+
+class SqliteStore:
+    """A hub's storage in one folder."""
+
+    def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
+        self._main = open_database(folder / MAIN_FILE, "main", synchronous=synchronous, vfs=vfs)
+        self._activity = open_database(folder / ACTIVITY_FILE, "activity", synchronous=synchronous, vfs=vfs)
+        self._main.set_wal_hook(self._note_wal_size)
+        # Rows that the next commit inserts, by table; filled in log order.
+        self._log_rows: list[_Row] = []
+        self._message_rows: list[_Row] = []
+        self._step_rows: list[_Row] = []
+        self._activity_rows: list[_Row] = []
+        # Messages among them by wire id, because a sender may repeat itself within one batch.
+        self._fresh_wire_ids: dict[tuple[str, str, str], Known] = {}
+        # Offset that the next log row must have, and the one after the last committed row.
+        self._log_end = 0
+        self._committed_end = 0
+        self._in_transaction = False
+        self._wal_pages = 0
+        # How often the disk was asked to sync on behalf of a commit, and for moving the write-ahead log.
+        self.commits = 0
+        self.checkpoints = 0
+
+    # Writes.
+
+    def accept(self, row: LogRow, message: Message, content: bytes, route: Route) -> None:
+        """See `Store.accept`."""
+        self._append(row)
+        said = message.content
+        self._message_rows.append(
+            (
+                message.offset,
+                message.id,
+                message.sender,
+                message.protocol,
+                message.wire_id,
+                str(said.target),
+                message.sent_at_ms,
+                None if said.ttl_ms is None else message.sent_at_ms + said.ttl_ms,
+                message.verified,
+                message.hops,
+                message.cause,
+                content,
+                _pack_route(route),
+            )
+        )
+        if message.wire_id is not None:
+            self._fresh_wire_ids[message.sender, message.protocol, message.wire_id] = Known(
+                message.id, message.offset, ledger.digest(content), len(route.keys)
+            )
+
+    def advance(self, row: LogRow, number: int, state: State, ranges: Sequence[tuple[int, int]]) -> None:
+        """See `Store.advance`."""
+        self._append(row)
+        self._step_rows.extend((number, int(state), first, last, row.offset) for first, last in ranges)
+
+    def record(self, row: LogRow) -> None:
+        """See `Store.record`."""
+        self._append(row)
+
+    def _append(self, row: LogRow) -> None:
+        if row.offset != self._log_end:
+            raise StoreError(f"the log is at {self._log_end}, a row for {row.offset} does not fit")
+        self._log_end += 1
+        self._log_rows.append((row.offset, row.at_ms, row.event, bytes.fromhex(row.hash)))
+
+    def save_member(self, row: MemberRow) -> None:
+        """See `Store.save_member`."""
+        member = row.member
+        values = (row.number, member.name, member.kind, _json.encode(member.permissions), member.origin)
+        self._write("insert_member", (*values, member.created_at_ms))
+
+    def drop_member(self, number: int, at_ms: int) -> None:
+        """See `Store.drop_member`."""
+        self._write("remove_member", (at_ms, number))
+        for statement in ("delete_tokens", "delete_subscriptions", "delete_image"):
+            self._write(statement, (number,))
+
+    def save_token(self, row: TokenRow) -> None:
+        """See `Store.save_token`."""
+        self._write("delete_tokens", (row.number,))
+        self._write("insert_token", (row.digest, row.number, row.created_at_ms, row.expires_at_ms))
+
+    def subscribe(self, channel: ChannelName, number: int) -> None:
+        """See `Store.subscribe`."""
+        self._write("insert_subscription", (channel, number))
+
+    def unsubscribe(self, channel: ChannelName, number: int) -> None:
+        """See `Store.unsubscribe`."""
+        self._write("delete_subscription", (channel, number))
+
+    def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
+        """See `Store.save_snapshot`."""
+        for image in images:
+            inbox = image.inbox
+            arrays = (inbox.base, inbox.offsets, inbox.stream_seqs, inbox.rungs)
+            self._write("replace_image", (image.number, *arrays, _json.encode(image.streams), image.last_seen_ms))
+        self._write("set_snapshot_end", (end,))
+
+    def record_activity(self, number: int, rows: Sequence[LogRow]) -> None:
+        """See `Store.record_activity`."""
+        self._activity_rows.extend((row.offset, row.at_ms, number, row.event) for row in rows)
+
+    def prune(self, before_ms: int, keep: frozenset[int], limit: int) -> Sequence[int]:
+        """See `Store.prune`."""
+        self._flush()
+        doomed: list[tuple[int, bytes]] = []
+        for offset, route in self._main.execute(QUERIES["prunable"], (before_ms,)):
+            if offset not in keep:
+                doomed.append((offset, route))
+                if len(doomed) == limit:
+                    break
+        for offset, packed in doomed:
+            self._write("delete_message", (offset,))
+            route = _unpack_route(packed)
+            for number, key in zip(route.numbers, route.keys, strict=True):
+                # A range that covers other deliveries too stays: some of them may be kept.
+                self._write("delete_steps", (number, key, key))
+        return [offset for offset, _ in doomed]
+
+    def commit(self) -> None:
+        """See `Store.commit`."""
+        try:
+            self._flush()
+            if self._activity_rows:
+                rows, self._activity_rows = self._activity_rows, []
+                with self._activity:
+                    self._activity.executemany(QUERIES["append_activity"], rows)
+            if self._in_transaction:
+                self._main.execute("COMMIT")
+                self._in_transaction = False
+                self.commits += 1
+        except apsw.Error as error:
+            self._abandon()
+            raise StoreError(f"the database refused a commit: {error}") from error
+        self._committed_end = self._log_end
+        self._fresh_wire_ids.clear()
+        if self._wal_pages >= _CHECKPOINT_PAGES:
+            self._checkpoint()
+
+    def _begin(self) -> None:
+        if not self._in_transaction:
+            self._main.execute("BEGIN IMMEDIATE")
+            self._in_transaction = True
+
+    def _write(self, statement: str, values: _Row) -> None:
+        self._begin()
+        self._main.execute(QUERIES[statement], values)
+
+    def _flush(self) -> None:
+        """Bring buffered rows into the open transaction, so that reads see them."""
+        if not self._log_rows:
+            return
+        self._begin()
+        rows, self._log_rows = self._log_rows, []
+        self._main.executemany(QUERIES["append_log"], rows)
+        if self._message_rows:
+            rows, self._message_rows = self._message_rows, []
+            self._main.executemany(QUERIES["insert_message"], rows)
+        if self._step_rows:
+            rows, self._step_rows = self._step_rows, []
+            self._main.executemany(QUERIES["insert_step"], rows)
+
+    def _abandon(self) -> None:
+        for rows in (self._log_rows, self._message_rows, self._step_rows, self._activity_rows):
+            rows.clear()
+        self._fresh_wire_ids.clear()
+        if not self._main.get_autocommit():
+            self._main.execute("ROLLBACK")
+        self._in_transaction = False
+
+    def _note_wal_size(self, _connection: apsw.Connection, _schema: str, pages: int) -> int:
+        self._wal_pages = pages
+        return 0
+
+    def _checkpoint(self) -> None:
+        # Passive: moves what no reader still needs and never waits for one.
+        self._main.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._wal_pages = 0
+        self.checkpoints += 1
+
+    # Reads.
+
+    def restore(self) -> Foundation:
+        """See `Store.restore`."""
+        self._abandon()
+        main = self._main
+        tail = main.execute(QUERIES["log_tail"]).fetchone()
+        self._log_end = self._committed_end = tail[0] + 1 if tail else 0
+        return Foundation(
+            members=[_member_row(row) for row in main.execute(QUERIES["members"])],
+            tokens=[TokenRow(*row) for row in main.execute(QUERIES["tokens"])],
+            subscriptions=[(ChannelName(row[0]), row[1]) for row in main.execute(QUERIES["subscriptions"])],
+            images=[_member_image(row) for row in main.execute(QUERIES["images"])],
+            snapshot_end=main.execute(QUERIES["snapshot_end"]).get,
+            log_end=self._log_end,
+            log_head=tail[1].hex() if tail else ledger.GENESIS,
+            activity_end=self._activity.execute(QUERIES["activity_end"]).get,
+            next_number=main.execute(QUERIES["next_number"]).get,
+        )
+
+    def replay(self, start: int) -> Iterator[Replay]:
+        """See `Store.replay`."""
+        for offset, event_bytes, sender, content, route in self._main.execute(QUERIES["replay"], (start,)):
+            if route is not None:
+                yield SentReplay(offset, sender, _content_decoder.decode(content).topic, _unpack_route(route))
+                continue
+            event = ledger.decode_event(event_bytes)
+            if isinstance(event, Moved):
+                yield MovedReplay(event.number, event.keys, STATES[type(event)], event.mute)
+
+    def expiring(self) -> Iterator[tuple[int, Route]]:
+        """See `Store.expiring`."""
+        for deadline_ms, route in self._main.execute(QUERIES["expiring"]):
+            yield deadline_ms, _unpack_route(route)
+
+    def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
+        """See `Store.find_wire_id`."""
+        fresh = self._fresh_wire_ids.get((sender, protocol, wire_id))
+        if fresh is not None:
+            return fresh
+        row = self._main.execute(QUERIES["known_wire_id"], (sender, protocol, wire_id)).fetchone()
+        return Known(row[0], row[1], ledger.digest(row[2]), row[3]) if row else None
+
+    def messages(self, offsets: Sequence[int]) -> dict[int, Message]:
+        """See `Store.messages`."""
+        self._flush()
+        found = {}
+        for offset in offsets:
+            row = self._main.execute(QUERIES["message_at"], (offset,)).fetchone()
+            if row is not None:
+                found[offset] = _message(row)
+        return found
+
+    def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
+        """See `Store.find_message`."""
+        self._flush()
+        row = self._main.execute(QUERIES["message_by_id"], (message_id,)).fetchone()
+        return (_message(row[:-1]), _unpack_route(row[-1])) if row else None
+
+    def steps(self, number: int, key: int) -> Sequence[Step]:
+        """See `Store.steps`."""
+        self._flush()
+        steps = []
+        for state in State:
+            row = self._main.execute(QUERIES["step_of"], (number, int(state), key)).fetchone()
+            if row is not None and row[1] <= key:
+                event = ledger.decode_event(row[3])
+                assert isinstance(event, Moved), "a step points at the event that made it"
+                steps.append(Step(state, row[2], event.session, event.protocol, event.evidence))
+        return steps
+
+    def names(self, numbers: Sequence[int]) -> dict[int, str]:
+        """See `Store.names`."""
+        return {number: self._main.execute(QUERIES["name_of"], (number,)).get for number in set(numbers)}
+
+    def history(self, chronicle: Chronicle) -> Sequence[Message]:
+        """See `Store.history`."""
+        self._flush()
+        before = chronicle.before if chronicle.before is not None else self._log_end
+        reader, peer, limit = chronicle.reader, chronicle.peer, chronicle.limit
+        if peer is not None and not peer.startswith("#"):
+            if reader is None:
+                return self._select("history_of_target", (f"@{peer}", before, limit))
+            both = self._select("history_between", (f"@{peer}", reader, before, limit))
+            if peer != reader:
+                both += self._select("history_between", (f"@{reader}", peer, before, limit))
+            return sorted(both, key=lambda message: -message.offset)[:limit]
+        if peer is not None:
+            allowed = reader is None or ChannelName(peer[1:]) in chronicle.channels
+            return self._select("history_of_target", (peer, before, limit)) if allowed else []
+        if reader is None:
+            return self._select("history_of_all", (before, limit))
+        targets = ["*", f"@{reader}", *(f"#{channel}" for channel in chronicle.channels)]
+        return self._select("history_of_reader", (before, reader, _json.encode(targets).decode(), limit))
+
+    def _select(self, statement: str, values: _Row) -> list[Message]:
+        return [_message(row) for row in self._main.execute(QUERIES[statement], values)]
+
+    def read_log(self, log: str, start: int, limit: int) -> Sequence[LogRow]:
+        """See `Store.read_log`."""
+        if log == ACTIVITY:
+            rows = self._activity.execute(QUERIES["read_activity"], (start, limit))
+            return [LogRow(offset, at_ms, event) for offset, at_ms, event in rows]
+        # Rows of the open transaction are not committed yet, and a reader of the log must never see them.
+        limit = min(limit, max(0, self._committed_end - start))
+        rows = self._main.execute(QUERIES["read_main"], (start, limit))
+        return [LogRow(offset, at_ms, event, hash_bytes.hex()) for offset, at_ms, event, hash_bytes in rows]
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._abandon()
+        self._main.close()
+        self._activity.close()
+
+
+def _pack_route(route: Route) -> bytes:
+    columns = array("q", route.numbers)
+    columns.extend(route.keys)
+    columns.extend(route.stream_seqs)
+    return columns.tobytes()
+
+
+def _unpack_route(packed: bytes) -> Route:
+    columns = array("q")
+    columns.frombytes(packed)
+    count = len(columns) // 3
+    return Route(columns[:count], columns[count : 2 * count], columns[2 * count :])
+
+
+def _message(row: Sequence[Any]) -> Message:
+    offset, message_id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause = row
+    return Message(
+        id=message_id,
+        offset=offset,
+        sender=sender,
+        protocol=protocol,
+        sent_at_ms=sent_at_ms,
+        content=_content_decoder.decode(content),
+        wire_id=wire_id,
+        verified=bool(verified),
+        hops=hops,
+        cause=cause,
+    )
+
+
+def _member_row(row: Sequence[Any]) -> MemberRow:
+    number, name, kind, permissions, origin, created_at_ms = row
+    decoded = _json.decode(permissions, type=tuple[str, ...])
+    return MemberRow(number, Member(MemberName(name), MemberKind(kind), decoded, Origin(origin), created_at_ms))
+
+
+def _member_image(row: Sequence[Any]) -> MemberImage:
+    number, base, offsets, stream_seqs, rungs, streams, last_seen_ms = row
+    image = Image(base, offsets, stream_seqs, rungs)
+    return MemberImage(number, image, _json.decode(streams, type=dict[str, int]), last_seen_ms)

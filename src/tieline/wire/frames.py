@@ -1,0 +1,123 @@
+"""Length-prefixed frames: four bytes of big-endian length, then that many bytes of payload.
+
+Above: the codecs of the protocols that frame this way (agent-channels, agent-relay, the hub's own).
+Below: nothing. It refuses to know sockets and what a payload means: bytes go in, whole payloads come out.
+
+A `FrameBuffer` is made for thousands of quiet connections and a few loud ones:
+
+- A chunk is kept as it came, and frames are sliced out of it by an offset that only moves forward. Bytes are
+  copied together only while a frame is torn across chunks, so the work is linear in the bytes received, whether
+  they come one by one or ten thousand frames at a time.
+- Between frames it holds no bytes at all.
+- A length is judged as soon as its four bytes are there, so a frame that is too large is refused before its
+  payload is collected.
+"""
+
+from collections.abc import Iterator
+
+HEADER_BYTES = 4
+
+# What four bytes of length can say.
+FRAME_BYTES_LIMIT = 2**32 - 1
+
+_NOTHING = b""
+
+
+class FrameError(ValueError):
+    """A length that no frame of this stream may have. What follows it cannot be told apart, so the stream is over."""
+
+    def __init__(self, size: int, maximum: int) -> None:
+        super().__init__(size, maximum)
+        self.size = size
+        self.maximum = maximum
+
+    def __str__(self) -> str:
+        if self.size == 0:
+            return "a frame must have at least 1 byte, and this one has 0"
+        return f"a frame of {self.size} bytes exceeds the maximum of {self.maximum}"
+
+
+def encode_frame(payload: bytes) -> bytes:
+    """Give the frame that carries `payload`. An empty payload, or one of 4 GiB or more, is a `FrameError`."""
+    size = len(payload)
+    if not 0 < size <= FRAME_BYTES_LIMIT:
+        raise FrameError(size, FRAME_BYTES_LIMIT)
+    return size.to_bytes(HEADER_BYTES, "big") + payload
+
+
+class FrameBuffer:
+    """Collects the bytes of one stream and gives back its payloads, in order."""
+
+    __slots__ = ("_data", "_error", "_frame_bytes_max", "_offset")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        # The largest payload that is accepted; one byte more is an error.
+        self._frame_bytes_max = frame_bytes_max
+        # What was received and not yet given back starts at `_offset`. It is the chunk itself (bytes) while one chunk
+        # is enough, and a bytearray only while a frame is torn across several.
+        self._data: bytes | bytearray = _NOTHING
+        self._offset = 0
+        # Set by the first bad length. It stays until `reset`, because the position in the stream is lost.
+        self._error: FrameError | None = None
+
+    def receive_data(self, data: bytes) -> None:
+        """Take the next bytes of the stream. After an error they are thrown away."""
+        if self._error is not None:
+            return
+        held = self._data
+        if not held:
+            self._data = data
+            return
+        if isinstance(held, bytearray):
+            # Dropping what was given back costs no more than it was large, so this stays linear even for a caller
+            # who never empties the buffer.
+            if 2 * self._offset >= len(held):
+                del held[: self._offset]
+                self._offset = 0
+        else:
+            held = self._data = bytearray(memoryview(held)[self._offset :])
+            self._offset = 0
+        held += data
+
+    def next_frame(self) -> bytes | None:
+        """Give the next whole payload, or None until more bytes come. A bad length raises `FrameError`, every time."""
+        if self._error is not None:
+            raise self._error
+        data = self._data
+        start = self._offset + HEADER_BYTES
+        if len(data) < start:
+            self._keep_rest()
+            return None
+        size = int.from_bytes(data[self._offset : start], "big")
+        if not 0 < size <= self._frame_bytes_max:
+            self.reset()
+            self._error = FrameError(size, self._frame_bytes_max)
+            raise self._error
+        end = start + size
+        if len(data) < end:
+            self._keep_rest()
+            return None
+        payload = data[start:end] if isinstance(data, bytes) else bytes(memoryview(data)[start:end])
+        if len(data) == end:
+            self._data = _NOTHING
+            self._offset = 0
+        else:
+            self._offset = end
+        return payload
+
+    def next_frames(self) -> Iterator[bytes]:
+        """Give every whole payload there is. A bad length raises only after the payloads before it were given."""
+        while (payload := self.next_frame()) is not None:
+            yield payload
+
+    def reset(self) -> None:
+        """Forget everything received, and any error: the next byte is the first of a new stream."""
+        self._data = _NOTHING
+        self._offset = 0
+        self._error = None
+
+    def _keep_rest(self) -> None:
+        """Let go of a chunk that is nearly used up: a torn frame of ten bytes must not keep 256 KiB alive."""
+        if self._offset:
+            self._data = self._data[self._offset :]
+            self._offset = 0

@@ -1,0 +1,200 @@
+"""Unix sockets: listening at a path that may hold a dead socket, and asking who is at the other end.
+
+Above: every protocol with a socket file. Below: the operating system. It refuses to know what is said on a socket.
+
+**How a socket appears.** `listen` binds to a short temporary name in the same folder, sets the permissions, starts
+listening, and only then renames the socket to its path. So whoever can see the path can connect to it, there is no
+instant with wider permissions than asked for, and a stale socket is replaced in one step. Setting the umask around
+`bind` would give the permissions too, but the umask belongs to the whole process, and the hub's other threads make
+files meanwhile.
+
+**Both event loops alike.** The loops' own handling of paths differs (uvloop removes a stale socket by itself, and newer
+asyncio removes the file on close). Here they are given a socket that is already bound, under a name that no longer
+exists, so that neither touches the path; `UnixServer.close` removes the file, unless it is somebody else's by then.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+# sockaddr_un has room for 108 bytes on Linux and 104 on macOS, the last of them zero.
+PATH_BYTES_MAX = 107 if sys.platform == "linux" else 103
+
+# When a hub restarts, all its members come back at once; the kernel caps this at net.core.somaxconn.
+BACKLOG = 1024
+
+# How long a socket file may leave it open whether anybody listens behind it.
+STALE_CHECK_SECONDS = 2.0
+
+# Only a listener whose queue is full makes the check ask again; it is asked this often.
+_STALE_CHECK_PAUSE_SECONDS = 0.02
+
+# Temporary names tried before giving up; one is taken only while another process is binding, or after a crash there.
+_TEMPORARY_NAMES = 1000
+
+# macOS and BSD: getsockopt(SOL_LOCAL, LOCAL_PEERCRED) fills a struct xucred, in which the uid follows the version.
+_SOL_LOCAL = 0
+_LOCAL_PEERCRED = 1
+_XUCRED_BYTES = 76
+
+
+class SocketInUse(OSError):
+    """Somebody listens at the path."""
+
+
+class SocketCheckTimeout(TimeoutError):
+    """Somebody is at the path, but neither accepts nor refuses."""
+
+
+class SocketPathTooLong(OSError):
+    """The path does not fit into a Unix address."""
+
+
+class UnixServer(asyncio.AbstractServer):
+    """A listening Unix socket. Closing it removes its file and leaves accepted connections open."""
+
+    def __init__(self, server: asyncio.AbstractServer, path: Path, identity: tuple[int, int]) -> None:
+        self.path = path
+        self._server = server
+        # Device and inode of the socket file, to leave alone what another process may have put in its place.
+        self._identity = identity
+
+    def close(self) -> None:
+        """Stop listening and remove the socket file. A second call does nothing."""
+        if self._server.is_serving() and _identity(self.path) == self._identity:
+            self.path.unlink(missing_ok=True)
+        self._server.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until the listener is closed."""
+        await self._server.wait_closed()
+
+    def is_serving(self) -> bool:
+        """Tell whether new connections are accepted."""
+        return self._server.is_serving()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Give the loop this server belongs to."""
+        return self._server.get_loop()
+
+    async def start_serving(self) -> None:
+        """Do nothing: `listen` gives a server that already accepts."""
+
+    async def serve_forever(self) -> None:
+        """Wait until the server is closed or this call is cancelled."""
+        await self._server.serve_forever()
+
+
+async def listen(
+    path: Path, factory: Callable[[], asyncio.BaseProtocol], *, mode: int | None = None, backlog: int = BACKLOG
+) -> UnixServer:
+    """Listen at `path`, making its folders, and replacing a socket or plain file that nobody listens behind.
+
+    `mode` is the permissions of the socket file; None leaves them to the umask. Raises `SocketInUse`,
+    `SocketCheckTimeout` or `SocketPathTooLong`, each with a sentence for a person, or the `OSError` of the system.
+    """
+    size = len(os.fsencode(path))
+    if size > PATH_BYTES_MAX:
+        raise SocketPathTooLong(
+            f"Socket path too long: {path} has {size} bytes, and a Unix address holds {PATH_BYTES_MAX}; "
+            "use a shorter folder or name"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    await _refuse_live(path)
+    sock, identity = _bind(path, mode, backlog)
+    try:
+        server = await asyncio.get_running_loop().create_unix_server(factory, sock=sock, backlog=backlog)
+    except BaseException:
+        sock.close()
+        path.unlink(missing_ok=True)
+        raise
+    return UnixServer(server, path, identity)
+
+
+def peer_uid(transport: asyncio.BaseTransport) -> int | None:
+    """Give the user id of the process at the other end of a Unix socket, or None where the system cannot tell."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.family != socket.AF_UNIX:
+        return None
+    try:
+        if hasattr(socket, "SO_PEERCRED"):
+            _pid, uid, _gid = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        else:
+            _version, uid = struct.unpack_from("II", sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES))
+    except (OSError, struct.error):
+        return None
+    return int(uid)
+
+
+async def _refuse_live(path: Path) -> None:
+    """Return when nobody listens at `path`: there is nothing, a dead socket, or a plain file."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + STALE_CHECK_SECONDS
+    while True:
+        match _connect_error(path):
+            case 0:
+                raise SocketInUse(f"Socket already in use: {path}")
+            case errno.ENOENT | errno.ECONNREFUSED | errno.ENOTSOCK:
+                return
+            case errno.EAGAIN | errno.EINPROGRESS:
+                # A listener whose queue is full: hung, or about to accept.
+                if loop.time() >= deadline:
+                    raise SocketCheckTimeout(f"Timeout checking stale socket: {path}")
+                await asyncio.sleep(_STALE_CHECK_PAUSE_SECONDS)
+            case code:
+                raise OSError(code, os.strerror(code), str(path))
+
+
+def _connect_error(path: Path) -> int:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        return sock.connect_ex(os.fspath(path))
+
+
+def _bind(path: Path, mode: int | None, backlog: int) -> tuple[socket.socket, tuple[int, int]]:
+    """Bind, restrict, listen, then show: without awaiting, so that no other `listen` of this process comes between."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    temporary: Path | None = None
+    try:
+        sock.setblocking(False)
+        temporary = _bind_temporary(sock, path.parent)
+        if mode is not None:
+            # Nobody can connect yet: until `listen` the kernel refuses every connection.
+            temporary.chmod(mode)
+        sock.listen(backlog)
+        identity = _identity(temporary)
+        assert identity is not None, "the socket was bound to this name a moment ago"
+        temporary.rename(path)
+    except BaseException:
+        sock.close()
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise
+    return sock, identity
+
+
+def _bind_temporary(sock: socket.socket, folder: Path) -> Path:
+    for number in range(_TEMPORARY_NAMES):
+        # As short as can be, so that it fits wherever the real name does.
+        temporary = folder / f".{number}"
+        try:
+            sock.bind(os.fspath(temporary))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return temporary
+    raise FileExistsError(errno.EEXIST, f"{_TEMPORARY_NAMES} leftover socket names; remove them", str(folder / ".0"))
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino

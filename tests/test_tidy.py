@@ -1,0 +1,223 @@
+"""Style as a test: the rules of CONTRIBUTING.md that a linter does not know.
+
+Each rule is a function from a file's text to its offences, so that the last test can show every rule a planted one.
+A failure lists `file:line` and what to do instead; there is no list of exceptions.
+"""
+
+import ast
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SRC = ROOT / "src"
+
+MODULE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 80
+
+BANNED_NAMES = {"utils", "helpers", "common", "shared", "misc", "base", "manager", "models"}
+
+# Time, identity and chance reach the pure layers as parameters. A trailing dot bans everything below.
+IMPURE_NAMES = ("datetime.now", "datetime.utcnow", "time.time", "uuid4", "random.")
+
+SQL = re.compile(r"\b(?:SELECT\s|INSERT\s|UPDATE\s+\S+\s+SET\b|DELETE\s+FROM\b|CREATE\s+(?:\w+\s+)?TABLE\b)")
+
+# Written in two halves, so that this file does not name what it forbids.
+REGISTRY_HOSTS = tuple(
+    ".".join(halves)
+    for halves in (("pypi", "org"), ("files", "pythonhosted.org"), ("registry", "npmjs.org"), ("deb", "debian.org"))
+)
+MACHINE_PATH = re.compile(r"(?<![\w.~$)}\]-])/(?:(?:work|root)/|(?:home|Users)/[\w.-]+/)")
+
+# An offence: the line it is on, and what to do instead.
+Offences = Iterator[tuple[int, str]]
+Rule = Callable[[str], Offences]
+
+
+# Rules over Python text
+
+
+def long_functions(text: str) -> Offences:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                advice = "keep the branching here and move each leaf to a function of its own"
+                yield node.lineno, f"{node.name} has {lines} lines, more than {FUNCTION_LINES_MAX}: {advice}"
+
+
+def long_modules(text: str) -> Offences:
+    lines = len(text.splitlines())
+    if lines > MODULE_LINES_MAX:
+        yield lines, f"{lines} lines, more than {MODULE_LINES_MAX}: give one of its nouns a module of its own"
+
+
+def missing_docstring(text: str) -> Offences:
+    if not ast.get_docstring(ast.parse(text)):
+        yield 1, "open the module with a docstring: what it is, what is above and below it, what it refuses to know"
+
+
+def sql_statements(text: str) -> Offences:
+    tree = ast.parse(text)
+    docstrings = set(_docstring_nodes(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
+            found = SQL.search(node.value)
+            if found:
+                yield node.lineno, f"SQL in Python ({found[0].strip()}): give the query a name in a .sql file"
+
+
+def impure_names(text: str) -> Offences:
+    for node in ast.walk(ast.parse(text)):
+        for line, name in _names_used(node):
+            if any(_is_impure(name, banned) for banned in IMPURE_NAMES):
+                yield line, f"{name}: take the time, the id or the chance as a parameter"
+
+
+def _docstring_nodes(tree: ast.Module) -> Iterator[ast.Constant]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            match node.body:
+                case [ast.Expr(value=ast.Constant() as docstring), *_]:
+                    yield docstring
+                case _:
+                    pass
+
+
+def _names_used(node: ast.AST) -> Iterator[tuple[int, str]]:
+    match node:
+        case ast.Import(names=names):
+            yield from ((node.lineno, f"{alias.name}.") for alias in names)
+        case ast.ImportFrom(module=str(module), names=names):
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in names)
+        case ast.Attribute() | ast.Name():
+            yield node.lineno, ast.unparse(node)
+        case _:
+            pass
+
+
+def _is_impure(name: str, banned: str) -> bool:
+    if banned.endswith("."):
+        return name.startswith(banned)
+    return name == banned or name.endswith(f".{banned}")
+
+
+# Rules over any tracked text
+
+
+def registry_hosts(text: str) -> Offences:
+    for number, line in enumerate(text.splitlines(), start=1):
+        for host in REGISTRY_HOSTS:
+            if host in line:
+                yield number, f"names the package registry {host}: a lock has hashes, the address is the reader's own"
+
+
+def machine_paths(text: str) -> Offences:
+    for number, line in enumerate(text.splitlines(), start=1):
+        found = MACHINE_PATH.search(line)
+        if found:
+            yield number, f"names a path of one machine ({found[0]}): write it relative to the repository or to ~"
+
+
+# What the rules run over
+
+
+def modules(*packages: str) -> list[Path]:
+    folders = [SRC / "tieline" / package for package in packages] or [SRC]
+    return sorted(path for folder in folders for path in folder.rglob("*.py"))
+
+
+def tracked_files() -> list[Path]:
+    """Everything git tracks or would track; without git (an unpacked archive) there is nothing to keep clean."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    return [path for name in names.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def assert_clean(rule: Rule, paths: list[Path]) -> None:
+    offences = [
+        f"{path.relative_to(ROOT)}:{line}: {advice}"
+        for path in paths
+        for line, advice in rule(path.read_text(encoding="utf-8", errors="replace"))
+    ]
+    assert not offences, "\n" + "\n".join(offences)
+
+
+def test_every_module_is_named_for_the_noun_it_defines() -> None:
+    offences = [
+        f"{path.relative_to(ROOT)}:1: '{part}' says nothing: name the module for the noun it defines"
+        for path in modules()
+        for part in path.relative_to(SRC).with_suffix("").parts
+        if part.strip("_") in BANNED_NAMES
+    ]
+    assert not offences, "\n" + "\n".join(offences)
+
+
+def test_no_module_is_longer_than_its_limit() -> None:
+    assert_clean(long_modules, modules())
+
+
+def test_no_function_is_longer_than_its_limit() -> None:
+    assert_clean(long_functions, modules())
+
+
+def test_every_module_opens_with_a_docstring() -> None:
+    assert_clean(missing_docstring, modules())
+
+
+def test_contract_and_core_take_time_identity_and_chance_as_parameters() -> None:
+    assert_clean(impure_names, modules("contract", "core"))
+
+
+def test_sql_lives_in_sql_files_only() -> None:
+    assert_clean(sql_statements, modules())
+
+
+def test_no_tracked_file_names_a_package_registry() -> None:
+    assert_clean(registry_hosts, tracked_files())
+
+
+def test_no_tracked_file_names_a_path_of_one_machine() -> None:
+    assert_clean(machine_paths, tracked_files())
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (long_functions, "def f():\n" + "    pass\n" * FUNCTION_LINES_MAX),
+        (long_modules, "\n" * (MODULE_LINES_MAX + 1)),
+        (missing_docstring, ""),
+        (missing_docstring, "x = 1\n"),
+        (sql_statements, 'q = f"SELECT {x} FROM t"'),
+        (sql_statements, 'q = "UPDATE t SET x = 1"'),
+        (sql_statements, 'q = "CREATE VIRTUAL TABLE t"'),
+        (impure_names, "import random"),
+        (impure_names, "from uuid import uuid4"),
+        (impure_names, "x = datetime.datetime.now()"),
+        (impure_names, "x = time.time()"),
+        (registry_hosts, f"see https://{REGISTRY_HOSTS[0]}/simple"),
+        (machine_paths, "cd " + "/ro" + "ot/x"),
+        (machine_paths, '"' + "/ho" + 'me/ada/x"'),
+    ],
+)
+def test_each_rule_finds_an_offence_planted_for_it(rule: Rule, text: str) -> None:
+    assert list(rule(text))
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (sql_statements, '"""Names a SELECT in prose."""'),
+        (sql_statements, 'x = "Select a member from the list"'),
+        (impure_names, "x = clock.now() + randomness.draw()"),
+        (machine_paths, "~/work/x  src/root/x  $HOME/x  https://example.org/work/x"),
+    ],
+)
+def test_each_rule_leaves_its_neighbours_alone(rule: Rule, text: str) -> None:
+    assert not list(rule(text))

@@ -1,0 +1,244 @@
+"""Unix sockets: stale files are replaced, live ones respected, permissions never wider than asked, both loops alike."""
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from tieline.wire import unix
+from tieline.wire.unix import PATH_BYTES_MAX, SocketCheckTimeout, SocketInUse, SocketPathTooLong, listen, peer_uid
+
+
+class Greeter(asyncio.Protocol):
+    """Says hello and hangs up."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(b"hello")
+        transport.close()
+
+
+async def greeting(path: Path) -> bytes:
+    """Connect and read until the other end hangs up."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+def leave_dead_socket(path: Path) -> None:
+    """Leave behind what a crashed server leaves."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(os.fspath(path))
+
+
+async def test_a_listener_is_reachable_at_its_path(folder: Path) -> None:
+    server = await listen(folder / "a.sock", Greeter)
+    assert server.is_serving()
+    assert await greeting(folder / "a.sock") == b"hello"
+    server.close()
+    await server.wait_closed()
+    assert not server.is_serving()
+
+
+async def test_missing_folders_are_made(folder: Path) -> None:
+    server = await listen(folder / "some" / "where" / "a.sock", Greeter)
+    assert await greeting(folder / "some" / "where" / "a.sock") == b"hello"
+    server.close()
+
+
+async def test_closing_removes_the_socket_file_and_nothing_is_left_over(folder: Path) -> None:
+    server = await listen(folder / "a.sock", Greeter)
+    assert [entry.name for entry in folder.iterdir()] == ["a.sock"]
+    server.close()
+    server.close()
+    await server.wait_closed()
+    assert list(folder.iterdir()) == []
+
+
+async def test_closing_leaves_accepted_connections_open(folder: Path) -> None:
+    accepted: asyncio.Future[asyncio.Transport] = asyncio.get_running_loop().create_future()
+
+    class Accept(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            accepted.set_result(transport)
+
+    server = await listen(folder / "a.sock", Accept)
+    reader, writer = await asyncio.open_unix_connection(folder / "a.sock")
+    transport = await accepted
+    server.close()
+    transport.write(b"still here")
+    assert await reader.readexactly(10) == b"still here"
+    transport.close()
+    writer.close()
+    await server.wait_closed()
+
+
+async def test_a_socket_nobody_listens_behind_is_replaced(folder: Path) -> None:
+    leave_dead_socket(folder / "a.sock")
+    server = await listen(folder / "a.sock", Greeter)
+    assert await greeting(folder / "a.sock") == b"hello"
+    server.close()
+
+
+async def test_a_plain_file_in_the_way_is_replaced(folder: Path) -> None:
+    (folder / "a.sock").write_text("not a socket")
+    server = await listen(folder / "a.sock", Greeter)
+    assert await greeting(folder / "a.sock") == b"hello"
+    server.close()
+
+
+async def test_a_folder_in_the_way_is_an_error_and_stays(folder: Path) -> None:
+    (folder / "a.sock").mkdir()
+    with pytest.raises(IsADirectoryError):
+        await listen(folder / "a.sock", Greeter)
+    assert [entry.name for entry in folder.iterdir()] == ["a.sock"]
+
+
+async def test_a_live_socket_is_in_use_and_goes_on_working(folder: Path) -> None:
+    server = await listen(folder / "a.sock", Greeter)
+    with pytest.raises(SocketInUse) as caught:
+        await listen(folder / "a.sock", Greeter)
+    assert str(caught.value) == f"Socket already in use: {folder / 'a.sock'}"
+    assert await greeting(folder / "a.sock") == b"hello"
+    server.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue refuses, and looks stale")
+async def test_a_listener_that_neither_accepts_nor_refuses_times_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix, "STALE_CHECK_SECONDS", 0.05)
+    path = folder / "a.sock"
+    with socket.socket(socket.AF_UNIX) as hung, socket.socket(socket.AF_UNIX) as waiting:
+        hung.bind(os.fspath(path))
+        hung.listen(0)
+        waiting.connect(os.fspath(path))
+        with pytest.raises(SocketCheckTimeout) as caught:
+            await listen(path, Greeter)
+    assert str(caught.value) == f"Timeout checking stale socket: {path}"
+    assert path.is_socket()
+
+
+async def test_a_socket_of_another_kind_is_reported_and_stays(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
+        datagrams.bind(os.fspath(folder / "a.sock"))
+        with pytest.raises(OSError, match=r"a\.sock") as caught:
+            await listen(folder / "a.sock", Greeter)
+        assert caught.value.errno == errno.EPROTOTYPE
+    assert (folder / "a.sock").is_socket()
+
+
+async def test_with_a_mode_the_socket_file_has_exactly_that_mode(folder: Path) -> None:
+    for mode in (0o600, 0o660, 0o666):
+        server = await listen(folder / "a.sock", Greeter, mode=mode)
+        assert stat.S_IMODE((folder / "a.sock").stat().st_mode) == mode
+        server.close()
+
+
+async def test_without_a_mode_the_umask_decides(folder: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        server = await listen(folder / "a.sock", Greeter)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((folder / "a.sock").stat().st_mode) == 0o750
+    server.close()
+
+
+async def test_the_path_appears_only_when_it_has_its_mode_and_listens(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "a.sock"
+    before = os.umask(0)
+    os.umask(before)
+    seen: list[tuple[int, int]] = []
+    rename = Path.rename
+
+    def watch(self: Path, target: Path) -> Path:
+        assert not path.exists()
+        with socket.socket(socket.AF_UNIX) as early:
+            seen.append((stat.S_IMODE(self.stat().st_mode), early.connect_ex(os.fspath(self))))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", watch)
+    server = await listen(path, Greeter, mode=0o600)
+    assert seen == [(0o600, 0)]
+    assert os.umask(before) == before, "the umask belongs to the whole process and is left alone"
+    server.close()
+
+
+async def test_a_leftover_temporary_name_is_passed_over(folder: Path) -> None:
+    leave_dead_socket(folder / ".0")
+    server = await listen(folder / "a.sock", Greeter)
+    assert await greeting(folder / "a.sock") == b"hello"
+    server.close()
+    assert [entry.name for entry in folder.iterdir()] == [".0"]
+
+
+async def test_closing_leaves_a_socket_that_another_server_put_there(folder: Path) -> None:
+    first = await listen(folder / "a.sock", Greeter)
+    (folder / "a.sock").unlink()
+    second = await listen(folder / "a.sock", Greeter)
+    first.close()
+    assert await greeting(folder / "a.sock") == b"hello"
+    second.close()
+
+
+async def test_many_listeners_start_in_one_folder_at_once(folder: Path) -> None:
+    paths = [folder / f"{number}.sock" for number in range(20)]
+    servers = await asyncio.gather(*(listen(path, Greeter) for path in paths))
+    assert await asyncio.gather(*map(greeting, paths)) == [b"hello"] * 20
+    for server in servers:
+        server.close()
+    assert list(folder.iterdir()) == []
+
+
+async def test_a_path_of_the_longest_length_works_and_one_byte_more_is_refused_with_its_length(folder: Path) -> None:
+    longest = folder / ("x" * (PATH_BYTES_MAX - len(os.fsencode(folder)) - 1))
+    server = await listen(longest, Greeter)
+    assert await greeting(longest) == b"hello"
+    server.close()
+    too_long = Path(f"{longest}x")
+    with pytest.raises(SocketPathTooLong, match=f"has {PATH_BYTES_MAX + 1} bytes.* holds {PATH_BYTES_MAX}"):
+        await listen(too_long, Greeter)
+    assert list(folder.iterdir()) == []
+
+
+async def test_the_peer_of_a_unix_socket_has_a_uid_and_a_tcp_peer_has_none(folder: Path) -> None:
+    uids: asyncio.Queue[int | None] = asyncio.Queue()
+
+    class Ask(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            uids.put_nowait(peer_uid(transport))
+            transport.close()
+
+    server = await listen(folder / "a.sock", Ask)
+    _, writer = await asyncio.open_unix_connection(folder / "a.sock")
+    assert await uids.get() == os.getuid()
+    writer.close()
+    server.close()
+    tcp = await asyncio.get_running_loop().create_server(Ask, "127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(*tcp.sockets[0].getsockname())
+    assert await uids.get() is None
+    writer.close()
+    tcp.close()
+
+
+async def test_serving_forever_ends_with_its_task(folder: Path) -> None:
+    server = await listen(folder / "a.sock", Greeter)
+    assert server.get_loop() is asyncio.get_running_loop()
+    await server.start_serving()
+    serving = asyncio.create_task(server.serve_forever())
+    assert await greeting(folder / "a.sock") == b"hello"
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    server.close()
