@@ -1,5 +1,6 @@
 """Frames: any chunking gives the same payloads, bad lengths are refused early, and a quiet buffer is empty."""
 
+import itertools
 import sys
 import time
 import tracemalloc
@@ -19,7 +20,7 @@ payload_lists = st.lists(st.binary(min_size=1, max_size=MAXIMUM), max_size=20)
 def split(stream: bytes, cuts: list[int]) -> list[bytes]:
     """Cut a stream at the given places, so that the pieces joined are the stream."""
     places = sorted({cut % (len(stream) + 1) for cut in cuts} | {0, len(stream)})
-    return [stream[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [stream[start:end] for start, end in itertools.pairwise(places)]
 
 
 def feed(buffer: FrameBuffer, chunks: list[bytes]) -> list[bytes]:

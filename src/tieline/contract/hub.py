@@ -79,8 +79,11 @@ class Hub(Protocol):
     async def ask(self, command: Command) -> Reply:
         """Hand over one command and wait for its reply."""
 
-    def listen(self, session: SessionId, member: MemberName, listener: Listener) -> None:
-        """Offer every new delivery of the member to this listener, from now on. Ends with `forget`."""
+    def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
+        """Tell this listener what concerns the session, until `forget`.
+
+        With `member`, also offer it every new delivery of that member from now on; this may be added later.
+        """
 
     def forget(self, session: SessionId) -> None:
         """The listener of this session is gone."""

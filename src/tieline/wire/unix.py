@@ -37,6 +37,9 @@ _STALE_CHECK_PAUSE_SECONDS = 0.02
 # Temporary names tried before giving up; one is taken only while another process is binding, or after a crash there.
 _TEMPORARY_NAMES = 1000
 
+# From the kernel's queue to `connection_made`: the loop notices, accepts, makes the transport, calls; and one to spare.
+_ACCEPT_TURNS = 5
+
 # macOS and BSD: getsockopt(SOL_LOCAL, LOCAL_PEERCRED) fills a struct xucred, in which the uid follows the version.
 _SOL_LOCAL = 0
 _LOCAL_PEERCRED = 1
@@ -66,9 +69,24 @@ class UnixServer(asyncio.AbstractServer):
 
     def close(self) -> None:
         """Stop listening and remove the socket file. A second call does nothing."""
+        self._hide()
+        self._server.close()
+
+    async def retire(self) -> None:
+        """Close, after connections that were already on their way have reached their protocols.
+
+        A client is connected as soon as the kernel has queued it, some turns of the loop before `connection_made`.
+        Closing in between makes asyncio forget it without hanging up, and the client would wait for nothing.
+        """
+        self._hide()
+        for _ in range(_ACCEPT_TURNS):
+            await asyncio.sleep(0)
+        self._server.close()
+
+    def _hide(self) -> None:
+        # While the socket is open its inode is not used again, so the same identity is the same socket.
         if self._server.is_serving() and _identity(self.path) == self._identity:
             self.path.unlink(missing_ok=True)
-        self._server.close()
 
     async def wait_closed(self) -> None:
         """Wait until the listener is closed."""
@@ -98,22 +116,35 @@ async def listen(
     `mode` is the permissions of the socket file; None leaves them to the umask. Raises `SocketInUse`,
     `SocketCheckTimeout` or `SocketPathTooLong`, each with a sentence for a person, or the `OSError` of the system.
     """
-    size = len(os.fsencode(path))
-    if size > PATH_BYTES_MAX:
-        raise SocketPathTooLong(
-            f"Socket path too long: {path} has {size} bytes, and a Unix address holds {PATH_BYTES_MAX}; "
-            "use a shorter folder or name"
-        )
+    check_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     await _refuse_live(path)
     sock, identity = _bind(path, mode, backlog)
     try:
         server = await asyncio.get_running_loop().create_unix_server(factory, sock=sock, backlog=backlog)
     except BaseException:
-        sock.close()
-        path.unlink(missing_ok=True)
+        _discard(sock, path)
         raise
     return UnixServer(server, path, identity)
+
+
+async def connect(path: Path, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+    """Connect a new protocol to whoever listens at `path`."""
+    check_path(path)
+    await asyncio.get_running_loop().create_unix_connection(factory, os.fspath(path))
+
+
+def check_path(path: Path) -> None:
+    """Raise `SocketPathTooLong` unless `path` fits into a Unix address.
+
+    Asked before connecting too: given a longer path, a loop may cut it short and reach another socket.
+    """
+    size = len(os.fsencode(path))
+    if size > PATH_BYTES_MAX:
+        raise SocketPathTooLong(
+            f"Socket path too long: {path} has {size} bytes, and a Unix address holds {PATH_BYTES_MAX}; "
+            "use a shorter folder or name"
+        )
 
 
 def peer_uid(transport: asyncio.BaseTransport) -> int | None:
@@ -171,9 +202,7 @@ def _bind(path: Path, mode: int | None, backlog: int) -> tuple[socket.socket, tu
         assert identity is not None, "the socket was bound to this name a moment ago"
         temporary.rename(path)
     except BaseException:
-        sock.close()
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        _discard(sock, temporary)
         raise
     return sock, identity
 
@@ -190,6 +219,12 @@ def _bind_temporary(sock: socket.socket, folder: Path) -> Path:
         else:
             return temporary
     raise FileExistsError(errno.EEXIST, f"{_TEMPORARY_NAMES} leftover socket names; remove them", str(folder / ".0"))
+
+
+def _discard(sock: socket.socket, path: Path | None) -> None:
+    sock.close()
+    if path is not None:
+        path.unlink(missing_ok=True)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -1,0 +1,350 @@
+"""The client: requests as awaitables, deliveries as an async iterator, both batched by turns of the event loop."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from tieline.client.carriers import Carrier, dial_socket, dial_url
+from tieline.client.errors import Disconnected, HubRefused, HubUnreachable
+from tieline.contract.member import MemberKind
+from tieline.contract.message import Attachment, Kind, Level, Priority
+from tieline.contract.refusal import Code
+from tieline.wire.home import HUB_SOCKET, find_home, read_key, read_running
+from tieline.wire.native import frames as f
+
+URL_VARIABLE = "TIELINE_URL"
+TOKEN_VARIABLE = "TIELINE_TOKEN"
+MEMBER_VARIABLE = "TIELINE_AGENT"
+
+_A = TypeVar("_A", bound=f.Frame)
+
+Delivery = f.Deliver
+"""A message for this member, with the key to acknowledge it by."""
+
+
+async def connect(
+    *,
+    member: str | None = None,
+    token: str | None = None,
+    url: str | None = None,
+    home: Path | None = None,
+    receive: bool = False,
+    window: int = 256,
+) -> "Client":
+    """Open a session with a hub.
+
+    The hub is at `url`, else at the environment's `TIELINE_URL`, else in `home` (or `TIELINE_HOME`, or the platform's
+    state folder). With a `token` (or `TIELINE_TOKEN`) the session is the member of that token. On the hub's machine
+    the key in its home is enough to be `member` (or `TIELINE_AGENT`); without a member the session is an operator,
+    who can manage members and read the log but has no voice. With `receive` the hub pushes deliveries, of which up
+    to `window` may be unacknowledged.
+    """
+    token = token or os.environ.get(TOKEN_VARIABLE)
+    member = member or os.environ.get(MEMBER_VARIABLE)
+    url = url or (os.environ.get(URL_VARIABLE) if home is None else None)
+    client = Client()
+    key = None
+    if url is not None:
+        carrier = await dial_url(url, client)
+    else:
+        folder = find_home(home)
+        running = read_running(folder)
+        if running is None:
+            raise HubUnreachable(f"no hub is running in {folder}: start one with 'tieline serve --home {folder}'")
+        key = read_key(folder) if token is None else None
+        carrier = await dial_socket(folder / HUB_SOCKET, client)
+    hello = f.Hello(token=token, key=key, member=member, receive=receive, window=window)
+    await client.greet(carrier, hello)
+    return client
+
+
+class Client:
+    """A session with a hub. Use it from one event loop, as an async context manager."""
+
+    def __init__(self) -> None:
+        self._carrier: Carrier | None = None
+        self._numbers = count(1)
+        # Requests that wait for their answers, by number.
+        self._waiting: dict[int, asyncio.Future[f.Answer]] = {}
+        # What goes out at the end of this turn of the loop.
+        self._outgoing: list[f.Frame] = []
+        # Keys to acknowledge at the end of this turn, as ranges.
+        self._acks: list[tuple[int, int]] = []
+        self._flush_scheduled = False
+        self._welcome: asyncio.Future[f.Welcome] = asyncio.get_running_loop().create_future()
+        self._deliveries: asyncio.Queue[f.Deliver | None] = asyncio.Queue()
+        self._progress: asyncio.Queue[f.Progress | None] = asyncio.Queue()
+        # Why the connection ended, once it has.
+        self._lost: Exception | None = None
+        self.welcome: f.Welcome | None = None
+
+    # Lifecycle.
+
+    async def greet(self, carrier: Carrier, hello: f.Hello) -> None:
+        """Say hello and wait to be welcomed. `connect` does this."""
+        self._carrier = carrier
+        carrier.send(f.encode_batch([hello]))
+        self.welcome = await self._welcome
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Send what is left and hang up."""
+        self._flush()
+        if self._carrier is not None and self._lost is None:
+            await self._carrier.drain()
+            self._carrier.close()
+        self._end(Disconnected("this client was closed"))
+
+    # Speaking.
+
+    async def send(  # noqa: PLR0913 - a message has that many parts
+        self,
+        target: str,
+        body: str,
+        *,
+        data: dict[str, Any] | None = None,
+        title: str | None = None,
+        level: Level = Level.INFO,
+        priority: Priority = Priority.NORMAL,
+        kind: Kind = Kind.CHAT,
+        topic: str = "",
+        scope: str | None = None,
+        thread: str | None = None,
+        reply_to: str | None = None,
+        refs: tuple[str, ...] = (),
+        attachments: tuple[Attachment, ...] = (),
+        ttl_ms: int | None = None,
+        wire_id: str | None = None,
+        allow_empty: bool = False,
+    ) -> f.Accepted:
+        """Say something; returns once it is durable."""
+        frame = f.Send(
+            next(self._numbers),
+            target,
+            body,
+            data,
+            title,
+            level,
+            priority,
+            kind,
+            topic,
+            scope,
+            thread,
+            reply_to,
+            refs,
+            attachments,
+            ttl_ms,
+            wire_id,
+            allow_empty,
+        )
+        return await self._ask(frame.n, frame, f.Accepted)
+
+    def ack(self, delivery: f.Deliver | f.Item) -> None:
+        """Be done with a delivery. Goes out at the end of this turn of the loop; twice is as good as once."""
+        key = delivery.key
+        if self._acks and self._acks[-1][1] + 1 == key:
+            self._acks[-1] = (self._acks[-1][0], key)
+        else:
+            self._acks.append((key, key))
+        self._schedule()
+
+    def see(self, *deliveries: f.Deliver | f.Item, evidence: str) -> None:
+        """Show evidence that deliveries were read."""
+        if deliveries:
+            self._put(f.See(tuple((delivery.key, delivery.key) for delivery in deliveries), evidence))
+
+    async def claim(self, message_id: str) -> f.Item | None:
+        """Take a message for this session alone; `None` when another was first."""
+        n = next(self._numbers)
+        return (await self._ask(n, f.Claim(n, message_id), f.Claimed)).item
+
+    async def follow(self, message_id: str, until: str = "acked") -> tuple[f.ReceiptView, ...]:
+        """Receipts of a message now; later steps come from `progress`."""
+        n = next(self._numbers)
+        return (await self._ask(n, f.Follow(n, message_id, until), f.Receipts)).receipts
+
+    async def progress(self) -> AsyncIterator[f.Progress]:
+        """Steps of the messages that this session follows, as they happen."""
+        while (step := await self._progress.get()) is not None:
+            yield step
+        raise self._lost or Disconnected("the connection ended")
+
+    # Receiving.
+
+    def __aiter__(self) -> AsyncIterator[f.Deliver]:
+        return self.deliveries()
+
+    async def deliveries(self) -> AsyncIterator[f.Deliver]:
+        """Deliveries as the hub pushes them. Ends with `Disconnected`."""
+        while (delivery := await self._deliveries.get()) is not None:
+            yield delivery
+        raise self._lost or Disconnected("the connection ended")
+
+    async def inbox(self, *, after: int = 0, limit: int = 100) -> f.Inbox:
+        """A page of unsettled deliveries, without taking them."""
+        n = next(self._numbers)
+        return await self._ask(n, f.Fetch(n, after, limit), f.Inbox)
+
+    # Channels, members, reading.
+
+    async def subscribe(self, channel: str) -> None:
+        """Join a channel."""
+        n = next(self._numbers)
+        await self._ask(n, f.Subscribe(n, channel), f.Done)
+
+    async def unsubscribe(self, channel: str) -> None:
+        """Leave a channel."""
+        n = next(self._numbers)
+        await self._ask(n, f.Unsubscribe(n, channel), f.Done)
+
+    async def resume_thread(self, thread: str) -> None:
+        """End the pause of a looping conversation."""
+        n = next(self._numbers)
+        await self._ask(n, f.ResumeThread(n, thread), f.Done)
+
+    async def add_member(
+        self,
+        name: str,
+        *,
+        kind: MemberKind = MemberKind.AGENT,
+        permissions: tuple[str, ...] = (),
+        token: str | None = None,
+    ) -> f.Issued:
+        """Make a member."""
+        n = next(self._numbers)
+        return await self._ask(n, f.AddMember(n, name, kind, permissions, token), f.Issued)
+
+    async def remove_member(self, name: str) -> None:
+        """Remove a member."""
+        n = next(self._numbers)
+        await self._ask(n, f.RemoveMember(n, name), f.Done)
+
+    async def rotate_token(self, name: str) -> f.Issued:
+        """Replace a member's tokens by a new one."""
+        n = next(self._numbers)
+        return await self._ask(n, f.RotateToken(n, name), f.Issued)
+
+    async def members(self) -> tuple[f.MemberView, ...]:
+        """All members."""
+        n = next(self._numbers)
+        return (await self._ask(n, f.ListMembers(n), f.Roster)).members
+
+    async def channels(self) -> tuple[f.ChannelView, ...]:
+        """All channels."""
+        n = next(self._numbers)
+        return (await self._ask(n, f.ListChannels(n), f.ChannelList)).channels
+
+    async def receipts(self, message_id: str) -> tuple[f.ReceiptView, ...]:
+        """What became of a message."""
+        n = next(self._numbers)
+        return (await self._ask(n, f.ReadReceipts(n, message_id), f.Receipts)).receipts
+
+    async def history(
+        self, peer: str | None = None, *, before: int | None = None, limit: int = 50
+    ) -> tuple[f.Message, ...]:
+        """Messages that this member may see, newest first."""
+        n = next(self._numbers)
+        return (await self._ask(n, f.ReadHistory(n, peer, before, limit), f.History)).messages
+
+    async def read_log(self, log: str = "main", start: int = 0, limit: int = 1000) -> f.Log:
+        """Consecutive rows of a log; go on reading at `next`."""
+        n = next(self._numbers)
+        return await self._ask(n, f.ReadLog(n, log, start, limit), f.Log)
+
+    async def record_activity(self, *events: dict[str, Any]) -> int:
+        """Report what this member did."""
+        n = next(self._numbers)
+        return (await self._ask(n, f.RecordActivity(n, events), f.Recorded)).count
+
+    # What the carrier calls.
+
+    def receive_batch(self, payload: bytes | str) -> None:
+        """A batch came from the hub."""
+        try:
+            batch = f.decode_hub_batch(payload)
+        except f.BadBatch as error:
+            self._end(Disconnected(f"the hub sent what is not a batch of frames: {error}"))
+            return
+        for frame in batch:
+            match frame:
+                case f.Deliver():
+                    self._deliveries.put_nowait(frame)
+                case f.Progress():
+                    self._progress.put_nowait(frame)
+                case f.Welcome():
+                    if not self._welcome.done():
+                        self._welcome.set_result(frame)
+                case f.Refused(n=None):
+                    self._end(HubRefused(frame.code, frame.message, frame.near))
+                case _:
+                    assert frame.n is not None, "the connection ends with a refusal that has no number"
+                    future = self._waiting.pop(frame.n, None)
+                    if future is not None and not future.done():
+                        future.set_result(frame)
+
+    def connection_lost(self, why: str) -> None:
+        """The connection ended."""
+        self._end(Disconnected(why))
+
+    # Inside.
+
+    async def _ask(self, n: int, frame: f.Frame, expected: type[_A]) -> _A:
+        if self._lost is not None:
+            raise self._lost
+        future: asyncio.Future[f.Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[n] = future
+        self._put(frame)
+        try:
+            answer = await future
+        finally:
+            self._waiting.pop(n, None)
+        if isinstance(answer, f.Refused):
+            raise HubRefused(answer.code, answer.message, answer.near)
+        if not isinstance(answer, expected):
+            raise HubRefused(Code.INVALID_REQUEST, f"the hub answered {type(answer).__name__}")
+        return answer
+
+    def _put(self, frame: f.Frame) -> None:
+        self._outgoing.append(frame)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self._acks:
+            self._outgoing.append(f.Ack(tuple(self._acks)))
+            self._acks.clear()
+        if self._outgoing and self._carrier is not None and self._lost is None:
+            batch, self._outgoing = self._outgoing, []
+            self._carrier.send(f.encode_batch(batch))
+
+    def _end(self, why: Exception) -> None:
+        if self._lost is not None:
+            return
+        self._lost = why
+        if not self._welcome.done():
+            self._welcome.set_exception(why)
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(why)
+        self._deliveries.put_nowait(None)
+        self._progress.put_nowait(None)
+
+
+def to_json(value: msgspec.Struct | tuple[msgspec.Struct, ...]) -> bytes:
+    """A value of the SDK in the hub's documented JSON."""
+    return msgspec.json.encode(value)

@@ -1,0 +1,339 @@
+"""Bridges: a local channel joined to something else, with messages flowing both ways.
+
+Above: agents that talk across machines. Below: `client` (a bridge is an ordinary client of its channel), `connection`
+and TCP. It refuses to know what a message means, to encrypt and to authenticate: a TCP bridge belongs on loopback, in a
+VPN or in a tunnel, because agents act on what they read.
+
+The other end of a bridge can only make its own connection fail. When TCP brings more than the local channel takes,
+reading from TCP pauses until it has; the other way, a TCP peer that does not read is cut off like any client.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Literal, Protocol
+
+from tieline.protocols.agent_channels.client import ChannelClient
+from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMessage, Message, encode
+from tieline.protocols.agent_channels.connection import UNSENT_BYTES_MAX, Connection
+from tieline.protocols.agent_channels.events import Emitter
+
+Status = Literal["running", "stopped", "error"]
+
+# Delays reach any useful cap long before this many doublings, and floats end far beyond it.
+_DOUBLINGS_MAX = 32
+
+
+class Bridge(Protocol):
+    """What every bridge can do."""
+
+    async def start(self) -> None:
+        """Connect both sides."""
+
+    async def stop(self) -> None:
+        """Disconnect both sides. Stopping twice, or before a start, is no error."""
+
+    @property
+    def status(self) -> Status:
+        """Whether messages flow: "error" when one side is lost for good."""
+
+
+class _TcpBridge(Emitter):
+    """The local side of both TCP bridges, and the order in which they start and stop."""
+
+    def __init__(self, channel_path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.channel_path = Path(channel_path)
+        self._status: Status = "stopped"
+        self._starting = False
+        # The bridge's own client of the channel, from `start` to `stop`.
+        self._local: ChannelClient | None = None
+
+    @property
+    def status(self) -> Status:
+        """Whether messages flow: "error" when one side is lost for good."""
+        return self._status
+
+    async def start(self) -> None:
+        """Connect to the channel, then open the TCP side. When either fails, nothing is left open."""
+        if self._starting or self._status == "running":
+            raise RuntimeError("Bridge already running")
+        self._starting = True
+        try:
+            # After an error half of the bridge may still be open.
+            await self.stop()
+            await self._open_local()
+            await self._open_tcp()
+            if self._local is None:
+                raise ConnectionAbortedError("Bridge stopped during connect")
+            self._status = "running" if self._local.connected else "error"
+        except BaseException:
+            await self.stop()
+            raise
+        finally:
+            self._starting = False
+
+    async def stop(self) -> None:
+        """Disconnect both sides. Stopping twice, or before a start, is no error."""
+        self._status = "stopped"
+        # Taken away first, so that whoever connects from now on is turned away.
+        local, self._local = self._local, None
+        await self._close_tcp()
+        if local is not None:
+            local.disconnect()
+
+    async def _open_tcp(self) -> None:
+        raise NotImplementedError
+
+    async def _close_tcp(self) -> None:
+        raise NotImplementedError
+
+    def _tcp_connections(self) -> tuple[Connection, ...]:
+        raise NotImplementedError
+
+    def _connection(self, name: str) -> Connection:
+        return Connection(self, name, MESSAGE_BYTES_MAX, UNSENT_BYTES_MAX)
+
+    async def _open_local(self) -> None:
+        local = self._local = ChannelClient(self.channel_path)
+        local.on("message", self._hear_local)
+        local.on("drain", self._resume_tcp)
+        local.on("disconnect", self._lose_local)
+        local.on("error", self._hear_local_error)
+        await local.connect()
+
+    def _hear_local(self, message: Message) -> None:
+        self._to_tcp(message, sender=None)
+        self._emit("message", message, "channel")
+
+    def _hear_local_error(self, error: Exception) -> None:
+        self._emit("error", error)
+        # Input that is not a message disconnects the client without a "disconnect".
+        if self._local is not None and not self._local.connected:
+            self._lose_local()
+
+    def _lose_local(self) -> None:
+        if self._local is None:
+            return
+        self._status = "error"
+        self._resume_tcp()
+        self._emit("error", ConnectionError("Local channel disconnected"))
+
+    def _resume_tcp(self) -> None:
+        for connection in self._tcp_connections():
+            connection.resume_reading()
+
+    def _to_tcp(self, message: Message, *, sender: Connection | None) -> None:
+        receivers = [connection for connection in self._tcp_connections() if connection is not sender]
+        if not receivers:
+            return
+        try:
+            frame = encode(message, max_size=MESSAGE_BYTES_MAX)
+        except InvalidMessage as error:
+            self._emit("error", error)
+            return
+        for connection in receivers:
+            connection.write(frame)
+
+    # What the TCP connections tell
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Take a connection in."""
+        raise NotImplementedError
+
+    def message_received(self, connection: Connection, message: Message) -> None:
+        """Hand a message from TCP to the channel and to the other TCP clients."""
+        local = self._local
+        if local is not None and local.connected:
+            try:
+                local.send(message)
+            except InvalidMessage as error:
+                # Numbers can be longer in our words than in the sender's, beyond what the channel accepts.
+                connection.fail(error)
+                return
+            except ConnectionError:
+                # The client has just said so itself.
+                pass
+            if not local.writable:
+                for reader in self._tcp_connections():
+                    reader.pause_reading()
+        self._to_tcp(message, sender=connection)
+        self._emit("message", message, connection.id)
+
+    def connection_drained(self, connection: Connection) -> None:
+        """Nothing waits for a TCP connection: what it cannot take is its own loss."""
+
+    def connection_failed(self, connection: Connection, error: Exception) -> None:
+        """Say why a connection is being closed."""
+        del connection
+        self._emit("error", error)
+
+    def connection_closed(self, connection: Connection, error: Exception | None) -> None:
+        """Let a connection go."""
+        raise NotImplementedError
+
+
+class TcpBridgeServer(_TcpBridge):
+    """Offers a channel to TCP clients, who hear the channel and each other.
+
+    Events: "tcp-connect" (client_id); "tcp-disconnect" (client_id); "message" (message, "channel" or client_id);
+    "error" (an exception). Clients are `tcp-0`, `tcp-1`, … in the order they came.
+    """
+
+    EVENTS = ("tcp-connect", "tcp-disconnect", "message", "error")
+
+    def __init__(self, channel_path: str | os.PathLike[str], host: str = "127.0.0.1", port: int = 0) -> None:
+        super().__init__(channel_path)
+        self.host = host
+        # As asked for; 0 lets the system choose at each start.
+        self._port_wanted = port
+        self._server: asyncio.Server | None = None
+        self._remotes: dict[str, Connection] = {}
+        self._next_remote = 0
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; before the start, the one asked for."""
+        if self._server is None or not self._server.sockets:
+            return self._port_wanted
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Take a TCP client in, unless the bridge was stopped while it was being accepted."""
+        if self._local is None:
+            connection.abort()
+            return
+        self._remotes[connection.id] = connection
+        self._emit("tcp-connect", connection.id)
+
+    def connection_closed(self, connection: Connection, error: Exception | None) -> None:
+        """Let a TCP client go."""
+        if self._remotes.pop(connection.id, None) is None:
+            return
+        if error is not None:
+            self._emit("error", error)
+        self._emit("tcp-disconnect", connection.id)
+
+    async def _open_tcp(self) -> None:
+        self._server = await asyncio.get_running_loop().create_server(self._accept, self.host, self._port_wanted)
+
+    async def _close_tcp(self) -> None:
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        leaving = tuple(self._remotes.values())
+        for remote in leaving:
+            remote.close()
+        await asyncio.gather(*(remote.wait_closed() for remote in leaving))
+        await server.wait_closed()
+
+    def _tcp_connections(self) -> tuple[Connection, ...]:
+        return tuple(self._remotes.values())
+
+    def _accept(self) -> Connection:
+        client_id = f"tcp-{self._next_remote}"
+        self._next_remote += 1
+        return self._connection(client_id)
+
+
+class TcpBridgeClient(_TcpBridge):
+    """Joins a channel to a remote `TcpBridgeServer`, and reconnects when TCP is lost.
+
+    Messages that come while TCP is down are dropped. Events: "tcp-connect" (); "tcp-disconnect" (); "reconnecting"
+    (attempt, delay in ms); "message" (message, "channel" or "tcp"); "error" (an exception).
+    """
+
+    EVENTS = ("tcp-connect", "tcp-disconnect", "reconnecting", "message", "error")
+
+    def __init__(
+        self,
+        channel_path: str | os.PathLike[str],
+        host: str,
+        port: int,
+        reconnect: bool = True,
+        reconnect_delay: int = 500,
+        max_reconnect_delay: int = 30_000,
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Describe a bridge; `start` opens it. Delays are in milliseconds.
+
+        The delay before attempt n is `reconnect_delay` doubled n - 1 times, varied by a quarter either way so that
+        many bridges do not return at the same instant, and never more than `max_reconnect_delay`. `sleep` waits for
+        seconds, `chance` gives a number from 0 to 1.
+        """
+        super().__init__(channel_path)
+        self.host = host
+        self.port = port
+        self.reconnect = reconnect
+        self.reconnect_delay = reconnect_delay
+        self.max_reconnect_delay = max_reconnect_delay
+        self._sleep = sleep
+        self._chance = chance
+        # The open TCP connection, if any.
+        self._remote: Connection | None = None
+        # Runs from the loss of TCP until it is back or the bridge is stopped.
+        self._reconnecting: asyncio.Task[None] | None = None
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Note that TCP is there."""
+        if self._local is None:
+            connection.abort()
+            return
+        self._remote = connection
+        self._emit("tcp-connect")
+
+    def connection_closed(self, connection: Connection, error: Exception | None) -> None:
+        """Note that TCP is lost, and try to get it back."""
+        if connection is not self._remote:
+            return
+        self._remote = None
+        if error is not None:
+            self._emit("error", error)
+        self._emit("tcp-disconnect")
+        # A handler may have stopped the bridge.
+        if self._local is None:
+            return
+        if self.reconnect:
+            self._reconnecting = asyncio.get_running_loop().create_task(self._return_to_tcp())
+        else:
+            self._status = "error"
+
+    async def _open_tcp(self) -> None:
+        await asyncio.get_running_loop().create_connection(lambda: self._connection("tcp"), self.host, self.port)
+
+    async def _close_tcp(self) -> None:
+        task, self._reconnecting = self._reconnecting, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.wait([task])
+        remote, self._remote = self._remote, None
+        if remote is not None:
+            remote.close()
+            await remote.wait_closed()
+
+    def _tcp_connections(self) -> tuple[Connection, ...]:
+        return () if self._remote is None else (self._remote,)
+
+    async def _return_to_tcp(self) -> None:
+        attempt = 0
+        while self._remote is None:
+            attempt += 1
+            delay = self._delay(attempt)
+            self._emit("reconnecting", attempt, delay)
+            await self._sleep(delay / 1000)
+            try:
+                await self._open_tcp()
+            except OSError:
+                # Nobody listens yet; the next attempt is the answer to that.
+                continue
+            return
+
+    def _delay(self, attempt: int) -> int:
+        doubled = self.reconnect_delay << min(attempt - 1, _DOUBLINGS_MAX)
+        return min(round(doubled * (0.75 + self._chance() / 2)), self.max_reconnect_delay)

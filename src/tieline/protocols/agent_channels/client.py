@@ -1,0 +1,188 @@
+"""A client of a channel: sends messages to it and hears what the others say.
+
+Above: agents and scripts, and `bridge`. Below: `connection` and `wire.unix`. It refuses to reconnect by itself: whoever
+uses it knows whether missing messages matter.
+
+There are two ways to hear. A handler of "message" is called as messages come. `async for message in client` takes them
+one at a time and ends when the connection does; while the loop is busy at most `INBOX_MAX` messages wait, then reading
+pauses and the channel's own limit decides. Messages that come while nobody listens in either way are kept for a later
+loop, up to `INBOX_MAX`, the newest; a client that only sends must not stall the channel for the others.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, Message, encode
+from tieline.protocols.agent_channels.connection import UNSENT_BYTES_MAX, Connection
+from tieline.protocols.agent_channels.events import Emitter
+from tieline.wire import unix
+
+# Enough for a burst while a loop awaits something; a channel is a conversation, not a queue.
+INBOX_MAX = 1024
+
+
+class ChannelClient(Emitter):
+    """One connection to a channel at a time.
+
+    Events: "message" (message); "connect" (); "disconnect" (), when the connection is lost, not when `disconnect` is
+    called; "drain" (), when a full write buffer has room again; "error" (an exception). Input that is not a message is
+    an "error" and disconnects, without a "disconnect".
+    """
+
+    EVENTS = ("message", "connect", "disconnect", "drain", "error")
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_message_size: int = MESSAGE_BYTES_MAX,
+        unsent_bytes_max: int = UNSENT_BYTES_MAX,
+    ) -> None:
+        super().__init__()
+        self.path = Path(path)
+        self.max_message_size = max_message_size
+        self.unsent_bytes_max = unsent_bytes_max
+        # From the start of `connect` until the connection is lost or given up.
+        self._connection: Connection | None = None
+        # Messages for loops over this client.
+        self._inbox: deque[Message] = deque()
+        # The number of loops under way.
+        self._loops = 0
+        # Set by whatever a loop or `drain` may wait for; they look again and clear it.
+        self._changed = asyncio.Event()
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can be sent."""
+        return self._connection is not None and self._connection.open
+
+    @property
+    def writable(self) -> bool:
+        """Whether the write buffer has room: False asks to `drain`, or to wait for the event of that name."""
+        return self._connection is None or self._connection.writable
+
+    async def connect(self) -> None:
+        """Connect. Raises `RuntimeError` when already connected, and `OSError` when nobody listens."""
+        if self._connection is not None:
+            raise RuntimeError("Already connected")
+        connection = Connection(self, str(self.path), self.max_message_size, self.unsent_bytes_max)
+        self._connection = connection
+        try:
+            await unix.connect(self.path, lambda: connection)
+        except BaseException:
+            if self._connection is connection:
+                self._connection = None
+            raise
+
+    def disconnect(self) -> None:
+        """Hang up. What was sent still leaves; no event comes of it. Not being connected is no error."""
+        connection, self._connection = self._connection, None
+        self._changed.set()
+        if connection is not None:
+            connection.close()
+
+    def send(self, message: Message | Mapping[str, Any]) -> None:
+        """Send a message. Raises `InvalidMessage`, or `ConnectionError` when not connected."""
+        connection = self._connected()
+        if not connection.write(encode(message, max_size=self.max_message_size)):
+            raise ConnectionError("Not connected")
+
+    async def drain(self) -> None:
+        """Wait until the write buffer has room. Raises `ConnectionError` when the connection is lost meanwhile."""
+        while not self._connected().writable:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        connection = self._connection
+        self.disconnect()
+        if connection is not None:
+            await connection.wait_closed()
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        self._loops += 1
+        try:
+            while True:
+                while not self._inbox:
+                    if not self.connected:
+                        return
+                    self._changed.clear()
+                    await self._changed.wait()
+                message = self._inbox.popleft()
+                if len(self._inbox) <= INBOX_MAX // 2 and self._connection is not None:
+                    self._connection.resume_reading()
+                yield message
+        finally:
+            self._loops -= 1
+            if not self._loops and self._connection is not None:
+                self._connection.resume_reading()
+
+    # What the connection tells
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Say that it is connected, unless `disconnect` came first."""
+        if connection is self._connection:
+            self._emit("connect")
+        else:
+            connection.abort()
+
+    def message_received(self, connection: Connection, message: Message) -> None:
+        """Give a message to the handlers and to the loops."""
+        if connection is not self._connection:
+            return
+        heard = self._has_handler("message")
+        if self._loops or not heard:
+            self._keep(connection, message)
+        if heard:
+            self._emit("message", message)
+
+    def connection_drained(self, connection: Connection) -> None:
+        """Say that there is room to write."""
+        if connection is self._connection:
+            self._changed.set()
+            self._emit("drain")
+
+    def connection_failed(self, connection: Connection, error: Exception) -> None:
+        """Say why the connection is being given up."""
+        if connection is self._connection:
+            self._connection = None
+            self._changed.set()
+            self._emit("error", error)
+
+    def connection_closed(self, connection: Connection, error: Exception | None) -> None:
+        """Say that the connection was lost."""
+        if connection is not self._connection:
+            return
+        self._connection = None
+        self._changed.set()
+        if error is not None:
+            self._emit("error", error)
+        self._emit("disconnect")
+
+    # Steps of the above
+
+    def _connected(self) -> Connection:
+        if self._connection is None or not self._connection.open:
+            raise ConnectionError("Not connected")
+        return self._connection
+
+    def _keep(self, connection: Connection, message: Message) -> None:
+        self._inbox.append(message)
+        self._changed.set()
+        if len(self._inbox) < INBOX_MAX:
+            return
+        if self._loops:
+            connection.pause_reading()
+        elif len(self._inbox) > INBOX_MAX:
+            self._inbox.popleft()

@@ -1,0 +1,186 @@
+"""A group: a folder of channels, and the `group.json` that tells others which of them are ready.
+
+Above: agents that start a conversation, and the hub's server. Below: `channel`. It refuses to know what a channel is
+for: `<folder>/<name>.sock` is all its addressing.
+
+Whoever reads `group.json` may trust it: it is written, in one step, only after every channel in it listens, and a
+channel leaves it before it stops.
+"""
+
+import asyncio
+import builtins
+import os
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from tieline.protocols.agent_channels.channel import Channel
+
+GROUP_FILE = "group.json"
+
+# What a channel of a group is described by: its name, or a mapping with the name under "name".
+Description = str | Mapping[str, str]
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _plain_channel(name: str, path: Path) -> Channel:
+    del name
+    return Channel(path)
+
+
+class ChannelGroup:
+    """Channels that start and stop together."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        channels: Iterable[Description] = (),
+        *,
+        channel_factory: Callable[[str, Path], Channel] = _plain_channel,
+        now: Callable[[], datetime] = _utc_now,
+        pid: int | None = None,
+    ) -> None:
+        """Describe a group; `start` opens it.
+
+        `channel_factory` makes the channel of a name at a socket path, so that whoever owns the group decides its
+        permissions and what happens to messages. `now` and `pid` are what `group.json` says.
+        """
+        self.path = Path(path)
+        self._channel_factory = channel_factory
+        self._now = now
+        self._pid = os.getpid() if pid is None else pid
+        # The names of the next start, in their order. Kept across `stop`.
+        self._names: list[str] = []
+        for description in channels:
+            self._names.append(self._new_name(description))
+        # The running channels by name; empty unless started.
+        self._channels: dict[str, Channel] = {}
+        self._started = False
+        # One change at a time, so that `group.json` never says what another change has undone.
+        self._changing = asyncio.Lock()
+
+    @property
+    def started(self) -> bool:
+        """Whether its channels listen."""
+        return self._started
+
+    def list(self) -> builtins.list[str]:
+        """Give the names of the running channels, in the order they were named."""
+        return [*self._channels]
+
+    def channel(self, name: str) -> Channel:
+        """Give a running channel. Raises `KeyError` when there is none of that name."""
+        try:
+            return self._channels[name]
+        except KeyError:
+            raise ChannelNotFound(name) from None
+
+    async def start(self) -> None:
+        """Make the folder, start every channel, then write `group.json`. When one fails, none is left running."""
+        async with self._changing:
+            if self._started:
+                raise RuntimeError("ChannelGroup already started")
+            self.path.mkdir(parents=True, exist_ok=True)
+            channels = {name: self._make(name) for name in self._names}
+            try:
+                outcomes = await asyncio.gather(
+                    *(channel.start() for channel in channels.values()), return_exceptions=True
+                )
+                for outcome in outcomes:
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+                self._channels = channels
+                self._write()
+            except BaseException:
+                self._channels = {}
+                await _stop_all(channels.values())
+                raise
+            self._started = True
+
+    async def stop(self, *, remove_dir: bool = False) -> None:
+        """Remove `group.json`, stop every channel, and with `remove_dir` remove the folder if nothing else is in it."""
+        async with self._changing:
+            if not self._started:
+                return
+            self._started = False
+            channels, self._channels = self._channels, {}
+            (self.path / GROUP_FILE).unlink(missing_ok=True)
+            await _stop_all(channels.values())
+            if remove_dir:
+                self._remove_folder()
+
+    async def add_channel(self, description: Description) -> Channel:
+        """Start another channel, then write it into `group.json`."""
+        async with self._changing:
+            self._check_started()
+            name = self._new_name(description)
+            channel = self._make(name)
+            await channel.start()
+            self._names.append(name)
+            self._channels[name] = channel
+            self._write()
+            return channel
+
+    async def remove_channel(self, name: str) -> None:
+        """Take a channel out of `group.json`, then stop it."""
+        async with self._changing:
+            self._check_started()
+            channel = self.channel(name)
+            del self._channels[name]
+            self._names.remove(name)
+            self._write()
+            await channel.stop()
+
+    def _make(self, name: str) -> Channel:
+        return self._channel_factory(name, self.path / f"{name}.sock")
+
+    def _check_started(self) -> None:
+        if not self._started:
+            raise RuntimeError("ChannelGroup not started — call start() first")
+
+    def _new_name(self, description: Description) -> str:
+        name = description if isinstance(description, str) else description["name"]
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            raise ValueError(
+                f"Channel name {name!r} cannot be a file name: it must not be empty, '.', '..' or hold '/'"
+            )
+        if name in self._names:
+            raise ValueError(f'Channel "{name}" already exists in group')
+        return name
+
+    def _write(self) -> None:
+        created = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        value = {"created": created, "pid": self._pid, "channels": [{"name": name} for name in self._channels]}
+        text = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+        # Written aside and renamed, so that nobody reads half of it.
+        temporary = self.path / f".{GROUP_FILE}"
+        temporary.write_bytes(text)
+        temporary.replace(self.path / GROUP_FILE)
+
+    def _remove_folder(self) -> None:
+        try:
+            self.path.rmdir()
+        except OSError:
+            # Somebody's files are in it, and they are not ours to remove.
+            if not self.path.is_dir():
+                raise
+
+
+class ChannelNotFound(KeyError):
+    """A name that no running channel of the group has."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f'Channel "{self.name}" not found in group'
+
+
+async def _stop_all(channels: Iterable[Channel]) -> None:
+    await asyncio.gather(*(channel.stop() for channel in channels))

@@ -1,0 +1,375 @@
+"""agent-channels as a protocol of the hub: a folder of sockets, each of which is a channel or a member's inbox.
+
+Above: the server's assembly. Below: the Hub port, and this folder's `ChannelGroup`.
+
+- `<channel>.sock`: a post becomes a durable message to that channel's subscribers on every protocol, and then goes to
+  the other clients of the socket. What anybody says in the channel through another protocol goes to all of them. A
+  channel socket never replays.
+- `inbox-<member>.sock`: a post becomes a message to that member. A client that listens receives the member's messages,
+  beginning with those that were not offered to it yet. Connecting to an inbox in order to write must not use up its
+  owner's mail, so a client that writes before it has listened for a moment hears only what is new.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+from tieline.contract import command as c
+from tieline.contract import message as m
+from tieline.contract.hub import Change, ChannelAppeared, ChannelVanished, Hub, MemberAppeared, MemberVanished
+from tieline.contract.identifiers import GENERAL, INBOX_PREFIX, ChannelName, MemberName, SessionId
+from tieline.contract.member import ByPlace, Unnamed
+from tieline.contract.refusal import Refusal
+from tieline.contract.reply import Attached, Channels, Progress, Reply, Roster
+from tieline.contract.target import Target, TargetKind, to_channel, to_member
+from tieline.protocols.agent_channels.channel import Channel, ClientError
+from tieline.protocols.agent_channels.codec import InvalidMessage, Message, encode
+from tieline.protocols.agent_channels.group import ChannelGroup
+from tieline.wire.conversation import Conversation, Parcel
+from tieline.wire.frames import HEADER_BYTES, encode_frame
+from tieline.wire.unix import PATH_BYTES_MAX
+
+PROTOCOL = "agent-channels"
+LISTEN_SECONDS = 0.1
+"""How long an inbox's client is silent before it counts as listening: a writer writes as soon as it is connected."""
+
+
+log = structlog.get_logger(__name__)
+
+
+def frame_of(message: m.Message) -> bytes | None:
+    """A message of the hub as a frame of this protocol, or `None` when it does not fit into one.
+
+    What came in through this protocol goes out as it came. Anything else carries who said it in `data.from`, and in
+    `data.tieline` what else the hub knows; neither can be forged, because the hub writes them last.
+    """
+    said = message.content
+    try:
+        if message.protocol == PROTOCOL:
+            return encode_frame(said.original) if said.original else encode(Message(said.body, said.data))
+        stamp = {"id": message.id, "target": str(said.target), "sent_at_ms": message.sent_at_ms}
+        optional = {"thread": said.thread, "reply_to": said.reply_to, "title": said.title, "scope": said.scope}
+        stamp |= {key: value for key, value in optional.items() if value is not None}
+        stamp |= {"level": said.level.value, "priority": said.priority.value, "protocol": message.protocol}
+        return encode(Message(said.body, {**(said.data or {}), "from": message.sender, "tieline": stamp}))
+    except InvalidMessage:
+        return None
+
+
+class _Client:
+    """One connection to one of the sockets: the wire of up to two sessions.
+
+    Its words are said by a session without a name; what it hears on an inbox, it hears as a session of that member.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_hearing",
+        "_own",
+        "_place",
+        "_speaking",
+        "_target",
+        "_timer",
+        "_waiting",
+        "id",
+        "listens",
+    )
+
+    def __init__(self, place: "_Place", client_id: str) -> None:
+        self.id = client_id
+        self._place = place
+        self._channel = place.channel
+        self._target = place.target
+        # The session that speaks, made with its first words; and what it said before the session was open.
+        self._speaking: Conversation | None = None
+        self._waiting: list[Message] = []
+        # The session that listens, on an inbox.
+        self._hearing: Conversation | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        # Whether it receives the member's deliveries; otherwise it hears only what is new.
+        self.listens = False
+        # Ids of its own messages that are on their way to its own inbox.
+        self._own: set[str] = set()
+        if place.member is not None:
+            self._timer = asyncio.get_running_loop().call_later(LISTEN_SECONDS, self._listen)
+
+    def _listen(self) -> None:
+        if self._speaking is not None:
+            return
+        self.listens = True
+        self._hearing = Conversation(self._place.server.hub, self)
+        attach = c.Attach(protocol=PROTOCOL, credential=ByPlace(), member=self._place.member, acknowledges=False)
+        self._hearing.open(attach, self._heard)
+
+    def _heard(self, reply: Attached | Refusal) -> None:
+        assert self._hearing is not None, "the answer to its own attach"
+        if isinstance(reply, Refusal):
+            self.end(reply)
+        else:
+            self._hearing.receive(window=None, unoffered_only=True)
+
+    def post(self, message: Message) -> None:
+        """It said something."""
+        if self._speaking is None:
+            self._speaking = Conversation(self._place.server.hub, self)
+            attach = c.Attach(protocol=PROTOCOL, credential=Unnamed(self.id, self._place.name), acknowledges=False)
+            self._speaking.open(attach, self._opened)
+        if self._speaking.session:
+            self._send(message)
+        else:
+            self._waiting.append(message)
+
+    def _opened(self, reply: Attached | Refusal) -> None:
+        if isinstance(reply, Refusal):
+            self.end(reply)
+            return
+        self._place.server.speakers[reply.session] = self
+        waiting, self._waiting = self._waiting, []
+        for message in waiting:
+            self._send(message)
+
+    def _send(self, message: Message) -> None:
+        assert self._speaking is not None, "a session that is open"
+        content = m.Content(
+            target=self._target,
+            body=message.msg,
+            data=message.data,
+            # Top-level keys beside `msg` and `data` are known to this protocol alone.
+            original=encode(message)[HEADER_BYTES:] if message.extra else None,
+        )
+        send = c.Send(self._speaking.session, content, allow_empty=True)
+        self._speaking.submit((send,), self._sent)
+
+    def _sent(self, replies: Sequence[Reply]) -> None:
+        for reply in replies:
+            if isinstance(reply, Refusal):
+                # The wire has no form for a refusal; the log and the audit chain have.
+                log.warning("a post was refused", place=self._place.name, client=self.id, code=reply.code)
+
+    def owns(self, message: m.Message) -> None:
+        """This message is its own: the sender does not hear itself."""
+        if self.listens:
+            self._own.add(message.id)
+
+    def drained(self) -> None:
+        """Its socket takes bytes again."""
+        if self._hearing is not None:
+            self._hearing.resume_writing()
+
+    def close(self) -> None:
+        """It is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._speaking is not None:
+            self._place.server.speakers.pop(self._speaking.session, None)
+            self._speaking.close()
+        if self._hearing is not None:
+            self._hearing.close()
+
+    # What the conversations call: the Wire port.
+
+    def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+        """Deliveries of the member whose inbox this is."""
+        written = []
+        for parcel in parcels:
+            message = parcel[0]
+            if message.id in self._own:
+                self._own.discard(message.id)
+                continue
+            frame = frame_of(message)
+            if frame is None or not self._channel.send(self.id, frame):
+                continue
+            written.append(parcel)
+        if self._hearing is not None and self._channel.unsent_bytes(self.id) > self._place.server.unsent_bytes_max:
+            self._hearing.pause_writing()
+        return written
+
+    def write_progress(self, step: Progress) -> None:
+        """Nothing is followed from here."""
+
+    def end(self, why: Refusal) -> None:
+        """The hub ended its session."""
+        self._channel.disconnect(self.id, why.message)
+
+    def pause_reading(self) -> None:
+        """It says more than the hub can take down."""
+        self._channel.pause_reading(self.id)
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        self._channel.resume_reading(self.id)
+
+
+class _Place:
+    """One socket: a channel or a member's inbox."""
+
+    def __init__(self, server: "ChannelsServer", name: str, path: Path) -> None:
+        self.server = server
+        self.name = name
+        if name.startswith(INBOX_PREFIX):
+            self.member: MemberName | None = MemberName(name.removeprefix(INBOX_PREFIX))
+            self.target: Target = to_member(self.member)
+        else:
+            self.member = None
+            self.target = to_channel(ChannelName(name))
+        self._clients: dict[str, _Client] = {}
+        self.channel = Channel(path, mode=0o600, post=self._posted)
+        self.channel.on("connect", self._connected)
+        self.channel.on("disconnect", self._disconnected)
+        self.channel.on("drain", self._drained)
+        self.channel.on("error", self._failed)
+
+    def _connected(self, client_id: str) -> None:
+        if self.channel.peer_uid(client_id) not in (None, os.geteuid()):
+            self.channel.disconnect(client_id, "this socket is for the user who runs the hub")
+        elif self.member is not None:
+            self._clients[client_id] = _Client(self, client_id)
+
+    def _posted(self, client_id: str, message: Message) -> None:
+        client = self._clients.get(client_id)
+        if client is None:
+            # A client of a channel costs nothing here until it speaks.
+            client = self._clients[client_id] = _Client(self, client_id)
+        client.post(message)
+
+    def _disconnected(self, client_id: str) -> None:
+        client = self._clients.pop(client_id, None)
+        if client is not None:
+            client.close()
+
+    def _drained(self, client_id: str) -> None:
+        client = self._clients.get(client_id)
+        if client is not None:
+            client.drained()
+
+    def _failed(self, error: ClientError) -> None:
+        log.warning("a client was disconnected", place=self.name, client=error.client_id, reason=str(error))
+
+    def hear(self, message: m.Message, speaker: _Client | None) -> None:
+        """A message for this place: to everybody here but its speaker and those who get it as a delivery."""
+        frame = frame_of(message)
+        if frame is None:
+            log.warning("a message does not fit the frames of this protocol", place=self.name, message=message.id)
+            return
+        here = speaker is not None and speaker.id in self._clients and self._clients[speaker.id] is speaker
+        speaker_id = speaker.id if speaker is not None and here else None
+        if self.member is None:
+            self.channel.send_all(frame, exclude=speaker_id)
+            return
+        for client_id, client in self._clients.items():
+            if client_id != speaker_id and not client.listens:
+                self.channel.send(client_id, frame)
+
+
+class ChannelsServer:
+    """The folder of sockets of one hub."""
+
+    def __init__(self, hub: Hub, folder: Path, *, inboxes: bool = True) -> None:
+        self.hub = hub
+        self.folder = folder
+        self.unsent_bytes_max = hub.limits.unsent_bytes_max
+        # Clients by the session under which they speak.
+        self.speakers: dict[SessionId, _Client] = {}
+        # Names whose sockets are left out because their path does not fit into a Unix address.
+        self.left_out: list[str] = []
+        self._inboxes = inboxes
+        self._places: dict[str, _Place] = {}
+        self._group: ChannelGroup | None = None
+        self._changes: asyncio.Queue[Change] = asyncio.Queue()
+        self._changing: asyncio.Task[None] | None = None
+        self._forget_observer: Callable[[], None] | None = None
+
+    async def start(self) -> None:
+        """Open a socket for every channel and member there is; later ones follow as they appear."""
+        # Observe first: what appears while the lists are read is applied on top of them.
+        self._forget_observer = self.hub.observe(self)
+        attached = await self.hub.ask(c.Attach(protocol=PROTOCOL, credential=Unnamed("server", PROTOCOL)))
+        assert isinstance(attached, Attached), "a session without a name is never refused"
+        channels = await self.hub.ask(c.ListChannels(attached.session))
+        roster = await self.hub.ask(c.ListMembers(attached.session))
+        await self.hub.ask(c.Detach(attached.session))
+        assert isinstance(channels, Channels), "lists are never refused"
+        assert isinstance(roster, Roster), "lists are never refused"
+        names: list[str] = [view.name for view in channels.channels]
+        if self._inboxes:
+            names += [INBOX_PREFIX + presence.member.name for presence in roster.members]
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._group = ChannelGroup(
+            self.folder, [name for name in names if self._fits(name)], channel_factory=self._make
+        )
+        await self._group.start()
+        self._changing = asyncio.create_task(self._follow_changes())
+
+    async def stop(self) -> None:
+        """Close every socket and remove `group.json`."""
+        if self._forget_observer is not None:
+            self._forget_observer()
+        if self._changing is not None:
+            self._changing.cancel()
+        if self._group is not None:
+            await self._group.stop()
+
+    def _make(self, name: str, path: Path) -> Channel:
+        place = self._places[name] = _Place(self, name, path)
+        return place.channel
+
+    def _fits(self, name: str) -> bool:
+        if len(os.fsencode(self.folder / f"{name}.sock")) <= PATH_BYTES_MAX:
+            return True
+        self.left_out.append(name)
+        log.warning("a socket is left out: its path is too long", name=name)
+        return False
+
+    # What the hub calls: the Observer port.
+
+    def posted(self, message: m.Message, origin: SessionId) -> None:
+        """A message was accepted: whoever listens at its place hears it."""
+        target = message.content.target
+        speaker = self.speakers.get(origin)
+        if speaker is not None:
+            speaker.owns(message)
+        match target.kind:
+            case TargetKind.CHANNEL:
+                name = target.name
+            case TargetKind.EVERYBODY:
+                name = GENERAL
+            case TargetKind.MEMBER:
+                name = INBOX_PREFIX + target.name
+            case TargetKind.OBJECTIVE:
+                return
+            case _:
+                raise AssertionError(f"a target of kind {target.kind}")
+        place = self._places.get(name)
+        if place is not None and place.channel.client_count:
+            place.hear(message, speaker)
+
+    def changed(self, change: Change) -> None:
+        """A member or channel came or went."""
+        self._changes.put_nowait(change)
+
+    async def _follow_changes(self) -> None:
+        while True:
+            change = await self._changes.get()
+            try:
+                await self._apply(change)
+            except OSError as error:
+                log.error("a socket could not be changed", change=repr(change), error=str(error))
+
+    async def _apply(self, change: Change) -> None:
+        assert self._group is not None, "changes are followed while the group runs"
+        inbox = isinstance(change, MemberAppeared | MemberVanished)
+        name = INBOX_PREFIX + change.name if inbox else str(change.name)
+        if inbox and not self._inboxes:
+            return
+        there = name in self._group.list()
+        match change:
+            case MemberAppeared() | ChannelAppeared():
+                if not there and self._fits(name):
+                    await self._group.add_channel(name)
+            case MemberVanished() | ChannelVanished():
+                if there and name != GENERAL:
+                    await self._group.remove_channel(name)
+                    del self._places[name]

@@ -1,0 +1,251 @@
+"""The exchange: the Hub port in process. The broker lives on a thread of its own; everybody else on the event loop.
+
+Commands cross over in a queue. The thread takes whatever queued while the last commit ran, decides it in one go and
+commits once; there is no timer to wait for. The outcome crosses back in one call, and only then does anybody hear
+of it. Work that nobody waits for (offers, acknowledgements) may stay uncommitted for `lazy_commit_ms`, so that it
+rides along with the next message instead of costing a sync of its own.
+"""
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import structlog
+from msgspec import Struct
+
+from tieline.contract import command as c
+from tieline.contract.hub import Listener, Observer
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Reply
+from tieline.core.broker import Broker
+from tieline.core.outcome import Outcome
+
+_TICK_SECONDS = 0.25
+"""How late a time to live may be noticed when nothing else happens."""
+
+log = structlog.get_logger(__name__)
+
+Done = Callable[[Sequence[Reply]], None]
+_Item = tuple[Sequence[c.Command], Done | None]
+
+
+class Tally(Struct):
+    """What passed through since the start. Written by the event loop and the broker's thread, each its own fields."""
+
+    accepted: int = 0
+    deliveries: int = 0
+    batches: int = 0
+    commits: int = 0
+    commit_seconds: float = 0.0
+
+
+class Exchange:
+    """A broker behind the Hub port."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.limits = broker.limits
+        self.tally = Tally()
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
+        self._loop = asyncio.get_running_loop()
+        self._listeners: dict[MemberName, list[Listener]] = {}
+        self._sessions: dict[SessionId, tuple[MemberName | None, Listener]] = {}
+        self._observers: list[Observer] = []
+        self._stopping = False
+        self._ticker: asyncio.TimerHandle | None = None
+        # Resolved when the store is lost for good and the hub must stop.
+        self.failure: asyncio.Future[Exception] = self._loop.create_future()
+
+    # Lifecycle.
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+        self._tick()
+
+    async def stop(self) -> None:
+        """Finish what was submitted, commit it with a snapshot, and close the store."""
+        self._stopping = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _tick(self) -> None:
+        self.submit((c.Tick(),))
+        self._ticker = self._loop.call_later(_TICK_SECONDS, self._tick)
+
+    # The Hub port.
+
+    def submit(self, commands: Sequence[c.Command], done: Done | None = None) -> None:
+        """See `Hub.submit`."""
+        if self._stopping:
+            if done is not None:
+                refusal = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it is back")
+                self._loop.call_soon(done, [refusal] * len(commands))
+            return
+        self._queue.put((commands, done))
+
+    async def ask(self, command: c.Command) -> Reply:
+        """See `Hub.ask`."""
+        future: asyncio.Future[Reply] = self._loop.create_future()
+
+        def done(replies: Sequence[Reply]) -> None:
+            if not future.done():
+                future.set_result(replies[0])
+
+        self.submit((command,), done)
+        return await future
+
+    def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
+        """See `Hub.listen`."""
+        self._sessions[session] = (member, listener)
+        if member is not None:
+            self._listeners.setdefault(member, []).append(listener)
+
+    def forget(self, session: SessionId) -> None:
+        """See `Hub.forget`."""
+        known = self._sessions.pop(session, None)
+        if known is None:
+            return
+        member, listener = known
+        if member is None:
+            return
+        self._listeners[member].remove(listener)
+        if not self._listeners[member]:
+            del self._listeners[member]
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """See `Hub.observe`."""
+        self._observers.append(observer)
+        return lambda: self._observers.remove(observer)
+
+    # On the broker's thread.
+
+    def _run(self) -> None:
+        lazy_since: float | None = None
+        lazy_seconds = self.limits.lazy_commit_ms / 1000
+        while True:
+            try:
+                timeout = None if lazy_since is None else max(0.0, lazy_since + lazy_seconds - time.monotonic())
+                item = self._queue.get(timeout=timeout)
+            except queue.Empty:
+                self._guard(self._commit)
+                lazy_since = None
+                continue
+            items, stop = self._gather(item)
+            if items:
+                self._guard(partial(self._work, items), items)
+            if not self._broker.dirty:
+                lazy_since = None
+            elif lazy_since is None:
+                lazy_since = time.monotonic()
+            elif time.monotonic() - lazy_since >= lazy_seconds:
+                self._guard(self._commit)
+                lazy_since = None
+            if stop:
+                self._guard(self._broker.close)
+                return
+
+    def _gather(self, item: _Item | None) -> tuple[list[_Item], bool]:
+        """This item and whatever else waits, up to the limit; and whether it is time to stop."""
+        items: list[_Item] = []
+        count = 0
+        while item is not None:
+            items.append(item)
+            count += len(item[0])
+            if count >= self.limits.batch_max:
+                return items, False
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return items, False
+        return items, True
+
+    def _work(self, items: list[_Item]) -> None:
+        outcome = self._broker.handle([command for commands, _ in items for command in commands])
+        self.tally.batches += 1
+        if outcome.urgent:
+            self._commit()
+        self._loop.call_soon_threadsafe(self._publish, items, outcome)
+
+    def _commit(self) -> None:
+        started = time.perf_counter()
+        self._broker.commit()
+        self.tally.commits += 1
+        self.tally.commit_seconds += time.perf_counter() - started
+
+    def _guard(self, work: Callable[[], None], items: Sequence[_Item] = ()) -> None:
+        """Run `work`; if it fails, go back to what is committed, and refuse what was asked."""
+        try:
+            work()
+        except Exception as error:
+            log.exception("the store failed; going back to what is committed", error=str(error))
+            try:
+                self._broker.restore()
+            except Exception as lost:
+                log.exception("the store is lost; the hub must stop", error=str(lost))
+                self._loop.call_soon_threadsafe(self._fail, lost)
+            refusal = Refusal(Code.STORE_FAILED, f"the store failed, nothing was accepted: {error}")
+            self._loop.call_soon_threadsafe(self._give_up, items, refusal)
+
+    # On the event loop.
+
+    def _publish(self, items: list[_Item], outcome: Outcome) -> None:
+        replies = outcome.replies
+        start = 0
+        for commands, done in items:
+            end = start + len(commands)
+            if done is not None:
+                self._call(done, replies[start:end])
+            start = end
+        for change in outcome.changes:
+            for observer in self._observers:
+                self._call(observer.changed, change)
+        listeners = self._listeners
+        for post in outcome.posts:
+            message = post.message
+            for observer in self._observers:
+                self._call(observer.posted, message, post.origin)
+            for name, key, stream_seq in zip(post.recipients, post.keys, post.stream_seqs, strict=True):
+                for listener in listeners.get(name, ()):
+                    listener.offer(message, key, stream_seq)
+            self.tally.deliveries += len(post.keys)
+        self.tally.accepted += len(outcome.posts)
+        for session, step in outcome.progress:
+            known = self._sessions.get(session)
+            if known is not None:
+                self._call(known[1].progress, step)
+        for session, why in outcome.ended:
+            self._end(session, why)
+
+    def _give_up(self, items: Sequence[_Item], refusal: Refusal) -> None:
+        for commands, done in items:
+            if done is not None:
+                self._call(done, [refusal] * len(commands))
+        # The broker forgot every session, so their owners must attach anew.
+        for session in list(self._sessions):
+            self._end(session, refusal)
+
+    def _fail(self, error: Exception) -> None:
+        self._stopping = True
+        if not self.failure.done():
+            self.failure.set_result(error)
+
+    def _end(self, session: SessionId, why: Refusal) -> None:
+        known = self._sessions.get(session)
+        if known is not None:
+            self.forget(session)
+            self._call(known[1].end, why)
+
+    def _call(self, receiver: Callable[..., None], *values: object) -> None:
+        """A receiver that fails must not keep the others from hearing."""
+        try:
+            receiver(*values)
+        except Exception:
+            log.exception("a receiver failed")

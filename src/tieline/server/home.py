@@ -1,0 +1,46 @@
+"""The home as the hub sees it: made on the first start, and held by one process at a time."""
+
+import fcntl
+import os
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from tieline.wire.home import KEY_FILE, LOCK_FILE, RUN_FILE, Running, read_key, write_private
+
+
+class HomeBusy(Exception):
+    """Another process holds this home."""
+
+
+class Home:
+    """A home that this process holds until `release`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock)
+            raise HomeBusy(f"another hub holds {path}; stop it first, or name another home with --home") from error
+
+    def key(self) -> str:
+        """The key that lets the hub's own user act as any member; made when there is none."""
+        known = read_key(self.path)
+        if known:
+            return known
+        made = secrets.token_urlsafe(32)
+        write_private(self.path / KEY_FILE, made.encode())
+        return made
+
+    def announce(self, running: Running) -> None:
+        """Say that every listener is ready."""
+        write_private(self.path / RUN_FILE, msgspec.json.format(msgspec.json.encode(running)) + b"\n")
+
+    def release(self) -> None:
+        """Let the next process have it."""
+        (self.path / RUN_FILE).unlink(missing_ok=True)
+        os.close(self._lock)

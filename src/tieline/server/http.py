@@ -1,0 +1,223 @@
+"""The HTTP port: health, metrics, and the hub's own protocol as a WebSocket at `/api/stream`."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tieline import __version__
+from tieline.contract.command import ListMembers
+from tieline.contract.identifiers import SessionId
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Roster
+from tieline.server.exchange import Exchange
+from tieline.wire.native.server import NativeConnection, Transport
+
+
+class _WebSocketTransport(Transport):
+    """Batches as text messages. What the socket does not take yet waits here, up to the limit."""
+
+    __slots__ = (
+        "_closing",
+        "_connection",
+        "_limit",
+        "_outgoing",
+        "_paused",
+        "_queued_bytes",
+        "_readable",
+        "_websocket",
+    )
+
+    def __init__(self, websocket: WebSocket, exchange: Exchange) -> None:
+        self._websocket = websocket
+        self._limit = exchange.limits.unsent_bytes_max
+        self._outgoing: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._queued_bytes = 0
+        self._paused = False
+        self._closing = False
+        self._readable = asyncio.Event()
+        self._readable.set()
+        self._connection = NativeConnection(exchange, self)
+
+    def send(self, payload: bytes) -> None:
+        self._queued_bytes += len(payload)
+        self._outgoing.put_nowait(payload)
+        if self._queued_bytes > self._limit and not self._paused:
+            self._paused = True
+            self._connection.pause_writing()
+
+    def close(self) -> None:
+        self._closing = True
+        self._outgoing.put_nowait(None)
+        self._readable.set()
+
+    def pause_reading(self) -> None:
+        self._readable.clear()
+
+    def resume_reading(self) -> None:
+        self._readable.set()
+
+    async def run(self) -> None:
+        """Carry batches until either side hangs up."""
+        writer = asyncio.create_task(self._write())
+        try:
+            while not self._closing:
+                message = await self._websocket.receive()
+                if message["type"] == "websocket.disconnect":
+                    break
+                self._connection.receive_batch(message.get("bytes") or message.get("text") or "")
+                await self._readable.wait()
+        except WebSocketDisconnect:
+            pass
+        finally:
+            self._connection.connection_lost()
+            if not self._closing:
+                writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await writer
+
+    async def _write(self) -> None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            while (payload := await self._outgoing.get()) is not None:
+                await self._websocket.send({"type": "websocket.send", "text": payload.decode()})
+                self._queued_bytes -= len(payload)
+                if self._paused and self._queued_bytes <= self._limit // 2:
+                    self._paused = False
+                    self._connection.resume_writing()
+            await self._websocket.close()
+
+    def hang_up(self, why: Refusal) -> None:
+        """The hub stops."""
+        self._connection.end(why)
+
+
+class _Collector:
+    """The hub's figures for Prometheus."""
+
+    def __init__(self, exchange: Exchange, roster: Roster) -> None:
+        self._exchange = exchange
+        self._roster = roster
+
+    def collect(self) -> Iterator[Metric]:
+        tally = self._exchange.tally
+        for name, text, value in (
+            ("tieline_messages_accepted", "Messages made durable since the start", tally.accepted),
+            ("tieline_deliveries_created", "Deliveries of those messages", tally.deliveries),
+            ("tieline_batches", "Batches of commands decided", tally.batches),
+            ("tieline_commits", "Transactions committed", tally.commits),
+            ("tieline_commit_seconds", "Time spent in commits", tally.commit_seconds),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
+        yield GaugeMetricFamily("tieline_members", "Members", value=len(self._roster.members))
+        sessions = GaugeMetricFamily("tieline_sessions", "Open sessions of members", labels=["protocol"])
+        counts: dict[str, int] = {}
+        for presence in self._roster.members:
+            for protocol in presence.sessions:
+                counts[protocol] = counts.get(protocol, 0) + 1
+        for protocol, count in sorted(counts.items()):
+            sessions.add_metric([protocol], count)
+        yield sessions
+        backlog = sum(presence.backlog for presence in self._roster.members)
+        yield GaugeMetricFamily("tieline_backlog", "Deliveries that wait for an acknowledgement", value=backlog)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its own signal handling: the hub stops all its listeners in order."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpListener:
+    """The port and its routes."""
+
+    def __init__(self, exchange: Exchange, operator: SessionId) -> None:
+        self._exchange = exchange
+        # A session of the hub itself, to read figures with.
+        self._operator = operator
+        self._streams: set[_WebSocketTransport] = set()
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.address = ""
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((host, port))
+        except OSError:
+            sock.close()
+            raise
+        bound_host, bound_port = sock.getsockname()[:2]
+        self.address = f"[{bound_host}]:{bound_port}" if family == socket.AF_INET6 else f"{bound_host}:{bound_port}"
+        app = Starlette(
+            routes=[
+                Route("/healthz", self._health),
+                Route("/metrics", self._metrics),
+                WebSocketRoute("/api/stream", self._stream),
+            ]
+        )
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="websockets-sansio",
+            ws_max_size=self._exchange.limits.frame_bytes_max,
+            ws_per_message_deflate=False,
+            timeout_graceful_shutdown=1,
+            server_header=False,
+        )
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
+        while not self._server.started:
+            if self._serving.done():
+                await self._serving
+                raise OSError("the HTTP server did not start")
+            await asyncio.sleep(0.001)
+
+    async def stop(self) -> None:
+        """Hang up on everybody and stop listening."""
+        for stream in list(self._streams):
+            stream.hang_up(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await self._serving
+
+    async def _health(self, _request: Request) -> Response:
+        if self._exchange.failure.done():
+            return JSONResponse({"status": "failed", "version": __version__}, 503)
+        return JSONResponse({"status": "ok", "version": __version__})
+
+    async def _metrics(self, _request: Request) -> Response:
+        roster = await self._exchange.ask(ListMembers(self._operator))
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collector(self._exchange, roster if isinstance(roster, Roster) else Roster(())))
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def _stream(self, websocket: WebSocket) -> None:
+        # A page of another site must not reach a hub through its visitor's browser.
+        origin = websocket.headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != websocket.headers.get("host"):
+            await websocket.close()
+            return
+        await websocket.accept()
+        transport = _WebSocketTransport(websocket, self._exchange)
+        self._streams.add(transport)
+        try:
+            await transport.run()
+        finally:
+            self._streams.discard(transport)

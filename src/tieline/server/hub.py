@@ -1,0 +1,147 @@
+"""The hub as a process: everything assembled, started in order and stopped in reverse."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+from pathlib import Path
+
+import structlog
+from msgspec import Struct
+
+from tieline import __version__
+from tieline.contract import command as c
+from tieline.contract.member import ByHomeKey
+from tieline.contract.reply import Attached
+from tieline.core.broker import Broker
+from tieline.core.directory import token_digest
+from tieline.core.store import Store
+from tieline.protocols.agent_channels.server import ChannelsServer
+from tieline.server.config import Config, ConfigError, load_config, parse_address
+from tieline.server.exchange import Exchange
+from tieline.server.home import Home
+from tieline.server.http import HttpListener
+from tieline.server.nature import RealNature
+from tieline.stores.memory import MemoryStore
+from tieline.stores.sqlite import SqliteStore
+from tieline.wire.home import HUB_SOCKET, Running
+from tieline.wire.native.unix import NativeListener
+
+CHANNELS_FOLDER = Path("channels", "main")
+
+log = structlog.get_logger(__name__)
+
+
+class Options(Struct, frozen=True):
+    """What the command line says; `None` leaves it to the configuration."""
+
+    home: Path
+    http: str | None = None
+    channels_dir: Path | None = None
+    store: str | None = None
+    agent_channels: bool | None = None
+
+
+def open_store(url: str, home: Path) -> Store:
+    """The store that a URL names."""
+    match url:
+        case "sqlite":
+            return SqliteStore(home)
+        case "sqlite:unsafe":
+            # Every write but no sync: what durability costs is measured against it.
+            return SqliteStore(home, synchronous="OFF")
+        case "memory":
+            return MemoryStore()
+        case _:
+            raise ConfigError(f"unknown store {url!r}: use 'sqlite' or 'memory'")
+
+
+def open_broker(home: Home, config: Config, store_url: str | None = None) -> Broker:
+    """A broker over the store of a home that this process holds."""
+    store = open_store(store_url or config.store.url, home.path)
+    return Broker(store, RealNature(), config.limits, home_key=token_digest(home.key()))
+
+
+def raise_file_limit() -> None:
+    """Thousands of sockets need as many open files: ask for all that we may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class RunningHub:
+    """A hub with all its listeners open."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._closing = contextlib.AsyncExitStack()
+        self.first_start = False
+        self.running: Running | None = None
+        self.exchange: Exchange | None = None
+        self.channels: ChannelsServer | None = None
+        self.native: NativeListener | None = None
+
+    async def start(self) -> Running:
+        """Start everything; when one part fails, what was started is stopped again."""
+        try:
+            return await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> Running:
+        options = self._options
+        raise_file_limit()
+        home = Home(options.home)
+        self._closing.callback(home.release)
+        self.first_start = not (home.path / "key").exists()
+        config = load_config(home.path)
+        store_url = options.store or config.store.url
+        exchange = self.exchange = Exchange(open_broker(home, config, store_url))
+        exchange.start()
+        self._closing.push_async_callback(exchange.stop)
+        attached = await exchange.ask(c.Attach(protocol="hub", credential=ByHomeKey(home.key())))
+        assert isinstance(attached, Attached), "the hub holds the key of its own home"
+        native = self.native = await NativeListener.start(exchange, home.path / HUB_SOCKET)
+        self._closing.callback(native.stop)
+        channels_dir = options.channels_dir or home.path / CHANNELS_FOLDER
+        enabled = config.agent_channels.enabled if options.agent_channels is None else options.agent_channels
+        if enabled:
+            self.channels = ChannelsServer(exchange, channels_dir, inboxes=config.agent_channels.inboxes)
+            self._closing.push_async_callback(self.channels.stop)
+            await self.channels.start()
+        http = HttpListener(exchange, attached.session)
+        self._closing.push_async_callback(http.stop)
+        await http.start(*parse_address(options.http or config.http.listen))
+        self.running = Running(
+            pid=os.getpid(),
+            version=__version__,
+            http=f"http://{http.address}",
+            hub_socket=str(home.path / HUB_SOCKET),
+            relay_socket=None,
+            channels_dir=str(channels_dir) if enabled else None,
+            spool=None,
+            store=store_url,
+        )
+        home.announce(self.running)
+        return self.running
+
+    async def stop(self) -> None:
+        """Stop everything in reverse order."""
+        await self._closing.aclose()
+
+    async def wait(self) -> int:
+        """Run until a signal asks to stop or the store is lost; returns the exit code."""
+        assert self.exchange is not None, "started before"
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, asked.set)
+        stopping = asyncio.create_task(asked.wait())
+        await asyncio.wait((stopping, self.exchange.failure), return_when=asyncio.FIRST_COMPLETED)
+        failed = self.exchange.failure.done()
+        if failed:
+            log.error("the hub stops because its store is lost", error=str(self.exchange.failure.result()))
+        stopping.cancel()
+        return 1 if failed else 0

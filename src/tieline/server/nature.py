@@ -1,0 +1,44 @@
+"""Time and chance as the running hub has them."""
+
+import random
+import secrets
+import time
+
+from tieline.contract.identifiers import MessageId, SessionId
+
+_VERSION_7 = 0x7000
+_VARIANT = 0x8000_0000_0000_0000
+
+
+class RealNature:
+    """The system's clock, kept from going backwards, and the system's randomness."""
+
+    def __init__(self) -> None:
+        self._last_ms = 0
+        # Ids must not collide and must sort; they are no secrets, so a seeded generator is enough for their tail.
+        self._random = random.Random(secrets.randbits(128))  # noqa: S311
+        self._counter = 0
+        self._counter_ms = 0
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        self._last_ms = max(self._last_ms, time.time_ns() // 1_000_000)
+        return self._last_ms
+
+    def message_id(self, now_ms: int) -> MessageId:
+        """A UUIDv7 whose bits after the time count within the millisecond, so that ids sort as they were made."""
+        if now_ms != self._counter_ms:
+            self._counter_ms, self._counter = now_ms, 0
+        else:
+            self._counter = min(self._counter + 1, 0xFFF)
+        high = f"{now_ms:012x}{_VERSION_7 | self._counter:04x}"
+        low = f"{_VARIANT | self._random.getrandbits(62):016x}"
+        return MessageId(f"{high[:8]}-{high[8:12]}-{high[12:]}-{low[:4]}-{low[4:]}")
+
+    def session_id(self) -> SessionId:
+        """128 random bits."""
+        return SessionId(secrets.token_hex(16))
+
+    def token(self) -> str:
+        """256 random bits behind a prefix that secret scanners can look for."""
+        return f"tie_{secrets.token_urlsafe(32)}"

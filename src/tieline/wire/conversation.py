@@ -1,0 +1,246 @@
+"""The conversation: one session's talk with the hub, the same for every wire.
+
+Above: a protocol's server, which turns bytes into commands and deliveries into bytes. Below: the Hub port. It keeps
+order, credit and back-pressure, so that no protocol has a queue, a timeout or a retry of its own:
+
+- **Inbound**, at most `inflight_max` commands of a wire wait for their replies; past that the wire is not read.
+- **Outbound**, a session is either *caught up*, and new deliveries go straight from the hub to its wire, or *behind*,
+  and reads the inbox as its credit and its wire allow. Nothing is queued here: what cannot go out now stays in the
+  inbox, which is on disk.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tieline.contract import command as c
+from tieline.contract.hub import Hub
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.message import Message
+from tieline.contract.refusal import Refusal
+from tieline.contract.reply import Attached, Fetched, Progress, Reply
+
+Parcel = tuple[Message, int, int]
+"""A message for this session, its delivery key, and its sequence in its stream."""
+
+_PAGE = 256
+"""Deliveries read from the inbox at once while behind."""
+
+
+class Wire(Protocol):
+    """What a conversation needs of the protocol's side. All methods return at once."""
+
+    def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+        """Put deliveries on the wire, in this order; returns those that were, in case some are not for it."""
+
+    def write_progress(self, step: Progress) -> None:
+        """Tell of a step that a followed message took."""
+
+    def end(self, why: Refusal) -> None:
+        """Say why, and close the wire."""
+
+    def pause_reading(self) -> None:
+        """Take no more bytes from the wire."""
+
+    def resume_reading(self) -> None:
+        """Go on taking bytes from the wire."""
+
+
+class Conversation:
+    """A session between a wire and the hub. Belongs to one event loop."""
+
+    __slots__ = (
+        "_behind",
+        "_closed",
+        "_fetching",
+        "_hub",
+        "_inflight",
+        "_next_key",
+        "_outstanding",
+        "_parcels",
+        "_reading_paused",
+        "_unoffered_only",
+        "_window",
+        "_wire",
+        "_writable",
+        "member",
+        "session",
+    )
+
+    def __init__(self, hub: Hub, wire: Wire) -> None:
+        self._hub = hub
+        self._wire = wire
+        # Set by `open`, once the hub has attached the session.
+        self.session: SessionId = SessionId("")
+        self.member: MemberName | None = None
+        # Commands handed over and not yet answered.
+        self._inflight = 0
+        self._reading_paused = False
+        # Deliveries written and not yet acknowledged, and how many there may be; `None` for a wire without
+        # acknowledgement, which is held back by its socket alone.
+        self._outstanding = 0
+        self._window: int | None = None
+        # Key of the next delivery for this wire; everything below it was written or is none of its business.
+        self._next_key = 1
+        # Whether the inbox holds deliveries from `_next_key` on that were not offered to this wire.
+        self._behind = True
+        self._fetching = False
+        self._unoffered_only = False
+        # Whether the wire takes bytes.
+        self._writable = True
+        # What goes out at the end of this turn of the loop.
+        self._parcels: list[Parcel] = []
+        self._closed = False
+
+    # What the protocol calls.
+
+    def open(self, attach: c.Attach, opened: Callable[[Attached | Refusal], None]) -> None:
+        """Attach a session; `opened` hears how it went, before anything is offered."""
+
+        def done(replies: Sequence[Reply]) -> None:
+            (reply,) = replies
+            assert isinstance(reply, Attached | Refusal), "an attach is answered by these"
+            if isinstance(reply, Attached):
+                if self._closed:
+                    self._hub.submit((c.Detach(reply.session),))
+                    return
+                self.session = reply.session
+                self.member = reply.member
+                self._hub.listen(reply.session, self)
+            opened(reply)
+
+        self._hub.submit((attach,), done)
+
+    def receive(self, *, window: int | None, unoffered_only: bool = False) -> None:
+        """Start offering the member's deliveries to this wire.
+
+        `window` is how many may be unacknowledged, `None` for a wire that cannot acknowledge. `unoffered_only` leaves
+        out what was offered to some session before.
+        """
+        assert self.member is not None, "only a member receives"
+        self._window = window
+        self._unoffered_only = unoffered_only
+        self._hub.listen(self.session, self, self.member)
+        self._catch_up()
+
+    def submit(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
+        """Hand commands to the hub; while too many wait for their replies, the wire is not read."""
+        count = len(commands)
+        self._inflight += count
+        if self._inflight > self._hub.limits.inflight_max and not self._reading_paused:
+            self._reading_paused = True
+            self._wire.pause_reading()
+
+        def answered(replies: Sequence[Reply]) -> None:
+            self._inflight -= count
+            if self._closed:
+                return
+            if done is not None:
+                done(replies)
+            if self._reading_paused and self._inflight <= self._hub.limits.inflight_max // 2:
+                self._reading_paused = False
+                self._wire.resume_reading()
+
+        self._hub.submit(commands, answered)
+
+    def settled(self, count: int) -> None:
+        """The wire acknowledged this many deliveries: there is credit for as many more."""
+        self._outstanding = max(0, self._outstanding - count)
+        if self._behind:
+            self._catch_up()
+
+    def pause_writing(self) -> None:
+        """The wire's buffer is full."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """The wire's buffer drained."""
+        self._writable = True
+        if self._behind:
+            self._catch_up()
+
+    def close(self) -> None:
+        """The wire is gone: end the session. Its deliveries stay with the member."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.session:
+            self._hub.forget(self.session)
+            self._hub.submit((c.Detach(self.session),))
+
+    # What the hub calls: the Listener port.
+
+    def offer(self, message: Message, key: int, stream_seq: int) -> None:
+        """A new delivery: straight to the wire if it is this one's turn and there is credit."""
+        if key != self._next_key or self._behind or not self._has_credit():
+            # A key below `_next_key` came with a page read in the same turn; any other waits in the inbox.
+            if key >= self._next_key:
+                self._behind = True
+            return
+        self._next_key = key + 1
+        self._outstanding += 1
+        if not self._parcels:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._parcels.append((message, key, stream_seq))
+
+    def progress(self, step: Progress) -> None:
+        """A followed message took a step."""
+        self._wire.write_progress(step)
+
+    def end(self, why: Refusal) -> None:
+        """The hub ended the session."""
+        self._wire.end(why)
+
+    # Inside.
+
+    def _has_credit(self) -> bool:
+        return self._writable and (self._window is None or self._outstanding < self._window)
+
+    def _flush(self) -> None:
+        parcels, self._parcels = self._parcels, []
+        if self._closed or not parcels:
+            return
+        self._write(parcels)
+
+    def _write(self, parcels: Sequence[Parcel]) -> None:
+        written = self._wire.write_deliveries(parcels)
+        self._outstanding -= len(parcels) - len(written)
+        if written:
+            self._hub.submit([c.Offered(self.session, first, last) for first, last in _ranges(written)])
+
+    def _catch_up(self) -> None:
+        if self._fetching or self._closed or not self._has_credit():
+            return
+        self._flush()
+        limit = _PAGE if self._window is None else min(_PAGE, self._window - self._outstanding)
+        fetch = c.Fetch(self.session, self._next_key - 1, limit, self._unoffered_only)
+        self._fetching = True
+        self._hub.submit((fetch,), self._caught)
+
+    def _caught(self, replies: Sequence[Reply]) -> None:
+        self._fetching = False
+        (reply,) = replies
+        if self._closed or not isinstance(reply, Fetched):
+            return
+        self._next_key = reply.through + 1
+        self._behind = not reply.complete
+        deliveries = reply.deliveries
+        if deliveries:
+            self._outstanding += len(deliveries)
+            self._write([(item.message, item.key, item.stream_seq) for item in deliveries])
+        if self._behind:
+            self._catch_up()
+
+
+def _ranges(parcels: Sequence[Parcel]) -> list[tuple[int, int]]:
+    """The keys of parcels, in order, as inclusive ranges."""
+    first = last = parcels[0][1]
+    if parcels[-1][1] - first == len(parcels) - 1:
+        return [(first, parcels[-1][1])]
+    ranges = []
+    for _, key, _ in parcels[1:]:
+        if key != last + 1:
+            ranges.append((first, last))
+            first = key
+        last = key
+    return [*ranges, (first, last)]

@@ -1,0 +1,81 @@
+"""The home: the folder of a hub, where it and its local clients find each other.
+
+Above: the server, the SDK, the command line. Below: the file system. Everything that a hub writes is under its home,
+so that one folder can be backed up, moved or thrown away.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+import platformdirs
+from msgspec import Struct
+
+HOME_VARIABLE = "TIELINE_HOME"
+RUN_FILE = "run.json"
+KEY_FILE = "key"
+LOCK_FILE = "lock"
+CONFIG_FILE = "tieline.toml"
+HUB_SOCKET = "hub.sock"
+
+
+class Running(Struct, frozen=True):
+    """What a running hub says of itself in `run.json`."""
+
+    pid: int
+    version: str
+    http: str
+    hub_socket: str
+    relay_socket: str | None
+    channels_dir: str | None
+    spool: str | None
+    store: str
+
+
+def find_home(named: Path | None = None) -> Path:
+    """The home that was named, else the environment's, else the platform's state folder."""
+    if named is not None:
+        return named.expanduser().absolute()
+    from_environment = os.environ.get(HOME_VARIABLE)
+    if from_environment:
+        return Path(from_environment).expanduser().absolute()
+    return platformdirs.user_state_path("tieline")
+
+
+def read_running(home: Path) -> Running | None:
+    """What runs in this home: `None` without `run.json`, or when the process that wrote it is gone."""
+    try:
+        running = msgspec.json.decode((home / RUN_FILE).read_bytes(), type=Running)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+    return running if _alive(running.pid) else None
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # It exists and belongs to somebody else.
+        return True
+    return True
+
+
+def read_key(home: Path) -> str | None:
+    """The key that lets the hub's own user act as any member, if it is ours to read."""
+    try:
+        return (home / KEY_FILE).read_text(encoding="ascii").strip()
+    except (FileNotFoundError, PermissionError):
+        return None
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read, and let it appear whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,573 @@
+"""The frames of the hub's own protocol, and how they become commands and replies.
+
+Above: the server in this folder and the SDK. Below: nothing. It refuses to know sockets. A *batch* is a JSON array of
+frames; on a Unix socket it is the payload of one length-prefixed frame, on a WebSocket it is one text message. A
+frame is an object whose `t` says its type. A request carries `n`, a number chosen by the client that the answer
+repeats; answers come in the order of their requests.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tieline.contract import message as m
+from tieline.contract.delivery import Delivery, Receipt, State
+from tieline.contract.event import LogRow
+from tieline.contract.identifiers import MessageId
+from tieline.contract.member import MemberKind, Presence
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.target import parse_target
+
+VERSION = 1
+
+
+class Frame(Struct, frozen=True, omit_defaults=True, tag_field="t"):
+    """The root of all frames."""
+
+
+# What a client says.
+
+
+class Hello(Frame, frozen=True, omit_defaults=True, tag="hello"):
+    """Must come first. Who the client is: by token, or on the hub's machine by the key of its home and a name."""
+
+    v: int = VERSION
+    token: str | None = None
+    key: str | None = None
+    member: str | None = None
+    receive: bool = False
+    """Whether the hub shall push deliveries."""
+    window: int = 256
+    """How many deliveries may be on the way without an acknowledgement."""
+
+
+class Send(Frame, frozen=True, omit_defaults=True, tag="send"):
+    """Say something. Answered by `accepted` once it is durable."""
+
+    n: int
+    target: str
+    body: str
+    data: dict[str, Any] | None = None
+    title: str | None = None
+    level: m.Level = m.Level.INFO
+    priority: m.Priority = m.Priority.NORMAL
+    kind: m.Kind = m.Kind.CHAT
+    topic: str = ""
+    scope: str | None = None
+    thread: str | None = None
+    reply_to: str | None = None
+    refs: tuple[str, ...] = ()
+    attachments: tuple[m.Attachment, ...] = ()
+    ttl_ms: int | None = None
+    wire_id: str | None = None
+    """Saying the same thing again under the same id is a no-op."""
+    allow_empty: bool = False
+
+
+class Ack(Frame, frozen=True, omit_defaults=True, tag="ack"):
+    """Deliveries are done with, as inclusive ranges of keys. Has no answer; acknowledging twice is a no-op."""
+
+    keys: tuple[tuple[int, int], ...]
+    evidence: str = "ack"
+
+
+class See(Frame, frozen=True, omit_defaults=True, tag="see"):
+    """Deliveries were read, by this evidence. Has no answer."""
+
+    keys: tuple[tuple[int, int], ...]
+    evidence: str
+
+
+class Claim(Frame, frozen=True, omit_defaults=True, tag="claim"):
+    """Take a message for this session alone. Answered by `claimed`."""
+
+    n: int
+    id: str
+
+
+class Fetch(Frame, frozen=True, omit_defaults=True, tag="fetch"):
+    """Look into the inbox. Answered by `inbox`."""
+
+    n: int
+    after: int = 0
+    limit: int = 100
+
+
+class Follow(Frame, frozen=True, omit_defaults=True, tag="follow"):
+    """Hear of every step a message takes. Answered by `receipts`, then `progress` frames."""
+
+    n: int
+    id: str
+    until: str = "acked"
+
+
+class Subscribe(Frame, frozen=True, omit_defaults=True, tag="sub"):
+    """Join a channel. Answered by `done`."""
+
+    n: int
+    channel: str
+
+
+class Unsubscribe(Frame, frozen=True, omit_defaults=True, tag="unsub"):
+    """Leave a channel. Answered by `done`."""
+
+    n: int
+    channel: str
+
+
+class ResumeThread(Frame, frozen=True, omit_defaults=True, tag="resume_thread"):
+    """End the pause of a looping conversation. Answered by `done`."""
+
+    n: int
+    thread: str
+
+
+class AddMember(Frame, frozen=True, omit_defaults=True, tag="add_member"):
+    """Make a member. Answered by `issued`."""
+
+    n: int
+    name: str
+    kind: MemberKind = MemberKind.AGENT
+    permissions: tuple[str, ...] = ()
+    token: str | None = None
+
+
+class RemoveMember(Frame, frozen=True, omit_defaults=True, tag="remove_member"):
+    """Remove a member. Answered by `done`."""
+
+    n: int
+    name: str
+
+
+class RotateToken(Frame, frozen=True, omit_defaults=True, tag="rotate_token"):
+    """Replace a member's tokens. Answered by `issued`."""
+
+    n: int
+    name: str
+
+
+class ListMembers(Frame, frozen=True, omit_defaults=True, tag="members"):
+    """Answered by `roster`."""
+
+    n: int
+
+
+class ListChannels(Frame, frozen=True, omit_defaults=True, tag="channels"):
+    """Answered by `channel_list`."""
+
+    n: int
+
+
+class ReadReceipts(Frame, frozen=True, omit_defaults=True, tag="read_receipts"):
+    """Answered by `receipts`."""
+
+    n: int
+    id: str
+
+
+class ReadHistory(Frame, frozen=True, omit_defaults=True, tag="read_history"):
+    """Answered by `history`."""
+
+    n: int
+    peer: str | None = None
+    before: int | None = None
+    limit: int = 50
+
+
+class ReadLog(Frame, frozen=True, omit_defaults=True, tag="read_log"):
+    """Answered by `log`."""
+
+    n: int
+    log: str = "main"
+    start: int = 0
+    limit: int = 1000
+
+
+class RecordActivity(Frame, frozen=True, omit_defaults=True, tag="activity"):
+    """Report what the member did. Answered by `recorded`."""
+
+    n: int
+    events: tuple[dict[str, Any], ...]
+
+
+Request = (
+    Send
+    | Ack
+    | See
+    | Claim
+    | Fetch
+    | Follow
+    | Subscribe
+    | Unsubscribe
+    | ResumeThread
+    | AddMember
+    | RemoveMember
+    | RotateToken
+    | ListMembers
+    | ListChannels
+    | ReadReceipts
+    | ReadHistory
+    | ReadLog
+    | RecordActivity
+)
+ClientFrame = Hello | Request
+
+
+# What the hub says.
+
+
+class Message(Struct, frozen=True, omit_defaults=True, kw_only=True, rename={"sender": "from"}):
+    """A message as clients see it."""
+
+    id: str
+    offset: int
+    sender: str
+    target: str
+    body: str
+    sent_at_ms: int
+    protocol: str
+    data: dict[str, Any] | None = None
+    title: str | None = None
+    level: m.Level = m.Level.INFO
+    priority: m.Priority = m.Priority.NORMAL
+    kind: m.Kind = m.Kind.CHAT
+    topic: str = ""
+    scope: str | None = None
+    thread: str | None = None
+    reply_to: str | None = None
+    refs: tuple[str, ...] = ()
+    attachments: tuple[m.Attachment, ...] = ()
+    ttl_ms: int | None = None
+    wire_id: str | None = None
+    notes: tuple[str, ...] = ()
+    verified: bool = True
+    hops: int = 0
+    cause: str | None = None
+
+
+class Welcome(Frame, frozen=True, omit_defaults=True, tag="welcome"):
+    """The session is open."""
+
+    v: int
+    session: str
+    speaker: str
+    member: str | None
+    window: int
+    frame_bytes_max: int
+
+
+class Accepted(Frame, frozen=True, omit_defaults=True, tag="accepted"):
+    """The message is durable."""
+
+    n: int
+    id: str
+    offset: int
+    recipients: int
+    duplicate: bool = False
+
+
+class Refused(Frame, frozen=True, omit_defaults=True, tag="refused"):
+    """The request was refused; without `n`, the connection ends with this."""
+
+    code: Code
+    message: str
+    n: int | None = None
+    near: tuple[str, ...] = ()
+
+
+class Deliver(Frame, frozen=True, omit_defaults=True, tag="deliver"):
+    """A delivery. Acknowledge it by its key."""
+
+    key: int
+    seq: int
+    message: Message
+
+
+class RawDeliver(Frame, frozen=True, omit_defaults=True, tag="deliver"):
+    """`Deliver` with the message encoded before, so that a broadcast is encoded once."""
+
+    key: int
+    seq: int
+    message: msgspec.Raw
+
+
+class Item(Struct, frozen=True, omit_defaults=True):
+    """One unsettled delivery of an inbox."""
+
+    key: int
+    seq: int
+    state: str
+    message: Message
+
+
+class Claimed(Frame, frozen=True, omit_defaults=True, tag="claimed"):
+    """The message is this session's alone, or nothing: another was first."""
+
+    n: int
+    item: Item | None = None
+
+
+class Inbox(Frame, frozen=True, omit_defaults=True, tag="inbox"):
+    """A page of the inbox."""
+
+    n: int
+    items: tuple[Item, ...]
+    through: int
+    complete: bool
+
+
+class StepView(Struct, frozen=True, omit_defaults=True):
+    """A rung that a delivery reached, with its evidence."""
+
+    state: str
+    at_ms: int
+    session: str = ""
+    protocol: str = ""
+    evidence: str = ""
+
+
+class ReceiptView(Struct, frozen=True):
+    """What became of a message for one recipient."""
+
+    member: str
+    state: str
+    steps: tuple[StepView, ...]
+
+
+class Receipts(Frame, frozen=True, omit_defaults=True, tag="receipts"):
+    """What became of a message."""
+
+    n: int
+    id: str
+    receipts: tuple[ReceiptView, ...]
+
+
+class Progress(Frame, frozen=True, omit_defaults=True, tag="progress"):
+    """A followed message took a step."""
+
+    id: str
+    member: str
+    state: str
+    at_ms: int
+
+
+class Issued(Frame, frozen=True, omit_defaults=True, tag="issued"):
+    """A new token, shown this once."""
+
+    n: int
+    member: str
+    token: str
+
+
+class MemberView(Struct, frozen=True):
+    """A member with what is known of it now."""
+
+    name: str
+    kind: str
+    permissions: tuple[str, ...]
+    sessions: tuple[str, ...]
+    backlog: int
+    created_at_ms: int
+    last_seen_ms: int | None
+
+
+class Roster(Frame, frozen=True, omit_defaults=True, tag="roster"):
+    """All members."""
+
+    n: int
+    members: tuple[MemberView, ...]
+
+
+class ChannelView(Struct, frozen=True):
+    """A channel and its subscribers."""
+
+    name: str
+    subscribers: tuple[str, ...]
+
+
+class ChannelList(Frame, frozen=True, omit_defaults=True, tag="channel_list"):
+    """All channels."""
+
+    n: int
+    channels: tuple[ChannelView, ...]
+
+
+class History(Frame, frozen=True, omit_defaults=True, tag="history"):
+    """Messages, newest first."""
+
+    n: int
+    messages: tuple[Message, ...]
+
+
+class LogRowView(Struct, frozen=True, omit_defaults=True):
+    """One row of a log; `event` is the text that was hashed."""
+
+    offset: int
+    at_ms: int
+    event: str
+    hash: str = ""
+
+
+class Log(Frame, frozen=True, omit_defaults=True, tag="log"):
+    """Consecutive rows of a log; go on reading at `next`."""
+
+    n: int
+    rows: tuple[LogRowView, ...]
+    next: int
+
+
+class Recorded(Frame, frozen=True, omit_defaults=True, tag="recorded"):
+    """The activity is durable."""
+
+    n: int
+    count: int
+
+
+class Done(Frame, frozen=True, omit_defaults=True, tag="done"):
+    """It is done."""
+
+    n: int
+
+
+Answer = (
+    Accepted | Refused | Claimed | Inbox | Receipts | Issued | Roster | ChannelList | History | Log | Recorded | Done
+)
+HubFrame = Welcome | Deliver | Progress | Answer
+
+
+# Bytes.
+
+
+class BadBatch(ValueError):
+    """What came is not a batch of frames."""
+
+
+_encoder = msgspec.json.Encoder()
+_client_decoder: msgspec.json.Decoder[list[ClientFrame]] = msgspec.json.Decoder(list[ClientFrame])
+_hub_decoder: msgspec.json.Decoder[list[HubFrame]] = msgspec.json.Decoder(list[HubFrame])
+
+
+def encode_batch(frames: Sequence[Frame]) -> bytes:
+    """A batch as JSON."""
+    return _encoder.encode(frames)
+
+
+def decode_client_batch(payload: bytes | str) -> list[ClientFrame]:
+    """What a client sent. Raises `BadBatch`."""
+    try:
+        return _client_decoder.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadBatch(str(error)) from error
+
+
+def decode_hub_batch(payload: bytes | str) -> list[HubFrame]:
+    """What the hub sent. Raises `BadBatch`."""
+    try:
+        return _hub_decoder.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadBatch(str(error)) from error
+
+
+# Between frames and the contract.
+
+
+def content_of(frame: Send) -> m.Content | Refusal:
+    """What a `send` frame says."""
+    target = parse_target(frame.target)
+    if isinstance(target, Refusal):
+        return target
+    return m.Content(
+        target=target,
+        body=frame.body,
+        data=frame.data,
+        title=frame.title,
+        level=frame.level,
+        priority=frame.priority,
+        kind=frame.kind,
+        topic=frame.topic,
+        scope=frame.scope,
+        thread=frame.thread,
+        reply_to=MessageId(frame.reply_to) if frame.reply_to is not None else None,
+        refs=frame.refs,
+        attachments=frame.attachments,
+        ttl_ms=frame.ttl_ms,
+    )
+
+
+def view_message(message: m.Message) -> Message:
+    """A message as clients see it."""
+    said = message.content
+    return Message(
+        id=message.id,
+        offset=message.offset,
+        sender=message.sender,
+        target=str(said.target),
+        body=said.body,
+        sent_at_ms=message.sent_at_ms,
+        protocol=message.protocol,
+        data=said.data,
+        title=said.title,
+        level=said.level,
+        priority=said.priority,
+        kind=said.kind,
+        topic=said.topic,
+        scope=said.scope,
+        thread=said.thread,
+        reply_to=said.reply_to,
+        refs=said.refs,
+        attachments=said.attachments,
+        ttl_ms=said.ttl_ms,
+        wire_id=message.wire_id,
+        notes=said.notes,
+        verified=message.verified,
+        hops=message.hops,
+        cause=message.cause,
+    )
+
+
+def encode_message(message: m.Message) -> msgspec.Raw:
+    """A message as clients see it, encoded."""
+    return msgspec.Raw(_encoder.encode(view_message(message)))
+
+
+def view_delivery(delivery: Delivery) -> Item:
+    """A delivery of an inbox."""
+    return Item(delivery.key, delivery.stream_seq, delivery.state.word, view_message(delivery.message))
+
+
+def view_receipt(receipt: Receipt) -> ReceiptView:
+    """What became of a message for one recipient."""
+    steps = tuple(
+        StepView(step.state.word, step.at_ms, step.session, step.protocol, step.evidence) for step in receipt.steps
+    )
+    return ReceiptView(receipt.member, receipt.state.word, steps)
+
+
+def view_presence(presence: Presence) -> MemberView:
+    """A member with what is known of it now."""
+    member = presence.member
+    return MemberView(
+        member.name,
+        member.kind.value,
+        member.permissions,
+        presence.sessions,
+        presence.backlog,
+        member.created_at_ms,
+        presence.last_seen_ms,
+    )
+
+
+def view_row(row: LogRow) -> LogRowView:
+    """A row of a log."""
+    return LogRowView(row.offset, row.at_ms, row.event.decode(), row.hash)
+
+
+def parse_state(word: str) -> State | Refusal:
+    """A rung of the ladder by its word."""
+    try:
+        return State[word.upper()]
+    except KeyError:
+        words = ", ".join(state.word for state in State)
+        return Refusal(Code.INVALID_REQUEST, f"{word!r} is no state: one of {words}")

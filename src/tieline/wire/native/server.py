@@ -1,0 +1,299 @@
+"""The hub's side of its own protocol: one connection, whatever carries its batches.
+
+Above: a Unix socket or a WebSocket, which hands in batches and sends what `send` is given. Below: a conversation.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+import msgspec
+
+from tieline.contract import command as c
+from tieline.contract import message as m
+from tieline.contract import reply as r
+from tieline.contract.delivery import State
+from tieline.contract.hub import Hub
+from tieline.contract.identifiers import ChannelName, MemberName, MessageId
+from tieline.contract.member import ByHomeKey, ByToken, Credential
+from tieline.contract.refusal import Code, Refusal
+from tieline.wire.conversation import Conversation, Parcel
+from tieline.wire.native import frames as f
+
+PROTOCOL = "tieline"
+
+
+class Transport:
+    """What a connection needs of its carrier. All methods return at once."""
+
+    __slots__ = ()
+
+    def send(self, payload: bytes) -> None:
+        """Send one batch."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Send what is left and close."""
+        raise NotImplementedError
+
+    def pause_reading(self) -> None:
+        """Take no more batches."""
+        raise NotImplementedError
+
+    def resume_reading(self) -> None:
+        """Go on taking batches."""
+        raise NotImplementedError
+
+
+class _Encoded:
+    """The last message that was encoded: one for all connections, because a broadcast comes to them in a row."""
+
+    __slots__ = ("message", "raw")
+
+    def __init__(self) -> None:
+        self.message: m.Message | None = None
+        self.raw = msgspec.Raw(b"")
+
+    def encode(self, message: m.Message) -> msgspec.Raw:
+        if self.message is not message:
+            self.message, self.raw = message, f.encode_message(message)
+        return self.raw
+
+
+_encoded = _Encoded()
+
+
+class NativeConnection:
+    """One client of the hub's own protocol."""
+
+    __slots__ = ("_conversation", "_greeted", "_hub", "_ready", "_transport", "_waiting")
+
+    def __init__(self, hub: Hub, transport: Transport) -> None:
+        self._hub = hub
+        self._transport = transport
+        self._conversation = Conversation(hub, self)
+        # Whether `hello` came, and whether the session is open.
+        self._greeted = False
+        self._ready = False
+        # Frames that came after `hello` and before the session was open.
+        self._waiting: list[f.ClientFrame] = []
+
+    # What the carrier calls.
+
+    def receive_batch(self, payload: bytes | str) -> None:
+        """A batch came."""
+        try:
+            batch = f.decode_client_batch(payload)
+        except f.BadBatch as error:
+            self.end(Refusal(Code.INVALID_REQUEST, f"not a batch of frames: {error}"))
+            return
+        if self._ready:
+            self._handle(batch)
+        else:
+            self._greet(batch)
+
+    def pause_writing(self) -> None:
+        """The carrier's buffer is full."""
+        self._conversation.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The carrier's buffer drained."""
+        self._conversation.resume_writing()
+
+    def connection_lost(self) -> None:
+        """The carrier is gone."""
+        self._conversation.close()
+
+    # What the conversation calls: the Wire port.
+
+    def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+        """Push deliveries."""
+        self._send([f.RawDeliver(key, seq, _encoded.encode(message)) for message, key, seq in parcels])
+        return parcels
+
+    def write_progress(self, step: r.Progress) -> None:
+        """Tell of a followed message."""
+        self._send([f.Progress(step.message_id, step.member, step.state.word, step.at_ms)])
+
+    def end(self, why: Refusal) -> None:
+        """Say why, and hang up."""
+        self._send([f.Refused(why.code, why.message, None, why.near)])
+        self._conversation.close()
+        self._transport.close()
+
+    def pause_reading(self) -> None:
+        """Too many requests wait for their answers."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        self._transport.resume_reading()
+
+    # Inside.
+
+    def _send(self, batch: Sequence[f.Frame]) -> None:
+        self._transport.send(f.encode_batch(batch))
+
+    def _greet(self, batch: list[f.ClientFrame]) -> None:
+        self._waiting.extend(batch)
+        if self._greeted or not self._waiting:
+            return
+        hello = self._waiting.pop(0)
+        if not isinstance(hello, f.Hello):
+            self.end(Refusal(Code.INVALID_REQUEST, "the first frame must be hello"))
+            return
+        self._greeted = True
+        if hello.v != f.VERSION:
+            self.end(Refusal(Code.INVALID_REQUEST, f"this hub speaks version {f.VERSION} of its protocol"))
+            return
+        credential: Credential
+        if hello.token is not None:
+            credential = ByToken(hello.token)
+        elif hello.key is not None:
+            credential = ByHomeKey(hello.key)
+        else:
+            self.end(Refusal(Code.UNAUTHORIZED, "hello needs a token, or the key of the hub's home"))
+            return
+        member = MemberName(hello.member) if hello.member is not None else None
+        attach = c.Attach(protocol=PROTOCOL, credential=credential, member=member)
+        self._conversation.open(attach, lambda reply: self._opened(hello, reply))
+
+    def _opened(self, hello: f.Hello, reply: r.Attached | Refusal) -> None:
+        if isinstance(reply, Refusal):
+            self.end(reply)
+            return
+        if hello.receive and reply.member is None:
+            self.end(Refusal(Code.INVALID_REQUEST, "only a member receives: say which one in hello"))
+            return
+        window = max(1, min(hello.window, self._hub.limits.window_max))
+        limits = self._hub.limits
+        welcome = f.Welcome(f.VERSION, reply.session, reply.speaker, reply.member, window, limits.frame_bytes_max)
+        self._send([welcome])
+        self._ready = True
+        if hello.receive:
+            self._conversation.receive(window=window)
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._handle(waiting)
+
+    def _handle(self, batch: list[f.ClientFrame]) -> None:
+        commands: list[c.Command] = []
+        # The number of each command's request, or what to answer at once; `None` where there is no answer.
+        numbers: list[int | None] = []
+        for frame in batch:
+            command = self._command(frame)
+            if isinstance(command, Refusal):
+                # Answers keep the order of the requests, so a refusal waits behind what was asked before it.
+                self._submit(commands, numbers)
+                commands, numbers = [], []
+                number = getattr(frame, "n", None)
+                self._conversation.submit((), _answerer(self, f.Refused(command.code, command.message, number)))
+                if number is None:
+                    self.end(command)
+                    return
+                continue
+            commands.append(command)
+            numbers.append(getattr(frame, "n", None))
+        self._submit(commands, numbers)
+
+    def _submit(self, commands: list[c.Command], numbers: list[int | None]) -> None:
+        if not commands:
+            return
+
+        def done(replies: Sequence[r.Reply]) -> None:
+            answers = [
+                _answer(number, reply) for number, reply in zip(numbers, replies, strict=True) if number is not None
+            ]
+            for reply in replies:
+                if isinstance(reply, r.Claimed) and reply.delivery is not None:
+                    self._conversation.settled(1)
+            if answers:
+                self._send(answers)
+
+        self._conversation.submit(commands, done)
+
+    def _command(self, frame: f.ClientFrame) -> c.Command | Refusal:
+        session = self._conversation.session
+        match frame:
+            case f.Send():
+                content = f.content_of(frame)
+                if isinstance(content, Refusal):
+                    return content
+                return c.Send(session, content, frame.wire_id, frame.allow_empty)
+            case f.Ack():
+                self._conversation.settled(sum(max(0, last - first + 1) for first, last in frame.keys))
+                return c.Advance(session, frame.keys, State.ACKED, frame.evidence)
+            case f.See():
+                return c.Advance(session, frame.keys, State.SEEN, frame.evidence)
+            case f.Claim():
+                return c.Claim(session, MessageId(frame.id))
+            case f.Fetch():
+                return c.Fetch(session, frame.after, frame.limit)
+            case f.Follow():
+                until = f.parse_state(frame.until)
+                return until if isinstance(until, Refusal) else c.Follow(session, MessageId(frame.id), until)
+            case f.Subscribe():
+                return c.Subscribe(session, ChannelName(frame.channel.removeprefix("#")))
+            case f.Unsubscribe():
+                return c.Unsubscribe(session, ChannelName(frame.channel.removeprefix("#")))
+            case f.ResumeThread():
+                return c.ResumeThread(session, frame.thread)
+            case f.AddMember():
+                name = MemberName(frame.name)
+                return c.AddMember(session, name, frame.kind, frame.permissions, frame.token)
+            case f.RemoveMember():
+                return c.RemoveMember(session, MemberName(frame.name))
+            case f.RotateToken():
+                return c.RotateToken(session, MemberName(frame.name))
+            case f.ListMembers():
+                return c.ListMembers(session)
+            case f.ListChannels():
+                return c.ListChannels(session)
+            case f.ReadReceipts():
+                return c.ReadReceipts(session, MessageId(frame.id))
+            case f.ReadHistory():
+                return c.ReadHistory(session, frame.peer, frame.before, frame.limit)
+            case f.ReadLog():
+                return c.ReadLog(session, frame.log, frame.start, frame.limit)
+            case f.RecordActivity():
+                return c.RecordActivity(session, frame.events)
+            case f.Hello():
+                return Refusal(Code.INVALID_REQUEST, "hello comes once")
+            case _:
+                assert_never(frame)
+
+
+def _answerer(connection: NativeConnection, answer: f.Refused) -> Callable[[Sequence[r.Reply]], None]:
+    return lambda _: connection._send([answer])
+
+
+def _answer(n: int, reply: r.Reply) -> f.Answer:
+    match reply:
+        case r.Accepted():
+            return f.Accepted(n, reply.message_id, reply.offset, reply.recipients, reply.duplicate)
+        case Refusal():
+            return f.Refused(reply.code, reply.message, n, reply.near)
+        case r.Claimed():
+            return f.Claimed(n, f.view_delivery(reply.delivery) if reply.delivery else None)
+        case r.Fetched():
+            items = tuple(f.view_delivery(delivery) for delivery in reply.deliveries)
+            return f.Inbox(n, items, reply.through, reply.complete)
+        case r.Receipts():
+            return f.Receipts(n, reply.message_id, tuple(f.view_receipt(receipt) for receipt in reply.receipts))
+        case r.Issued():
+            return f.Issued(n, reply.member, reply.token)
+        case r.Roster():
+            return f.Roster(n, tuple(f.view_presence(presence) for presence in reply.members))
+        case r.Channels():
+            return f.ChannelList(n, tuple(f.ChannelView(view.name, view.subscribers) for view in reply.channels))
+        case r.History():
+            return f.History(n, tuple(f.view_message(message) for message in reply.messages))
+        case r.LogRows():
+            return f.Log(n, tuple(f.view_row(row) for row in reply.rows), reply.end)
+        case r.Recorded():
+            return f.Recorded(n, reply.count)
+        case r.Done():
+            return f.Done(n)
+        case r.Attached():
+            raise AssertionError("a connection attaches once, by hello")
+        case _:
+            assert_never(reply)

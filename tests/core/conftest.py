@@ -1,0 +1,35 @@
+"""A desk over every store that needs no server, because a rule that depends on the store is a fault."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.core.doubles import Desk
+from tieline.contract.limits import DEFAULT_LIMITS, Limits
+from tieline.core.store import Store
+from tieline.stores.memory import MemoryStore
+from tieline.stores.sqlite import SqliteStore
+
+MakeDesk = Callable[[Limits], Desk]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+    """Open the store; again and again, it is the same one."""
+    if request.param == "memory":
+        store = MemoryStore()
+        return lambda: store
+    return lambda: SqliteStore(tmp_path, synchronous="OFF")
+
+
+@pytest.fixture
+def make_desk(open_store: Callable[[], Store]) -> MakeDesk:
+    """Make a desk with limits of the test's choice."""
+    return lambda limits: Desk(open_store, limits)
+
+
+@pytest.fixture
+def desk(make_desk: MakeDesk) -> Desk:
+    """Give a desk with the limits that the hub has by default."""
+    return make_desk(DEFAULT_LIMITS)

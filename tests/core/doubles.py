@@ -1,0 +1,195 @@
+"""What tests of the broker share: a nature whose clock and chance are set by hand, and a desk to ask from."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from tieline.contract import command as c
+from tieline.contract.delivery import Delivery, Receipt, State
+from tieline.contract.event import AnyEvent, LogRow
+from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
+from tieline.contract.limits import DEFAULT_LIMITS, Limits
+from tieline.contract.member import ByHomeKey, ByPlace, ByToken, MemberKind, Presence
+from tieline.contract.message import Content
+from tieline.contract.refusal import Refusal
+from tieline.contract.reply import Accepted, Attached, Claimed, Done, Fetched, Issued, LogRows, Receipts, Reply, Roster
+from tieline.contract.target import Target, parse_target
+from tieline.core import ledger
+from tieline.core.broker import Broker
+from tieline.core.directory import token_digest
+from tieline.core.outcome import Outcome
+from tieline.core.store import Store
+
+HOME_KEY = "the key of the test's home"
+START_MS = 1_800_000_000_000
+
+_Kind = TypeVar("_Kind")
+
+
+class FakeNature:
+    """A nature that stands still: time moves when the test says so, and every id is the next number."""
+
+    def __init__(self) -> None:
+        self.time_ms = START_MS
+        self._count = 0
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def message_id(self, now_ms: int) -> MessageId:
+        return MessageId(f"{now_ms:013d}-{self._next():06d}")
+
+    def session_id(self) -> SessionId:
+        return SessionId(f"session-{self._next()}")
+
+    def token(self) -> str:
+        return f"token-made-by-nature-{self._next()}"
+
+
+def content(target: str | Target, body: str = "hello", **fields: Any) -> Content:
+    """Content for a target as people write it."""
+    checked = parse_target(target) if isinstance(target, str) else target
+    assert isinstance(checked, Target), checked
+    return Content(target=checked, body=body, **fields)
+
+
+class Desk:
+    """A broker over a store, asked one command at a time, each made durable before its reply is looked at."""
+
+    def __init__(self, open_store: Callable[[], Store], limits: Limits = DEFAULT_LIMITS) -> None:
+        self._open_store = open_store
+        self.limits = limits
+        self.nature = FakeNature()
+        self.open()
+
+    def open(self) -> None:
+        """Start a broker over what the store holds."""
+        self.store = self._open_store()
+        self.broker = Broker(self.store, self.nature, self.limits, home_key=token_digest(HOME_KEY))
+        self.outcome = Outcome()
+        self.operator = self.attach(None)
+
+    def restart(self) -> None:
+        """Stop cleanly and start again."""
+        self.broker.close()
+        self.open()
+
+    def crash(self) -> None:
+        """Lose the process, and with it whatever was not committed; start again."""
+        self.store.close()
+        self.open()
+
+    def pass_ms(self, milliseconds: int) -> None:
+        """Let time pass, and let the hub notice."""
+        self.nature.time_ms += milliseconds
+        self.ask(c.Tick())
+
+    # Asking.
+
+    def decide(self, *commands: c.Command) -> list[Reply]:
+        """Handle commands as one batch, and commit nothing."""
+        self.outcome = self.broker.handle(commands)
+        assert len(self.outcome.replies) == len(commands)
+        return self.outcome.replies
+
+    def ask_all(self, *commands: c.Command) -> list[Reply]:
+        """Handle commands as one batch and commit it."""
+        replies = self.decide(*commands)
+        self.broker.commit()
+        return replies
+
+    def ask(self, command: c.Command) -> Reply:
+        """Handle one command and commit it."""
+        return self.ask_all(command)[0]
+
+    def expect(self, kind: type[_Kind], command: c.Command) -> _Kind:
+        """The reply, which must be of this kind."""
+        reply = self.ask(command)
+        assert isinstance(reply, kind), reply
+        return reply
+
+    def refused(self, command: c.Command) -> Refusal:
+        """The refusal that a command must meet."""
+        return self.expect(Refusal, command)
+
+    # Phrases.
+
+    def add(self, name: str, *permissions: str, kind: MemberKind = MemberKind.AGENT, token: str | None = None) -> str:
+        """Make a member; returns its token."""
+        return self.expect(Issued, c.AddMember(self.operator, MemberName(name), kind, permissions, token)).token
+
+    def attach(self, name: str | None, protocol: str = "hub", *, acknowledges: bool = True) -> SessionId:
+        """Open a session at a member's own place; with no name, the operator's."""
+        member = None if name is None else MemberName(name)
+        credential = ByHomeKey(HOME_KEY) if member is None else ByPlace()
+        command = c.Attach(protocol=protocol, credential=credential, member=member, acknowledges=acknowledges)
+        return self.expect(Attached, command).session
+
+    def attach_by_token(self, token: str, protocol: str = "hub", *, acknowledges: bool = True) -> SessionId:
+        """Open a session of the member that a token belongs to."""
+        command = c.Attach(protocol=protocol, credential=ByToken(token), acknowledges=acknowledges)
+        return self.expect(Attached, command).session
+
+    def join(self, name: str, *permissions: str, kind: MemberKind = MemberKind.AGENT) -> SessionId:
+        """Make a member and open a session for it, by its own token."""
+        return self.attach_by_token(self.add(name, *permissions, kind=kind))
+
+    def remove(self, name: str) -> None:
+        """Remove a member."""
+        self.expect(Done, c.RemoveMember(self.operator, MemberName(name)))
+
+    def subscribe(self, session: SessionId, channel: str) -> None:
+        """Join a channel."""
+        self.expect(Done, c.Subscribe(session, ChannelName(channel)))
+
+    def send(
+        self, session: SessionId, target: str, body: str = "hello", *, wire_id: str | None = None, **fields: Any
+    ) -> Accepted:
+        """Say something that must be accepted."""
+        return self.expect(Accepted, c.Send(session, content(target, body, **fields), wire_id))
+
+    def offered(self, session: SessionId, first: int, last: int | None = None) -> None:
+        """Note that deliveries were written to the session's wire."""
+        self.expect(Done, c.Offered(session, first, first if last is None else last))
+
+    def advance(self, session: SessionId, key: int, state: State = State.ACKED, evidence: str = "") -> None:
+        """Move one delivery of the session's member."""
+        self.expect(Done, c.Advance(session, ((key, key),), state, evidence))
+
+    def claim(self, session: SessionId, message_id: MessageId) -> Delivery | None:
+        """Try to take a delivery."""
+        return self.expect(Claimed, c.Claim(session, message_id)).delivery
+
+    def fetch(self, session: SessionId, **arguments: Any) -> tuple[Delivery, ...]:
+        """Unsettled deliveries of the session's member."""
+        return self.expect(Fetched, c.Fetch(session, **arguments)).deliveries
+
+    def bodies(self, session: SessionId) -> list[str]:
+        """Bodies of what waits for the session's member, oldest first."""
+        return [delivery.message.content.body for delivery in self.fetch(session)]
+
+    def receipts(self, session: SessionId, message_id: MessageId) -> dict[str, Receipt]:
+        """What became of a message, by recipient."""
+        answer = self.expect(Receipts, c.ReadReceipts(session, message_id))
+        assert answer.message_id == message_id
+        return {receipt.member: receipt for receipt in answer.receipts}
+
+    def state(self, message_id: MessageId, member: str) -> State:
+        """The rung of one delivery."""
+        return self.receipts(self.operator, message_id)[member].state
+
+    def roster(self) -> dict[str, Presence]:
+        """All members, by name."""
+        roster = self.expect(Roster, c.ListMembers(self.operator))
+        return {presence.member.name: presence for presence in roster.members}
+
+    def log(self, log: str = "main") -> Sequence[LogRow]:
+        """All committed rows of a log."""
+        return self.expect(LogRows, c.ReadLog(self.operator, log, 0, self.limits.page_max)).rows
+
+    def events(self) -> list[AnyEvent]:
+        """All committed events of the main log."""
+        return [ledger.decode_event(row.event) for row in self.log()]

@@ -1,0 +1,165 @@
+"""The inbox against a model of it that is too simple to be wrong: a dictionary of states."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tieline.contract.delivery import SETTLED, TRANSITIONS, State
+from tieline.core.inbox import Inbox
+
+append = st.tuples(st.just("append"), st.integers(1, 3))
+move = st.tuples(
+    st.just("move"), st.integers(-1, 30), st.integers(-1, 30), st.sampled_from(sorted(State)), st.booleans()
+)
+image = st.tuples(st.just("image"))
+actions: st.SearchStrategy[list[tuple[Any, ...]]] = st.lists(append | move | image, max_size=40)
+
+
+class Model:
+    """The same deliveries, kept the naive way."""
+
+    def __init__(self) -> None:
+        self.states: dict[int, State] = {}
+        self.muted: set[int] = set()
+
+    def append(self) -> int:
+        key = len(self.states) + 1
+        self.states[key] = State.PENDING
+        return key
+
+    def move(self, first: int, last: int, state: State, *, mute: bool) -> set[int]:
+        moved = {key for key, before in self.states.items() if first <= key <= last and state in TRANSITIONS[before]}
+        for key in moved:
+            self.states[key] = state
+            (self.muted.add if mute else self.muted.discard)(key)
+        return moved
+
+    @property
+    def unsettled(self) -> list[int]:
+        return [key for key, state in self.states.items() if state not in SETTLED]
+
+
+def offset_of(key: int) -> int:
+    """Log offsets grow with keys, with gaps."""
+    return 10 * key + 3
+
+
+def run(script: list[tuple[Any, ...]]) -> tuple[Inbox, Model]:
+    """Do the same to an inbox and to its model, and compare what each says it did."""
+    inbox, model = Inbox(), Model()
+    for action in script:
+        match action:
+            case ("append", count):
+                for _ in range(count):
+                    key = model.append()
+                    assert inbox.next_key == key
+                    assert inbox.append(offset_of(key), stream_seq=100 + key) == key
+            case ("move", first, last, state, mute):
+                mute = mute and state is State.OFFERED
+                ranges = inbox.move(first, last, state, mute=mute)
+                covered = [key for low, high in ranges for key in range(low, high + 1)]
+                assert covered == sorted(model.move(first, last, state, mute=mute))
+                assert all(high + 1 < low for (_, high), (low, _) in pairwise(ranges)), "maximal"
+            case _:
+                inbox = Inbox.from_image(inbox.image())
+    return inbox, model
+
+
+def assert_same(inbox: Inbox, model: Model) -> None:
+    assert inbox.next_key == len(model.states) + 1
+    assert inbox.backlog == len([key for key in model.unsettled if key not in model.muted])
+    for key, state in model.states.items():
+        entry = inbox.entry(key)
+        if state in SETTLED:
+            assert entry is None
+            assert inbox.state(key) in (None, state)
+            assert inbox.find(offset_of(key)) is None
+        else:
+            assert entry is not None
+            assert (entry.key, entry.offset, entry.stream_seq, entry.state) == (key, offset_of(key), 100 + key, state)
+            assert inbox.state(key) is state
+            assert inbox.find(offset_of(key)) == key
+    assert inbox.first_unsettled <= min(model.unsettled, default=inbox.next_key)
+    assert list(inbox.awaited_offsets()) == [offset_of(key) for key in model.unsettled if key not in model.muted]
+
+
+@given(actions)
+def test_an_inbox_holds_what_a_plain_dictionary_would_hold(script: list[tuple[Any, ...]]) -> None:
+    assert_same(*run(script))
+
+
+@given(actions)
+def test_an_inbox_made_of_an_image_is_the_inbox_that_was_imaged(script: list[tuple[Any, ...]]) -> None:
+    inbox, model = run(script)
+    assert_same(Inbox.from_image(inbox.image()), model)
+
+
+@given(actions, st.integers(-1, 40), st.integers(1, 50), st.booleans())
+def test_reading_gives_unsettled_deliveries_in_order_page_by_page(
+    script: list[tuple[Any, ...]], after: int, limit: int, unoffered_only: bool
+) -> None:
+    inbox, model = run(script)
+    wanted = [
+        key for key in model.unsettled if key > after and (not unoffered_only or model.states[key] is State.PENDING)
+    ]
+    entries, through = inbox.read(after, limit, unoffered_only=unoffered_only)
+    assert [entry.key for entry in entries] == wanted[:limit]
+    # Whoever goes on after `through` misses nothing and reads nothing twice.
+    assert [key for key in wanted if key <= through] == wanted[:limit]
+
+
+@given(actions, st.integers(0, 400))
+def test_muted_deliveries_are_found_up_to_an_offset(script: list[tuple[Any, ...]], offset: int) -> None:
+    inbox, model = run(script)
+    found = [key for first, last in inbox.muted_until(offset) for key in range(first, last + 1)]
+    assert found == [key for key in model.unsettled if key in model.muted and offset_of(key) <= offset]
+
+
+def test_a_delivery_offered_on_a_wire_without_acknowledgement_is_not_backlog_until_it_is_seen() -> None:
+    inbox = Inbox()
+    key = inbox.append(0, 1)
+    assert inbox.backlog == 1
+    inbox.move(key, key, State.OFFERED, mute=True)
+    assert inbox.backlog == 0
+    inbox.move(key, key, State.SEEN)
+    assert inbox.backlog == 1
+    inbox.move(key, key, State.ACKED)
+    assert inbox.backlog == 0
+
+
+def test_memory_follows_the_backlog_and_not_the_history() -> None:
+    inbox = Inbox()
+    for offset in range(10_000):
+        inbox.append(offset, offset + 1)
+        inbox.move(1, offset + 1 - 5, State.ACKED)
+    assert inbox.next_key == 10_001
+    assert len(inbox.image().rungs) == 5
+    assert inbox.state(1) is None
+    assert inbox.state(10_000) is State.PENDING
+
+
+@pytest.mark.parametrize("settled", [255, 256, 257, 600])
+def test_keys_and_offsets_stay_what_they_were_when_settled_ones_are_forgotten(settled: int) -> None:
+    inbox = Inbox()
+    for offset in range(700):
+        inbox.append(offset_of(offset + 1), offset + 1)
+    inbox.move(1, settled, State.ACKED)
+    inbox.move(0, 10**9, State.OFFERED)
+    entry = inbox.entry(settled + 1)
+    assert entry is not None
+    assert (entry.key, entry.offset, entry.state) == (settled + 1, offset_of(settled + 1), State.OFFERED)
+    assert inbox.find(offset_of(settled + 1)) == settled + 1
+    assert inbox.append(9999, 1) == 701
+
+
+def test_what_was_settled_out_of_order_stays_settled() -> None:
+    inbox = Inbox()
+    for offset in range(5):
+        inbox.append(offset, 1)
+    assert inbox.move(2, 4, State.ACKED) == [(2, 4)]
+    assert inbox.move(1, 5, State.SEEN) == [(1, 1), (5, 5)]
+    assert inbox.move(1, 5, State.ACKED) == [(1, 1), (5, 5)]
+    assert inbox.move(1, 5, State.DEAD) == []

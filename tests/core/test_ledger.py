@@ -1,0 +1,68 @@
+"""The ledger: dense offsets, and a chain that a changed, dropped or reordered row breaks."""
+
+from blake3 import blake3
+
+from tests.core.doubles import Desk
+from tieline.contract.event import Sent, Subscribed
+from tieline.core.ledger import GENESIS, Ledger, decode_event, digest, encode_content, link
+
+
+def test_the_hash_before_the_first_row_is_blake3_of_nothing() -> None:
+    assert blake3(b"").hexdigest() == GENESIS
+    assert Ledger().head == GENESIS
+
+
+def test_a_hash_is_blake3_of_the_previous_hash_in_ascii_hex_and_the_event() -> None:
+    ledger = Ledger()
+    previous = GENESIS
+    for channel in ("a", "b", "c"):
+        row = ledger.append(Subscribed("ada", channel), at_ms=7)
+        assert row.hash == blake3(previous.encode("ascii") + row.event).hexdigest() == link(previous, row.event)
+        previous = row.hash
+    assert ledger.head == previous
+
+
+def test_offsets_are_dense_from_zero() -> None:
+    ledger = Ledger()
+    assert [ledger.append(Subscribed("ada", "x"), at_ms=0).offset for _ in range(4)] == [0, 1, 2, 3]
+    assert ledger.end == 4
+
+
+def test_a_ledger_goes_on_where_it_was_left() -> None:
+    whole, first = Ledger(), Ledger()
+    for ledger in (whole, first):
+        ledger.append(Subscribed("ada", "x"), at_ms=0)
+    second = Ledger(first.end, first.head)
+    assert second.append(Subscribed("bob", "y"), 1) == whole.append(Subscribed("bob", "y"), 1)
+
+
+def test_an_event_is_read_back_from_its_bytes() -> None:
+    event = Sent("m-1", "ada", "@bob", 1, "00" * 32)
+    assert decode_event(Ledger().append(event, 0).event) == event
+
+
+def test_the_log_of_a_broker_is_one_unbroken_chain_over_restarts(desk: Desk) -> None:
+    ada, bob = desk.join("ada"), desk.join("bob")
+    desk.send(ada, "@bob")
+    desk.offered(bob, 1)
+    desk.crash()
+    desk.send(desk.attach("bob"), "@ada")
+    desk.restart()
+    desk.subscribe(desk.attach("ada"), "dev")
+    rows = desk.log()
+    assert [row.offset for row in rows] == list(range(len(rows)))
+    previous = GENESIS
+    for row in rows:
+        assert row.hash == link(previous, row.event)
+        previous = row.hash
+    assert len(rows) >= 6
+
+
+def test_the_chain_holds_the_digest_of_the_stored_content(desk: Desk) -> None:
+    ada, bob = desk.join("ada"), desk.join("bob")
+    accepted = desk.send(ada, "@bob", "hold this", data={"n": 1})
+    event = decode_event(desk.log()[accepted.offset].event)
+    assert isinstance(event, Sent)
+    assert event.id == accepted.message_id
+    assert (event.sender, event.target, event.recipients) == ("ada", "@bob", 1)
+    assert event.digest == digest(encode_content(desk.fetch(bob)[0].message.content))

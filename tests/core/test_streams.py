@@ -1,0 +1,97 @@
+"""Streams: what one sender says to one recipient on one topic is counted 1, 2, 3 and stays in order."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.doubles import Desk, content
+from tieline.contract import command as c
+from tieline.contract.member import Unnamed
+from tieline.contract.message import Kind
+from tieline.contract.reply import Attached
+from tieline.stores.memory import MemoryStore
+
+
+def seqs(desk: Desk, name: str) -> list[tuple[str, str, int]]:
+    return [
+        (delivery.message.sender, delivery.message.content.topic, delivery.stream_seq)
+        for delivery in desk.fetch(desk.attach(name))
+    ]
+
+
+def test_each_topic_of_each_pair_counts_for_itself(desk: Desk) -> None:
+    ada, bob = desk.join("ada"), desk.join("bob")
+    desk.add("cy")
+    desk.send(ada, "@cy")
+    desk.send(ada, "@cy", topic="build")
+    desk.send(bob, "@cy")
+    desk.send(ada, "@cy")
+    desk.send(ada, "@bob")
+    desk.send(ada, "*", topic="build")
+    assert seqs(desk, "cy") == [
+        ("ada", "", 1),
+        ("ada", "build", 1),
+        ("bob", "", 1),
+        ("ada", "", 2),
+        ("ada", "build", 2),
+    ]
+    assert seqs(desk, "bob") == [("ada", "", 1), ("ada", "build", 1)]
+
+
+def test_streams_go_on_after_a_restart_and_after_a_crash(desk: Desk) -> None:
+    desk.add("ada")
+    desk.add("bob")
+    for again in (desk.restart, desk.crash, desk.crash, desk.restart):
+        desk.send(desk.attach("ada"), "@bob")
+        again()
+    assert [seq for _, _, seq in seqs(desk, "bob")] == [1, 2, 3, 4]
+    assert [delivery.key for delivery in desk.fetch(desk.attach("bob"))] == [1, 2, 3, 4]
+
+
+def test_a_refused_message_leaves_no_gap_in_its_stream(desk: Desk) -> None:
+    ada, _ = desk.join("ada"), desk.add("bob")
+    desk.send(ada, "@bob", wire_id="1")
+    desk.ask(c.Send(ada, desk.fetch(desk.attach("bob"))[0].message.content, "1"))
+    desk.send(ada, "@bob", wire_id="2")
+    assert [seq for _, _, seq in seqs(desk, "bob")] == [1, 2]
+
+
+def test_those_without_an_identity_share_one_stream_per_place(desk: Desk) -> None:
+    desk.add("ada")
+    for label, place in (("client-1", "dev"), ("client-2", "dev"), ("client-1", "ops")):
+        attach = c.Attach(protocol="agent-channels", credential=Unnamed(label, place))
+        desk.send(desk.expect(Attached, attach).session, "@ada")
+    assert [seq for _, _, seq in seqs(desk, "ada")] == [1, 2, 1]
+
+
+senders = st.sampled_from(["ada", "bob", "cy"])
+targets = st.sampled_from(["@ada", "@bob", "@cy", "*"])
+topics = st.sampled_from(["", "build"])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.tuples(senders, targets, topics), max_size=5), max_size=5))
+def test_what_one_sender_says_arrives_in_the_order_in_which_it_was_said(
+    batches: list[list[tuple[str, str, str]]],
+) -> None:
+    desk = Desk(MemoryStore)
+    sessions = {name: desk.join(name) for name in ("ada", "bob", "cy")}
+    expected: dict[str, list[tuple[str, str, str]]] = {name: [] for name in sessions}
+    count = 0
+    for batch in batches:
+        commands: list[c.Command] = []
+        for sender, target, topic in batch:
+            count += 1
+            # A status, because the loop rule is not the subject.
+            commands.append(c.Send(sessions[sender], content(target, str(count), topic=topic, kind=Kind.STATUS)))
+            for name in sessions:
+                if target == f"@{name}" or (target == "*" and name != sender):
+                    expected[name].append((sender, topic, str(count)))
+        desk.ask_all(*commands)
+    for name, session in sessions.items():
+        deliveries = desk.fetch(session, limit=1000)
+        got = [(item.message.sender, item.message.content.topic, item.message.content.body) for item in deliveries]
+        assert got == expected[name]
+        assert [item.key for item in deliveries] == list(range(1, len(got) + 1))
+        for stream in {(sender, topic) for sender, topic, _ in got}:
+            counted = [item.stream_seq for item, said in zip(deliveries, got, strict=True) if said[:2] == stream]
+            assert counted == list(range(1, len(counted) + 1))

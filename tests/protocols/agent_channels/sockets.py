@@ -1,0 +1,97 @@
+"""Raw ends of a channel for its tests: what a foreign client really puts on a socket, and waiting for conditions."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from tieline.protocols.agent_channels.codec import FrameDecoder, Message, encode
+from tieline.protocols.agent_channels.events import Emitter
+
+WAIT_SECONDS = 10
+
+
+class Peer:
+    """One end of a connection that speaks bytes, so that a test can send what no library would."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._decoder = FrameDecoder()
+        self._waiting: list[Message] = []
+
+    @classmethod
+    async def unix(cls, path: Path) -> Self:
+        """Connect to a channel."""
+        return cls(*await asyncio.open_unix_connection(path))
+
+    @classmethod
+    async def tcp(cls, port: int) -> Self:
+        """Connect to a bridge."""
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    async def send(self, *frames: bytes | dict[str, Any]) -> None:
+        """Write everything as one chunk."""
+        self.writer.write(b"".join(encode(frame) if isinstance(frame, dict) else frame for frame in frames))
+        await self.writer.drain()
+
+    async def receive(self) -> Message:
+        """Wait for the next message."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not self._waiting:
+                chunk = await self.reader.read(65536)
+                if not chunk:
+                    raise EOFError
+                self._waiting += self._decoder.push(chunk)
+        return self._waiting.pop(0)
+
+    async def texts(self, count: int) -> list[str]:
+        """Wait for this many messages and give their texts."""
+        return [(await self.receive()).msg for _ in range(count)]
+
+    async def closed(self) -> bytes:
+        """Wait until the other end hangs up, and give what came before."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            try:
+                return await self.reader.read()
+            except ConnectionError:
+                return b""
+
+    def close(self) -> None:
+        """Hang up."""
+        self.writer.close()
+
+
+class Log:
+    """Everything an emitter says, in order, as (event, details)."""
+
+    def __init__(self, emitter: Emitter, *ignored: str) -> None:
+        self.entries: list[tuple[Any, ...]] = []
+        self._changed = asyncio.Event()
+        for event in emitter.EVENTS:
+            if event not in ignored:
+                emitter.on(event, self._record(event))
+
+    def of(self, event: str) -> list[Any]:
+        """Give the details of every such event: the detail itself where there is one."""
+        details = [entry[1:] for entry in self.entries if entry[0] == event]
+        return [detail[0] if len(detail) == 1 else detail for detail in details]
+
+    async def wait(self, event: str, count: int = 1) -> list[Any]:
+        """Wait until an event has happened this often."""
+        await self.until(lambda: len(self.of(event)) >= count)
+        return self.of(event)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds; it is looked at after each event."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def _record(self, event: str) -> Callable[..., None]:
+        def record(*details: object) -> None:
+            self.entries.append((event, *details))
+            self._changed.set()
+
+        return record

@@ -1,0 +1,467 @@
+"""Bridges over real sockets and TCP: both ways, to the others only, and back after a loss."""
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.protocols.agent_channels.sockets import WAIT_SECONDS, Log, Peer
+from tieline.protocols.agent_channels.bridge import Bridge, TcpBridgeClient, TcpBridgeServer
+from tieline.protocols.agent_channels.channel import Channel
+from tieline.protocols.agent_channels.codec import DecodeError, Message
+from tieline.wire.frames import encode_frame
+
+MIB = 1024 * 1024
+
+
+class Naps:
+    """A sleep that takes no time and remembers for how long it was asked."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def channel(folder: Path) -> AsyncIterator[Channel]:
+    """Give machine A's channel."""
+    channel = Channel(folder / "a.sock")
+    await channel.start()
+    yield channel
+    await channel.stop()
+
+
+@pytest.fixture
+async def other(folder: Path) -> AsyncIterator[Channel]:
+    """Give machine B's channel."""
+    channel = Channel(folder / "b.sock")
+    await channel.start()
+    yield channel
+    await channel.stop()
+
+
+@pytest.fixture
+async def server(channel: Channel) -> AsyncIterator[TcpBridgeServer]:
+    """Give a running bridge server on machine A."""
+    log = Log(channel)
+    server = TcpBridgeServer(channel.path, port=0)
+    await server.start()
+    await log.wait("connect")
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """Give a port that nobody listens on, and keep it from others until the test is over."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+async def join(channel: Channel) -> Peer:
+    """Connect a client and wait until the channel knows it."""
+    log = Log(channel)
+    before = channel.client_count
+    peer = await Peer.unix(channel.path)
+    await log.until(lambda: channel.client_count > before)
+    return peer
+
+
+async def dial(server: TcpBridgeServer, log: Log) -> Peer:
+    """Connect over TCP and wait until the bridge knows it."""
+    before = len(log.of("tcp-connect"))
+    peer = await Peer.tcp(server.port)
+    await log.wait("tcp-connect", before + 1)
+    return peer
+
+
+# Two machines
+
+
+async def test_messages_on_each_machine_s_channel_appear_on_the_other_s(
+    channel: Channel, other: Channel, server: TcpBridgeServer
+) -> None:
+    bridge = TcpBridgeClient(other.path, "127.0.0.1", server.port)
+    await bridge.start()
+    a, b = await join(channel), await join(other)
+    await a.send({"msg": "from A", "data": {"n": 1}, "extra": True})
+    assert await b.receive() == Message("from A", {"n": 1}, {"extra": True})
+    await b.send({"msg": "from B"})
+    assert await a.texts(1) == ["from B"], "and a does not hear its own message come back"
+    sent = [str(number) for number in range(500)]
+    await a.send(*({"msg": text} for text in sent))
+    await b.send(*({"msg": text} for text in sent))
+    assert await b.texts(500) == await a.texts(500) == sent
+    a.close()
+    b.close()
+    await bridge.stop()
+
+
+async def test_three_machines_hear_each_other_through_one_server(
+    channel: Channel, other: Channel, server: TcpBridgeServer, folder: Path
+) -> None:
+    third = Channel(folder / "c.sock")
+    await third.start()
+    bridges = [TcpBridgeClient(remote.path, "127.0.0.1", server.port) for remote in (other, third)]
+    for bridge in bridges:
+        await bridge.start()
+    a, b, c = await join(channel), await join(other), await join(third)
+    await b.send({"msg": "from B"})
+    assert await a.texts(1) == await c.texts(1) == ["from B"]
+    await c.send({"msg": "from C"})
+    assert await a.texts(1) == await b.texts(1) == ["from C"]
+    for end in (*bridges, third):
+        await end.stop()
+    for peer in (a, b, c):
+        peer.close()
+
+
+async def test_after_the_server_restarts_the_client_reconnects_and_messages_flow_again(
+    channel: Channel, other: Channel, server: TcpBridgeServer
+) -> None:
+    naps = Naps()
+    bridge = TcpBridgeClient(other.path, "127.0.0.1", server.port, sleep=naps, chance=lambda: 0.5)
+    log = Log(bridge)
+    await bridge.start()
+    port = server.port
+    await server.stop()
+    await log.wait("tcp-disconnect")
+    assert bridge.status == "running"
+    await log.wait("reconnecting", 3)
+    restarted = TcpBridgeServer(channel.path, port=port)
+    await restarted.start()
+    await log.wait("tcp-connect", 2)
+    a, b = await join(channel), await join(other)
+    await a.send({"msg": "again from A"})
+    assert await b.texts(1) == ["again from A"]
+    await b.send({"msg": "again from B"})
+    assert await a.texts(1) == ["again from B"]
+    assert log.of("reconnecting")[:3] == [(1, 500), (2, 1000), (3, 2000)]
+    assert naps.seconds[:3] == [0.5, 1.0, 2.0]
+    assert log.of("error") == []
+    await bridge.stop()
+    await restarted.stop()
+    a.close()
+    b.close()
+
+
+# Server
+
+
+async def test_messages_from_the_channel_fan_out_to_all_tcp_clients(channel: Channel, server: TcpBridgeServer) -> None:
+    log = Log(server)
+    one, two = await dial(server, log), await dial(server, log)
+    local = await join(channel)
+    await local.send({"msg": "hello"})
+    assert await one.texts(1) == await two.texts(1) == ["hello"]
+    assert await log.wait("message") == [(Message("hello"), "channel")]
+    for peer in (one, two, local):
+        peer.close()
+
+
+async def test_messages_from_a_tcp_client_go_to_the_channel_and_to_other_tcp_clients(
+    channel: Channel, server: TcpBridgeServer
+) -> None:
+    log = Log(server)
+    one, two = await dial(server, log), await dial(server, log)
+    local = await join(channel)
+    await one.send({"msg": "from one"})
+    assert await local.texts(1) == await two.texts(1) == ["from one"]
+    await two.send({"msg": "from two"})
+    assert await one.texts(1) == ["from two"], "one does not hear itself"
+    assert log.of("message") == [(Message("from one"), "tcp-0"), (Message("from two"), "tcp-1")]
+    for peer in (one, two, local):
+        peer.close()
+
+
+async def test_tcp_clients_come_and_go_with_events_and_ids(server: TcpBridgeServer) -> None:
+    log = Log(server)
+    one, two = await dial(server, log), await dial(server, log)
+    one.close()
+    await log.wait("tcp-disconnect")
+    assert log.entries == [("tcp-connect", "tcp-0"), ("tcp-connect", "tcp-1"), ("tcp-disconnect", "tcp-0")]
+    two.close()
+
+
+async def test_the_server_listens_on_loopback_unless_told_otherwise(server: TcpBridgeServer) -> None:
+    assert server.host == "127.0.0.1"
+    assert server.port != 0
+
+
+async def test_the_port_asked_for_is_the_port(channel: Channel, free_port: int) -> None:
+    server = TcpBridgeServer(channel.path, "127.0.0.1", free_port)
+    assert server.port == free_port
+    await server.start()
+    assert server.port == free_port
+    await server.stop()
+
+
+async def test_bad_input_disconnects_that_tcp_client_alone_after_the_messages_before_it(
+    channel: Channel, server: TcpBridgeServer
+) -> None:
+    log = Log(server)
+    bad, good = await dial(server, log), await dial(server, log)
+    local = await join(channel)
+    await bad.send({"msg": "before"}, encode_frame(b"[]"), {"msg": "after"})
+    assert await local.texts(1) == await good.texts(1) == ["before"]
+    (error,) = await log.wait("error")
+    assert isinstance(error, DecodeError)
+    assert str(error) == "Invalid message format: []"
+    assert await bad.closed() == b""
+    assert await log.wait("tcp-disconnect") == ["tcp-0"]
+    await good.send({"msg": "still here"})
+    assert await local.texts(1) == ["still here"]
+    assert server.status == "running"
+    for peer in (bad, good, local):
+        peer.close()
+
+
+async def test_status_is_stopped_then_running_then_stopped(channel: Channel) -> None:
+    server: Bridge = TcpBridgeServer(channel.path)
+    assert server.status == "stopped"
+    await server.start()
+    running = server.status
+    await server.stop()
+    await server.stop()
+    assert (running, server.status) == ("running", "stopped")
+
+
+async def test_starting_a_running_bridge_is_an_error(channel: Channel, server: TcpBridgeServer) -> None:
+    with pytest.raises(RuntimeError, match=r"^Bridge already running$"):
+        await server.start()
+    client = TcpBridgeClient(channel.path, "127.0.0.1", server.port)
+    outcomes = await asyncio.gather(client.start(), client.start(), return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes if outcome] == ["Bridge already running"]
+    with pytest.raises(RuntimeError, match=r"^Bridge already running$"):
+        await client.start()
+    await client.stop()
+
+
+async def test_a_lost_channel_is_an_error_and_the_bridge_can_be_started_again(
+    channel: Channel, server: TcpBridgeServer
+) -> None:
+    log = Log(server)
+    await channel.stop()
+    (error,) = await log.wait("error")
+    assert str(error) == "Local channel disconnected"
+    assert server.status == "error"
+    await channel.start()
+    await server.start()
+    assert server.status == "running"
+    remote, local = await dial(server, log), await join(channel)
+    await remote.send({"msg": "back"})
+    assert await local.texts(1) == ["back"]
+    remote.close()
+    local.close()
+
+
+async def test_a_channel_that_sends_garbage_is_a_lost_channel(folder: Path) -> None:
+    channel = Channel(folder / "a.sock")
+    channel.on("connect", lambda client_id: channel.send(client_id, bytes(4)))
+    await channel.start()
+    server = TcpBridgeServer(channel.path)
+    log = Log(server)
+    await server.start()
+    assert [str(error) for error in await log.wait("error", 2)] == [
+        "Invalid JSON in message frame: ",
+        "Local channel disconnected",
+    ]
+    assert server.status == "error"
+    await server.stop()
+    await channel.stop()
+
+
+async def test_without_a_channel_neither_bridge_starts(folder: Path, free_port: int) -> None:
+    for bridge in (
+        TcpBridgeServer(folder / "a.sock"),
+        TcpBridgeClient(folder / "a.sock", "127.0.0.1", free_port),
+    ):
+        with pytest.raises(FileNotFoundError):
+            await bridge.start()
+        assert bridge.status == "stopped"
+
+
+async def test_a_port_in_use_leaves_nothing_connected_to_the_channel(channel: Channel, server: TcpBridgeServer) -> None:
+    log = Log(channel)
+    second = TcpBridgeServer(channel.path, port=server.port)
+    with pytest.raises(OSError, match="in use"):
+        await second.start()
+    assert second.status == "stopped"
+    await log.wait("disconnect")
+    assert channel.client_count == 1
+
+
+async def test_a_channel_that_does_not_keep_up_makes_tcp_wait_and_loses_nothing(
+    channel: Channel, server: TcpBridgeServer
+) -> None:
+    log = Log(server, "message")
+    remote, local = await dial(server, log), await join(channel)
+    channel.pause_reading("client-0")
+    count = 96
+    sending = asyncio.create_task(remote.send(*({"msg": f"{number:<10}" + "x" * MIB} for number in range(count))))
+    done, _ = await asyncio.wait([sending], timeout=0.3)
+    assert not done, "the sender waits while the channel does not read"
+    channel.resume_reading("client-0")
+    assert [int(text[:10]) for text in await local.texts(count)] == list(range(count))
+    await sending
+    assert log.of("error") == []
+    remote.close()
+    local.close()
+
+
+async def test_stop_hangs_up_on_tcp_clients_and_leaves_the_channel(channel: Channel, server: TcpBridgeServer) -> None:
+    log, events = Log(server), Log(channel)
+    remote = await dial(server, log)
+    await server.stop()
+    assert await remote.closed() == b""
+    assert await events.wait("disconnect") == ["client-0"]
+    remote.close()
+
+
+# Client
+
+
+async def test_a_first_connection_that_fails_rejects_start(channel: Channel, free_port: int) -> None:
+    events = Log(channel)
+    bridge = TcpBridgeClient(channel.path, "127.0.0.1", free_port)
+    log = Log(bridge)
+    with pytest.raises(ConnectionRefusedError):
+        await bridge.start()
+    assert bridge.status == "stopped"
+    assert log.entries == []
+    await events.wait("disconnect")
+
+
+async def test_messages_while_tcp_is_down_are_dropped(
+    channel: Channel, other: Channel, server: TcpBridgeServer
+) -> None:
+    awake = asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        await awake.wait()
+
+    bridge = TcpBridgeClient(other.path, "127.0.0.1", server.port, sleep=sleep)
+    log = Log(bridge)
+    await bridge.start()
+    port = server.port
+    await server.stop()
+    await log.wait("reconnecting")
+    a, b = await join(channel), await join(other)
+    await b.send({"msg": "into the void"})
+    await log.wait("message")
+    restarted = TcpBridgeServer(channel.path, port=port)
+    await restarted.start()
+    awake.set()
+    await log.wait("tcp-connect", 2)
+    await b.send({"msg": "back again"})
+    assert await a.texts(1) == ["back again"]
+    await bridge.stop()
+    await restarted.stop()
+    a.close()
+    b.close()
+
+
+async def test_without_reconnect_a_lost_connection_is_the_end(other: Channel, server: TcpBridgeServer) -> None:
+    bridge = TcpBridgeClient(other.path, "127.0.0.1", server.port, reconnect=False)
+    log = Log(bridge)
+    await bridge.start()
+    await server.stop()
+    await log.wait("tcp-disconnect")
+    assert log.entries == [("tcp-connect",), ("tcp-disconnect",)]
+    assert bridge.status == "error"
+    await bridge.stop()
+
+
+async def test_stop_ends_the_reconnecting_and_emits_nothing(other: Channel, server: TcpBridgeServer) -> None:
+    bridge = TcpBridgeClient(other.path, "127.0.0.1", server.port)
+    log = Log(bridge)
+    await bridge.start()
+    await server.stop()
+    await log.wait("reconnecting")
+    before = list(log.entries)
+    await bridge.stop()
+    assert bridge.status == "stopped"
+    assert log.entries == before
+
+
+async def test_stop_while_starting_leaves_nothing_open(other: Channel, server: TcpBridgeServer) -> None:
+    events = Log(other)
+    bridge = TcpBridgeClient(other.path, "127.0.0.1", server.port)
+    bridge.on("tcp-connect", lambda: stopping.append(asyncio.get_running_loop().create_task(bridge.stop())))
+    stopping: list[asyncio.Task[None]] = []
+    try:
+        await bridge.start()
+    except ConnectionAbortedError as error:
+        assert str(error) == "Bridge stopped during connect"  # noqa: PT017 - which comes first is up to the loop
+    await stopping[0]
+    await events.wait("disconnect")
+    assert bridge.status == "stopped"
+
+
+async def test_bad_input_from_the_server_makes_the_client_reconnect(other: Channel) -> None:
+    connections: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.put_nowait(writer)
+
+    rude = await asyncio.start_server(serve, "127.0.0.1", 0)
+    bridge = TcpBridgeClient(other.path, "127.0.0.1", rude.sockets[0].getsockname()[1], sleep=Naps())
+    log = Log(bridge)
+    await bridge.start()
+    first = await connections.get()
+    first.write(encode_frame(b"[]"))
+    await log.wait("tcp-connect", 2)
+    second = await connections.get()
+    assert [event for event, *_ in log.entries] == [
+        "tcp-connect",
+        "error",
+        "tcp-disconnect",
+        "reconnecting",
+        "tcp-connect",
+    ]
+    await bridge.stop()
+    for writer in (first, second):
+        writer.close()
+    rude.close()
+
+
+def test_the_delay_doubles_varies_by_a_quarter_either_way_and_is_capped() -> None:
+    def delays(chance: float, attempts: int = 10) -> list[int]:
+        bridge = TcpBridgeClient("a.sock", "127.0.0.1", 1, chance=lambda: chance)
+        return [bridge._delay(attempt) for attempt in range(1, attempts + 1)]
+
+    assert delays(0.5) == [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000]
+    assert delays(0.0)[:3] == [375, 750, 1500]
+    assert delays(1.0)[:3] == [625, 1250, 2500]
+    assert delays(0.5, 5000)[-1] == 30000
+
+
+def test_delays_are_configurable_in_milliseconds() -> None:
+    chance = random.Random(7)
+    bridge = TcpBridgeClient("a.sock", "h", 1, reconnect_delay=10, max_reconnect_delay=55, chance=chance.random)
+    for attempt in range(1, 20):
+        base = 10 * 2 ** (attempt - 1)
+        assert min(round(base * 0.75), 55) <= bridge._delay(attempt) <= min(round(base * 1.25), 55)
+
+
+async def test_the_shortest_waits_are_real_ones(other: Channel, server: TcpBridgeServer, channel: Channel) -> None:
+    bridge = TcpBridgeClient(other.path, "127.0.0.1", server.port, reconnect_delay=1, max_reconnect_delay=5)
+    log = Log(bridge)
+    await bridge.start()
+    port = server.port
+    await server.stop()
+    await log.wait("reconnecting", 3)
+    restarted = TcpBridgeServer(channel.path, port=port)
+    await restarted.start()
+    async with asyncio.timeout(WAIT_SECONDS):
+        await log.wait("tcp-connect", 2)
+    await bridge.stop()
+    await restarted.stop()
