@@ -31,7 +31,7 @@ class Detach(Struct, frozen=True):
     session: SessionId
 
 
-class Send(Struct, frozen=True):
+class Send(Struct, frozen=True, gc=False):
     """Say something. Answered by `Accepted` once it is durable."""
 
     session: SessionId
@@ -41,7 +41,7 @@ class Send(Struct, frozen=True):
     """Accept a message to a channel that nobody else subscribes to (it is kept in the log)."""
 
 
-class Offered(Struct, frozen=True):
+class Offered(Struct, frozen=True, gc=False):
     """Note that deliveries `first` to `last` were written to the session's wire. Lazy: rides on the next commit."""
 
     session: SessionId
@@ -49,7 +49,7 @@ class Offered(Struct, frozen=True):
     last: int
 
 
-class Advance(Struct, frozen=True):
+class Advance(Struct, frozen=True, gc=False):
     """Move the session's own deliveries up the ladder by evidence. Settled ones stay; unknown keys are ignored."""
 
     session: SessionId

@@ -9,11 +9,11 @@ from msgspec import Struct
 Keys = tuple[tuple[int, int], ...]
 
 
-class Event(Struct, frozen=True, omit_defaults=True, tag_field="event"):
+class Event(Struct, frozen=True, omit_defaults=True, tag_field="event", gc=False):
     """The root of all events; the tag says which."""
 
 
-class Sent(Event, frozen=True, omit_defaults=True, tag="send"):
+class Sent(Event, frozen=True, omit_defaults=True, tag="send", gc=False):
     """A message was accepted for its recipients."""
 
     id: str
@@ -24,7 +24,7 @@ class Sent(Event, frozen=True, omit_defaults=True, tag="send"):
     """Hex blake3 of the stored content: a changed body breaks the chain even though it is stored beside it."""
 
 
-class Moved(Event, frozen=True, omit_defaults=True):
+class Moved(Event, frozen=True, omit_defaults=True, gc=False):
     """Deliveries of one member moved up the ladder."""
 
     member: str
@@ -38,31 +38,31 @@ class Moved(Event, frozen=True, omit_defaults=True):
     """They went out on a wire that has no acknowledgement."""
 
 
-class Delivered(Moved, frozen=True, omit_defaults=True, tag="deliver"):
+class Delivered(Moved, frozen=True, omit_defaults=True, tag="deliver", gc=False):
     """They were written to a session's wire."""
 
 
-class Seen(Moved, frozen=True, omit_defaults=True, tag="see"):
+class Seen(Moved, frozen=True, omit_defaults=True, tag="see", gc=False):
     """There is evidence that they were read."""
 
 
-class Acknowledged(Moved, frozen=True, omit_defaults=True, tag="ack"):
+class Acknowledged(Moved, frozen=True, omit_defaults=True, tag="ack", gc=False):
     """The recipient acknowledged them."""
 
 
-class Claimed(Moved, frozen=True, omit_defaults=True, tag="claim"):
+class Claimed(Moved, frozen=True, omit_defaults=True, tag="claim", gc=False):
     """One session took them, which acknowledges them too."""
 
 
-class Expired(Moved, frozen=True, omit_defaults=True, tag="expire"):
+class Expired(Moved, frozen=True, omit_defaults=True, tag="expire", gc=False):
     """Their time to live passed."""
 
 
-class Died(Moved, frozen=True, omit_defaults=True, tag="die"):
+class Died(Moved, frozen=True, omit_defaults=True, tag="die", gc=False):
     """They can never be delivered; the evidence says why."""
 
 
-class Registered(Event, frozen=True, omit_defaults=True, tag="register"):
+class Registered(Event, frozen=True, omit_defaults=True, tag="register", gc=False):
     """A member was made, or got a new token."""
 
     member: str
@@ -70,14 +70,14 @@ class Registered(Event, frozen=True, omit_defaults=True, tag="register"):
     what: str
 
 
-class Removed(Event, frozen=True, omit_defaults=True, tag="remove"):
+class Removed(Event, frozen=True, omit_defaults=True, tag="remove", gc=False):
     """A member was removed."""
 
     member: str
     by: str
 
 
-class TakenOver(Event, frozen=True, omit_defaults=True, tag="takeover"):
+class TakenOver(Event, frozen=True, omit_defaults=True, tag="takeover", gc=False):
     """A newer session of a member replaced an older one."""
 
     member: str
@@ -85,7 +85,7 @@ class TakenOver(Event, frozen=True, omit_defaults=True, tag="takeover"):
     by: str
 
 
-class Refused(Event, frozen=True, omit_defaults=True, tag="refuse"):
+class Refused(Event, frozen=True, omit_defaults=True, tag="refuse", gc=False):
     """A command was refused."""
 
     code: str
@@ -94,28 +94,28 @@ class Refused(Event, frozen=True, omit_defaults=True, tag="refuse"):
     what: str
 
 
-class Subscribed(Event, frozen=True, omit_defaults=True, tag="subscribe"):
+class Subscribed(Event, frozen=True, omit_defaults=True, tag="subscribe", gc=False):
     """A member joined a channel."""
 
     member: str
     channel: str
 
 
-class Unsubscribed(Event, frozen=True, omit_defaults=True, tag="unsubscribe"):
+class Unsubscribed(Event, frozen=True, omit_defaults=True, tag="unsubscribe", gc=False):
     """A member left a channel."""
 
     member: str
     channel: str
 
 
-class Paused(Event, frozen=True, omit_defaults=True, tag="pause"):
+class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
     """A thread was paused because agents looped in it."""
 
     thread: str
     message: str
 
 
-class Resumed(Event, frozen=True, omit_defaults=True, tag="resume"):
+class Resumed(Event, frozen=True, omit_defaults=True, tag="resume", gc=False):
     """A paused thread may speak again."""
 
     thread: str
@@ -141,7 +141,7 @@ AnyEvent = (
 )
 
 
-class LogRow(Struct, frozen=True):
+class LogRow(Struct, frozen=True, gc=False):
     """One row of a log."""
 
     offset: int

@@ -1,4 +1,8 @@
-"""Messages: what one member says, and what the hub stamps on it."""
+"""Messages: what one member says, and what the hub stamps on it.
+
+They are trees of plain values, which cannot form cycles, so the garbage collector need not look at them (`gc=False`):
+a hub holds hundreds of thousands of them, and looking at each again and again would cost more than handling it.
+"""
 
 from enum import StrEnum
 from typing import Any
@@ -46,7 +50,7 @@ class Attachment(Struct, frozen=True, omit_defaults=True):
     media_type: str = ""
 
 
-class Content(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Content(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a sender says. The hub never changes it."""
 
     target: Target
@@ -73,7 +77,7 @@ class Content(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Fidelity notes: what a translation into this content could not carry."""
 
 
-class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Content with what the hub stamped on it. Immutable."""
 
     id: MessageId
@@ -92,7 +96,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cause: MessageId | None = None
 
 
-def _text_problem(content: Content, limits: Limits) -> str | None:
+def _label_problem(content: Content, limits: Limits) -> str | None:
     for label, text in (
         ("title", content.title),
         ("topic", content.topic),
@@ -119,5 +123,15 @@ def check_content(content: Content, limits: Limits) -> Refusal | None:
     ttl_ms = content.ttl_ms
     if ttl_ms is not None and not 0 < ttl_ms <= limits.ttl_ms_max:
         return Refusal(Code.INVALID_MESSAGE, f"ttl_ms must be between 1 and {limits.ttl_ms_max}")
-    problem = _text_problem(content, limits)
+    if not (
+        content.title
+        or content.topic
+        or content.scope
+        or content.thread
+        or content.reply_to
+        or content.refs
+        or content.attachments
+    ):
+        return None
+    problem = _label_problem(content, limits)
     return Refusal(Code.INVALID_MESSAGE, problem) if problem else None

@@ -23,7 +23,7 @@ class Attached(Struct, frozen=True):
     """The name that the hub stamps on what this session says."""
 
 
-class Accepted(Struct, frozen=True):
+class Accepted(Struct, frozen=True, gc=False):
     """The message, its deliveries and its audit row are durable."""
 
     message_id: MessageId

@@ -20,22 +20,22 @@ class TargetKind(StrEnum):
     OBJECTIVE = "objective"
 
 
-class Target(Struct, frozen=True):
+_PREFIXES = {
+    TargetKind.MEMBER: "@",
+    TargetKind.CHANNEL: "#",
+    TargetKind.EVERYBODY: "*",
+    TargetKind.OBJECTIVE: "obj:",
+}
+
+
+class Target(Struct, frozen=True, gc=False):
     """A checked target. Build it with the constructors below or `parse_target`."""
 
     kind: TargetKind
     name: str = ""
 
     def __str__(self) -> str:
-        match self.kind:
-            case TargetKind.MEMBER:
-                return f"@{self.name}"
-            case TargetKind.CHANNEL:
-                return f"#{self.name}"
-            case TargetKind.EVERYBODY:
-                return "*"
-            case TargetKind.OBJECTIVE:
-                return f"obj:{self.name}"
+        return _PREFIXES[self.kind] + self.name
 
 
 EVERYBODY = Target(TargetKind.EVERYBODY)

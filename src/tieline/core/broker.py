@@ -260,11 +260,10 @@ class Broker:
         message = self._stamp(command, session, judgement)
         post = self._deliver(message, session.id, found)
         row = self.ledger.append(Sent(message.id, sender, str(content.target), len(post.keys), digest), self.now_ms)
-        numbers = [account.number for account in found]
-        self.store.accept(row, message, encoded, Route(numbers, post.keys, post.stream_seqs))
+        self.store.accept(row, message, encoded, Route(post.numbers, post.keys, post.stream_seqs))
         if content.ttl_ms is not None:
             deadline_ms = self.now_ms + content.ttl_ms
-            for number, key in zip(numbers, post.keys, strict=True):
+            for number, key in zip(post.numbers, post.keys, strict=True):
                 heapq.heappush(self._deadlines, (deadline_ms, number, key))
         self.loops.note(message.id, content, sender, judgement.hops, self.now_ms)
         self.outcome.posts.append(post)
@@ -297,6 +296,7 @@ class Broker:
 
     def _deliver(self, message: Message, origin: SessionId, accounts: Collection[Account]) -> Post:
         names: list[MemberName] = []
+        numbers: list[int] = []
         keys: list[int] = []
         stream_seqs: list[int] = []
         stream = stream_name(message.sender, message.content.topic)
@@ -306,9 +306,10 @@ class Broker:
             stream_seq = streams[stream] = streams.get(stream, 0) + 1
             keys.append(account.inbox.append(offset, stream_seq))
             stream_seqs.append(stream_seq)
-            names.append(account.member.name)
+            names.append(account.name)
+            numbers.append(account.number)
             account.changed = True
-        return Post(message, origin, names, keys, stream_seqs)
+        return Post(message, origin, names, numbers, keys, stream_seqs)
 
     def _offered(self, command: c.Offered) -> Reply:
         session = self.directory.sessions.get(command.session)

@@ -24,11 +24,12 @@ def token_digest(token: str) -> bytes:
 class Account:
     """A member as the broker works with it."""
 
-    __slots__ = ("changed", "inbox", "last_seen_ms", "member", "number", "sessions", "streams")
+    __slots__ = ("changed", "inbox", "last_seen_ms", "member", "name", "number", "sessions", "streams")
 
     def __init__(self, number: int, member: Member) -> None:
         self.number = number
         self.member = member
+        self.name = member.name
         self.inbox = Inbox()
         # Last sequence by stream: `sender␟topic`.
         self.streams: dict[str, int] = {}

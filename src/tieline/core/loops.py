@@ -9,9 +9,6 @@ The state is a bounded memory of recent messages, one entry a conversation; it i
 outlasts the window.
 """
 
-from collections import OrderedDict
-from typing import TypeVar
-
 from msgspec import Struct
 
 from tieline.contract.identifiers import MessageId
@@ -21,7 +18,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import TargetKind
 
 
-class Trace(Struct, frozen=True):
+class Trace(Struct, frozen=True, gc=False):
     """What the rule remembers of a message."""
 
     id: MessageId
@@ -38,7 +35,6 @@ class Judgement(Struct, frozen=True):
 
 
 _INNOCENT = Judgement(0, None)
-_Key = TypeVar("_Key", bound=str)
 
 
 def conversation(content: Content, sender: str) -> str:
@@ -60,9 +56,9 @@ class Loops:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         # The last message of each conversation; of two-party ones, the last in each direction.
-        self._last: OrderedDict[str, Trace] = OrderedDict()
+        self._last: dict[str, Trace] = {}
         # The same memory by message id, for explicit replies.
-        self._by_id: OrderedDict[MessageId, Trace] = OrderedDict()
+        self._by_id: dict[str, Trace] = {}
         # Conversation to the time when its pause ends.
         self._paused: dict[str, int] = {}
 
@@ -121,11 +117,12 @@ class Loops:
         else:
             self._remember(self._last, str(target), trace)
 
-    def _remember(self, memory: OrderedDict[_Key, Trace], key: _Key, trace: Trace) -> None:
+    def _remember(self, memory: dict[str, Trace], key: str, trace: Trace) -> None:
+        # Dictionaries keep the order of insertion, so the first key is the one that was not renewed for longest.
+        memory.pop(key, None)
         memory[key] = trace
-        memory.move_to_end(key)
         if len(memory) > self._limits.loop_memory_max:
-            memory.popitem(last=False)
+            del memory[next(iter(memory))]
 
     def pause(self, name: str, now_ms: int) -> None:
         """Pause a conversation."""

@@ -15,6 +15,7 @@ class Post(Struct):
     message: Message
     origin: SessionId
     recipients: list[MemberName]
+    numbers: list[int]
     keys: list[int]
     stream_seqs: list[int]
 

@@ -27,7 +27,7 @@ class StoreError(Exception):
     """The store cannot be used: it is newer than this program, held by another process, or damaged."""
 
 
-class Route(Struct, frozen=True):
+class Route(Struct, frozen=True, gc=False):
     """Where one message goes, as parallel columns: recipient, delivery key, sequence in its stream."""
 
     numbers: Sequence[int]

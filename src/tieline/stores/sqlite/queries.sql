@@ -128,3 +128,12 @@ DELETE FROM message WHERE offset = ?
 
 -- name: delete_steps
 DELETE FROM step WHERE number = ? AND last = ? AND first = ?
+
+-- name: inspect_log
+SELECT offset, at_ms, event, hash FROM log ORDER BY offset
+
+-- name: inspect_messages
+SELECT offset, id, content FROM message ORDER BY offset
+
+-- name: inspect_steps
+SELECT offset, number, state, first, last FROM step ORDER BY offset

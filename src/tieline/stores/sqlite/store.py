@@ -4,6 +4,7 @@ Above: the broker, on one thread. Below: two database files in one folder, `tiel
 are in `queries.sql`; the schema is in `schema/`, applied forward only.
 """
 
+import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -344,7 +345,12 @@ class SqliteStore:
         self._activity.close()
 
 
+_pack_single = struct.Struct("=qqq").pack
+
+
 def _pack_route(route: Route) -> bytes:
+    if len(route.keys) == 1:
+        return _pack_single(route.numbers[0], route.keys[0], route.stream_seqs[0])
     columns = array("q", route.numbers)
     columns.extend(route.keys)
     columns.extend(route.stream_seqs)

@@ -1,0 +1,186 @@
+"""The audit: checks a stored log from outside, without trusting anything that the broker remembers.
+
+Integrity: offsets are dense and every hash follows from the one before and its event. Completeness: every message has
+its `send` row with the digest of its content; every step has the row that made it; every delivery that a snapshot calls
+settled has the row that settled it. It reads in log order, so that it needs no more memory than the members do.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from msgspec import MsgspecError, Struct
+
+from tieline.contract.delivery import SETTLED, State
+from tieline.contract.event import AnyEvent, LogRow, Moved, Sent
+from tieline.core import ledger
+from tieline.core.inbox import Image
+from tieline.core.ladder import STATES
+
+FINDINGS_MAX = 100
+"""One broken row breaks what follows from it; more findings than these help nobody."""
+
+
+class StoredMessage(Struct, frozen=True):
+    """A message as the audit sees it."""
+
+    offset: int
+    id: str
+    content: bytes
+
+
+class StoredStep(Struct, frozen=True):
+    """A range of deliveries and the log row that is said to have moved it."""
+
+    offset: int
+    number: int
+    state: int
+    first: int
+    last: int
+
+
+class Inspection(Protocol):
+    """A store held still, read in order."""
+
+    def rows(self) -> Iterator[LogRow]:
+        """The main log by offset."""
+
+    def messages(self) -> Iterator[StoredMessage]:
+        """Messages by offset."""
+
+    def steps(self) -> Iterator[StoredStep]:
+        """Steps by the offset of their row."""
+
+    def images(self) -> Iterable[tuple[int, Image]]:
+        """What the last snapshot says of each member's inbox."""
+
+
+class Finding(Struct, frozen=True):
+    """Something that is not as it must be."""
+
+    offset: int
+    """The row of the log where it shows."""
+    what: str
+
+
+class Report(Struct, frozen=True):
+    """What an audit found."""
+
+    rows: int
+    messages: int
+    head: str
+    """Hash of the last row: keep it elsewhere, and a cut tail will show."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+
+class _Ranges:
+    """Keys of one member that were settled, as disjoint ranges in order of their first keys."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, int] = {}
+
+    def add(self, first: int, last: int) -> None:
+        self._ends[first] = max(last, self._ends.get(first, last))
+
+    def gaps(self, first: int, last: int) -> Iterator[int]:
+        """Keys from `first` to `last` that are in no range; only the first of each gap."""
+        at = first
+        for start, end in sorted(self._ends.items()):
+            if start > last:
+                break
+            if start > at:
+                yield at
+            at = max(at, end + 1)
+        if at <= last:
+            yield at
+
+
+class _Audit:
+    def __init__(self, inspection: Inspection) -> None:
+        self.findings: list[Finding] = []
+        self.message_count = 0
+        self._messages = inspection.messages()
+        self._steps = inspection.steps()
+        self._message = next(self._messages, None)
+        self._step = next(self._steps, None)
+        self._settled: dict[int, _Ranges] = {}
+
+    def find(self, offset: int, what: str) -> None:
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(Finding(offset, what))
+
+    def look_at(self, row: LogRow) -> None:
+        """Compare a row with what is stored beside the log."""
+        try:
+            event = ledger.decode_event(row.event)
+        except MsgspecError as error:
+            self.find(row.offset, f"row {row.offset} is no event: {error}")
+            return
+        if isinstance(event, Moved) and STATES[type(event)] in SETTLED:
+            ranges = self._settled.setdefault(event.number, _Ranges())
+            for first, last in event.keys:
+                ranges.add(first, last)
+        self._match_messages(row.offset, event)
+        self._match_steps(row.offset, event)
+
+    def _match_messages(self, offset: int, event: AnyEvent) -> None:
+        while self._message is not None and self._message.offset <= offset:
+            message = self._message
+            self.message_count += 1
+            if message.offset < offset or not isinstance(event, Sent) or event.id != message.id:
+                self.find(message.offset, f"message {message.id} has no send row at {message.offset}")
+            elif event.digest != ledger.digest(message.content):
+                self.find(offset, f"the content of message {message.id} is not what row {offset} says was sent")
+            self._message = next(self._messages, None)
+
+    def _match_steps(self, offset: int, event: AnyEvent) -> None:
+        while self._step is not None and self._step.offset <= offset:
+            step = self._step
+            made = (
+                step.offset == offset
+                and isinstance(event, Moved)
+                and event.number == step.number
+                and STATES[type(event)] == step.state
+                and (step.first, step.last) in event.keys
+            )
+            if not made:
+                keys = f"deliveries {step.first} to {step.last} of member number {step.number}"
+                self.find(step.offset, f"{keys} have no {State(step.state).word} row at {step.offset}")
+            self._step = next(self._steps, None)
+
+    def finish(self, inspection: Inspection, end: int) -> None:
+        """What is left over has no row at all."""
+        while self._message is not None:
+            self.message_count += 1
+            self.find(self._message.offset, f"message {self._message.id} has no send row: the log ends at {end}")
+            self._message = next(self._messages, None)
+        while self._step is not None:
+            self.find(self._step.offset, f"a step points at row {self._step.offset}: the log ends at {end}")
+            self._step = next(self._steps, None)
+        for number, image in inspection.images():
+            ranges = self._settled.get(number, _Ranges())
+            for key in ranges.gaps(1, image.base - 1):
+                self.find(end, f"delivery {key} of member number {number} is settled, but no row says so")
+            for index, rung in enumerate(image.rungs):
+                key = image.base + index
+                if State(rung >> 1) in SETTLED and any(ranges.gaps(key, key)):
+                    self.find(end, f"delivery {key} of member number {number} is settled, but no row says so")
+
+
+def verify(inspection: Inspection) -> Report:
+    """Check the whole log, and that nothing is stored beside it that it does not say."""
+    audit = _Audit(inspection)
+    head, end = ledger.GENESIS, 0
+    for row in inspection.rows():
+        if row.offset != end:
+            audit.find(end, f"row {end} is missing: after it comes row {row.offset}")
+        elif row.hash != ledger.link(head, row.event):
+            audit.find(row.offset, f"row {row.offset} was changed: its hash does not follow from the row before it")
+        audit.look_at(row)
+        head, end = row.hash, row.offset + 1
+    audit.finish(inspection, end)
+    return Report(end, audit.message_count, head, tuple(audit.findings))

@@ -1,0 +1,49 @@
+"""A SQLite store as the audit reads it: read-only, at one instant, without making the hub wait."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tieline.contract.event import LogRow
+from tieline.core.audit import StoredMessage, StoredStep
+from tieline.core.inbox import Image
+from tieline.stores.sqlite.database import open_for_reading
+from tieline.stores.sqlite.statements import QUERIES
+from tieline.stores.sqlite.store import MAIN_FILE
+
+
+class SqliteInspection:
+    """One consistent view of a hub's main database."""
+
+    def __init__(self, home: Path) -> None:
+        self._connection = open_for_reading(home / MAIN_FILE)
+        # One transaction for all reads: a running hub goes on writing, and none of it shows here.
+        self._connection.execute("BEGIN")
+
+    def rows(self) -> Iterator[LogRow]:
+        """See `Inspection.rows`."""
+        for offset, at_ms, event, hash_bytes in self._connection.execute(QUERIES["inspect_log"]):
+            yield LogRow(offset, at_ms, event, hash_bytes.hex())
+
+    def messages(self) -> Iterator[StoredMessage]:
+        """See `Inspection.messages`."""
+        for offset, message_id, content in self._connection.execute(QUERIES["inspect_messages"]):
+            yield StoredMessage(offset, message_id, content)
+
+    def steps(self) -> Iterator[StoredStep]:
+        """See `Inspection.steps`."""
+        for row in self._connection.execute(QUERIES["inspect_steps"]):
+            yield StoredStep(*row)
+
+    def images(self) -> Iterable[tuple[int, Image]]:
+        """See `Inspection.images`."""
+        for number, base, offsets, stream_seqs, rungs, *_ in self._connection.execute(QUERIES["images"]):
+            yield number, Image(base, offsets, stream_seqs, rungs)
+
+    def close(self) -> None:
+        """Let go of the view."""
+        self._connection.close()
+
+
+def open_inspection(home: Path) -> SqliteInspection:
+    """The store of a home. Raises `StoreError` when there is none that can be read."""
+    return SqliteInspection(home)
