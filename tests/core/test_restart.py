@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import settings
+import pytest
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -245,7 +246,15 @@ class SqliteRestarts(Restarts):
         return lambda: SqliteStore(self.folder, synchronous="OFF")
 
 
+SETTINGS = settings(
+    max_examples=80,
+    stateful_step_count=30,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+)
 TestMemoryRestarts = MemoryRestarts.TestCase
-TestMemoryRestarts.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestMemoryRestarts.settings = SETTINGS
 TestSqliteRestarts = SqliteRestarts.TestCase
-TestSqliteRestarts.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSqliteRestarts.settings = SETTINGS
+# A failure is shrunk before it is shown, which takes longer than any success.
+pytestmark = pytest.mark.timeout(600)

@@ -20,7 +20,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Claimed, Done, Progress, Recorded, Reply
 from tieline.core import ledger, membership, reading, routing
 from tieline.core.directory import Account, Directory, Session
-from tieline.core.ladder import CLAIM, Ladder
+from tieline.core.ladder import Ladder
 from tieline.core.ledger import Ledger
 from tieline.core.loops import Judgement, Loops, conversation
 from tieline.core.nature import Nature
@@ -207,6 +207,7 @@ class Broker:
         *,
         session: Session | None = None,
         evidence: str = "",
+        claimed: bool = False,
     ) -> bool:
         """Move deliveries of a member up the ladder; says whether any moved."""
         mute = state is State.OFFERED and session is not None and not session.acknowledges
@@ -217,7 +218,7 @@ class Broker:
                 self._tell_followers(account, first, last, state)
             done = account.inbox.move(first, last, state, mute=mute)
             if done:
-                self.ladder.note(account, done, step, mute=mute)
+                self.ladder.note(account, done, step, mute=mute, claimed=claimed)
                 moved = True
         if moved:
             account.changed = True
@@ -338,7 +339,9 @@ class Broker:
         delivery = reading.unsettled_delivery(self, account, command.message_id)
         if delivery is None:
             return Claimed(None)
-        self.move(account, ((delivery.key, delivery.key),), State.ACKED, session=session, evidence=CLAIM)
+        self.move(
+            account, ((delivery.key, delivery.key),), State.ACKED, session=session, evidence="claim", claimed=True
+        )
         self.outcome.urgent = True
         return Claimed(delivery)
 

@@ -14,25 +14,24 @@ EVENTS: dict[State, type[Moved]] = {
     State.EXPIRED: event.Expired,
     State.DEAD: event.Died,
 }
-"""The event that says that deliveries reached a state; a claim is told apart by its evidence."""
+"""The event that says that deliveries reached a state, unless one session claimed them."""
 
 STATES: dict[type[Moved], State] = {**{kind: state for state, kind in EVENTS.items()}, event.Claimed: State.ACKED}
 """The state that deliveries reached when such an event is in the log."""
-
-CLAIM = "claim"
-"""Evidence of a delivery that one session took for itself."""
 
 
 class Move:
     """Deliveries of one member that reached the same rung at the same time by the same evidence."""
 
-    __slots__ = ("account", "mute", "ranges", "step")
+    __slots__ = ("account", "claimed", "mute", "ranges", "step")
 
-    def __init__(self, account: Account, step: Step, *, mute: bool) -> None:
+    def __init__(self, account: Account, step: Step, *, mute: bool, claimed: bool) -> None:
         self.account = account
         self.step = step
         # Whether they were offered on a wire that has no acknowledgement.
         self.mute = mute
+        # Whether one session took them for itself.
+        self.claimed = claimed
         self.ranges: list[tuple[int, int]] = []
 
     def add(self, ranges: list[tuple[int, int]]) -> None:
@@ -46,7 +45,7 @@ class Move:
     def event(self) -> Moved:
         """The fact for the log."""
         step = self.step
-        kind = event.Claimed if step.evidence == CLAIM else EVENTS[step.state]
+        kind = event.Claimed if self.claimed else EVENTS[step.state]
         keys: Keys = tuple(self.ranges)
         name, number = self.account.member.name, self.account.number
         return kind(name, number, keys, step.session, step.protocol, step.evidence, self.mute)
@@ -58,17 +57,19 @@ class Ladder:
     __slots__ = ("_moves",)
 
     def __init__(self) -> None:
-        self._moves: dict[tuple[int, Step, bool], Move] = {}
+        self._moves: dict[tuple[int, Step, bool, bool], Move] = {}
 
     def __bool__(self) -> bool:
         return bool(self._moves)
 
-    def note(self, account: Account, ranges: list[tuple[int, int]], step: Step, *, mute: bool = False) -> None:
+    def note(
+        self, account: Account, ranges: list[tuple[int, int]], step: Step, *, mute: bool = False, claimed: bool = False
+    ) -> None:
         """Collect a move that the inbox has made."""
-        key = (account.number, step, mute)
+        key = (account.number, step, mute, claimed)
         move = self._moves.get(key)
         if move is None:
-            move = self._moves[key] = Move(account, step, mute=mute)
+            move = self._moves[key] = Move(account, step, mute=mute, claimed=claimed)
         move.add(ranges)
 
     def take(self) -> Iterator[Move]:

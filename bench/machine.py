@@ -1,0 +1,77 @@
+"""The machine under the benchmarks: what it is, and what a process on it costs."""
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+import apsw
+import psutil
+from msgspec import Struct
+
+_NANOSECONDS = 1e9
+
+
+class Cpu(Struct, frozen=True):
+    """Seconds of processor time of a process: its main thread, where the event loop runs, and all others."""
+
+    main: float
+    others: float
+
+    @property
+    def total(self) -> float:
+        """All threads."""
+        return self.main + self.others
+
+    def since(self, before: "Cpu") -> "Cpu":
+        """What was used in between."""
+        return Cpu(self.main - before.main, self.others - before.others)
+
+
+def read_cpu(pid: int) -> Cpu:
+    """Processor time of a process so far, user and system.
+
+    The kernel's scheduler counts nanoseconds per thread. Where it does not show them, psutil's clock ticks have to do.
+    A thread that ended in between is lost from the sum; a hub's threads live as long as it does.
+    """
+    main = others = 0.0
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            seconds = int((task / "schedstat").read_text().split()[0]) / _NANOSECONDS
+            if task.name == str(pid):
+                main += seconds
+            else:
+                others += seconds
+    except (FileNotFoundError, ProcessLookupError, IndexError):
+        times = psutil.Process(pid).cpu_times()
+        return Cpu(times.user + times.system, 0.0)
+    return Cpu(main, others)
+
+
+def read_resident_bytes(pid: int) -> int:
+    """Memory of a process that is in RAM now."""
+    return int(psutil.Process(pid).memory_info().rss)
+
+
+def file_system(folder: Path) -> str:
+    """The type of the file system that holds `folder`."""
+    held_by, kind = "", "unknown"
+    for partition in psutil.disk_partitions(all=True):
+        inside = folder.is_relative_to(partition.mountpoint)
+        if inside and len(partition.mountpoint) >= len(held_by):
+            held_by, kind = partition.mountpoint, partition.fstype
+    return kind
+
+
+def describe(folder: Path) -> dict[str, str]:
+    """What a reader must know before comparing these figures with others."""
+    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    memory = psutil.virtual_memory().total / 2**30
+    return {
+        "machine": f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.machine()}, {platform.system()} "
+        f"{platform.release()}",
+        "python": f"{platform.python_implementation()} {sys.version.split()[0]}",
+        "sqlite": f"{apsw.sqlite_lib_version()} (apsw {apsw.apsw_version()})",
+        "load": f"{load} (1, 5, 15 minutes)",
+        "homes": f"{folder} on {file_system(folder)}",
+    }

@@ -1,0 +1,63 @@
+"""Documentation is held to the code."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tieline.contract.delivery import SETTLED, TRANSITIONS
+from tieline.contract.limits import Limits
+from tieline.contract.refusal import MEANINGS, Code
+from tieline.wire.native import frames
+
+ROOT = Path(__file__).parents[2]
+ARCHITECTURE = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+NATIVE = (ROOT / "src" / "tieline" / "wire" / "native" / "PROTOCOL.md").read_text(encoding="utf-8")
+
+
+def test_the_drawing_of_the_ladder_is_the_table_in_the_code() -> None:
+    drawn = ARCHITECTURE.partition("<!-- ladder -->")[2].partition("<!-- /ladder -->")[0]
+    arrows = set(re.findall(r"^ +(\S+) --> (\S+)$", drawn, re.MULTILINE))
+    table = {(state.word, following.word) for state, all_following in TRANSITIONS.items() for following in all_following}
+    ends = {(state.word, "[*]") for state in SETTLED}
+    assert arrows == table | ends | {("[*]", "pending")}
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_the_reference_has_every_refusal_with_its_meaning(code: Code) -> None:
+    assert f"| `{code.value}` | {MEANINGS[code]} |" in REFERENCE
+
+
+@pytest.mark.parametrize("field", msgspec.structs.fields(Limits), ids=lambda field: str(field.name))
+def test_the_reference_has_every_limit_with_its_default(field: msgspec.structs.FieldInfo) -> None:
+    assert f"| `{field.name}` | {field.default:,} |" in REFERENCE
+
+
+@pytest.mark.parametrize("frame", frames.ClientFrame.__args__, ids=lambda frame: str(frame.__name__))
+def test_the_protocol_page_names_every_request(frame: type[frames.Frame]) -> None:
+    assert f"`{frame.__struct_config__.tag}`" in NATIVE
+
+
+@pytest.mark.parametrize("package", sorted(path.parent.name for path in (ROOT / "src" / "tieline").glob("*/__init__.py")))
+def test_the_code_map_has_every_package(package: str) -> None:
+    assert f"### `{package}/`" in ARCHITECTURE
+
+
+def test_every_link_between_documents_leads_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")]
+    broken = [
+        f"{page.relative_to(ROOT)}: {link}"
+        for page in pages
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / link).exists()
+    ]
+    assert not broken
+
+
+def test_every_decision_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")
+    decisions = [path.name for path in (ROOT / "docs" / "adr").glob("0*.md") if not path.name.startswith("0000")]
+    assert decisions
+    assert [name for name in decisions if name not in index] == []
