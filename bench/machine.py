@@ -1,4 +1,4 @@
-"""The machine under the benchmarks: what it is, and what a process on it costs."""
+"""The machine under the benchmarks: what it is, and what a process on it costs. Linux shows this in `/proc`."""
 
 import os
 import platform
@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import apsw
-import psutil
 from msgspec import Struct
 
 _NANOSECONDS = 1e9
@@ -29,44 +28,39 @@ class Cpu(Struct, frozen=True):
 
 
 def read_cpu(pid: int) -> Cpu:
-    """Processor time of a process so far, user and system.
+    """Processor time of a process so far, user and system, as the scheduler counts it: in nanoseconds per thread.
 
-    The kernel's scheduler counts nanoseconds per thread. Where it does not show them, psutil's clock ticks have to do.
     A thread that ended in between is lost from the sum; a hub's threads live as long as it does.
     """
     main = others = 0.0
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            seconds = int((task / "schedstat").read_text().split()[0]) / _NANOSECONDS
-            if task.name == str(pid):
-                main += seconds
-            else:
-                others += seconds
-    except (FileNotFoundError, ProcessLookupError, IndexError):
-        times = psutil.Process(pid).cpu_times()
-        return Cpu(times.user + times.system, 0.0)
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        seconds = int((task / "schedstat").read_text().split()[0]) / _NANOSECONDS
+        if task.name == str(pid):
+            main += seconds
+        else:
+            others += seconds
     return Cpu(main, others)
 
 
 def read_resident_bytes(pid: int) -> int:
     """Memory of a process that is in RAM now."""
-    return int(psutil.Process(pid).memory_info().rss)
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def file_system(folder: Path) -> str:
     """The type of the file system that holds `folder`."""
     held_by, kind = "", "unknown"
-    for partition in psutil.disk_partitions(all=True):
-        inside = folder.is_relative_to(partition.mountpoint)
-        if inside and len(partition.mountpoint) >= len(held_by):
-            held_by, kind = partition.mountpoint, partition.fstype
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, mounted_at, found, *_ = line.split()
+        if folder.is_relative_to(mounted_at) and len(mounted_at) >= len(held_by):
+            held_by, kind = mounted_at, found
     return kind
 
 
 def describe(folder: Path) -> dict[str, str]:
     """What a reader must know before comparing these figures with others."""
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-    memory = psutil.virtual_memory().total / 2**30
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "machine": f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.machine()}, {platform.system()} "
         f"{platform.release()}",

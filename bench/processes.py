@@ -3,11 +3,11 @@
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from bench import hub_main
+from bench.metrics import read_figures
 from tieline.wire.home import HUB_SOCKET, read_running
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,13 +42,8 @@ class Server(Struct, frozen=True):
         return self.home / HUB_SOCKET
 
     def figures(self) -> dict[str, float]:
-        """What a hub's `/metrics` says now, by name with its labels; empty for a reference server."""
-        if not self.http:
-            return {}
-        with urllib.request.urlopen(f"{self.http}/metrics", timeout=30) as answer:
-            lines = answer.read().decode().splitlines()
-        pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
-        return {name: float(value) for name, value in pairs}
+        """What a hub says of itself now."""
+        return read_figures(self.http)
 
 
 def environment(**added: str) -> dict[str, str]:
@@ -162,3 +158,14 @@ def run_client(module: str, plan: Struct, seconds_max: float) -> bytes:
     if process.returncode:
         raise BenchError(f"{module} failed:\n{errors.decode(errors='replace')[-3000:]}")
     return output
+
+
+def end_by_pid(pid: int, parent: subprocess.Popen[bytes]) -> None:
+    """End a process that another one of ours started, and wait for that one to follow."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    try:
+        parent.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

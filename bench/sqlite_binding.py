@@ -1,4 +1,4 @@
-"""Which SQLite binding costs less: apsw (the reference's rival, with its own SQLite) against the standard library's.
+"""Which SQLite binding costs less: apsw, which brings its own SQLite, or the standard library's sqlite3.
 
 Both write what one durable message costs the hub — a log row, a message row and its part of a step row, with the
 statements and the schema of the store itself — in transactions of 1, 10, 100 and 1000 messages, in WAL mode with

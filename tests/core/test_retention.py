@@ -152,3 +152,15 @@ def test_a_crash_in_the_middle_of_a_pass_changes_nothing(desk: Desk) -> None:
     assert remembered(desk) == ["one", "two"]
     assert desk.bodies(desk.attach("bob")) == ["two"]
     assert desk.send(desk.attach("ada"), "@bob", "three").recipients == 1
+
+
+def test_a_message_that_came_while_a_pass_was_under_way_is_kept_however_long_the_pass_takes(desk: Desk) -> None:
+    ada, bob = desk.join("ada"), desk.join("bob")
+    desk.ask_all(*(c.Send(ada, content("@bob")) for _ in range(600)))
+    desk.ask(c.Advance(bob, ((1, 600),)))
+    desk.pass_ms(2 * DAY_MS)  # the pass begins, and has more to forget than it does at once
+    desk.send(ada, "@bob", "nobody has read this")
+    desk.pass_ms(2 * DAY_MS)  # the machine slept
+    assert desk.bodies(bob) == ["nobody has read this"]
+    desk.crash()
+    assert desk.bodies(desk.attach("bob")) == ["nobody has read this"]

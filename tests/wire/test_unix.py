@@ -225,6 +225,12 @@ async def test_a_path_of_the_longest_length_works_and_one_byte_more_is_refused_w
     assert list(folder.iterdir()) == []
 
 
+async def test_a_name_too_short_for_its_temporary_name_is_refused_with_the_same_sentence(folder: Path) -> None:
+    deep = folder / ("d" * (PATH_BYTES_MAX - len(os.fsencode(folder)) - 3))
+    with pytest.raises(SocketPathTooLong, match=f"holds {PATH_BYTES_MAX}"):
+        await listen(deep / "a", Greeter)
+
+
 async def test_the_peer_of_a_unix_socket_has_a_uid_and_a_tcp_peer_has_none(folder: Path) -> None:
     uids: asyncio.Queue[int | None] = asyncio.Queue()
 

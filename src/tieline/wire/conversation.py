@@ -26,6 +26,12 @@ Parcel = tuple[Message, int, int]
 _PAGE = 256
 """Deliveries read from the inbox at once while behind."""
 
+_WRITE_CHARACTERS = 256 * 1024
+"""Text put on a wire before it is asked again whether it takes more: many small messages, or one large one."""
+
+_DATA_CHARACTERS = 32 * 1024
+"""What structured data counts as, because measuring it would cost as much as encoding it."""
+
 
 class Wire(Protocol):
     """What a conversation needs of the protocol's side. All methods return at once."""
@@ -82,8 +88,8 @@ class Conversation:
         self._window: int | None = None
         # Key of the next delivery for this wire; everything below it was written or is none of its business.
         self._next_key = 1
-        # Whether the inbox holds deliveries from `_next_key` on that were not offered to this wire.
-        self._behind = True
+        # Whether the inbox holds deliveries from `_next_key` on that were not offered to this wire; set by `receive`.
+        self._behind = False
         self._fetching = False
         self._unoffered_only = False
         # Whether the wire takes bytes.
@@ -120,6 +126,7 @@ class Conversation:
         assert self.member is not None, "only a member receives"
         self._window = window
         self._unoffered_only = unoffered_only
+        self._behind = True
         self._hub.listen(self.session, self, self.member)
         self._catch_up()
 
@@ -174,8 +181,10 @@ class Conversation:
         """A new delivery: straight to the wire if it is this one's turn and there is credit."""
         if key != self._next_key or self._behind or not self._has_credit():
             # A key below `_next_key` came with a page read in the same turn; any other waits in the inbox.
-            if key >= self._next_key:
+            if key >= self._next_key and not self._behind:
                 self._behind = True
+                if not self._parcels:
+                    self._catch_up()
             return
         self._next_key = key + 1
         self._outstanding += 1
@@ -201,17 +210,33 @@ class Conversation:
         if self._closed or not parcels:
             return
         self._write(parcels)
+        if self._behind:
+            self._catch_up()
 
     def _write(self, parcels: Sequence[Parcel]) -> None:
-        written = self._wire.write_deliveries(parcels)
-        self._outstanding -= len(parcels) - len(written)
-        if written:
-            self._hub.submit([c.Offered(self.session, first, last) for first, last in _ranges(written)])
+        """Put counted deliveries on the wire, a slice at a time; what it has no room for stays in the inbox."""
+        start = 0
+        while start < len(parcels):
+            if not self._writable:
+                self._outstanding -= len(parcels) - start
+                self._next_key = parcels[start][1]
+                self._behind = True
+                return
+            end = _slice_end(parcels, start)
+            some = parcels[start:end] if end - start < len(parcels) else parcels
+            written = self._wire.write_deliveries(some)
+            self._outstanding -= len(some) - len(written)
+            if written:
+                self._hub.submit([c.Offered(self.session, first, last) for first, last in _ranges(written)])
+            start = end
 
     def _catch_up(self) -> None:
+        if self._parcels:
+            # They come before whatever the inbox has; writing them comes back here.
+            self._flush()
+            return
         if self._fetching or self._closed or not self._has_credit():
             return
-        self._flush()
         limit = _PAGE if self._window is None else min(_PAGE, self._window - self._outstanding)
         fetch = c.Fetch(self.session, self._next_key - 1, limit, self._unoffered_only)
         self._fetching = True
@@ -230,6 +255,17 @@ class Conversation:
             self._write([(item.message, item.key, item.stream_seq) for item in deliveries])
         if self._behind:
             self._catch_up()
+
+
+def _slice_end(parcels: Sequence[Parcel], start: int) -> int:
+    """The end of the slice from `start` on that is put on a wire at once: at least one delivery."""
+    characters = 0
+    for index in range(start, len(parcels)):
+        content = parcels[index][0].content
+        characters += len(content.body) + (_DATA_CHARACTERS if content.data else 0)
+        if characters >= _WRITE_CHARACTERS:
+            return index + 1
+    return len(parcels)
 
 
 def _ranges(parcels: Sequence[Parcel]) -> list[tuple[int, int]]:

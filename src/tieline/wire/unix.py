@@ -209,8 +209,9 @@ def _bind(path: Path, mode: int | None, backlog: int) -> tuple[socket.socket, tu
 
 def _bind_temporary(sock: socket.socket, folder: Path) -> Path:
     for number in range(_TEMPORARY_NAMES):
-        # As short as can be, so that it fits wherever the real name does.
+        # As short as can be, so that it fits wherever the real name does, but for names of one letter.
         temporary = folder / f".{number}"
+        check_path(temporary)
         try:
             sock.bind(os.fspath(temporary))
         except OSError as error:

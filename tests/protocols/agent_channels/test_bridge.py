@@ -12,6 +12,7 @@ from tests.protocols.agent_channels.sockets import WAIT_SECONDS, Log, Peer
 from tieline.protocols.agent_channels.bridge import Bridge, TcpBridgeClient, TcpBridgeServer
 from tieline.protocols.agent_channels.channel import Channel
 from tieline.protocols.agent_channels.codec import DecodeError, Message
+from tieline.protocols.agent_channels.connection import Connection
 from tieline.wire.frames import encode_frame
 
 MIB = 1024 * 1024
@@ -69,9 +70,8 @@ def free_port() -> Iterator[int]:
 async def join(channel: Channel) -> Peer:
     """Connect a client and wait until the channel knows it."""
     log = Log(channel)
-    before = channel.client_count
     peer = await Peer.unix(channel.path)
-    await log.until(lambda: channel.client_count > before)
+    await log.wait("connect")
     return peer
 
 
@@ -118,8 +118,9 @@ async def test_three_machines_hear_each_other_through_one_server(
     assert await a.texts(1) == await c.texts(1) == ["from B"]
     await c.send({"msg": "from C"})
     assert await a.texts(1) == await b.texts(1) == ["from C"]
-    for end in (*bridges, third):
-        await end.stop()
+    for bridge in bridges:
+        await bridge.stop()
+    await third.stop()
     for peer in (a, b, c):
         peer.close()
 
@@ -252,10 +253,11 @@ async def test_a_lost_channel_is_an_error_and_the_bridge_can_be_started_again(
     await channel.stop()
     (error,) = await log.wait("error")
     assert str(error) == "Local channel disconnected"
-    assert server.status == "error"
+    statuses = [server.status]
     await channel.start()
     await server.start()
-    assert server.status == "running"
+    statuses.append(server.status)
+    assert statuses == ["error", "running"]
     remote, local = await dial(server, log), await join(channel)
     await remote.send({"msg": "back"})
     assert await local.texts(1) == ["back"]
@@ -300,15 +302,25 @@ async def test_a_port_in_use_leaves_nothing_connected_to_the_channel(channel: Ch
 
 
 async def test_a_channel_that_does_not_keep_up_makes_tcp_wait_and_loses_nothing(
-    channel: Channel, server: TcpBridgeServer
+    channel: Channel, server: TcpBridgeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    paused = asyncio.Event()
+    pause_reading = Connection.pause_reading
+
+    def note(connection: Connection) -> None:
+        pause_reading(connection)
+        if connection.id == "tcp-0":
+            paused.set()
+
+    monkeypatch.setattr(Connection, "pause_reading", note)
     log = Log(server, "message")
     remote, local = await dial(server, log), await join(channel)
     channel.pause_reading("client-0")
     count = 96
     sending = asyncio.create_task(remote.send(*({"msg": f"{number:<10}" + "x" * MIB} for number in range(count))))
-    done, _ = await asyncio.wait([sending], timeout=0.3)
-    assert not done, "the sender waits while the channel does not read"
+    async with asyncio.timeout(WAIT_SECONDS):
+        await paused.wait()
+    assert not sending.done(), "the sender waits while the channel does not read"
     channel.resume_reading("client-0")
     assert [int(text[:10]) for text in await local.texts(count)] == list(range(count))
     await sending
@@ -420,6 +432,7 @@ async def test_bad_input_from_the_server_makes_the_client_reconnect(other: Chann
     first.write(encode_frame(b"[]"))
     await log.wait("tcp-connect", 2)
     second = await connections.get()
+    await bridge.stop()
     assert [event for event, *_ in log.entries] == [
         "tcp-connect",
         "error",
@@ -427,7 +440,6 @@ async def test_bad_input_from_the_server_makes_the_client_reconnect(other: Chann
         "reconnecting",
         "tcp-connect",
     ]
-    await bridge.stop()
     for writer in (first, second):
         writer.close()
     rude.close()

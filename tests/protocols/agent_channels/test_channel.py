@@ -403,6 +403,24 @@ async def test_post_replaces_the_fan_out(folder: Path) -> None:
         b.close()
 
 
+async def test_a_post_that_raises_costs_only_the_client_whose_message_it_was(folder: Path) -> None:
+    def post(client_id: str, message: Message) -> None:
+        raise ZeroDivisionError(f"{message.msg} of {client_id}")
+
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    async with running(Channel(folder / "a.sock", post=post)) as (channel, log):
+        a, b = await join(channel, log, 2)
+        await a.send({"msg": "trouble"})
+        assert await log.wait("disconnect") == ["client-0"]
+        assert [str(error) for error in log.of("error")] == ["trouble of client-0"]
+        assert len(reported) == 1
+        channel.broadcast({"msg": "go on"})
+        assert await b.texts(1) == ["go on"]
+        a.close()
+        b.close()
+
+
 async def test_framed_bytes_can_be_sent_to_one_or_to_all_but_one(hall: Hall) -> None:
     channel, log, (a, b, c) = hall
     assert channel.send("client-0", encode({"msg": "one"}))

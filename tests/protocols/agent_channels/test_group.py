@@ -211,6 +211,21 @@ async def test_a_channel_that_cannot_be_added_leaves_the_group_as_it_was(folder:
     await group.stop()
 
 
+async def test_a_channel_that_cannot_be_announced_does_not_stay(folder: Path) -> None:
+    clock = Clock()
+    group = ChannelGroup(folder, ["general"], now=clock)
+    await group.start()
+    before = group_json(folder)
+    (folder / ".group.json").mkdir()
+    with pytest.raises(IsADirectoryError):
+        await group.add_channel("x")
+    (folder / ".group.json").rmdir()
+    assert group.list() == ["general"]
+    assert not (folder / "x.sock").exists()
+    assert group_json(folder) == before
+    await group.stop()
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "/etc/passwd", "../up", "a/b", "nul\0"])
 async def test_a_name_that_would_leave_the_folder_is_refused(folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match="cannot be a file name"):

@@ -309,13 +309,14 @@ class TcpBridgeClient(_TcpBridge):
 
     async def _close_tcp(self) -> None:
         task, self._reconnecting = self._reconnecting, None
-        if task is not None and task is not asyncio.current_task():
-            task.cancel()
-            await asyncio.wait([task])
         remote, self._remote = self._remote, None
         if remote is not None:
             remote.close()
             await remote.wait_closed()
+        elif task is not None:
+            task.cancel()
+        if task is not None:
+            await asyncio.wait([task])
 
     def _tcp_connections(self) -> tuple[Connection, ...]:
         return () if self._remote is None else (self._remote,)

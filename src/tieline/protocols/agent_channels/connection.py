@@ -134,13 +134,13 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     async def wait_closed(self) -> None:
-        """Wait until it is gone."""
+        """Wait, after `close`, until it is gone."""
         if self._transport is None:
             return
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
-        # Another waiter may be cancelled; this one shall not notice.
-        await asyncio.shield(self._closed)
+        # Bounded, because uvloop does not report the end of a connection whose `connect` was cancelled at the last.
+        await asyncio.wait([self._closed], timeout=2 * CLOSE_SECONDS_MAX)
 
     # Callbacks of the transport
 

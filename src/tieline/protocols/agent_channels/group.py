@@ -121,9 +121,15 @@ class ChannelGroup:
             name = self._new_name(description)
             channel = self._make(name)
             await channel.start()
-            self._names.append(name)
             self._channels[name] = channel
-            self._write()
+            try:
+                self._write()
+            except BaseException:
+                # A channel that nobody can find does not stay.
+                del self._channels[name]
+                await channel.stop()
+                raise
+            self._names.append(name)
             return channel
 
     async def remove_channel(self, name: str) -> None:

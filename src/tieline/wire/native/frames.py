@@ -7,10 +7,10 @@ repeats; answers come in the order of their requests.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tieline.contract import message as m
 from tieline.contract.delivery import Delivery, Receipt, State
@@ -21,6 +21,9 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import parse_target
 
 VERSION = 1
+
+Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""A number that a store can be asked with: JSON knows larger ones."""
 
 
 class Frame(Struct, frozen=True, omit_defaults=True, tag_field="t"):
@@ -91,8 +94,8 @@ class Fetch(Frame, frozen=True, omit_defaults=True, tag="fetch"):
     """Look into the inbox. Answered by `inbox`."""
 
     n: int
-    after: int = 0
-    limit: int = 100
+    after: Number = 0
+    limit: Number = 100
 
 
 class Follow(Frame, frozen=True, omit_defaults=True, tag="follow"):
@@ -172,8 +175,8 @@ class ReadHistory(Frame, frozen=True, omit_defaults=True, tag="read_history"):
 
     n: int
     peer: str | None = None
-    before: int | None = None
-    limit: int = 50
+    before: Number | None = None
+    limit: Number = 50
 
 
 class ReadLog(Frame, frozen=True, omit_defaults=True, tag="read_log"):
@@ -181,8 +184,8 @@ class ReadLog(Frame, frozen=True, omit_defaults=True, tag="read_log"):
 
     n: int
     log: str = "main"
-    start: int = 0
-    limit: int = 1000
+    start: Number = 0
+    limit: Number = 1000
 
 
 class RecordActivity(Frame, frozen=True, omit_defaults=True, tag="activity"):

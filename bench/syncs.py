@@ -1,0 +1,82 @@
+"""Syncs: how often the hub makes the disk sync in a burst, counted by the kernel, against its batches and commits.
+
+The hub runs under strace, which stops it at fsync and fdatasync alone (a seccomp filter lets everything else pass).
+"""
+
+import re
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+
+from bench import durable, processes
+from bench.context import Context
+from bench.report import Goal, Report, Table
+from tieline.wire.home import read_running
+
+_CALL = re.compile(r"^\d+ +(\d+\.\d+) (?:fdatasync|fsync|sync_file_range|msync)\(\d+<([^>]*)>")
+
+
+def _read_calls(path: Path, start: float, end: float) -> Counter[str]:
+    """Syncs between two moments, by the name of the file."""
+    calls: Counter[str] = Counter()
+    for line in path.read_text().splitlines():
+        found = _CALL.match(line)
+        if found and start <= float(found[1]) <= end:
+            calls[Path(found[2]).name] += 1
+    return calls
+
+
+def _round(context: Context, report: Report) -> Counter[str]:
+    load = durable.ONE
+    messages = context.scaled(load.messages)
+    with processes.temporary_home(context.folder) as home:
+        trace = home / "trace"
+        calls = "trace=fsync,fdatasync,sync_file_range,msync"
+        options = ["-f", "--seccomp-bpf", "-y", "-ttt", "-e", "signal=none", "-e", calls, "-o", str(trace)]
+        command = ["strace", *options, *processes.hub_command(home, "sqlite")]
+        with processes.started(command, home / "bench.log", lambda: read_running(home) is not None) as process:
+            running = read_running(home)
+            assert running is not None, "the hub said so a moment ago"
+            server = processes.Server(running.pid, home, running.http)
+            time.sleep(0.5)
+            before, start = server.figures(), time.time()
+            durable.put(load, durable.DURABLE, server, messages, "burst")
+            after, end = server.figures(), time.time()
+            # strace ends with the hub; the hub must get the signal itself.
+            processes.end_by_pid(running.pid, process)
+        found = _read_calls(trace, start, end)
+    for name in ("batches", "commits"):
+        report.add(name, after[f"tieline_{name}_total"] - before[f"tieline_{name}_total"])
+    report.add("syncs", found.total())
+    report.add("log syncs", sum(count for name, count in found.items() if name.endswith("-wal")))
+    report.add("messages", 1.1 * messages)
+    return found
+
+
+def measure(context: Context) -> Report:
+    """See the module."""
+    report = Report("syncs")
+    if not shutil.which("strace"):
+        report.notes.append("syncs: skipped, because strace is not installed")
+        report.goals.append(Goal("syncs per batch", "≤ 1", "–", None))
+        return report
+    files: Counter[str] = Counter()
+    for _ in context.rounds():
+        files += _round(context, report)
+    table = Table(
+        "syncs in a burst of durable 1→1 (kernel's count, hub under strace)",
+        ["messages", "batches", "commits", "syncs of the write-ahead log", "all syncs", "all ÷ batches"],
+    )
+    for number, total in enumerate(report.samples["syncs"]):
+        row = [report.samples[name][number] for name in ("messages", "batches", "commits", "log syncs")]
+        share = total / report.samples["batches"][number]
+        table.rows.append([*(f"{value:,.0f}" for value in row), f"{total:,.0f}", f"{share:.2f}"])
+    report.tables.append(table)
+    by_file = ", ".join(f"{name} {count}" for name, count in files.most_common())
+    report.notes.append(f"Syncs by file over all rounds: {by_file}. Those of the database itself are checkpoints.")
+    worst_batch = max(report.ratios("syncs", "batches"))
+    worst_commit = max(report.ratios("log syncs", "commits"))
+    report.goals.append(Goal("syncs per batch, worst round", "≤ 1", f"{worst_batch:.2f}", worst_batch <= 1))
+    report.goals.append(Goal("log syncs per commit, worst round", "≤ 1", f"{worst_commit:.2f}", worst_commit <= 1))
+    return report

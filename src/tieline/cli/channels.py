@@ -1,0 +1,45 @@
+"""Channels: joining, leaving, listing.
+
+Above: the command line. Below: a session with a hub.
+"""
+
+from typing import Annotated
+
+import typer
+
+from tieline.cli.output import neutral_line, print_json, print_table, say
+from tieline.cli.session import JsonOption, Link, speaker_of, talks
+
+ChannelArgument = Annotated[str, typer.Argument(help="With or without its '#'.", show_default=False)]
+
+
+@talks
+async def sub(link: Link, channel: ChannelArgument) -> None:
+    """Join a channel, which comes to be with its first subscriber."""
+    async with await link.open_member() as client:
+        await client.subscribe(channel)
+        say(f"{speaker_of(client)} is in {_named(channel)}.")
+
+
+@talks
+async def unsub(link: Link, channel: ChannelArgument) -> None:
+    """Leave a channel."""
+    async with await link.open_member() as client:
+        await client.unsubscribe(channel)
+        say(f"{speaker_of(client)} is not in {_named(channel)}.")
+
+
+@talks
+async def channels(link: Link, json: JsonOption = False) -> None:
+    """List channels and who is in them; #general holds everybody."""
+    async with await link.open() as client:
+        found = await client.channels()
+    if json:
+        print_json(found)
+        return
+    rows = [(f"#{channel.name}", ", ".join(channel.subscribers)) for channel in found]
+    print_table(("channel", "subscribers"), rows, empty="No channels yet: 'tieline sub CHANNEL' makes one.")
+
+
+def _named(channel: str) -> str:
+    return neutral_line(f"#{channel.removeprefix('#')}")

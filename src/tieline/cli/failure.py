@@ -1,0 +1,70 @@
+"""Failures: what a command says when it cannot do what was asked, and the exit code it says it with.
+
+Above: every command. Below: the SDK's errors. One sentence on stderr, one hint where there is one, never a traceback
+for what a user can bring about.
+"""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """The exit codes of every command; scripts depend on them."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    REFUSED = 3
+    UNREACHABLE = 4
+    TIMED_OUT = 5
+
+
+class Failure(Exception):
+    """A command ends here, with a sentence for a person and a code for a script."""
+
+    def __init__(self, code: Exit, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        """What to do about it."""
+
+
+def failure_of(error: Exception) -> Failure | None:
+    """The failure that an error of the SDK or of the store stands for; `None` for a bug."""
+    from tieline.client import Disconnected, HubRefused, HubUnreachable
+    from tieline.core.store import StoreError
+
+    match error:
+        case Failure():
+            return error
+        case HubRefused():
+            return _refused(error)
+        case HubUnreachable():
+            return Failure(Exit.UNREACHABLE, str(error))
+        case Disconnected():
+            return Failure(Exit.UNREACHABLE, f"the connection to the hub ended: {error}")
+        case StoreError():
+            return Failure(Exit.FAILED, str(error))
+        case _:
+            return None
+
+
+def _refused(error: Exception) -> Failure:
+    from tieline.client import HubRefused
+    from tieline.contract.refusal import Code
+
+    assert isinstance(error, HubRefused), "asked for no other"
+    match error.code:
+        case Code.SHUTTING_DOWN:
+            return Failure(Exit.UNREACHABLE, error.message)
+        case Code.STORE_FAILED:
+            return Failure(Exit.FAILED, error.message)
+        case Code.UNAUTHORIZED:
+            hint = "look at --token and TIELINE_TOKEN; on the hub's machine --home with --as NAME is enough"
+            return Failure(Exit.REFUSED, error.message, hint)
+        case Code.UNKNOWN_MEMBER:
+            return Failure(Exit.REFUSED, error.message, "'tieline members' lists them; 'tieline member add' makes one")
+        case Code.UNKNOWN_CHANNEL:
+            return Failure(Exit.REFUSED, error.message, "'tieline channels' lists them; 'tieline sub' makes one")
+        case _:
+            return Failure(Exit.REFUSED, error.message)

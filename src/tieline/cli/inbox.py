@@ -1,0 +1,137 @@
+"""The inbox: looking, taking one, taking all.
+
+Above: the command line. Below: a session with a hub. Looking is evidence that a message was read; taking claims it,
+so that of several sessions of a member exactly one handles it.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import print_items, print_json, say
+from tieline.cli.session import JsonOption, Link, speaker_of, talks
+from tieline.contract.scope import matches
+
+if TYPE_CHECKING:
+    from tieline.client import Client, Item
+
+MatchOption = Annotated[
+    str | None,
+    typer.Option("--match", metavar="CTX", help="Where you are, e.g. your git remote: messages scoped to it match."),
+]
+
+_PAGE = 500
+"""Deliveries read or claimed in one go: enough for one commit to cover many, few enough for one frame."""
+
+_ID_CHARS = 36
+"""A whole id; anything shorter can only be the beginning of one."""
+
+
+@talks
+async def inbox(link: Link, match: MatchOption = None, json: JsonOption = False) -> None:
+    """Show what waits, without taking it.
+
+    The senders learn that it was seen. Without --match it shows messages of every scope, with it only those that match.
+    """
+    async with await link.open_member() as client:
+        items = [item for item in await _unsettled(client) if match is None or matches(item.message.scope, match)]
+        if json:
+            print_json(items)
+        elif items:
+            print_items(items, with_state=True)
+        else:
+            say("Nothing waits.")
+        # After it was shown: before, it would not be true.
+        client.see(*items, evidence="inbox")
+
+
+@talks
+async def take(
+    link: Link,
+    id: Annotated[str, typer.Argument(help="An id from the inbox, or its beginning.", show_default=False)],
+    json: JsonOption = False,
+) -> None:
+    """Take one message.
+
+    No other session of the member can take it then.
+    """
+    async with await link.open_member() as client:
+        whole = id if len(id) >= _ID_CHARS else await _complete(client, id)
+        item = await client.claim(whole)
+        if item is None:
+            raise Failure(Exit.REFUSED, f"{whole} is not there to take: another was first, or it never was")
+        if json:
+            print_json(item)
+        else:
+            print_items([item])
+
+
+@talks
+async def drain(
+    link: Link,
+    match: MatchOption = None,
+    hook: Annotated[
+        bool, typer.Option("--hook", help="For an agent's hook: print nothing when nothing waits, else a header first.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Take everything that waits, and print it.
+
+    Without --match only messages without a scope; scoped ones wait for a session in their context. What was taken
+    stays in 'tieline history'.
+    """
+    async with await link.open_member() as client:
+        wanted = [item for item in await _unsettled(client) if matches(item.message.scope, match)]
+        taken, error = await _claim_all(client, wanted)
+        if json:
+            print_json(taken)
+        elif taken and hook:
+            say(f"[tieline] {len(taken)} message(s) for {speaker_of(client)}:")
+            print_items(taken)
+        elif taken:
+            print_items(taken)
+        elif not hook:
+            say("Nothing waits.")
+        if error is not None:
+            raise error
+
+
+async def _unsettled(client: "Client") -> "list[Item]":
+    items: list[Item] = []
+    after = 0
+    while True:
+        page = await client.inbox(after=after, limit=_PAGE)
+        items.extend(page.items)
+        if page.complete:
+            return items
+        after = page.through
+
+
+async def _claim_all(client: "Client", items: "Sequence[Item]") -> "tuple[list[Item], BaseException | None]":
+    """What was still there to take, and why not all of it: what is ours must be shown even if the hub goes away."""
+    import asyncio
+
+    taken: list[Item] = []
+    for start in range(0, len(items), _PAGE):
+        claims = [client.claim(item.message.id) for item in items[start : start + _PAGE]]
+        outcomes = await asyncio.gather(*claims, return_exceptions=True)
+        taken.extend(outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, BaseException))
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                return taken, outcome
+    return taken, None
+
+
+async def _complete(client: "Client", beginning: str) -> str:
+    found = [item.message.id for item in await _unsettled(client) if item.message.id.startswith(beginning.lower())]
+    match found:
+        case [one]:
+            return one
+        case []:
+            raise Failure(
+                Exit.REFUSED, f"no message in the inbox begins with {beginning!r}", "'tieline inbox' shows what waits"
+            )
+        case _:
+            raise Failure(Exit.USAGE, f"{len(found)} messages begin with {beginning!r}: {', '.join(found[:5])}")

@@ -1,0 +1,87 @@
+"""`tieline`: every command under its name, and the entry point.
+
+Above: the shell. Below: the modules of this folder, one for each noun.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tieline import __version__
+from tieline.cli.audit import audit_app
+from tieline.cli.channels import channels, sub, unsub
+from tieline.cli.failure import Exit
+from tieline.cli.inbox import drain, inbox, take
+from tieline.cli.members import member_app, members, whoami
+from tieline.cli.messages import history, receipts, send
+from tieline.cli.serve import serve
+from tieline.cli.watch import watch
+
+_EPILOG = (
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 hub not reachable, 5 timed out. "
+    "Environment: TIELINE_HOME, TIELINE_URL, TIELINE_AGENT, TIELINE_TOKEN."
+)
+
+app = typer.Typer(
+    name="tieline",
+    no_args_is_help=True,
+    # A traceback with the values of variables would show tokens.
+    pretty_exceptions_enable=False,
+    # Panels are for people at a terminal; agents and pipes get plain text, and get it sooner.
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"tieline {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog=_EPILOG)
+def tieline(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """One hub for coding agents: send, receive, and see what became of what you sent."""
+
+
+for panel, commands in {
+    "The hub": {"serve": serve},
+    "Messages": {
+        "send": send,
+        "inbox": inbox,
+        "take": take,
+        "drain": drain,
+        "watch": watch,
+        "receipts": receipts,
+        "history": history,
+    },
+    "Members and channels": {"members": members, "whoami": whoami, "channels": channels, "sub": sub, "unsub": unsub},
+}.items():
+    for name, command in commands.items():
+        app.command(name, rich_help_panel=panel)(command)
+app.add_typer(member_app, name="member", rich_help_panel="Members and channels")
+app.add_typer(audit_app, name="audit", rich_help_panel="The hub")
+
+
+def main() -> None:
+    """Run the command line."""
+    # A name or a body may hold what the terminal's encoding has no letters for.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        for argument in sys.argv[1:]:
+            argument.encode()
+    except UnicodeEncodeError:
+        print("tieline: the arguments are not UTF-8 text", file=sys.stderr)
+        raise SystemExit(Exit.USAGE) from None
+    app(prog_name="tieline")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Members: who they are, making and removing them, and who a session is.
+
+Above: the command line. Below: a session with a hub, or `offline` when none runs.
+"""
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import local_time, neutral_line, print_json, print_table, say, warn, without_framing
+from tieline.cli.session import JsonOption, Link, talks
+from tieline.contract.member import MemberKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tieline.cli.offline import Registrar
+    from tieline.client import Issued, MemberView
+
+member_app = typer.Typer(help="Make, list and remove members.", no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(show_default=False)]
+
+
+@member_app.command("add")
+@talks
+async def add(
+    link: Link,
+    name: NameArgument,
+    token: Annotated[
+        str | None, typer.Option("--token", metavar="T", help="A token of your choice, else the hub makes one.")
+    ] = None,
+    permission: Annotated[
+        list[str] | None, typer.Option(metavar="P", help="What it may do beyond speaking, e.g. members.manage.")
+    ] = None,
+    kind: Annotated[MemberKind, typer.Option(help="Who is behind the name.")] = MemberKind.AGENT,
+    json: JsonOption = False,
+) -> None:
+    """Make a member and print its token, which is shown this once.
+
+    Works with the hub running or not. In a place where the hub is reached by --url, TIELINE_TOKEN says who asks.
+    """
+    async with await _registrar(link, make=True) as hub:
+        issued = await hub.add_member(name, kind=kind, permissions=tuple(permission or ()), token=token)
+    _print_issued(issued, f"{issued.member} is a member now.", json=json)
+
+
+@member_app.command("list")
+@talks
+async def list_members(link: Link, json: JsonOption = False) -> None:
+    """List members, also while no hub runs."""
+    async with await _registrar(link) as hub:
+        members = await hub.members()
+    _print_members(members, json=json)
+
+
+@member_app.command("remove")
+@talks
+async def remove(link: Link, name: NameArgument) -> None:
+    """Remove a member: its sessions end, its tokens die, and what waits for it is dead."""
+    async with await _registrar(link) as hub:
+        await hub.remove_member(name)
+    say(f"{neutral_line(name)} is no member any more.")
+
+
+@member_app.command("rotate")
+@talks
+async def rotate(link: Link, name: NameArgument, json: JsonOption = False) -> None:
+    """Replace a member's token; the old one dies at once."""
+    async with await _registrar(link) as hub:
+        issued = await hub.rotate_token(name)
+    _print_issued(issued, f"{issued.member} has a new token; the old one is dead.", json=json)
+
+
+@talks
+async def members(link: Link, json: JsonOption = False) -> None:
+    """List members: who is connected, and what waits for them."""
+    async with await link.open() as client:
+        found = await client.members()
+    _print_members(found, json=json)
+
+
+@talks
+async def whoami(link: Link, json: JsonOption = False) -> None:
+    """Say who you are here, and through which hub."""
+    async with await link.open() as client:
+        welcome = client.welcome
+    assert welcome is not None, "an open session was welcomed"
+    where = link.address or str(link.folder)
+    if json:
+        print_json({**without_framing(welcome), "hub": where})
+    elif welcome.member is None:
+        say(f"the operator of the hub in {where}, who manages members and has no voice; --as NAME speaks as one")
+    else:
+        say(f"{welcome.member}, through the hub {'at' if link.address else 'in'} {where}")
+
+
+async def _registrar(link: Link, *, make: bool = False) -> AbstractAsyncContextManager["Registrar"]:
+    """The running hub; else, on its machine, its home without it."""
+    from tieline.client import HubUnreachable
+
+    try:
+        return cast(AbstractAsyncContextManager["Registrar"], await link.open_operator())
+    except HubUnreachable:
+        if link.address is not None or link.token is not None:
+            raise
+    from tieline.cli.offline import OfflineHub
+    from tieline.wire.home import KEY_FILE
+
+    home = link.folder
+    if not make and not (home / KEY_FILE).exists():
+        raise Failure(Exit.UNREACHABLE, f"there is no hub in {home}", f"start one with 'tieline serve --home {home}'")
+    hub = OfflineHub(home)
+    warn(f"No hub is running in {home}; this works on its database.")
+    return hub
+
+
+def _print_issued(issued: "Issued", sentence: str, *, json: bool) -> None:
+    if json:
+        print_json(without_framing(issued))
+        return
+    say(sentence)
+    say(f"  token: {neutral_line(issued.token)}")
+    say("It is shown this once. Put it into TIELINE_TOKEN where the member works; on the hub's machine,")
+    say(f"--as {issued.member} is enough.")
+
+
+def _print_members(found: "Sequence[MemberView]", *, json: bool) -> None:
+    if json:
+        print_json(found)
+        return
+    rows = [
+        (
+            member.name,
+            member.kind,
+            ", ".join(member.sessions) or "–",
+            str(member.backlog),
+            local_time(member.last_seen_ms) if member.last_seen_ms else "never",
+            ", ".join(member.permissions),
+        )
+        for member in found
+    ]
+    columns = ("name", "kind", "connected by", "waiting", "last seen", "permissions")
+    print_table(columns, rows, empty="No members yet: 'tieline member add NAME' makes one.")

@@ -1,0 +1,123 @@
+"""The hub's members while no hub runs: the broker's own rules, in this process, over the home's store.
+
+Above: `tieline member`. Below: `server.hub`. It holds the lock of the home meanwhile, so that no hub starts over it,
+and has the methods of the SDK's `Client` that manage members.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
+
+from tieline.cli.failure import Exit, Failure
+from tieline.client import HubRefused, Issued, MemberView
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.member import ByHomeKey, MemberKind
+from tieline.contract.refusal import Refusal
+from tieline.server.config import ConfigError, load_config
+from tieline.server.home import Home, HomeBusy
+from tieline.server.hub import open_broker
+from tieline.wire.native.frames import view_presence
+
+_A = TypeVar("_A")
+_R = TypeVar("_R")
+
+
+class Registrar(Protocol):
+    """Whoever manages members: a session with a running hub, or `OfflineHub`."""
+
+    async def add_member(
+        self, name: str, *, kind: MemberKind = ..., permissions: tuple[str, ...] = ..., token: str | None = ...
+    ) -> Issued:
+        """Make a member."""
+
+    async def remove_member(self, name: str) -> None:
+        """Remove a member."""
+
+    async def rotate_token(self, name: str) -> Issued:
+        """Replace a member's tokens by a new one."""
+
+    async def members(self) -> tuple[MemberView, ...]:
+        """All members."""
+
+
+class OfflineHub:
+    """A home whose hub does not run. Use it as an async context manager, as a `Client`."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._home = Home(path)
+        except HomeBusy as error:
+            message = f"a hub is just starting or stopping in {path}"
+            raise Failure(Exit.UNREACHABLE, message, "try again in a moment") from error
+        except OSError as error:
+            raise Failure(Exit.FAILED, f"{error.filename or path}: {error.strerror}") from error
+        try:
+            config = load_config(path)
+            if config.store.url == "memory":
+                hint = "start it, and then add members; or choose another store in tieline.toml"
+                raise Failure(Exit.UNREACHABLE, f"the hub in {path} keeps its members in memory and does not run", hint)
+            self._broker = open_broker(self._home, config)
+            self._session = self._attach()
+        except ConfigError as error:
+            self._home.release()
+            raise Failure(Exit.FAILED, str(error)) from error
+        except BaseException:
+            self._home.release()
+            raise
+
+    def _attach(self) -> SessionId:
+        attached = self._broker.handle((c.Attach(protocol="tieline", credential=ByHomeKey(self._home.key())),))
+        (reply,) = attached.replies
+        assert isinstance(reply, r.Attached), "this process holds the key of the home"
+        return reply.session
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._broker.close()
+        finally:
+            self._home.release()
+
+    async def add_member(
+        self,
+        name: str,
+        *,
+        kind: MemberKind = MemberKind.AGENT,
+        permissions: tuple[str, ...] = (),
+        token: str | None = None,
+    ) -> Issued:
+        """Make a member."""
+        command = c.AddMember(self._session, MemberName(name), kind, permissions, token)
+        return self._ask(command, r.Issued, _issued)
+
+    async def remove_member(self, name: str) -> None:
+        """Remove a member."""
+        self._ask(c.RemoveMember(self._session, MemberName(name)), r.Done, lambda _: None)
+
+    async def rotate_token(self, name: str) -> Issued:
+        """Replace a member's tokens by a new one."""
+        return self._ask(c.RotateToken(self._session, MemberName(name)), r.Issued, _issued)
+
+    async def members(self) -> tuple[MemberView, ...]:
+        """All members."""
+        command = c.ListMembers(self._session)
+        return self._ask(command, r.Roster, lambda roster: tuple(map(view_presence, roster.members)))
+
+    def _ask(self, command: c.Command, expected: type[_A], view: Callable[[_A], _R]) -> _R:
+        (reply,) = self._broker.handle((command,)).replies
+        self._broker.commit()
+        if isinstance(reply, Refusal):
+            raise HubRefused(reply.code, reply.message, reply.near)
+        assert isinstance(reply, expected), "each command has its own answer"
+        return view(reply)
+
+
+def _issued(reply: r.Issued) -> Issued:
+    return Issued(0, reply.member, reply.token)

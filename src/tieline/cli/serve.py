@@ -1,0 +1,201 @@
+"""`tieline serve`: the hub as a process in the foreground.
+
+Above: a person, a service manager or `make run`. Below: `server.hub`. It adds what a process needs to be pleasant to
+run: logs on stderr, one screen on stdout that says what runs where and what to do next, signals, and an exit code.
+"""
+
+import contextlib
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tieline import __version__
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.session import ended_by
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from tieline.server.hub import Options, RunningHub
+    from tieline.wire.home import Running
+
+
+class LogLevel(StrEnum):
+    """How much the hub says on stderr."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def serve(
+    home: Annotated[
+        Path | None, typer.Option(help="Where everything is kept; else TIELINE_HOME, else the platform's state folder.")
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The HTTP port; port 0 picks a free one.")
+    ] = None,
+    channels_dir: Annotated[
+        Path | None, typer.Option(help="Where agent-channels sockets are; else in the home.")
+    ] = None,
+    store: Annotated[str | None, typer.Option(metavar="URL", help="'sqlite', or 'memory' to keep nothing.")] = None,
+    agent_channels: Annotated[
+        bool | None, typer.Option("--agent-channels/--no-agent-channels", help="Speak agent-channels.")
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="How much to say on stderr.")] = LogLevel.INFO,
+) -> None:
+    """Run the hub until Ctrl-C or SIGTERM."""
+    import uvloop
+
+    from tieline.server.config import ConfigError, parse_address
+    from tieline.server.hub import Options
+    from tieline.wire.home import find_home
+
+    if http is not None:
+        try:
+            parse_address(http)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error), param_hint="--http") from error
+    configure_logs(log_level)
+    where = channels_dir.expanduser().absolute() if channels_dir is not None else None
+    options = Options(find_home(home), http, where, store, agent_channels)
+    ended_by(lambda: uvloop.run(_run(options)))
+
+
+def configure_logs(level: LogLevel) -> None:
+    """Logs go to stderr: coloured lines on a terminal, JSON lines elsewhere; other libraries' logs the same way."""
+    import logging
+
+    import structlog
+
+    number = logging.getLevelNamesMapping()[level.upper()]
+    stamp: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    last: list[Any] = (
+        [structlog.dev.ConsoleRenderer(colors=True)]
+        if sys.stderr.isatty()
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    )
+    structlog.configure(
+        processors=[*stamp, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    strip = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=stamp, processors=[strip, *last]))
+    logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler])
+
+
+async def _run(options: "Options") -> None:
+    import asyncio
+
+    from tieline.server.config import ConfigError
+    from tieline.server.home import HomeBusy
+    from tieline.server.hub import RunningHub
+
+    # From here on a signal is heard, also one that comes before the hub is ready and takes over.
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    hub = RunningHub(options)
+    try:
+        running = await hub.start()
+    except HomeBusy as error:
+        raise _busy(options.home, str(error)) from error
+    except ConfigError as error:
+        raise Failure(Exit.FAILED, str(error), "correct it and start again") from error
+    except OSError as error:
+        raise _failed_start(options, error) from error
+    try:
+        code = await _wait(hub, running, asked, options.home)
+    finally:
+        await hub.stop()
+    if code:
+        raise Failure(Exit.FAILED, "the hub stopped because its store is lost; the log above says why")
+    _print("The hub has stopped; everything it accepted is kept.")
+
+
+async def _wait(hub: "RunningHub", running: "Running", asked: "asyncio.Event", home: Path) -> int:
+    import asyncio
+
+    waiting = asyncio.create_task(hub.wait())
+    early = asyncio.create_task(asked.wait())
+    _print(_ready(running, home, first=hub.first_start))
+    await asyncio.wait((waiting, early), return_when=asyncio.FIRST_COMPLETED)
+    code = waiting.result() if waiting.done() else 0
+    for task in (waiting, early):
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    return code
+
+
+def _busy(home: Path, message: str) -> Failure:
+    from tieline.wire.home import read_running
+
+    running = read_running(home)
+    hint = f"it runs as process {running.pid} at {running.http}" if running else ""
+    return Failure(Exit.FAILED, message, hint)
+
+
+def _failed_start(options: "Options", error: OSError) -> Failure:
+    from tieline.server.config import load_config
+    from tieline.wire.unix import SocketCheckTimeout, SocketInUse, SocketPathTooLong
+
+    match error:
+        case SocketPathTooLong():
+            return Failure(Exit.FAILED, str(error), "name a home with a shorter path: --home DIR")
+        case SocketInUse() | SocketCheckTimeout():
+            return Failure(Exit.FAILED, str(error), "stop what listens there, or name another home with --home DIR")
+        case OSError(filename=str(name)):
+            return Failure(Exit.FAILED, f"{name}: {error.strerror}", "name another home with --home DIR")
+        case _:
+            # What is left came from binding the port: `bind` does not name the address it failed for.
+            listen = options.http or load_config(options.home).http.listen
+            message = f"cannot listen on {listen}: {error.strerror or error}"
+            return Failure(Exit.FAILED, message, "stop what listens there, or choose another with --http HOST:PORT")
+
+
+def _ready(running: "Running", home: Path, *, first: bool) -> str:
+    from tieline.wire.home import CONFIG_FILE, HOME_VARIABLE, find_home
+
+    lines = [
+        f"Tieline {__version__} is running as process {running.pid}; Ctrl-C stops it.",
+        f"  home      {home}",
+        f"  http      {running.http}",
+        f"  socket    {running.hub_socket}",
+    ]
+    if running.channels_dir is not None:
+        lines.append(f"  channels  {running.channels_dir}")
+    lines.append(f"  store     {running.store}")
+    if first:
+        lines.append(
+            f"This is its first start: all it keeps is in that home, its configuration in {CONFIG_FILE} there."
+        )
+    lines.append("To a first message, from another terminal:")
+    if home != find_home():
+        import shlex
+
+        lines.append(f"  export {HOME_VARIABLE}={shlex.quote(str(home))}")
+    lines += [
+        "  tieline member add alice; tieline member add bob",
+        "  tieline send @bob hello --as alice",
+        "  tieline drain --as bob",
+    ]
+    return "\n".join(lines)
+
+
+def _print(text: str) -> None:
+    # A reader of stdout that went away is no reason to stop a hub, nor to end it with an error.
+    with contextlib.suppress(OSError):
+        print(text, flush=True)

@@ -1,0 +1,184 @@
+"""The session of a command: which hub it talks to, as whom, and how its end becomes an exit code.
+
+Above: every command that talks to a hub. Below: the SDK. `talks` gives a command the options that say where the hub
+is and who speaks, so that they are the same everywhere.
+"""
+
+import inspect
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+
+import typer
+
+from tieline.cli.failure import Exit, Failure, failure_of
+
+if TYPE_CHECKING:
+    from tieline.client import Client
+
+P = ParamSpec("P")
+
+_PANEL = "Which hub, and as whom"
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="The hub's folder; else TIELINE_HOME.", rich_help_panel=_PANEL, show_default=False),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", help="The hub's address; else TIELINE_URL.", rich_help_panel=_PANEL, show_default=False),
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        help="A member's token; else TIELINE_TOKEN, which other users of the machine cannot see.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+AsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="NAME",
+        help="The member that speaks; else TIELINE_AGENT.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+_LINK_OPTIONS = {"home": HomeOption, "url": UrlOption, "token": TokenOption, "member": AsOption}
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the hub's JSON instead of text.")]
+
+_ANSWER_SECONDS = 10.0
+"""A hub that takes a connection answers at once; longer means that it hangs."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """What the command line says about the hub and the speaker; the environment says the rest."""
+
+    home: Path | None = None
+    url: str | None = None
+    token: str | None = None
+    member: str | None = None
+
+    @property
+    def address(self) -> str | None:
+        """The address of a hub elsewhere, or `None` for the one of a home. A flag is stronger than the environment."""
+        from tieline.client.client import URL_VARIABLE
+
+        url = self.url or (os.environ.get(URL_VARIABLE) if self.home is None else None)
+        if url and "://" not in url:
+            return f"http://{url}"
+        return url or None
+
+    @property
+    def folder(self) -> Path:
+        """The home of the hub."""
+        from tieline.wire.home import find_home
+
+        return find_home(self.home)
+
+    async def open(self, *, receive: bool = False, window: int = 256) -> "Client":
+        """A session with the hub, of a member or of the operator."""
+        import asyncio
+
+        from tieline.client import connect
+
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return await connect(
+                    member=self.member,
+                    token=self.token,
+                    url=self.address,
+                    home=self.home,
+                    receive=receive,
+                    window=window,
+                )
+        except TimeoutError as error:
+            where = self.address or self.folder
+            raise Failure(Exit.UNREACHABLE, f"the hub at {where} takes connections and does not answer") from error
+
+    async def open_member(self, *, receive: bool = False, window: int = 256) -> "Client":
+        """A session of a member: of whoever `--as`, a token or the environment names."""
+        self.require_speaker()
+        return await self.open(receive=receive, window=window)
+
+    def require_speaker(self) -> None:
+        """Only a member can do this, so somebody must be named before anything is asked of the hub."""
+        from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE
+
+        if self.member or self.token or os.environ.get(MEMBER_VARIABLE) or os.environ.get(TOKEN_VARIABLE):
+            return
+        message = "nobody is named who does this"
+        raise Failure(Exit.USAGE, message, f"add --as NAME, or set {MEMBER_VARIABLE} or {TOKEN_VARIABLE}")
+
+    async def open_operator(self) -> "Client":
+        """A session that manages members: the operator's by the key of the home, else that of whom the flags name.
+
+        On the hub's machine `TIELINE_AGENT` and `TIELINE_TOKEN` say who usually speaks, not who manages: the member
+        named there may be the very one to be made.
+        """
+        from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE
+
+        if self.address is None and self.token is None and self.member is None:
+            os.environ.pop(MEMBER_VARIABLE, None)
+            os.environ.pop(TOKEN_VARIABLE, None)
+        return await self.open()
+
+
+def speaker_of(client: "Client") -> str:
+    """The name that the hub stamps on what a session says."""
+    assert client.welcome is not None, "an open session was welcomed"
+    return client.welcome.speaker
+
+
+def talks(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> Callable[..., None]:
+    """Make a Typer command of a coroutine that takes a `Link`, with the options that fill the link.
+
+    A command that has an option of the same name keeps its own.
+    """
+    own = list(inspect.signature(command).parameters.values())[1:]
+    taken = {parameter.name for parameter in own}
+    added = {name: option for name, option in _LINK_OPTIONS.items() if name not in taken}
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        import asyncio
+
+        link = Link(**{name: values.pop(name) for name in added})
+
+        async def main() -> None:
+            # Typer hands every value over by its name.
+            await command(link, **values)  # type: ignore[call-arg]
+
+        ended_by(lambda: asyncio.run(main()))
+
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            *(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own),
+            *(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+                for name, option in added.items()
+            ),
+        ]
+    )
+    return run
+
+
+def ended_by(work: Callable[[], None]) -> None:
+    """Run a command; what goes wrong becomes a sentence on stderr and an exit code."""
+    try:
+        work()
+    except Exception as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        from tieline.cli.output import complain
+
+        complain(failure.message, failure.hint)
+        raise typer.Exit(failure.code) from error

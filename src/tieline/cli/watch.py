@@ -1,0 +1,210 @@
+"""`tieline watch`: messages as they come, printed or handed to a command.
+
+Above: a person, or a script that reacts. Below: a session with a hub, renewed when the hub restarts. A message is
+claimed before it is handled, so that of several watchers exactly one handles it, and once.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tieline.cli.inbox import MatchOption
+from tieline.cli.output import print_json, print_message, warn
+from tieline.cli.session import Link, speaker_of, talks
+from tieline.contract.message import Priority
+from tieline.contract.scope import matches
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tieline.client import Client, Delivery, Item, Message
+
+_WINDOW = 1024
+"""Deliveries that may be on their way here: those passed over stay unsettled and keep their place in it."""
+
+_POLL_SECONDS = 1.0
+"""How often the inbox is read once the window is full of messages that were passed over."""
+
+_BODY_BYTES_MAX = 100_000
+"""A variable of the environment holds less than 128 KiB on Linux; the whole message is on stdin."""
+
+
+@talks
+async def watch(
+    link: Link,
+    command: Annotated[
+        str | None,
+        typer.Option("--exec", metavar="CMD", help="Run this for each message instead of printing it; see above."),
+    ] = None,
+    urgent_only: Annotated[bool, typer.Option("--urgent-only", help="Leave what is not urgent in the inbox.")] = False,
+    match: MatchOption = None,
+    peek: Annotated[
+        bool, typer.Option("--peek", help="Take nothing: messages stay in the inbox, and count as seen.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document a line.")] = False,
+) -> None:
+    """Take messages as they come, and print them; Ctrl-C ends it.
+
+    What waits already comes first. Without --match only messages without a scope are taken.
+
+    With --exec the command runs in the shell with the message as JSON on its stdin and TIELINE_ID, TIELINE_FROM,
+    TIELINE_TO, TIELINE_BODY and TIELINE_PRIORITY in its environment; nothing of a message becomes part of the
+    command. A message is taken before its command runs, so that no other watcher runs one for it: if the command
+    fails, a warning says so and the message stays in 'tieline history'. Commands run one after the other.
+    """
+    watcher = Watcher(link, command, urgent_only=urgent_only, match=match, peek=peek, json=json)
+    await watcher.run()
+
+
+class Watcher:
+    """One watch over a member's inbox, through any number of sessions."""
+
+    def __init__(
+        self, link: Link, command: str | None, *, urgent_only: bool, match: str | None, peek: bool, json: bool
+    ) -> None:
+        self._link = link
+        self._command = command
+        self._urgent_only = urgent_only
+        self._match = match
+        self._peek = peek
+        self._json = json
+        # The key of the last delivery that was dealt with: a new session is offered everything unsettled again.
+        self._last_key = 0
+        # A claim that the hub did not answer before it went away, and the session that claimed.
+        self._unsure: tuple[Delivery | Item, str] | None = None
+
+    async def run(self) -> None:
+        """Watch until interrupted."""
+        from tieline.cli.reconnection import is_passing, reopen
+        from tieline.client import HubError
+
+        client = await self._link.open_member(receive=True, window=_WINDOW)
+        while True:
+            try:
+                await self._resolve(client)
+                async for delivery in arrivals(client, self._last_key):
+                    await self._deal_with(client, delivery)
+                    self._last_key = max(self._last_key, delivery.key)
+            except HubError as error:
+                if not is_passing(error):
+                    raise
+            finally:
+                await client.close()
+            client = await reopen(self._link, receive=True, window=_WINDOW)
+
+    async def _deal_with(self, client: "Client", delivery: "Delivery | Item") -> None:
+        message = delivery.message
+        passed_over = self._urgent_only and message.priority is not Priority.URGENT
+        if passed_over or not matches(message.scope, self._match):
+            return
+        if self._peek:
+            await self._handle(client, delivery)
+            client.see(delivery, evidence="watch")
+            return
+        assert client.welcome is not None, "an open session was welcomed"
+        self._unsure = (delivery, client.welcome.session)
+        taken = await client.claim(message.id)
+        self._unsure = None
+        if taken is None:
+            # Another was first. The acknowledgement changes nothing for the message; it gives its place in the
+            # window back.
+            client.ack(delivery)
+        else:
+            await self._handle(client, taken)
+
+    async def _resolve(self, client: "Client") -> None:
+        """Deal with a claim that was not answered: if it is on record as ours, the message is ours to handle."""
+        if self._unsure is None:
+            return
+        delivery, session = self._unsure
+        steps = [step for receipt in await client.receipts(delivery.message.id) for step in receipt.steps]
+        self._unsure = None
+        if any(step.state == "acked" and step.session == session for step in steps):
+            self._last_key = max(self._last_key, delivery.key)
+            await self._handle(client, delivery)
+
+    async def _handle(self, client: "Client", delivery: "Delivery | Item") -> None:
+        message = delivery.message
+        if self._command is not None:
+            await _execute(self._command, message, _environment(self._link, client, message))
+        elif self._json:
+            print_json({"key": delivery.key, "seq": delivery.seq, "message": message})
+        else:
+            print_message(message)
+
+
+async def arrivals(client: "Client", after: int) -> "AsyncIterator[Delivery | Item]":
+    """Deliveries with keys past `after`, as the hub pushes them; and read, once it may push no more.
+
+    The hub stops pushing when the window is full. Deliveries that are passed over stay unsettled, so a watcher that
+    waits for something rare fills its window in time, and would miss what it waits for.
+    """
+    import asyncio
+
+    pushed = client.deliveries()
+    coming: asyncio.Task[Delivery] | None = None
+    assert client.welcome is not None, "an open session was welcomed"
+    room = client.welcome.window
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(_next(pushed))
+            await asyncio.wait((coming,), timeout=None if room > 0 else _POLL_SECONDS)
+            if coming.done():
+                delivery, coming = coming.result(), None
+                room -= 1
+                if delivery.key > after:
+                    after = delivery.key
+                    yield delivery
+                continue
+            page = await client.inbox(after=after)
+            for item in page.items:
+                after = item.key
+                yield item
+    finally:
+        if coming is not None:
+            coming.cancel()
+
+
+async def _next(pushed: "AsyncIterator[Delivery]") -> "Delivery":
+    return await anext(pushed)
+
+
+def _environment(link: Link, client: "Client", message: "Message") -> dict[str, str]:
+    """The message, and all that lets a `tieline` in the command speak with the same hub as the same member."""
+    from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
+    from tieline.wire.home import HOME_VARIABLE
+
+    here = {MEMBER_VARIABLE: speaker_of(client)}
+    if link.token is not None:
+        here[TOKEN_VARIABLE] = link.token
+    if link.address is not None:
+        here[URL_VARIABLE] = link.address
+    else:
+        here[HOME_VARIABLE] = str(link.folder)
+    said = {
+        "TIELINE_ID": message.id,
+        "TIELINE_FROM": message.sender,
+        "TIELINE_TO": message.target,
+        "TIELINE_BODY": message.body.encode()[:_BODY_BYTES_MAX].decode(errors="ignore"),
+        "TIELINE_PRIORITY": message.priority.value,
+    }
+    # A variable ends at its first NUL, so there is none in it; stdin has the text as it is.
+    return {**os.environ, **here, **{name: value.replace("\0", "") for name, value in said.items()}}
+
+
+async def _execute(command: str, message: "Message", environment: dict[str, str]) -> None:
+    import asyncio
+
+    from tieline.client.client import to_json
+
+    sys.stdout.flush()
+    process = await asyncio.create_subprocess_shell(command, stdin=asyncio.subprocess.PIPE, env=environment)
+    try:
+        await process.communicate(to_json(message) + b"\n")
+    finally:
+        if process.returncode is None:
+            process.terminate()
+    if process.returncode:
+        warn(f"The command ended with {process.returncode} for {message.id}, which stays in 'tieline history'.")

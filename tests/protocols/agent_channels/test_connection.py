@@ -1,0 +1,193 @@
+"""The connection by itself, on a transport that a test plays: what its owner hears, and when."""
+
+import asyncio
+import errno
+from typing import Any, cast
+
+import pytest
+
+from tieline.protocols.agent_channels import connection as connection_module
+from tieline.protocols.agent_channels.codec import DecodeError, Message, encode
+from tieline.protocols.agent_channels.connection import Connection, SlowReader
+
+
+class Wire:
+    """A transport that takes nothing until told to."""
+
+    def __init__(self) -> None:
+        self.unsent = 0
+        self.calls: list[str] = []
+        self.aborted = asyncio.Event()
+        self._closing = False
+
+    def write(self, data: bytes) -> None:
+        """Keep the bytes."""
+        self.unsent += len(data)
+
+    def get_write_buffer_size(self) -> int:
+        """Tell how many."""
+        return self.unsent
+
+    def is_closing(self) -> bool:
+        """Tell whether `close` or `abort` was called."""
+        return self._closing
+
+    def __getattr__(self, name: str) -> Any:
+        def call() -> None:
+            self.calls.append(name)
+            self._closing = self._closing or name in ("close", "abort")
+            if name == "abort":
+                self.aborted.set()
+
+        return call
+
+
+class Diary:
+    """An owner that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, ...]] = []
+        # Hangs up when it hears this.
+        self.enough: str | None = None
+
+    def connection_opened(self, connection: Connection) -> None:
+        self.entries.append(("opened", connection.id))
+
+    def message_received(self, connection: Connection, message: Message) -> None:
+        self.entries.append(("message", message.msg))
+        if message.msg == self.enough:
+            connection.close()
+
+    def connection_drained(self, connection: Connection) -> None:
+        self.entries.append(("drained", connection.id))
+
+    def connection_failed(self, connection: Connection, error: Exception) -> None:
+        self.entries.append(("failed", type(error), connection.open))
+
+    def connection_closed(self, connection: Connection, error: Exception | None) -> None:
+        self.entries.append(("closed", error, connection.open))
+
+
+@pytest.fixture
+def diary() -> Diary:
+    """Give an owner."""
+    return Diary()
+
+
+@pytest.fixture
+def wire() -> Wire:
+    """Give a transport."""
+    return Wire()
+
+
+@pytest.fixture
+def connection(diary: Diary, wire: Wire) -> Connection:
+    """Give an open connection that may leave 100 bytes unsent."""
+    connection = Connection(diary, "client-0", 1000, 100)
+    assert not connection.open
+    connection.connection_made(cast("asyncio.Transport", wire))
+    assert connection.open
+    diary.entries.clear()
+    return connection
+
+
+def test_the_owner_hears_messages_then_the_failure_then_the_end(
+    connection: Connection, diary: Diary, wire: Wire
+) -> None:
+    connection.data_received(encode({"msg": "one"}) + encode({"msg": "two"}) + bytes(4))
+    connection.connection_lost(None)
+    assert diary.entries == [
+        ("message", "one"),
+        ("message", "two"),
+        ("failed", DecodeError, True),
+        ("closed", None, False),
+    ]
+    assert wire.calls == ["close"]
+
+
+def test_an_owner_that_hangs_up_hears_no_more_messages(connection: Connection, diary: Diary) -> None:
+    diary.enough = "one"
+    connection.data_received(encode({"msg": "one"}) + encode({"msg": "two"}) + bytes(4))
+    assert diary.entries == [("message", "one")]
+
+
+def test_too_much_unsent_fails_and_aborts(connection: Connection, diary: Diary, wire: Wire) -> None:
+    assert connection.write(bytes(100))
+    assert connection.unsent_bytes == 100
+    assert not connection.write(b"x")
+    assert not connection.write(b"x")
+    assert diary.entries == [("failed", SlowReader, True)]
+    assert wire.calls == ["abort"]
+
+
+async def test_what_is_unsent_at_a_close_gets_a_bounded_time(
+    connection: Connection, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "CLOSE_SECONDS_MAX", 0.01)
+    connection.write(b"last words")
+    connection.close()
+    connection.close()
+    async with asyncio.timeout(5):
+        await wire.aborted.wait()
+    assert wire.calls == ["close", "abort"]
+
+
+async def test_waiting_for_an_end_that_is_never_reported_is_bounded(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "CLOSE_SECONDS_MAX", 0.01)
+    connection.close()
+    async with asyncio.timeout(5):
+        await connection.wait_closed()
+
+
+async def test_waiting_ends_with_the_connection_for_every_waiter_and_after_it_at_once(connection: Connection) -> None:
+    waiting = [asyncio.create_task(connection.wait_closed()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    connection.close()
+    connection.connection_lost(None)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting[1:])
+        await connection.wait_closed()
+
+
+@pytest.mark.parametrize("code", [errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED])
+def test_a_rude_hanging_up_is_a_hanging_up(connection: Connection, diary: Diary, code: int) -> None:
+    connection.connection_lost(OSError(code, "rude"))
+    assert diary.entries == [("closed", None, False)]
+
+
+def test_any_other_socket_error_is_told(connection: Connection, diary: Diary) -> None:
+    error = OSError(errno.EIO, "broken")
+    connection.connection_lost(error)
+    assert diary.entries == [("closed", error, False)]
+
+
+def test_nothing_can_be_done_to_a_connection_that_is_gone(connection: Connection, wire: Wire) -> None:
+    connection.connection_lost(None)
+    connection.close()
+    connection.abort()
+    connection.pause_reading()
+    connection.resume_reading()
+    connection.fail(ValueError("late"))
+    assert not connection.write(b"late")
+    assert connection.unsent_bytes == 0
+    assert wire.calls == []
+
+
+def test_reading_is_paused_once_and_resumed_once(connection: Connection, wire: Wire) -> None:
+    connection.resume_reading()
+    connection.pause_reading()
+    connection.pause_reading()
+    connection.resume_reading()
+    connection.resume_reading()
+    assert wire.calls == ["pause_reading", "resume_reading"]
+
+
+def test_the_owner_hears_when_a_full_write_buffer_has_room_again(connection: Connection, diary: Diary) -> None:
+    connection.pause_writing()
+    assert not connection.writable
+    connection.resume_writing()
+    assert connection.writable
+    assert diary.entries == [("drained", "client-0")]

@@ -1,0 +1,106 @@
+"""Hubs for tests: started in a home of their own, reached through either carrier, and waited for with a deadline."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from tieline.client import Client, Delivery, connect
+from tieline.contract.member import MemberKind
+from tieline.server.hub import Options, RunningHub
+from tieline.wire.home import Running
+
+WAIT_SECONDS = 10
+
+UNIX = "unix"
+WEBSOCKET = "websocket"
+CARRIERS = (UNIX, WEBSOCKET)
+
+
+class House:
+    """One running hub, and everybody who connects to it."""
+
+    def __init__(self, home: Path, hub: RunningHub, running: Running, carrier: str = UNIX) -> None:
+        self.home = home
+        self.hub = hub
+        self.running = running
+        self.carrier = carrier
+        self.tokens: dict[str, str] = {}
+        self._clients: list[Client] = []
+
+    async def operator(self) -> Client:
+        """A session that manages members."""
+        return self.keep(await connect(home=self.home))
+
+    async def add(self, *names: str, permissions: tuple[str, ...] = (), kind: MemberKind = MemberKind.AGENT) -> None:
+        """Make members."""
+        async with await connect(home=self.home) as operator:
+            for name in names:
+                issued = await operator.add_member(name, permissions=permissions, kind=kind)
+                self.tokens[name] = issued.token
+
+    async def join(self, name: str, *, receive: bool = False, window: int = 256, carrier: str | None = None) -> Client:
+        """Open a session of a member by its token, through the carrier of this house."""
+        token = self.tokens[name]
+        if (carrier or self.carrier) == WEBSOCKET:
+            client = await connect(token=token, url=self.running.http, receive=receive, window=window)
+        else:
+            client = await connect(token=token, home=self.home, receive=receive, window=window)
+        return self.keep(client)
+
+    def keep(self, client: Client) -> Client:
+        """Close this client with the house."""
+        self._clients.append(client)
+        return client
+
+    async def close(self) -> None:
+        """Close every client, then the hub."""
+        for client in self._clients:
+            await client.close()
+        await self.hub.stop()
+
+
+@contextlib.asynccontextmanager
+async def house(home: Path, carrier: str = UNIX, **options: Any) -> AsyncIterator[House]:
+    """A hub on a free port."""
+    hub = RunningHub(Options(home=home, http="127.0.0.1:0", **options))
+    running = await hub.start()
+    built = House(home, hub, running, carrier)
+    try:
+        yield built
+    finally:
+        await built.close()
+
+
+async def take(client: Client, count: int, *, ack: bool = False) -> list[Delivery]:
+    """Wait for this many deliveries."""
+    taken: list[Delivery] = []
+    async with asyncio.timeout(WAIT_SECONDS):
+        async for delivery in client:
+            taken.append(delivery)
+            if ack:
+                client.ack(delivery)
+            if len(taken) == count:
+                break
+    return taken
+
+
+def bodies(deliveries: list[Delivery]) -> list[str]:
+    """What deliveries say."""
+    return [delivery.message.body for delivery in deliveries]
+
+
+async def silent(client: Client) -> None:
+    """See that nothing was pushed that is not taken yet: what the hub decided before this question came before it."""
+    await client.members()
+    assert client._deliveries.empty(), client._deliveries.get_nowait()
+
+
+async def until(condition: Callable[[], bool], *, seconds: float = WAIT_SECONDS) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.005)

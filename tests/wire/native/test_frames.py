@@ -1,0 +1,260 @@
+"""The frames of the hub's own protocol: each round-trips, and what is not a batch is called so."""
+
+import typing
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tieline.contract import message as m
+from tieline.contract.delivery import Delivery, Receipt, State, Step
+from tieline.contract.event import LogRow
+from tieline.contract.identifiers import MemberName, MessageId
+from tieline.contract.member import Member, MemberKind, Presence
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.target import EVERYBODY, to_member
+from tieline.wire.native import frames as f
+
+MESSAGE = f.Message(
+    id="m1",
+    offset=7,
+    sender="alice",
+    target="@bob",
+    body="hello",
+    sent_at_ms=1,
+    protocol="tieline",
+    data={"x": [1, {"y": None}]},
+    title="a title",
+    level=m.Level.ERROR,
+    priority=m.Priority.URGENT,
+    kind=m.Kind.STATUS,
+    topic="t",
+    scope="src/",
+    thread="th",
+    reply_to="m0",
+    refs=("a", "b"),
+    attachments=(m.Attachment("p", "n", 3, "text/plain"),),
+    ttl_ms=1000,
+    wire_id="w1",
+    notes=("cut short",),
+    verified=False,
+    hops=2,
+    cause="m0",
+)
+BARE = f.Message(id="m2", offset=8, sender="bob", target="*", body="x", sent_at_ms=2, protocol="agent-channels")
+ITEM = f.Item(3, 2, "offered", MESSAGE)
+RECEIPT = f.ReceiptView("bob", "acked", (f.StepView("pending", 1), f.StepView("acked", 2, "s", "tieline", "ack")))
+SEND = f.Send(
+    2,
+    "@bob",
+    "hello",
+    {"x": 1},
+    "a title",
+    m.Level.DEBUG,
+    m.Priority.URGENT,
+    m.Kind.EVENT,
+    "t",
+    "src/",
+    "th",
+    "m0",
+    ("a",),
+    (m.Attachment("p"),),
+    5,
+    "w1",
+    True,  # noqa: FBT003 - frames are positional
+)
+
+CLIENT_FRAMES: list[f.ClientFrame] = [
+    f.Hello(),
+    f.Hello(token="t", key="k", member="bob", receive=True, window=3),
+    f.Send(1, "#dev", "x"),
+    SEND,
+    f.Ack(((1, 2), (5, 5))),
+    f.See(((1, 1),), "tool call"),
+    f.Claim(3, "m1"),
+    f.Fetch(4, 10, 20),
+    f.Follow(5, "m1", "seen"),
+    f.Subscribe(6, "dev"),
+    f.Unsubscribe(7, "dev"),
+    f.ResumeThread(8, "th"),
+    f.AddMember(9, "bob", MemberKind.HUMAN, ("log.read",), "a token of one's own"),
+    f.RemoveMember(10, "bob"),
+    f.RotateToken(11, "bob"),
+    f.ListMembers(12),
+    f.ListChannels(13),
+    f.ReadReceipts(14, "m1"),
+    f.ReadHistory(15, "bob", 9, 10),
+    f.ReadLog(16, "activity", 3, 4),
+    f.RecordActivity(17, ({"kind": "llm"}, {})),
+]
+HUB_FRAMES: list[f.HubFrame] = [
+    f.Welcome(1, "s", "bob", "bob", 256, 1024),
+    f.Welcome(1, "s", "operator", None, 1, 1024),
+    f.Deliver(1, 2, MESSAGE),
+    f.Deliver(2, 3, BARE),
+    f.Progress("m1", "bob", "acked", 5),
+    f.Accepted(1, "m1", 7, 2),
+    f.Accepted(1, "m1", 7, 2, duplicate=True),
+    f.Refused(Code.UNKNOWN_MEMBER, "no", 4, ("bob",)),
+    f.Refused(Code.SHUTTING_DOWN, "later"),
+    f.Claimed(2, ITEM),
+    f.Claimed(3),
+    f.Inbox(4, (ITEM,), 3, complete=False),
+    f.Receipts(5, "m1", (RECEIPT,)),
+    f.Issued(6, "bob", "tie_x"),
+    f.Roster(7, (f.MemberView("bob", "agent", ("log.read",), ("tieline",), 3, 1, None),)),
+    f.ChannelList(8, (f.ChannelView("dev", ("bob",)),)),
+    f.History(9, (MESSAGE, BARE)),
+    f.Log(10, (f.LogRowView(0, 1, "{}", "ab"), f.LogRowView(1, 1, "{}")), 2),
+    f.Recorded(11, 2),
+    f.Done(12),
+]
+
+
+@pytest.mark.parametrize("frame", CLIENT_FRAMES, ids=lambda frame: type(frame).__name__)
+def test_every_frame_of_a_client_round_trips(frame: f.ClientFrame) -> None:
+    assert f.decode_client_batch(f.encode_batch([frame, frame])) == [frame, frame]
+
+
+@pytest.mark.parametrize("frame", HUB_FRAMES, ids=lambda frame: type(frame).__name__)
+def test_every_frame_of_the_hub_round_trips(frame: f.HubFrame) -> None:
+    assert f.decode_hub_batch(f.encode_batch([frame, frame])) == [frame, frame]
+
+
+def test_the_examples_above_leave_no_frame_out() -> None:
+    assert {type(frame) for frame in CLIENT_FRAMES} == set(typing.get_args(f.ClientFrame))
+    assert {type(frame) for frame in HUB_FRAMES} == set(typing.get_args(f.HubFrame))
+
+
+def test_tags_are_unique_in_each_direction() -> None:
+    for union in (f.ClientFrame, f.HubFrame):
+        tags = [kind.__struct_config__.tag for kind in typing.get_args(union)]
+        assert len(set(tags)) == len(tags)
+
+
+def test_a_message_is_encoded_once_and_carried_raw_as_if_it_were_whole() -> None:
+    content = m.Content(target=to_member(MemberName("bob")), body="hi", data={"x": 1}, refs=("r",))
+    message = m.Message(
+        id=MessageId("m1"), offset=1, sender="alice", protocol="tieline", sent_at_ms=5, content=content, hops=3
+    )
+    raw = f.RawDeliver(4, 2, f.encode_message(message))
+    (decoded,) = f.decode_hub_batch(f.encode_batch([raw]))
+    assert decoded == f.Deliver(4, 2, f.view_message(message))
+
+
+def test_the_sender_is_called_from_on_the_wire() -> None:
+    (decoded,) = msgspec.json.decode(f.encode_batch([f.Deliver(1, 1, BARE)]))
+    assert decoded["t"] == "deliver"
+    assert decoded["message"]["from"] == "bob"
+    assert "sender" not in decoded["message"]
+
+
+def test_what_says_nothing_is_left_out() -> None:
+    assert f.encode_batch([f.Send(1, "*", "x")]) == b'[{"t":"send","n":1,"target":"*","body":"x"}]'
+
+
+def test_fields_that_a_newer_client_adds_are_passed_over() -> None:
+    assert f.decode_client_batch(b'[{"t":"members","n":1,"colour":"red"}]') == [f.ListMembers(1)]
+
+
+NOT_BATCHES: dict[str, bytes] = {
+    "nothing": b"",
+    "not JSON": b"hello",
+    "not an array": b'{"t":"members","n":1}',
+    "an unknown type": b'[{"t":"dance","n":1}]',
+    "a frame of the hub": b'[{"t":"welcome","v":1}]',
+    "no type": b'[{"n":1}]',
+    "a missing field": b'[{"t":"send","n":1,"target":"*"}]',
+    "a field of another kind": b'[{"t":"members","n":"one"}]',
+    "something that is no frame": b"[1]",
+    "a cut end": b'[{"t":"members","n":1}',
+    "two values": b"[] []",
+    "no text": b'[{"t":"claim","n":1,"id":"\xff"}]',
+    "half a surrogate pair": b'[{"t":"claim","n":1,"id":"\\ud800"}]',
+    "a very deep one": b"[" * 100_000,
+    "deep data": b'[{"t":"send","n":1,"target":"*","body":"x","data":{"x":' + b"[" * 5000 + b"]" * 5000 + b"}}]",
+    "an offset beyond any log": b'[{"t":"read_log","n":1,"start":99999999999999999999}]',
+    "an offset before any history": b'[{"t":"read_history","n":1,"before":-99999999999999999999}]',
+    "a key beyond any inbox": b'[{"t":"fetch","n":1,"after":99999999999999999999}]',
+    "a limit beyond any page": b'[{"t":"fetch","n":1,"limit":99999999999999999999}]',
+}
+
+
+@pytest.mark.parametrize("payload", NOT_BATCHES.values(), ids=NOT_BATCHES.keys())
+def test_what_is_not_a_batch_is_called_so(payload: bytes) -> None:
+    with pytest.raises(f.BadBatch):
+        f.decode_client_batch(payload)
+
+
+@given(st.one_of(st.binary(max_size=200), st.text(max_size=200)))
+def test_garbage_is_a_batch_or_is_called_none(garbage: bytes | str) -> None:
+    for decode in (f.decode_client_batch, f.decode_hub_batch):
+        try:
+            decoded: list[Any] = list(decode(garbage))
+        except f.BadBatch:
+            continue
+        assert all(isinstance(frame, f.Frame) for frame in decoded)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.sampled_from([kind.__struct_config__.tag for kind in typing.get_args(f.ClientFrame)]),
+    st.dictionaries(st.sampled_from(["n", "target", "body", "data", "keys", "id", "after", "events"]), json_values),
+)
+def test_a_frame_with_anything_in_its_fields_is_read_or_refused(tag: str, fields: dict[str, Any]) -> None:
+    payload = msgspec.json.encode([{"t": tag, **fields}])
+    try:
+        decoded = f.decode_client_batch(payload)
+    except f.BadBatch:
+        return
+    assert f.decode_client_batch(f.encode_batch(decoded)) == decoded
+
+
+# Between frames and the contract
+
+
+def test_a_send_becomes_content_with_every_part() -> None:
+    content = f.content_of(SEND)
+    assert isinstance(content, m.Content)
+    for name in ("body", "data", "title", "level", "priority", "kind", "topic", "scope", "thread", "reply_to"):
+        assert getattr(content, name) == getattr(SEND, name), name
+    assert (content.refs, content.attachments, content.ttl_ms) == (SEND.refs, SEND.attachments, SEND.ttl_ms)
+    assert content.target == to_member(MemberName("bob"))
+
+
+def test_a_target_that_is_none_is_refused_before_the_hub_is_asked() -> None:
+    refusal = f.content_of(f.Send(1, "bob", "x"))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.INVALID_TARGET
+
+
+def test_views_say_states_in_words() -> None:
+    message = m.Message(
+        id=MessageId("m"),
+        offset=0,
+        sender="a",
+        protocol="p",
+        sent_at_ms=0,
+        content=m.Content(target=EVERYBODY, body="b"),
+    )
+    assert f.view_delivery(Delivery(1, 2, State.SEEN, message)).state == "seen"
+    receipt = f.view_receipt(Receipt("bob", 1, State.ACKED, (Step(State.PENDING, 1), Step(State.ACKED, 2))))
+    assert [step.state for step in receipt.steps] == ["pending", "acked"]
+    assert f.view_row(LogRow(1, 2, b'{"event":"send"}', "ab")).event == '{"event":"send"}'
+    presence = Presence(Member(MemberName("bob"), MemberKind.HUMAN), ("tieline",), 1, None)
+    assert f.view_presence(presence).kind == "human"
+
+
+def test_a_state_is_known_by_its_word_and_no_other_word_is_a_state() -> None:
+    assert [f.parse_state(state.word) for state in State] == list(State)
+    refusal = f.parse_state("finished")
+    assert isinstance(refusal, Refusal)
+    assert "acked" in refusal.message
