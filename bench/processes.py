@@ -49,7 +49,7 @@ class Server(Struct, frozen=True):
 def environment(**added: str) -> dict[str, str]:
     """This environment without what would configure a hub or a client."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
-    return {**kept, "PYTHONPATH": str(ROOT), **added}
+    return {**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", **added}
 
 
 def hub_command(home: Path, store: str, *, profiled: bool = False) -> list[str]:

@@ -180,7 +180,7 @@ def test_an_empty_store_gives_an_empty_foundation(writer: Writer) -> None:
     assert same(writer.restore()) == same(Foundation())
     assert list(writer.store.replay(0)) == []
     assert list(writer.store.expiring()) == []
-    assert list(writer.store.read_log(MAIN, 0, 10)) == list(writer.store.read_log(ACTIVITY, 0, 10)) == []
+    assert list(writer.store.read_log(MAIN, 0, 10)[0]) == list(writer.store.read_log(ACTIVITY, 0, 10)[0]) == []
 
 
 @pytest.mark.parametrize("how", ["restore", "crash"])
@@ -193,7 +193,7 @@ def test_what_was_not_committed_is_gone_as_a_whole(writer: Writer, how: str) -> 
     assert store.find_message(MessageId("m-0")) is None
     assert store.messages([0]) == {}
     assert list(store.steps(2, 1)) == []
-    assert list(store.read_log(MAIN, 0, 10)) == list(store.read_log(ACTIVITY, 0, 10)) == []
+    assert list(store.read_log(MAIN, 0, 10)[0]) == list(store.read_log(ACTIVITY, 0, 10)[0]) == []
 
 
 @pytest.mark.parametrize("how", ["restore", "crash"])
@@ -218,8 +218,8 @@ def test_what_was_committed_is_there_as_a_whole(writer: Writer, how: str) -> Non
     store = writer.store
     assert store.find_wire_id("ada", "hub", "w") is not None
     assert [step.state for step in store.steps(2, 1)] == [State.ACKED]
-    assert len(store.read_log(MAIN, 0, 10)) == 3
-    assert len(store.read_log(ACTIVITY, 0, 10)) == 1
+    assert len(store.read_log(MAIN, 0, 10)[0]) == 3
+    assert len(store.read_log(ACTIVITY, 0, 10)[0]) == 1
 
 
 def test_dropping_what_is_buffered_leaves_what_was_committed_before_untouched(writer: Writer) -> None:
@@ -274,7 +274,7 @@ def test_reads_see_what_is_buffered(writer: Writer) -> None:
     assert known.digest == digest(encode_content(message.content))
     assert list(store.steps(2, 1)) == [Step(State.OFFERED, 2000, "s", "hub")]
     assert store.names([1, 2]) == {1: "ada", 2: "bob"}
-    chronicle = Chronicle(reader="ada", channels=(), peer=None, before=None, limit=10)
+    chronicle = Chronicle(reader="ada", since=0, channels=(), peer=None, before=None, limit=10)
     assert list(store.history(chronicle)) == [message]
 
 
@@ -336,11 +336,11 @@ def test_a_reader_of_the_log_gets_committed_rows_only(writer: Writer) -> None:
     writer.accept()
     writer.store.record_activity(1, [LogRow(0, 9, b"{}")])
     writer.store.messages([1])  # makes a store with a buffer show it to its own reads
-    assert list(writer.store.read_log(MAIN, 0, 10)) == [first]
-    assert list(writer.store.read_log(ACTIVITY, 0, 10)) == []
+    assert list(writer.store.read_log(MAIN, 0, 10)[0]) == [first]
+    assert list(writer.store.read_log(ACTIVITY, 0, 10)[0]) == []
     writer.store.commit()
-    assert len(writer.store.read_log(MAIN, 0, 10)) == 2
-    assert len(writer.store.read_log(ACTIVITY, 0, 10)) == 1
+    assert len(writer.store.read_log(MAIN, 0, 10)[0]) == 2
+    assert len(writer.store.read_log(ACTIVITY, 0, 10)[0]) == 1
 
 
 @pytest.mark.parametrize("log", [MAIN, ACTIVITY])
@@ -352,11 +352,9 @@ def test_rows_of_a_log_are_consecutive_from_where_the_reader_starts(writer: Writ
         writer.store.record_activity(1, rows[:2])
         writer.store.record_activity(2, rows[2:])
     writer.store.commit()
-    read = writer.store.read_log
-    assert list(read(log, 0, 10)) == rows
-    assert list(read(log, 1, 3)) == rows[1:4]
-    assert list(read(log, 4, 3)) == rows[4:]
-    assert list(read(log, 5, 3)) == list(read(log, 99, 3)) == []
+    for start, limit, expected in ((0, 10, rows), (1, 3, rows[1:4]), (4, 3, rows[4:]), (5, 3, []), (99, 3, [])):
+        read, end = writer.store.read_log(log, start, limit)
+        assert (list(read), end) == (expected, len(rows))
 
 
 def test_the_replay_tells_messages_and_moves_in_order_and_nothing_else(writer: Writer) -> None:
@@ -667,11 +665,11 @@ def test_pruning_leaves_the_rows_of_the_log(writer: Writer) -> None:
     writer.accept(at_ms=10)
     writer.advance(Acknowledged, (1, 1))
     writer.store.commit()
-    rows = list(writer.store.read_log(MAIN, 0, 10))
+    rows = list(writer.store.read_log(MAIN, 0, 10)[0])
     assert list(writer.store.prune(50, frozenset(), 10)) == [0]
     writer.store.commit()
     writer.crash()
-    assert list(writer.store.read_log(MAIN, 0, 10)) == rows
+    assert list(writer.store.read_log(MAIN, 0, 10)[0]) == rows
     assert len(rows) == 2
 
 
@@ -735,6 +733,6 @@ def test_history_is_what_the_reader_may_see_newest_first(
 ) -> None:
     named = [ChannelName(channel) for channel in channels]
     for before, limit in ((None, 10), (None, 2), (5, 10), (3, 1), (0, 10)):
-        chronicle = Chronicle(reader=reader, channels=named, peer=peer, before=before, limit=limit)
+        chronicle = Chronicle(reader=reader, since=0, channels=named, peer=peer, before=before, limit=limit)
         wanted = [offset for offset in expected if before is None or offset < before][:limit]
         assert [message.offset for message in told.store.history(chronicle)] == wanted

@@ -9,7 +9,7 @@ from tieline.contract.message import Attachment, Content, check_content
 from tieline.contract.refusal import Code
 from tieline.contract.target import EVERYBODY
 
-LIMITS = Limits(body_bytes_max=16, data_bytes_max=32, text_bytes_max=8, refs_max=2, ttl_ms_max=1000)
+LIMITS = Limits(body_bytes_max=16, text_bytes_max=8, refs_max=2, ttl_ms_max=1000)
 
 
 def code_for(**fields: Any) -> Code | None:
@@ -30,12 +30,6 @@ def test_a_body_is_measured_in_bytes(unit: str, width: int) -> None:
     fitting = unit * (16 // width) + "x" * (16 % width)
     assert code_for(body=fitting) is None
     assert code_for(body=fitting + "x") is Code.MESSAGE_TOO_LARGE
-
-
-def test_data_up_to_its_limit_is_accepted_and_larger_data_is_refused() -> None:
-    fitting = {"k": "x" * (32 - len('{"k":""}'))}
-    assert code_for(data=fitting) is None
-    assert code_for(data={"k": fitting["k"] + "x"}) is Code.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("field", ["title", "topic", "scope", "thread", "reply_to"])

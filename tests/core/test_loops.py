@@ -126,11 +126,18 @@ def test_a_ring_of_three_is_stopped_when_it_shares_a_thread() -> None:
     assert [isinstance(judgement, Refusal) for judgement in said] == [False] * 5 + [True]
 
 
-def test_a_ring_of_three_is_stopped_when_each_passes_on_what_it_got() -> None:
+def test_a_ring_of_three_is_stopped_when_each_names_what_it_passes_on() -> None:
     talk = Talk()
     ring = [("a", "@b"), ("b", "@c"), ("c", "@a")]
-    said = [talk.say(*ring[turn % 3]) for turn in range(4 * LIMITS.hops_max)]
-    assert any(isinstance(judgement, Refusal) for judgement in said)
+    said = [talk.say("a", "@b")]
+    said += [talk.say(*ring[turn % 3], reply_to=talk.last_id) for turn in range(1, 6)]
+    assert [isinstance(judgement, Refusal) for judgement in said] == [False] * 5 + [True]
+
+
+def test_a_reply_to_what_nobody_remembers_does_not_hide_a_loop() -> None:
+    talk = Talk()
+    talk.say("a", "@b")
+    assert talk.hops("b", "@a", reply_to=MessageId("unheard-of")) == 1
 
 
 @pytest.mark.parametrize("kind", [Kind.STATUS, Kind.EVENT])

@@ -190,3 +190,11 @@ def test_an_ended_session_cannot_speak(desk: Desk) -> None:
 def test_the_operator_has_no_voice_of_its_own(desk: Desk) -> None:
     desk.add("ada")
     assert desk.refused(c.Send(desk.operator, content("@ada"))).code is Code.FORBIDDEN
+
+
+def test_a_message_larger_than_the_hub_stores_is_refused_whatever_part_is_large(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(message_bytes_max=1000))
+    ada = desk.join("ada")
+    desk.add("bob")
+    desk.ask(c.Send(ada, content("@bob", "fits", data={"k": "x" * 500})))
+    assert desk.refused(c.Send(ada, content("@bob", "large", data={"k": "x" * 1000}))).code is Code.MESSAGE_TOO_LARGE

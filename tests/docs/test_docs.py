@@ -20,7 +20,9 @@ NATIVE = (ROOT / "src" / "tieline" / "wire" / "native" / "PROTOCOL.md").read_tex
 def test_the_drawing_of_the_ladder_is_the_table_in_the_code() -> None:
     drawn = ARCHITECTURE.partition("<!-- ladder -->")[2].partition("<!-- /ladder -->")[0]
     arrows = set(re.findall(r"^ +(\S+) --> (\S+)$", drawn, re.MULTILINE))
-    table = {(state.word, following.word) for state, all_following in TRANSITIONS.items() for following in all_following}
+    table = {
+        (state.word, following.word) for state, all_following in TRANSITIONS.items() for following in all_following
+    }
     ends = {(state.word, "[*]") for state in SETTLED}
     assert arrows == table | ends | {("[*]", "pending")}
 
@@ -40,13 +42,20 @@ def test_the_protocol_page_names_every_request(frame: type[frames.Frame]) -> Non
     assert f"`{frame.__struct_config__.tag}`" in NATIVE
 
 
-@pytest.mark.parametrize("package", sorted(path.parent.name for path in (ROOT / "src" / "tieline").glob("*/__init__.py")))
+@pytest.mark.parametrize(
+    "package", sorted(path.parent.name for path in (ROOT / "src" / "tieline").glob("*/__init__.py"))
+)
 def test_the_code_map_has_every_package(package: str) -> None:
     assert f"### `{package}/`" in ARCHITECTURE
 
 
 def test_every_link_between_documents_leads_somewhere() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")]
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "src").rglob("*.md"),
+    ]
     broken = [
         f"{page.relative_to(ROOT)}: {link}"
         for page in pages

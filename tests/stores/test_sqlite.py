@@ -300,7 +300,7 @@ def test_a_reader_that_stays_does_not_stop_the_store(tmp_path: Path) -> None:
             writer.accept(content("@bob", BIG))
         writer.store.commit()
     reader.close()
-    assert len(writer.store.read_log(MAIN, 0, 1000)) == 251
+    assert len(writer.store.read_log(MAIN, 0, 1000)[0]) == 251
     writer.store.close()
 
 
@@ -351,11 +351,11 @@ def test_kill_nine_loses_nothing_that_was_reported_committed(tmp_path: Path, rou
         assert foundation.activity_end >= activity
         assert len(writer.store.messages(range(foundation.log_end))) == foundation.log_end
         previous = GENESIS
-        for row in writer.store.read_log(MAIN, 0, foundation.log_end):
+        for row in writer.store.read_log(MAIN, 0, foundation.log_end)[0]:
             assert row.hash == link(previous, row.event)
             previous = row.hash
         assert previous == foundation.log_head
-        assert len(writer.store.read_log(ACTIVITY, 0, foundation.activity_end)) == foundation.activity_end
+        assert len(writer.store.read_log(ACTIVITY, 0, foundation.activity_end)[0]) == foundation.activity_end
         writer.store.close()
 
 

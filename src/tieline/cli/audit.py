@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 audit_app = typer.Typer(help="Check and export the audit chain.", no_args_is_help=True)
 
 HomeOption = Annotated[
-    Path | None, typer.Option("--home", help="The hub's folder; else TIELINE_HOME.", show_default=False)
+    Path | None, typer.Option("--home", metavar="DIR", help="The hub's folder; else TIELINE_HOME.", show_default=False)
 ]
 
 _FINDINGS_SHOWN = 10

@@ -10,7 +10,7 @@ import typer
 from tieline.cli.output import neutral_line, print_json, print_table, say
 from tieline.cli.session import JsonOption, Link, speaker_of, talks
 
-ChannelArgument = Annotated[str, typer.Argument(help="With or without its '#'.", show_default=False)]
+ChannelArgument = Annotated[str, typer.Argument(metavar="CHANNEL", help="With or without its '#'.", show_default=False)]
 
 
 @talks

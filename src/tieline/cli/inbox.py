@@ -50,7 +50,9 @@ async def inbox(link: Link, match: MatchOption = None, json: JsonOption = False)
 @talks
 async def take(
     link: Link,
-    id: Annotated[str, typer.Argument(help="An id from the inbox, or its beginning.", show_default=False)],
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="An id from the inbox, or its beginning.", show_default=False)
+    ],
     json: JsonOption = False,
 ) -> None:
     """Take one message.

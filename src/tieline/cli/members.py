@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 member_app = typer.Typer(help="Make, list and remove members.", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(show_default=False)]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 
 @member_app.command("add")

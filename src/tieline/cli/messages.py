@@ -45,10 +45,14 @@ class WaitFor(StrEnum):
 async def send(  # noqa: PLR0913 - one parameter an option
     link: Link,
     *,
-    target: Annotated[str, typer.Argument(help="@member, #channel, * or a member's name.", show_default=False)],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="@member, #channel, * or a member's name.", show_default=False)
+    ],
     body: Annotated[
         str,
-        typer.Argument(help="What to say; - reads stdin, without its last line end.", show_default=False),
+        typer.Argument(
+            metavar="BODY", help="What to say; - reads stdin, without its last line end.", show_default=False
+        ),
     ],
     urgent: Annotated[bool, typer.Option("--urgent", help="Ask for the recipient to be interrupted.")] = False,
     scope: Annotated[str | None, typer.Option(metavar="S", help="Only for a session in this context.")] = None,
@@ -168,15 +172,24 @@ class Wait:
         try:
             async with asyncio.timeout(timeout):
                 client = await self._follow(client)
-                receipts = await client.receipts(self._accepted.id)
         except TimeoutError as error:
             raise self._failed(Exit.TIMED_OUT, f"after {timeout:g} s it is not {self._wait_for} by all") from error
-        if self._quiet:
-            print_json({**without_framing(self._accepted), "receipts": receipts})
+        finally:
+            # However it ends, the message was accepted, and a script wants to know as what.
+            if self._quiet:
+                print_json({**without_framing(self._accepted), "receipts": await self._receipts(client)})
         lost = [name for name, state in self._states.items() if state not in _RUNGS]
         if lost:
             raise self._failed(Exit.FAILED, f"it can no longer be {self._wait_for} by {', '.join(lost)}")
         return client
+
+    async def _receipts(self, client: "Client") -> "tuple[ReceiptView, ...]":
+        from tieline.client import HubError
+
+        try:
+            return await client.receipts(self._accepted.id)
+        except HubError:
+            return ()
 
     async def _follow(self, client: "Client") -> "Client":
         from tieline.cli.reconnection import is_passing, reopen
@@ -222,7 +235,7 @@ class Wait:
 @talks
 async def receipts(
     link: Link,
-    id: Annotated[str, typer.Argument(help="As 'send' printed it.", show_default=False)],
+    id: Annotated[str, typer.Argument(metavar="ID", help="As 'send' printed it.", show_default=False)],
     json: JsonOption = False,
 ) -> None:
     """Show what became of a message.
@@ -240,7 +253,9 @@ async def receipts(
 @talks
 async def history(
     link: Link,
-    peer: Annotated[str | None, typer.Argument(help="Only with this member, or in this #channel.")] = None,
+    peer: Annotated[
+        str | None, typer.Argument(metavar="PEER", help="Only with this member, or in this #channel.")
+    ] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many, the newest.")] = 50,
     json: JsonOption = False,
 ) -> None:

@@ -35,13 +35,16 @@ class LogLevel(StrEnum):
 
 def serve(
     home: Annotated[
-        Path | None, typer.Option(help="Where everything is kept; else TIELINE_HOME, else the platform's state folder.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where everything is kept; else TIELINE_HOME, else the platform's state folder."
+        ),
     ] = None,
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The HTTP port; port 0 picks a free one.")
     ] = None,
     channels_dir: Annotated[
-        Path | None, typer.Option(help="Where agent-channels sockets are; else in the home.")
+        Path | None, typer.Option(metavar="DIR", help="Where agent-channels sockets are; else in the home.")
     ] = None,
     store: Annotated[str | None, typer.Option(metavar="URL", help="'sqlite', or 'memory' to keep nothing.")] = None,
     agent_channels: Annotated[

@@ -25,16 +25,21 @@ _PANEL = "Which hub, and as whom"
 
 HomeOption = Annotated[
     Path | None,
-    typer.Option("--home", help="The hub's folder; else TIELINE_HOME.", rich_help_panel=_PANEL, show_default=False),
+    typer.Option(
+        "--home", metavar="DIR", help="The hub's folder; else TIELINE_HOME.", rich_help_panel=_PANEL, show_default=False
+    ),
 ]
 UrlOption = Annotated[
     str | None,
-    typer.Option("--url", help="The hub's address; else TIELINE_URL.", rich_help_panel=_PANEL, show_default=False),
+    typer.Option(
+        "--url", metavar="URL", help="The hub's address; else TIELINE_URL.", rich_help_panel=_PANEL, show_default=False
+    ),
 ]
 TokenOption = Annotated[
     str | None,
     typer.Option(
         "--token",
+        metavar="T",
         help="A member's token; else TIELINE_TOKEN, which other users of the machine cannot see.",
         rich_help_panel=_PANEL,
         show_default=False,

@@ -13,7 +13,7 @@ SessionId = NewType("SessionId", str)
 GENERAL = ChannelName("general")
 """The channel that holds every member implicitly."""
 
-RESERVED_NAMES = frozenset({"all", "everybody", "hub", "system", "tieline"})
+RESERVED_NAMES = frozenset({"all", "everybody", "hub", "operator", "system", "tieline"})
 """Names that protocols use for groups or that the hub speaks under."""
 
 INBOX_PREFIX = "inbox-"

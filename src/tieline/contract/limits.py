@@ -14,8 +14,8 @@ class Limits(Struct, frozen=True):
     body_bytes_max: int = 16 * MEBIBYTE
     """As large as the largest frame of any protocol (agent-channels), so that no wire is cut short by the core."""
 
-    data_bytes_max: int = 16 * MEBIBYTE
-    """Structured data rides in the same frame as the body."""
+    message_bytes_max: int = 32 * MEBIBYTE
+    """Everything a message says, as it is stored: a body at its limit and as much again in its other parts."""
 
     text_bytes_max: int = 4096
     """Title, scope, thread, topic, wire id and each reference: identifiers and labels, never documents."""

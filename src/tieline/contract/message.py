@@ -96,6 +96,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     cause: MessageId | None = None
 
 
+def _bytes(text: str) -> int:
+    """The length of a text on a wire. Half a surrogate pair has none: it raises `UnicodeEncodeError`."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def _label_problem(content: Content, limits: Limits) -> str | None:
     for label, text in (
         ("title", content.title),
@@ -104,12 +109,13 @@ def _label_problem(content: Content, limits: Limits) -> str | None:
         ("thread", content.thread),
         ("reply_to", content.reply_to),
     ):
-        if text is not None and len(text.encode()) > limits.text_bytes_max:
+        if text is not None and _bytes(text) > limits.text_bytes_max:
             return f"{label} is longer than {limits.text_bytes_max} bytes"
     if len(content.refs) > limits.refs_max or len(content.attachments) > limits.refs_max:
         return f"more than {limits.refs_max} references or attachments"
-    if any(len(ref.encode()) > limits.text_bytes_max for ref in content.refs):
-        return f"a reference is longer than {limits.text_bytes_max} bytes"
+    named = [text for item in content.attachments for text in (item.path, item.name, item.media_type)]
+    if any(_bytes(text) > limits.text_bytes_max for text in (*content.refs, *named)):
+        return f"a reference or attachment is longer than {limits.text_bytes_max} bytes"
     return None
 
 
@@ -117,21 +123,23 @@ def check_content(content: Content, limits: Limits) -> Refusal | None:
     """Refuse content that no protocol may bring into the hub."""
     if not content.body:
         return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")
-    # A character is at most four bytes of UTF-8, so short bodies need no encoding to be measured.
-    if 4 * len(content.body) > limits.body_bytes_max and len(content.body.encode()) > limits.body_bytes_max:
-        return Refusal(Code.MESSAGE_TOO_LARGE, f"the body is larger than {limits.body_bytes_max} bytes")
     ttl_ms = content.ttl_ms
     if ttl_ms is not None and not 0 < ttl_ms <= limits.ttl_ms_max:
         return Refusal(Code.INVALID_MESSAGE, f"ttl_ms must be between 1 and {limits.ttl_ms_max}")
-    if not (
-        content.title
-        or content.topic
-        or content.scope
-        or content.thread
-        or content.reply_to
-        or content.refs
-        or content.attachments
-    ):
-        return None
-    problem = _label_problem(content, limits)
+    try:
+        if _bytes(content.body) > limits.body_bytes_max:
+            return Refusal(Code.MESSAGE_TOO_LARGE, f"the body is larger than {limits.body_bytes_max} bytes")
+        if (
+            content.title is None
+            and not content.topic
+            and content.scope is None
+            and content.thread is None
+            and content.reply_to is None
+            and not content.refs
+            and not content.attachments
+        ):
+            return None
+        problem = _label_problem(content, limits)
+    except UnicodeEncodeError:
+        return Refusal(Code.INVALID_MESSAGE, "the text holds half a surrogate pair, which no wire can carry")
     return Refusal(Code.INVALID_MESSAGE, problem) if problem else None

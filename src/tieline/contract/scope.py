@@ -1,11 +1,13 @@
 """Scopes: which context a message is meant for, e.g. a repository. Readers match; the hub only carries."""
 
+import re
+
+_SCHEME = re.compile(r"^https?://")
+
 
 def normalize(text: str) -> str:
     """Bring the spellings of one repository or folder to one form."""
-    text = text.lower()
-    for prefix in ("https://", "http://"):
-        text = text.removeprefix(prefix)
+    text = _SCHEME.sub("", text.lower())
     text = text.removeprefix("git@").removesuffix(".git").rstrip("/")
     return text.replace(":", "/")
 

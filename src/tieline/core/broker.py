@@ -24,7 +24,7 @@ from tieline.core.ladder import Ladder
 from tieline.core.ledger import Ledger
 from tieline.core.loops import Judgement, Loops, conversation
 from tieline.core.nature import Nature
-from tieline.core.outcome import Outcome, Post
+from tieline.core.outcome import Followed, Outcome, Post
 from tieline.core.retention import Retention
 from tieline.core.store import MovedReplay, Route, SentReplay, Store
 
@@ -61,8 +61,8 @@ class Broker:
         self.ladder = Ladder()
         self.loops = Loops(self.limits)
         self.outcome = Outcome()
-        # Sessions that follow a message, by its log offset.
-        self.followers: dict[int, list[SessionId]] = {}
+        # Messages that sessions follow, by their log offset.
+        self.followers: dict[int, Followed] = {}
         self.retention = Retention(self.limits)
         self._activity_end = foundation.activity_end
         self._snapshot_end = foundation.snapshot_end
@@ -114,17 +114,21 @@ class Broker:
 
     def commit(self) -> None:
         """Make everything decided so far durable."""
-        for move in self.ladder.take():
-            row = self.ledger.append(move.event(), move.step.at_ms)
-            self.store.advance(row, move.account.number, move.step.state, move.ranges)
+        self.write_moves()
         if self.ledger.end - self._snapshot_end >= self.limits.snapshot_rows:
             self.snapshot()
         self.store.commit()
         self.dirty = False
 
+    def write_moves(self) -> None:
+        """Bring the moves that were collected into the log."""
+        for move in self.ladder.take():
+            row = self.ledger.append(move.event(), move.step.at_ms)
+            self.store.advance(row, move.account.number, move.step.state, move.ranges)
+
     def close(self) -> None:
         """Commit what is left, with a snapshot, so that the next start replays nothing."""
-        self.commit()
+        self.write_moves()
         self.snapshot()
         self.store.commit()
         self.store.close()
@@ -238,7 +242,12 @@ class Broker:
         refusal = check_content(content, self.limits)
         if refusal is not None:
             return refusal
-        encoded = ledger.encode_content(content)
+        try:
+            encoded = ledger.encode_content(content)
+        except (UnicodeEncodeError, TypeError, RecursionError) as error:
+            return Refusal(Code.INVALID_MESSAGE, f"the data cannot be written down: {error}")
+        if len(encoded) > self.limits.message_bytes_max:
+            return Refusal(Code.MESSAGE_TOO_LARGE, f"the message is larger than {self.limits.message_bytes_max} bytes")
         digest = ledger.digest(encoded)
         if command.wire_id is not None:
             known = self._known(session, command.wire_id, digest)
@@ -325,7 +334,7 @@ class Broker:
         if session.account is None or command.state not in (State.SEEN, State.ACKED, State.DEAD):
             return Refusal(Code.INVALID_REQUEST, "only a member's session can see, acknowledge or give up a delivery")
         self.move(session.account, command.ranges, command.state, session=session, evidence=command.evidence)
-        session.account.last_seen_ms = self.now_ms
+        session.account.touch(self.now_ms)
         return _DONE
 
     def _claim(self, command: c.Claim) -> Reply:
@@ -335,7 +344,7 @@ class Broker:
         account = session.account
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can claim a delivery")
-        account.last_seen_ms = self.now_ms
+        account.touch(self.now_ms)
         delivery = reading.unsettled_delivery(self, account, command.message_id)
         if delivery is None:
             return Claimed(None)
@@ -376,9 +385,9 @@ class Broker:
             entry = account.inbox.entry(key)
             if entry is None or entry.state >= state or entry.offset not in self.followers:
                 continue
-            message_id = self.store.messages((entry.offset,))[entry.offset].id
-            step = Progress(message_id, account.member.name, state, self.now_ms)
-            self.outcome.progress.extend((session, step) for session in self.followers[entry.offset])
+            followed = self.followers[entry.offset]
+            step = Progress(followed.message_id, account.name, state, self.now_ms)
+            self.outcome.progress.extend((session, step) for session in followed.sessions)
             self.outcome.urgent = True
 
     def _pause(self, name: str, message_id: MessageId | None) -> None:

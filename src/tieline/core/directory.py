@@ -24,11 +24,13 @@ def token_digest(token: str) -> bytes:
 class Account:
     """A member as the broker works with it."""
 
-    __slots__ = ("changed", "inbox", "last_seen_ms", "member", "name", "number", "sessions", "streams")
+    __slots__ = ("changed", "inbox", "last_seen_ms", "member", "name", "number", "sessions", "since", "streams")
 
-    def __init__(self, number: int, member: Member) -> None:
-        self.number = number
-        self.member = member
+    def __init__(self, row: MemberRow) -> None:
+        self.number = row.number
+        self.member = member = row.member
+        # Log offset at which it was made.
+        self.since = row.since
         self.name = member.name
         self.inbox = Inbox()
         # Last sequence by stream: `sender␟topic`.
@@ -37,6 +39,11 @@ class Account:
         self.last_seen_ms: int | None = None
         # Whether inbox or streams differ from the last snapshot.
         self.changed = False
+
+    def touch(self, now_ms: int) -> None:
+        """Somebody acted as this member."""
+        self.last_seen_ms = now_ms
+        self.changed = True
 
     def image(self) -> MemberImage:
         """What a snapshot keeps."""
@@ -89,7 +96,7 @@ class Directory:
             self.channels.setdefault(channel, {})[number] = self.accounts[number]
 
     def _enter(self, row: MemberRow) -> Account:
-        account = Account(row.number, row.member)
+        account = Account(row)
         self.accounts[row.number] = account
         self._by_name[row.member.name.casefold()] = account
         return account
@@ -120,9 +127,9 @@ class Directory:
         by_lower = {candidate.lower(): candidate for candidate in some}
         return tuple(by_lower[match] for match in get_close_matches(name.lower(), by_lower, _NEAR_MAX))
 
-    def add(self, member: Member) -> MemberRow:
+    def add(self, member: Member, since: int) -> MemberRow:
         """Enter a new member."""
-        row = MemberRow(self._next_number, member)
+        row = MemberRow(self._next_number, member, since)
         self._next_number += 1
         self._enter(row).changed = True
         return row

@@ -112,7 +112,9 @@ class Inbox:
         if max(segment) < below:
             ranges = [(low + self._base, high + self._base - 1)]
         else:
-            ranges = list(_runs(segment, below, low + self._base))
+            # Offered again on a wire that can acknowledge, a muted delivery is waited for again.
+            unmuted = _MUTE if rung == _MUTE - 1 else -1
+            ranges = list(_runs(segment, below, unmuted, low + self._base))
         for start, end in ranges:
             self._set(start - self._base, end - self._base + 1, rung)
         if state >= State.ACKED:
@@ -192,11 +194,11 @@ class Inbox:
         return inbox
 
 
-def _runs(segment: Sequence[int], below: int, base: int) -> Iterator[tuple[int, int]]:
-    """Maximal runs of rungs below a bound, as key ranges."""
+def _runs(segment: Sequence[int], below: int, exception: int, base: int) -> Iterator[tuple[int, int]]:
+    """Maximal runs of rungs that are below a bound or equal to an exception, as key ranges."""
     start: int | None = None
     for index, rung in enumerate(segment):
-        if rung < below:
+        if rung < below or rung == exception:
             start = index if start is None else start
         elif start is not None:
             yield start + base, index - 1 + base

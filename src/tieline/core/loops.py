@@ -1,9 +1,9 @@
 """The loop rule: agents that answer each other without end are stopped, and nobody else is.
 
-A message's cause is what it explicitly replies to; else the last message of its thread by somebody else; else the
-last message that its target sent it. Only a cause within the reply window counts, because a quick answer looks
-automatic: such a message has one hop more than its cause, any other starts at zero, and so does everything a human
-says. Past the limit the send is refused and that conversation alone is paused for a while.
+A message's cause is what it explicitly replies to, if that is remembered; else the last message of its thread by
+somebody else; else the last message that its target sent it. Only a cause within the reply window counts, because a
+quick answer looks automatic: such a message has one hop more than its cause, any other starts at zero, and so does
+everything a human says. Past the limit the send is refused and that conversation alone is paused for a while.
 
 The state is a bounded memory of recent messages, one entry a conversation; it is not durable, because a restart
 outlasts the window.
@@ -51,12 +51,14 @@ def conversation(content: Content, sender: str) -> str:
 class Loops:
     """Recent messages by conversation, and which conversations are paused."""
 
-    __slots__ = ("_by_id", "_last", "_limits", "_paused")
+    __slots__ = ("_by_id", "_last", "_last_other", "_limits", "_paused")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         # The last message of each conversation; of two-party ones, the last in each direction.
         self._last: dict[str, Trace] = {}
+        # The last message of each conversation that is not by the sender of the last one.
+        self._last_other: dict[str, Trace] = {}
         # The same memory by message id, for explicit replies.
         self._by_id: dict[str, Trace] = {}
         # Conversation to the time when its pause ends.
@@ -91,17 +93,20 @@ class Loops:
         )
 
     def _cause(self, content: Content, sender: str) -> Trace | None:
-        if content.reply_to is not None:
-            return self._by_id.get(content.reply_to)
+        if content.reply_to is not None and content.reply_to in self._by_id:
+            return self._by_id[content.reply_to]
         if content.thread:
-            last = self._last.get(f"thread:{content.thread}")
-            if last is not None and last.sender != sender:
+            last = self._last_by_others(f"thread:{content.thread}", sender)
+            if last is not None:
                 return last
         target = content.target
         if target.kind is TargetKind.MEMBER:
             return self._last.get(f"@{target.name}>@{sender}")
-        last = self._last.get(str(target))
-        return last if last is not None and last.sender != sender else None
+        return self._last_by_others(str(target), sender)
+
+    def _last_by_others(self, key: str, sender: str) -> Trace | None:
+        last = self._last.get(key)
+        return last if last is None or last.sender != sender else self._last_other.get(key)
 
     def note(self, message_id: MessageId, content: Content, sender: str, hops: int, at_ms: int) -> None:
         """Remember an accepted message."""
@@ -110,12 +115,18 @@ class Loops:
         trace = Trace(message_id, sender, hops, at_ms)
         self._remember(self._by_id, message_id, trace)
         if content.thread:
-            self._remember(self._last, f"thread:{content.thread}", trace)
+            self._remember_shared(f"thread:{content.thread}", trace)
         target = content.target
         if target.kind is TargetKind.MEMBER:
             self._remember(self._last, f"@{sender}>@{target.name}", trace)
         else:
-            self._remember(self._last, str(target), trace)
+            self._remember_shared(str(target), trace)
+
+    def _remember_shared(self, key: str, trace: Trace) -> None:
+        last = self._last.get(key)
+        if last is not None and last.sender != trace.sender:
+            self._remember(self._last_other, key, last)
+        self._remember(self._last, key, trace)
 
     def _remember(self, memory: dict[str, Trace], key: str, trace: Trace) -> None:
         # Dictionaries keep the order of insertion, so the first key is the one that was not renewed for longest.
@@ -130,8 +141,11 @@ class Loops:
 
     def resume(self, name: str) -> bool:
         """End a pause; says whether there was one. Its memory is cleared, so that the chain starts anew."""
-        for key in [key for key, trace in self._last.items() if key == name or _belongs(key, name)]:
-            del self._last[key]
+        for key in [key for key in self._last if key == name or _belongs(key, name)]:
+            for memory in (self._last, self._last_other):
+                trace = memory.pop(key, None)
+                if trace is not None:
+                    self._by_id.pop(trace.id, None)
         return self._paused.pop(name, None) is not None
 
 

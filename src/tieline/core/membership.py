@@ -33,7 +33,7 @@ def attach(broker: "Broker", command: c.Attach) -> Reply:
     session.operator = operator
     broker.directory.open(session)
     if account is not None:
-        account.last_seen_ms = broker.now_ms
+        account.touch(broker.now_ms)
     return Attached(session.id, account.member.name if account else None, speaker)
 
 
@@ -75,14 +75,19 @@ def detach(broker: "Broker", command: c.Detach) -> Reply:
     """End a session; its deliveries stay with the member."""
     session = broker.directory.sessions.get(command.session)
     if session is not None:
-        broker.directory.end(session)
         if session.account is not None:
-            session.account.last_seen_ms = broker.now_ms
-        for offset in [offset for offset, sessions in broker.followers.items() if session.id in sessions]:
-            broker.followers[offset].remove(session.id)
-            if not broker.followers[offset]:
-                del broker.followers[offset]
+            session.account.touch(broker.now_ms)
+        _end(broker, session)
     return Done()
+
+
+def _end(broker: "Broker", session: Session) -> None:
+    broker.directory.end(session)
+    for offset in [offset for offset, follow in broker.followers.items() if session.id in follow.sessions]:
+        follow = broker.followers[offset]
+        follow.sessions.remove(session.id)
+        if not follow.sessions:
+            del broker.followers[offset]
 
 
 def add(broker: "Broker", command: c.AddMember) -> Reply:
@@ -102,7 +107,7 @@ def add(broker: "Broker", command: c.AddMember) -> Reply:
         if broker.directory.token_known(token_digest(command.token)):
             return Refusal(Code.INVALID_REQUEST, "this token belongs to a member already")
     member = Member(name, command.kind, tuple(sorted(set(command.permissions))), Origin.TOKEN, broker.now_ms)
-    row = broker.directory.add(member)
+    row = broker.directory.add(member, broker.ledger.end)
     broker.store.save_member(row)
     broker.outcome.changes.append(MemberAppeared(name))
     return _issue(broker, broker.directory.accounts[row.number], session, command.token, "member")
@@ -140,7 +145,7 @@ def remove(broker: "Broker", command: c.RemoveMember) -> Reply:
     broker.move(account, ((inbox.first_unsettled, inbox.next_key - 1),), State.DEAD, evidence="member removed")
     why = Refusal(Code.UNAUTHORIZED, f"{account.member.name} was removed")
     for open_session in list(account.sessions):
-        broker.directory.end(open_session)
+        _end(broker, open_session)
         broker.outcome.ended.append((open_session.id, why))
     emptied = broker.directory.remove(account)
     broker.store.drop_member(account.number, broker.now_ms)

@@ -3,7 +3,7 @@
 from msgspec import Struct, field
 
 from tieline.contract.hub import Change
-from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.message import Message
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Progress, Reply
@@ -18,6 +18,13 @@ class Post(Struct):
     numbers: list[int]
     keys: list[int]
     stream_seqs: list[int]
+
+
+class Followed(Struct):
+    """A message whose steps somebody wants to hear of."""
+
+    message_id: MessageId
+    sessions: set[SessionId]
 
 
 class Outcome(Struct):

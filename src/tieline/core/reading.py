@@ -9,6 +9,7 @@ from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Channels, Fetched, History, LogRows, Receipts, Reply, Roster
 from tieline.core.directory import Account, Session
+from tieline.core.outcome import Followed
 from tieline.core.store import ACTIVITY, MAIN, Chronicle, Route
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ def follow(broker: "Broker", command: c.Follow) -> Reply:
     if isinstance(found, Refusal):
         return found
     session, message, route = found
-    for number in route.numbers:
+    for number, key in zip(route.numbers, route.keys, strict=True):
         account = broker.directory.accounts.get(number)
-        if account is None or not account.sessions or command.until < State.SEEN:
+        if account is None or not account.sessions or account.inbox.entry(key) is None or command.until < State.SEEN:
             continue
         if not any(open_session.acknowledges for open_session in account.sessions):
             return Refusal(
@@ -63,7 +64,7 @@ def follow(broker: "Broker", command: c.Follow) -> Reply:
                 f"{account.member.name} is connected only through {account.sessions[0].protocol}, whose wire has no "
                 f"acknowledgement: the delivery will stay at 'offered'",
             )
-    broker.followers.setdefault(message.offset, []).append(session.id)
+    broker.followers.setdefault(message.offset, Followed(message.id, set())).sessions.add(session.id)
     return _receipts(broker, message, route)
 
 
@@ -83,10 +84,15 @@ def _visible(
     found = broker.store.find_message(message_id)
     if found is not None:
         message, route = found
-        number = session.account.number if session.account else None
-        if session.operator or message.sender == session.speaker or number in route.numbers:
+        account = session.account
+        if session.operator or (account and account.number in route.numbers) or _said(session, message):
             return session, message, route
     return Refusal(Code.UNKNOWN_MESSAGE, f"no message {message_id!r} was sent by or to {session.speaker}")
+
+
+def _said(session: Session, message: Message) -> bool:
+    """Whether this session's member sent it; a former member of the same name is another."""
+    return message.sender == session.speaker and (session.account is None or message.offset >= session.account.since)
 
 
 def _receipts(broker: "Broker", message: Message, route: Route) -> Receipts:
@@ -126,6 +132,7 @@ def history(broker: "Broker", command: c.ReadHistory) -> Reply:
         return Refusal(Code.FORBIDDEN, "history is for members")
     chronicle = Chronicle(
         reader=account.member.name if account else None,
+        since=account.since if account else 0,
         channels=broker.directory.channels_of(account) if account else (),
         peer=command.peer,
         before=command.before,
@@ -144,5 +151,5 @@ def log(broker: "Broker", command: c.ReadLog) -> Reply:
     if command.log not in (MAIN, ACTIVITY):
         return Refusal(Code.UNKNOWN_LOG, f"there is no log {command.log!r}; there are {MAIN} and {ACTIVITY}")
     limit = max(1, min(command.limit, broker.limits.page_max))
-    rows = tuple(broker.store.read_log(command.log, command.start, limit))
-    return LogRows(rows, rows[-1].offset + 1 if rows else max(0, command.start))
+    rows, end = broker.store.read_log(command.log, max(0, command.start), limit)
+    return LogRows(tuple(rows), end)

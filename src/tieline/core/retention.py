@@ -17,25 +17,29 @@ _BATCH = 500
 class Retention:
     """The state of the current pass."""
 
-    __slots__ = ("_keep", "_limits", "_next_pass_ms")
+    __slots__ = ("_before_ms", "_keep", "_limits", "_next_pass_ms")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._next_pass_ms = 0
-        # Offsets that the running pass must not touch; `None` between passes.
+        # Offsets that the running pass must not touch, and the time before which it may; `None` between passes.
         self._keep: frozenset[int] | None = None
+        self._before_ms = 0
 
     def work(self, broker: "Broker") -> None:
         """Do a little, if it is time."""
         accounts = broker.directory.accounts.values()
         if self._keep is None:
-            if broker.now_ms < self._next_pass_ms or broker.ladder:
+            if broker.now_ms < self._next_pass_ms:
                 return
             self._next_pass_ms = broker.now_ms + _PASS_MS
             # A replay reads messages from the last snapshot on, so none of those may be forgotten.
+            broker.write_moves()
             broker.snapshot()
+            broker.dirty = True
+            self._before_ms = broker.now_ms - self._limits.retention_ms
             self._keep = frozenset(offset for account in accounts for offset in account.inbox.awaited_offsets())
-        pruned = broker.store.prune(broker.now_ms - self._limits.retention_ms, self._keep, _BATCH)
+        pruned = broker.store.prune(self._before_ms, self._keep, _BATCH)
         if pruned:
             broker.dirty = True
             for account in accounts:

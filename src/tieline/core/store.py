@@ -40,6 +40,8 @@ class MemberRow(Struct, frozen=True):
 
     number: int
     member: Member
+    since: int = 0
+    """The log offset at which it was made: what a former member of the same name said is none of its business."""
 
 
 class TokenRow(Struct, frozen=True):
@@ -110,6 +112,8 @@ class Chronicle(Struct, frozen=True):
 
     reader: str | None
     """Only what this member sent or was sent; `None` sees everything."""
+    since: int
+    """Only from this log offset on."""
     channels: Sequence[ChannelName]
     peer: str | None
     before: int | None
@@ -141,7 +145,7 @@ class Store(Protocol):
         """Keep a new member."""
 
     def drop_member(self, number: int, at_ms: int) -> None:
-        """Forget a member's name, tokens and subscriptions; its number goes on to mean it in old routes."""
+        """Forget a member's name, tokens, wire ids and subscriptions; its number goes on to mean it in old routes."""
 
     def save_token(self, row: TokenRow) -> None:
         """Keep a token. All earlier ones of that member are revoked."""
@@ -185,8 +189,8 @@ class Store(Protocol):
     def history(self, chronicle: Chronicle) -> Sequence[Message]:
         """Messages, newest first."""
 
-    def read_log(self, log: str, start: int, limit: int) -> Sequence[LogRow]:
-        """Consecutive committed rows of a log."""
+    def read_log(self, log: str, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
+        """Consecutive committed rows of a log, and the offset that its next row will have."""
 
     def close(self) -> None:
         """Release everything. What was not committed is gone."""

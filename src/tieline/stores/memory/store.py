@@ -3,7 +3,7 @@
 `restore` after an abandoned batch gives back what was committed, as on disk, so that simulations can crash it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tieline.contract.delivery import State, Step
 from tieline.contract.event import LogRow, Moved
@@ -39,12 +39,13 @@ class _Kept:
 
 
 class MemoryStore:
-    """A hub's storage in memory. Small changes apply at once; only messages and log rows can be abandoned."""
+    """A hub's storage in memory. Every write leaves a note of how to take it back; a commit throws the notes away."""
 
     def __init__(self) -> None:
         self._log: list[LogRow] = []
         self._committed_end = 0
         self._activity: list[LogRow] = []
+        self._activity_committed_end = 0
         self._messages: dict[int, _Kept] = {}
         self._offsets_by_id: dict[MessageId, int] = {}
         self._offsets_by_wire_id: dict[tuple[str, str, str], int] = {}
@@ -56,16 +57,21 @@ class MemoryStore:
         self._subscriptions: set[tuple[ChannelName, int]] = set()
         self._images: dict[int, MemberImage] = {}
         self._snapshot_end = 0
+        self._undo: list[Callable[[], object]] = []
 
     # Writes.
 
     def accept(self, row: LogRow, message: Message, content: bytes, route: Route) -> None:
         """See `Store.accept`."""
+        wire_key = _wire_key(message)
+        if wire_key in self._offsets_by_wire_id:
+            self._abandon()
+            raise StoreError(f"{message.sender} used the wire id {message.wire_id!r} before")
         self._append(row)
         self._messages[row.offset] = _Kept(message, content, route)
         self._offsets_by_id[message.id] = row.offset
-        if message.wire_id is not None:
-            self._offsets_by_wire_id[message.sender, message.protocol, message.wire_id] = row.offset
+        if wire_key is not None:
+            self._offsets_by_wire_id[wire_key] = row.offset
 
     def advance(self, row: LogRow, number: int, state: State, ranges: Sequence[tuple[int, int]]) -> None:
         """See `Store.advance`."""
@@ -78,39 +84,50 @@ class MemoryStore:
         self._append(row)
 
     def _append(self, row: LogRow) -> None:
-        if row.offset != len(self._log):
-            raise StoreError(f"the log is at {len(self._log)}, a row for {row.offset} does not fit")
+        end = len(self._log)
+        if row.offset != end:
+            self._abandon()
+            raise StoreError(f"the log is at {end}, a row for {row.offset} does not fit")
         self._log.append(row)
+
+    def _keep(self, state: str, value: object) -> None:
+        """Change one of the small tables as a whole, in a way that can be taken back."""
+        before = getattr(self, state)
+        self._undo.append(lambda: setattr(self, state, before))
+        setattr(self, state, value)
 
     def save_member(self, row: MemberRow) -> None:
         """See `Store.save_member`."""
-        self._members[row.number] = row
-        self._names[row.number] = row.member.name
+        self._keep("_members", {**self._members, row.number: row})
+        self._keep("_names", {**self._names, row.number: row.member.name})
 
     def drop_member(self, number: int, at_ms: int) -> None:
         """See `Store.drop_member`."""
         del at_ms
-        del self._members[number]
-        self._tokens.pop(number, None)
-        self._images.pop(number, None)
-        self._subscriptions = {(channel, other) for channel, other in self._subscriptions if other != number}
+        name = self._names[number]
+        self._keep("_members", {other: row for other, row in self._members.items() if other != number})
+        self._keep("_tokens", {other: row for other, row in self._tokens.items() if other != number})
+        self._keep("_images", {other: image for other, image in self._images.items() if other != number})
+        self._keep("_subscriptions", {(channel, other) for channel, other in self._subscriptions if other != number})
+        wire_ids = self._offsets_by_wire_id
+        self._keep("_offsets_by_wire_id", {key: offset for key, offset in wire_ids.items() if key[0] != name})
 
     def save_token(self, row: TokenRow) -> None:
         """See `Store.save_token`."""
-        self._tokens[row.number] = row
+        self._keep("_tokens", {**self._tokens, row.number: row})
 
     def subscribe(self, channel: ChannelName, number: int) -> None:
         """See `Store.subscribe`."""
-        self._subscriptions.add((channel, number))
+        self._keep("_subscriptions", self._subscriptions | {(channel, number)})
 
     def unsubscribe(self, channel: ChannelName, number: int) -> None:
         """See `Store.unsubscribe`."""
-        self._subscriptions.discard((channel, number))
+        self._keep("_subscriptions", self._subscriptions - {(channel, number)})
 
     def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
         """See `Store.save_snapshot`."""
-        self._images.update((image.number, image) for image in images)
-        self._snapshot_end = end
+        self._keep("_images", {**self._images, **{image.number: image for image in images}})
+        self._keep("_snapshot_end", end)
 
     def record_activity(self, number: int, rows: Sequence[LogRow]) -> None:
         """See `Store.record_activity`."""
@@ -125,31 +142,44 @@ class MemoryStore:
                 break
             if offset not in keep:
                 doomed.append(offset)
-        for offset in doomed:
-            message = self._messages.pop(offset).message
-            del self._offsets_by_id[message.id]
-            if message.wire_id is not None:
-                del self._offsets_by_wire_id[message.sender, message.protocol, message.wire_id]
+        if doomed:
+            gone = set(doomed)
+            ids = {key: offset for key, offset in self._offsets_by_id.items() if offset not in gone}
+            wire_ids = {key: offset for key, offset in self._offsets_by_wire_id.items() if offset not in gone}
+            self._keep("_messages", {offset: kept for offset, kept in self._messages.items() if offset not in gone})
+            self._keep("_offsets_by_id", ids)
+            self._keep("_offsets_by_wire_id", wire_ids)
         return doomed
 
     def commit(self) -> None:
         """See `Store.commit`."""
         self._committed_end = len(self._log)
+        self._activity_committed_end = len(self._activity)
+        self._undo.clear()
+
+    def _abandon(self) -> None:
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+        end = self._committed_end
+        for offset in range(end, len(self._log)):
+            kept = self._messages.pop(offset, None)
+            if kept is None:
+                continue
+            del self._offsets_by_id[kept.message.id]
+            wire_key = _wire_key(kept.message)
+            if wire_key is not None:
+                self._offsets_by_wire_id.pop(wire_key, None)
+        del self._log[end:]
+        del self._activity[self._activity_committed_end :]
+        for ranges in self._steps.values():
+            ranges[:] = [step for step in ranges if step[2] < end]
 
     # Reads.
 
     def restore(self) -> Foundation:
         """See `Store.restore`."""
-        for offset in range(self._committed_end, len(self._log)):
-            kept = self._messages.pop(offset, None)
-            if kept is not None:
-                del self._offsets_by_id[kept.message.id]
-                wire_id = kept.message.wire_id
-                if wire_id is not None:
-                    del self._offsets_by_wire_id[kept.message.sender, kept.message.protocol, wire_id]
-        del self._log[self._committed_end :]
-        for ranges in self._steps.values():
-            ranges[:] = [step for step in ranges if step[2] < self._committed_end]
+        self._abandon()
         return Foundation(
             members=list(self._members.values()),
             tokens=list(self._tokens.values()),
@@ -207,6 +237,7 @@ class MemoryStore:
                     event = ledger.decode_event(row.event)
                     assert isinstance(event, Moved), "a step points at the event that made it"
                     steps.append(Step(state, row.at_ms, event.session, event.protocol, event.evidence))
+                    break
         return steps
 
     def names(self, numbers: Sequence[int]) -> dict[int, str]:
@@ -218,6 +249,8 @@ class MemoryStore:
         found: list[Message] = []
         for kept in reversed(self._messages.values()):
             message = kept.message
+            if message.offset < chronicle.since:
+                break
             if chronicle.before is not None and message.offset >= chronicle.before:
                 continue
             if _belongs(message, chronicle):
@@ -226,13 +259,20 @@ class MemoryStore:
                     break
         return found
 
-    def read_log(self, log: str, start: int, limit: int) -> Sequence[LogRow]:
+    def read_log(self, log: str, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
         """See `Store.read_log`."""
-        rows, end = (self._activity, len(self._activity)) if log == ACTIVITY else (self._log, self._committed_end)
-        return rows[start : min(start + limit, end)]
+        if log == ACTIVITY:
+            rows, end = self._activity, self._activity_committed_end
+        else:
+            rows, end = self._log, self._committed_end
+        return rows[start : min(start + limit, end)], end
 
     def close(self) -> None:
         """See `Store.close`."""
+
+
+def _wire_key(message: Message) -> tuple[str, str, str] | None:
+    return None if message.wire_id is None else (message.sender, message.protocol, message.wire_id)
 
 
 def _belongs(message: Message, chronicle: Chronicle) -> bool:

@@ -36,7 +36,7 @@ def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: st
         # The store moves the write-ahead log itself, so that a commit costs one sync and no more.
         connection.wal_autocheckpoint(0)
         _migrate(connection, path, _migrations(schema))
-    except apsw.Error as error:
+    except (apsw.Error, OSError) as error:
         raise StoreError(f"{path} cannot be opened: {error}") from error
     return connection
 

@@ -9,13 +9,17 @@ INSERT INTO message
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: insert_step
-INSERT INTO step (number, state, first, last, offset) VALUES (?, ?, ?, ?, ?)
+INSERT OR IGNORE INTO step (number, state, first, last, offset) VALUES (?, ?, ?, ?, ?)
 
 -- name: insert_member
-INSERT INTO member (number, name, kind, permissions, origin, created_at_ms) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO member (number, name, kind, permissions, origin, created_at_ms, since) VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: remove_member
 UPDATE member SET removed_at_ms = ? WHERE number = ?
+
+-- name: forget_wire_ids
+UPDATE message SET wire_id = NULL
+WHERE wire_id IS NOT NULL AND sender = (SELECT name FROM member WHERE number = ?)
 
 -- name: delete_tokens
 DELETE FROM token WHERE number = ?
@@ -46,7 +50,7 @@ UPDATE snapshot SET log_end = ?
 INSERT INTO activity (offset, at_ms, number, event) VALUES (?, ?, ?, ?)
 
 -- name: members
-SELECT number, name, kind, permissions, origin, created_at_ms FROM member WHERE removed_at_ms IS NULL ORDER BY number
+SELECT number, name, kind, permissions, origin, created_at_ms, since FROM member WHERE removed_at_ms IS NULL ORDER BY number
 
 -- name: next_number
 SELECT coalesce(max(number), 0) + 1 FROM member
@@ -89,20 +93,20 @@ SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hop
 FROM message WHERE id = ?
 
 -- name: step_of
-SELECT step.state, step.first, log.at_ms, log.event
+SELECT log.at_ms, log.event
 FROM step JOIN log ON log.offset = step.offset
-WHERE step.number = ? AND step.state = ? AND step.last >= ? ORDER BY step.last LIMIT 1
+WHERE step.number = ? AND step.state = ? AND step.last >= ? AND step.first <= ? ORDER BY step.last LIMIT 1
 
 -- name: name_of
 SELECT name FROM member WHERE number = ?
 
 -- name: history_of_target
 SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause
-FROM message WHERE target = ? AND offset < ? ORDER BY offset DESC LIMIT ?
+FROM message WHERE target = ? AND offset >= ? AND offset < ? ORDER BY offset DESC LIMIT ?
 
 -- name: history_between
 SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause
-FROM message WHERE target = ? AND sender = ? AND offset < ? ORDER BY offset DESC LIMIT ?
+FROM message WHERE target = ? AND sender = ? AND offset >= ? AND offset < ? ORDER BY offset DESC LIMIT ?
 
 -- name: history_of_all
 SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause
@@ -111,7 +115,7 @@ FROM message WHERE offset < ? ORDER BY offset DESC LIMIT ?
 -- name: history_of_reader
 -- The set of targets is passed as a JSON array; scanning back from the newest finds recent traffic first.
 SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause
-FROM message WHERE offset < ? AND (sender = ? OR target IN (SELECT value FROM json_each(?)))
+FROM message WHERE offset >= ? AND offset < ? AND (sender = ? OR target IN (SELECT value FROM json_each(?)))
 ORDER BY offset DESC LIMIT ?
 
 -- name: read_main

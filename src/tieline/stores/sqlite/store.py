@@ -7,6 +7,7 @@ are in `queries.sql`; the schema is in `schema/`, applied forward only.
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ class SqliteStore:
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
         self._main = open_database(folder / MAIN_FILE, "main", synchronous=synchronous, vfs=vfs)
         self._activity = open_database(folder / ACTIVITY_FILE, "activity", synchronous=synchronous, vfs=vfs)
-        self._main.set_wal_hook(self._note_wal_size)
+        # Pages in the write-ahead log of each database after its last commit.
+        self._wal_pages: dict[apsw.Connection, int] = {self._main: 0, self._activity: 0}
+        for connection in self._wal_pages:
+            connection.set_wal_hook(self._note_wal_size)
         # Rows that the next commit inserts, by table; filled in log order.
         self._log_rows: list[_Row] = []
         self._message_rows: list[_Row] = []
@@ -67,7 +71,6 @@ class SqliteStore:
         self._log_end = 0
         self._committed_end = 0
         self._in_transaction = False
-        self._wal_pages = 0
         # How often the disk was asked to sync on behalf of a commit, and for moving the write-ahead log.
         self.commits = 0
         self.checkpoints = 0
@@ -111,6 +114,7 @@ class SqliteStore:
 
     def _append(self, row: LogRow) -> None:
         if row.offset != self._log_end:
+            self._abandon()
             raise StoreError(f"the log is at {self._log_end}, a row for {row.offset} does not fit")
         self._log_end += 1
         self._log_rows.append((row.offset, row.at_ms, row.event, bytes.fromhex(row.hash)))
@@ -119,12 +123,12 @@ class SqliteStore:
         """See `Store.save_member`."""
         member = row.member
         values = (row.number, member.name, member.kind, _json.encode(member.permissions), member.origin)
-        self._write("insert_member", (*values, member.created_at_ms))
+        self._write("insert_member", (*values, member.created_at_ms, row.since))
 
     def drop_member(self, number: int, at_ms: int) -> None:
         """See `Store.drop_member`."""
         self._write("remove_member", (at_ms, number))
-        for statement in ("delete_tokens", "delete_subscriptions", "delete_image"):
+        for statement in ("forget_wire_ids", "delete_tokens", "delete_subscriptions", "delete_image"):
             self._write(statement, (number,))
 
     def save_token(self, row: TokenRow) -> None:
@@ -171,7 +175,7 @@ class SqliteStore:
 
     def commit(self) -> None:
         """See `Store.commit`."""
-        try:
+        with self._abandoning():
             self._flush()
             if self._activity_rows:
                 rows, self._activity_rows = self._activity_rows, []
@@ -181,13 +185,20 @@ class SqliteStore:
                 self._main.execute("COMMIT")
                 self._in_transaction = False
                 self.commits += 1
-        except apsw.Error as error:
-            self._abandon()
-            raise StoreError(f"the database refused a commit: {error}") from error
         self._committed_end = self._log_end
         self._fresh_wire_ids.clear()
-        if self._wal_pages >= _CHECKPOINT_PAGES:
-            self._checkpoint()
+        for connection, pages in self._wal_pages.items():
+            if pages >= _CHECKPOINT_PAGES:
+                self._checkpoint(connection)
+
+    @contextmanager
+    def _abandoning(self) -> Iterator[None]:
+        """When the database refuses, nothing of the batch may stay behind."""
+        try:
+            yield
+        except apsw.Error as error:
+            self._abandon()
+            raise StoreError(f"the database refused a batch: {error}") from error
 
     def _begin(self) -> None:
         if not self._in_transaction:
@@ -195,22 +206,24 @@ class SqliteStore:
             self._in_transaction = True
 
     def _write(self, statement: str, values: _Row) -> None:
-        self._begin()
-        self._main.execute(QUERIES[statement], values)
+        with self._abandoning():
+            self._begin()
+            self._main.execute(QUERIES[statement], values)
 
     def _flush(self) -> None:
         """Bring buffered rows into the open transaction, so that reads see them."""
         if not self._log_rows:
             return
-        self._begin()
-        rows, self._log_rows = self._log_rows, []
-        self._main.executemany(QUERIES["append_log"], rows)
-        if self._message_rows:
-            rows, self._message_rows = self._message_rows, []
-            self._main.executemany(QUERIES["insert_message"], rows)
-        if self._step_rows:
-            rows, self._step_rows = self._step_rows, []
-            self._main.executemany(QUERIES["insert_step"], rows)
+        with self._abandoning():
+            self._begin()
+            rows, self._log_rows = self._log_rows, []
+            self._main.executemany(QUERIES["append_log"], rows)
+            if self._message_rows:
+                rows, self._message_rows = self._message_rows, []
+                self._main.executemany(QUERIES["insert_message"], rows)
+            if self._step_rows:
+                rows, self._step_rows = self._step_rows, []
+                self._main.executemany(QUERIES["insert_step"], rows)
 
     def _abandon(self) -> None:
         for rows in (self._log_rows, self._message_rows, self._step_rows, self._activity_rows):
@@ -220,14 +233,14 @@ class SqliteStore:
             self._main.execute("ROLLBACK")
         self._in_transaction = False
 
-    def _note_wal_size(self, _connection: apsw.Connection, _schema: str, pages: int) -> int:
-        self._wal_pages = pages
+    def _note_wal_size(self, connection: apsw.Connection, _schema: str, pages: int) -> int:
+        self._wal_pages[connection] = pages
         return 0
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, connection: apsw.Connection) -> None:
         # Passive: moves what no reader still needs and never waits for one.
-        self._main.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        self._wal_pages = 0
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._wal_pages[connection] = 0
         self.checkpoints += 1
 
     # Reads.
@@ -294,11 +307,11 @@ class SqliteStore:
         self._flush()
         steps = []
         for state in State:
-            row = self._main.execute(QUERIES["step_of"], (number, int(state), key)).fetchone()
-            if row is not None and row[1] <= key:
-                event = ledger.decode_event(row[3])
+            row = self._main.execute(QUERIES["step_of"], (number, int(state), key, key)).fetchone()
+            if row is not None:
+                event = ledger.decode_event(row[1])
                 assert isinstance(event, Moved), "a step points at the event that made it"
-                steps.append(Step(state, row[2], event.session, event.protocol, event.evidence))
+                steps.append(Step(state, row[0], event.session, event.protocol, event.evidence))
         return steps
 
     def names(self, numbers: Sequence[int]) -> dict[int, str]:
@@ -309,34 +322,36 @@ class SqliteStore:
         """See `Store.history`."""
         self._flush()
         before = chronicle.before if chronicle.before is not None else self._log_end
-        reader, peer, limit = chronicle.reader, chronicle.peer, chronicle.limit
+        reader, peer, since, limit = chronicle.reader, chronicle.peer, chronicle.since, chronicle.limit
         if peer is not None and not peer.startswith("#"):
             if reader is None:
-                return self._select("history_of_target", (f"@{peer}", before, limit))
-            both = self._select("history_between", (f"@{peer}", reader, before, limit))
+                return self._select("history_of_target", (f"@{peer}", since, before, limit))
+            both = self._select("history_between", (f"@{peer}", reader, since, before, limit))
             if peer != reader:
-                both += self._select("history_between", (f"@{reader}", peer, before, limit))
+                both += self._select("history_between", (f"@{reader}", peer, since, before, limit))
             return sorted(both, key=lambda message: -message.offset)[:limit]
         if peer is not None:
             allowed = reader is None or ChannelName(peer[1:]) in chronicle.channels
-            return self._select("history_of_target", (peer, before, limit)) if allowed else []
+            return self._select("history_of_target", (peer, since, before, limit)) if allowed else []
         if reader is None:
             return self._select("history_of_all", (before, limit))
         targets = ["*", f"@{reader}", *(f"#{channel}" for channel in chronicle.channels)]
-        return self._select("history_of_reader", (before, reader, _json.encode(targets).decode(), limit))
+        return self._select("history_of_reader", (since, before, reader, _json.encode(targets).decode(), limit))
 
     def _select(self, statement: str, values: _Row) -> list[Message]:
         return [_message(row) for row in self._main.execute(QUERIES[statement], values)]
 
-    def read_log(self, log: str, start: int, limit: int) -> Sequence[LogRow]:
+    def read_log(self, log: str, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
         """See `Store.read_log`."""
         if log == ACTIVITY:
             rows = self._activity.execute(QUERIES["read_activity"], (start, limit))
-            return [LogRow(offset, at_ms, event) for offset, at_ms, event in rows]
+            end = self._activity.execute(QUERIES["activity_end"]).get
+            return [LogRow(offset, at_ms, event) for offset, at_ms, event in rows], end
         # Rows of the open transaction are not committed yet, and a reader of the log must never see them.
         limit = min(limit, max(0, self._committed_end - start))
         rows = self._main.execute(QUERIES["read_main"], (start, limit))
-        return [LogRow(offset, at_ms, event, hash_bytes.hex()) for offset, at_ms, event, hash_bytes in rows]
+        found = [LogRow(offset, at_ms, event, hash_bytes.hex()) for offset, at_ms, event, hash_bytes in rows]
+        return found, self._committed_end
 
     def close(self) -> None:
         """See `Store.close`."""
@@ -381,9 +396,10 @@ def _message(row: Sequence[Any]) -> Message:
 
 
 def _member_row(row: Sequence[Any]) -> MemberRow:
-    number, name, kind, permissions, origin, created_at_ms = row
+    number, name, kind, permissions, origin, created_at_ms, since = row
     decoded = _json.decode(permissions, type=tuple[str, ...])
-    return MemberRow(number, Member(MemberName(name), MemberKind(kind), decoded, Origin(origin), created_at_ms))
+    member = Member(MemberName(name), MemberKind(kind), decoded, Origin(origin), created_at_ms)
+    return MemberRow(number, member, since)
 
 
 def _member_image(row: Sequence[Any]) -> MemberImage:

@@ -476,11 +476,17 @@ def decode_hub_batch(payload: bytes | str) -> list[HubFrame]:
 # Between frames and the contract.
 
 
+NESTING_MAX = 128
+"""Levels of structured data: every reader must be able to decode it, whatever stands on its stack already."""
+
+
 def content_of(frame: Send) -> m.Content | Refusal:
     """What a `send` frame says."""
     target = parse_target(frame.target)
     if isinstance(target, Refusal):
         return target
+    if frame.data is not None and _deeper(frame.data, NESTING_MAX):
+        return Refusal(Code.INVALID_MESSAGE, f"data is nested deeper than {NESTING_MAX} levels")
     return m.Content(
         target=target,
         body=frame.body,
@@ -497,6 +503,17 @@ def content_of(frame: Send) -> m.Content | Refusal:
         attachments=frame.attachments,
         ttl_ms=frame.ttl_ms,
     )
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects are nested deeper than this many levels; looks at each level at once."""
+    level = [value]
+    for _ in range(levels + 1):
+        children = (node.values() if isinstance(node, dict) else node for node in level)
+        level = [child for nodes in children for child in nodes if isinstance(child, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def view_message(message: m.Message) -> Message:

@@ -31,15 +31,15 @@ CREATE UNIQUE INDEX message_by_wire_id ON message (sender, protocol, wire_id) WH
 CREATE INDEX message_by_target ON message (target);
 CREATE INDEX message_by_expiry ON message (expires_at_ms) WHERE expires_at_ms IS NOT NULL;
 
--- Which log row moved which deliveries: ranges of one member and state never overlap, so the first range that ends
--- at or after a key is the only one that can hold it.
+-- Which log row moved which deliveries. Ranges of one member and state hardly ever overlap (only where a delivery was
+-- offered on a wire without acknowledgement first), so the first that ends at or after a key mostly is the one.
 CREATE TABLE step (
     number INTEGER NOT NULL,
     state INTEGER NOT NULL,
     last INTEGER NOT NULL,
     first INTEGER NOT NULL CHECK (first <= last),
     offset INTEGER NOT NULL,
-    PRIMARY KEY (number, state, last)
+    PRIMARY KEY (number, state, last, first)
 ) STRICT, WITHOUT ROWID;
 
 -- Numbers are never reused: a removed member keeps its row, so that old routes can be read.
@@ -50,6 +50,8 @@ CREATE TABLE member (
     permissions BLOB NOT NULL,
     origin TEXT NOT NULL,
     created_at_ms INTEGER NOT NULL,
+    -- The end of the log when it was made.
+    since INTEGER NOT NULL,
     removed_at_ms INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX member_by_name ON member (lower(name)) WHERE removed_at_ms IS NULL;
