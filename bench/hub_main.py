@@ -1,7 +1,8 @@
 """A hub as `tieline serve` starts it, with a profiler around it when asked: `python -m bench.hub_main --home DIR`.
 
 With `TIELINE_BENCH_PROFILE=FILE` the event loop and the broker's thread are each profiled by cProfile, into
-`FILE.loop` and `FILE.broker`. A profiled hub is several times slower: read its shares, not its times.
+`FILE-STORE-PID.loop` and `FILE-STORE-PID.broker`. A profiled hub is several times slower: read its shares, not its
+times.
 """
 
 import argparse
@@ -54,6 +55,7 @@ def main() -> int:
     profile = os.environ.get(PROFILE_VARIABLE)
     if profile is None:
         return uvloop.run(_serve(options))
+    profile = f"{profile}-{arguments.store.replace(':', '-')}-{os.getpid()}"
     _profile_broker(Path(f"{profile}.broker"))
     profiler = cProfile.Profile()
     try:

@@ -46,16 +46,20 @@ class Server(Struct, frozen=True):
         return read_figures(self.http)
 
 
-def environment(**added: str) -> dict[str, str]:
-    """This environment without what would configure a hub or a client."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
-    return {**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", **added}
+def environment() -> dict[str, str]:
+    """This environment without what would configure a hub or a client, and with this checkout's code."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_OWN_VARIABLES) or name == hub_main.PROFILE_VARIABLE
+    }
+    return {**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
 
 
-def hub_command(home: Path, store: str, *, profiled: bool = False) -> list[str]:
-    """How a hub is started: as its users do where the command line exists, else by `bench.hub_main`."""
+def hub_command(home: Path, store: str) -> list[str]:
+    """How a hub is started: as its users do, or by `bench.hub_main` when it is profiled or has no command line."""
     arguments = ["--home", str(home), "--http", "127.0.0.1:0", "--store", store]
-    if profiled or find_spec("tieline.cli.main") is None:
+    if hub_main.PROFILE_VARIABLE in os.environ or find_spec("tieline.cli.main") is None:
         return [sys.executable, "-m", hub_main.__name__, *arguments]
     return [str(Path(sys.executable).with_name("tieline")), "serve", *arguments]
 
@@ -71,13 +75,11 @@ def temporary_home(folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def started(
-    command: Sequence[str], log: Path, ready: Callable[[], bool], env: dict[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
+def started(command: Sequence[str], log: Path, ready: Callable[[], bool]) -> Iterator[subprocess.Popen[bytes]]:
     """A process, from the moment it is ready until it has ended."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env or environment(), cwd=ROOT
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment(), cwd=ROOT
         )
     try:
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -103,12 +105,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def hub(folder: Path, store: str, profile: Path | None = None) -> Iterator[Server]:
+def hub(folder: Path, store: str) -> Iterator[Server]:
     """A hub in a home of its own."""
     with temporary_home(folder) as home:
-        command = hub_command(home, store, profiled=profile is not None)
-        env = environment(**({hub_main.PROFILE_VARIABLE: str(profile)} if profile is not None else {}))
-        with started(command, home / "bench.log", lambda: read_running(home) is not None, env):
+        command = hub_command(home, store)
+        with started(command, home / "bench.log", lambda: read_running(home) is not None):
             running = read_running(home)
             assert running is not None, "the hub said so a moment ago"
             yield Server(running.pid, home, running.http)

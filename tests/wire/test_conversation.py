@@ -2,15 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.wire.native.paper import DoneCall, PaperHub
 from tieline.contract import command as c
 from tieline.contract.delivery import Delivery, State
-from tieline.contract.hub import Hub, Listener, Observer
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.member import ByPlace
@@ -24,54 +24,12 @@ BOB = MemberName("bob")
 SESSION = SessionId("session-1")
 ATTACH = c.Attach(protocol="paper", credential=ByPlace(), member=BOB)
 
-DoneCall = Callable[[Sequence[Reply]], None]
-
 
 def message(key: int, size: int = 1) -> Message:
     content = Content(target=to_member(BOB), body="x" * size)
     return Message(
         id=MessageId(f"m{key}"), offset=key, sender="alice", protocol="paper", sent_at_ms=0, content=content
     )
-
-
-class PaperHub(Hub):
-    """The Hub port with nobody behind it: it writes down what is asked, and the test answers."""
-
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
-        self.submitted: list[c.Command] = []
-        # What waits for its replies, oldest first.
-        self.open: deque[tuple[Sequence[c.Command], DoneCall]] = deque()
-        self.listening: dict[SessionId, tuple[Listener, MemberName | None]] = {}
-
-    def submit(self, commands: Sequence[c.Command], done: DoneCall | None = None) -> None:
-        self.submitted.extend(commands)
-        if done is not None:
-            self.open.append((commands, done))
-
-    async def ask(self, command: c.Command) -> Reply:
-        raise AssertionError("a conversation does not wait")
-
-    def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
-        self.listening[session] = (listener, member)
-
-    def forget(self, session: SessionId) -> None:
-        self.listening.pop(session, None)
-
-    def observe(self, observer: Observer) -> Callable[[], None]:
-        raise AssertionError("a conversation does not observe")
-
-    # For the test.
-
-    def answer(self, *replies: Reply) -> None:
-        """Answer the oldest open submission."""
-        commands, done = self.open.popleft()
-        assert len(commands) == len(replies)
-        done(replies)
-
-    def asked(self, kind: type[c.Command]) -> list[c.Command]:
-        """Commands of one kind, in order."""
-        return [command for command in self.submitted if isinstance(command, kind)]
 
 
 class PaperWire:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.protocols.agent_channels.sockets import WAIT_SECONDS, Log, Peer
+from tieline.protocols.agent_channels import bridge as bridge_module
 from tieline.protocols.agent_channels.bridge import Bridge, TcpBridgeClient, TcpBridgeServer
 from tieline.protocols.agent_channels.channel import Channel
 from tieline.protocols.agent_channels.codec import DecodeError, Message
@@ -327,6 +328,55 @@ async def test_a_channel_that_does_not_keep_up_makes_tcp_wait_and_loses_nothing(
     assert log.of("error") == []
     remote.close()
     local.close()
+
+
+GROWING = encode_frame(b'{"msg":"m","data":{"n":[' + b",".join([b"1e9"] * 15) + b"]}}")
+
+
+async def test_a_message_from_tcp_that_grows_beyond_the_limit_costs_its_sender_the_connection(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge_module, "MESSAGE_BYTES_MAX", 100)
+    server = TcpBridgeServer(channel.path)
+    log = Log(server)
+    await server.start()
+    bad, good, local = await dial(server, log), await dial(server, log), await join(channel)
+    await bad.send(GROWING)
+    (error,) = await log.wait("error")
+    assert str(error).endswith("exceeds maximum 100")
+    assert await log.wait("tcp-disconnect") == ["tcp-0"]
+    await good.send({"msg": "go on"})
+    assert await local.texts(1) == ["go on"]
+    await server.stop()
+    for peer in (bad, good, local):
+        peer.close()
+
+
+async def test_a_message_from_the_channel_that_grows_beyond_the_limit_is_dropped_with_an_error(
+    channel: Channel, server: TcpBridgeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge_module, "MESSAGE_BYTES_MAX", 100)
+    log = Log(server)
+    remote, local = await dial(server, log), await join(channel)
+    await local.send(GROWING, {"msg": "go on"})
+    assert await remote.texts(1) == ["go on"]
+    assert [str(error).endswith("exceeds maximum 100") for error in log.of("error")] == [True]
+    assert server.status == "running"
+    remote.close()
+    local.close()
+
+
+async def test_tcp_clients_still_hear_each_other_when_the_channel_is_lost(
+    channel: Channel, server: TcpBridgeServer
+) -> None:
+    log = Log(server)
+    one, two = await dial(server, log), await dial(server, log)
+    await channel.stop()
+    await log.wait("error")
+    await one.send({"msg": "anybody?"})
+    assert await two.texts(1) == ["anybody?"]
+    one.close()
+    two.close()
 
 
 async def test_stop_hangs_up_on_tcp_clients_and_leaves_the_channel(channel: Channel, server: TcpBridgeServer) -> None:

@@ -97,7 +97,7 @@ class _TcpBridge(Emitter):
         return Connection(self, name, MESSAGE_BYTES_MAX, UNSENT_BYTES_MAX)
 
     async def _open_local(self) -> None:
-        local = self._local = ChannelClient(self.channel_path)
+        local = self._local = ChannelClient(self.channel_path, max_message_size=MESSAGE_BYTES_MAX)
         local.on("message", self._hear_local)
         local.on("drain", self._resume_tcp)
         local.on("disconnect", self._lose_local)

@@ -476,7 +476,7 @@ def decode_hub_batch(payload: bytes | str) -> list[HubFrame]:
 # Between frames and the contract.
 
 
-NESTING_MAX = 128
+NESTING_MAX = 256
 """Levels of structured data: every reader must be able to decode it, whatever stands on its stack already."""
 
 
@@ -508,7 +508,7 @@ def content_of(frame: Send) -> m.Content | Refusal:
 def _deeper(value: Any, levels: int) -> bool:
     """Whether lists and objects are nested deeper than this many levels; looks at each level at once."""
     level = [value]
-    for _ in range(levels + 1):
+    for _ in range(levels):
         children = (node.values() if isinstance(node, dict) else node for node in level)
         level = [child for nodes in children for child in nodes if isinstance(child, dict | list)]
         if not level:

@@ -1,0 +1,52 @@
+"""A hub of paper for tests of a wire: it writes down what is asked, and the test answers."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from tieline.contract import command as c
+from tieline.contract.hub import Hub, Listener, Observer
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.limits import Limits
+from tieline.contract.reply import Reply
+
+DoneCall = Callable[[Sequence[Reply]], None]
+
+
+class PaperHub(Hub):
+    """The Hub port with nobody behind it: it writes down what is asked, and the test answers."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.submitted: list[c.Command] = []
+        # What waits for its replies, oldest first.
+        self.open: deque[tuple[Sequence[c.Command], DoneCall]] = deque()
+        self.listening: dict[SessionId, tuple[Listener, MemberName | None]] = {}
+
+    def submit(self, commands: Sequence[c.Command], done: DoneCall | None = None) -> None:
+        self.submitted.extend(commands)
+        if done is not None:
+            self.open.append((commands, done))
+
+    async def ask(self, command: c.Command) -> Reply:
+        raise AssertionError("a conversation does not wait")
+
+    def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
+        self.listening[session] = (listener, member)
+
+    def forget(self, session: SessionId) -> None:
+        self.listening.pop(session, None)
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        raise AssertionError("a conversation does not observe")
+
+    # For the test.
+
+    def answer(self, *replies: Reply) -> None:
+        """Answer the oldest open submission."""
+        commands, done = self.open.popleft()
+        assert len(commands) == len(replies)
+        done(replies)
+
+    def asked(self, kind: type[c.Command]) -> list[c.Command]:
+        """Commands of one kind, in order."""
+        return [command for command in self.submitted if isinstance(command, kind)]

@@ -1,0 +1,392 @@
+"""One connection of the hub's own protocol before a hub of paper: hello, order of answers, and bad input."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.wire.native.paper import PaperHub
+from tests.wire.native.test_frames import CLIENT_FRAMES, NOT_BATCHES
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.delivery import Delivery, State
+from tieline.contract.identifiers import MemberName, MessageId, SessionId
+from tieline.contract.limits import Limits
+from tieline.contract.member import ByHomeKey, ByToken
+from tieline.contract.message import Content, Message
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.target import to_member
+from tieline.wire.native import frames as f
+from tieline.wire.native.server import PROTOCOL, NativeConnection, Transport
+
+BOB = MemberName("bob")
+SESSION = SessionId("session-1")
+ATTACHED = r.Attached(SESSION, BOB, "bob")
+
+
+class PaperTransport(Transport):
+    """A carrier that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+        self.closed = False
+        self.reading = True
+
+    def send(self, payload: bytes) -> None:
+        self.payloads.append(payload)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    @property
+    def frames(self) -> list[f.HubFrame]:
+        return [frame for payload in self.payloads for frame in f.decode_hub_batch(payload)]
+
+
+class Line:
+    """A client's end of a connection whose hub is on paper."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.hub = PaperHub(limits)
+        self.transport = PaperTransport()
+        self.connection = NativeConnection(self.hub, self.transport)
+
+    def say(self, *frames: f.Frame) -> None:
+        self.connection.receive_batch(f.encode_batch(frames))
+
+    def greet(self, hello: f.Hello | None = None, attached: r.Attached = ATTACHED) -> None:
+        """Say hello, be welcomed, and forget what was said."""
+        self.say(hello or f.Hello(token="t"))
+        self.hub.answer(attached)
+        assert isinstance(self.transport.frames[0], f.Welcome)
+        self.transport.payloads.clear()
+
+    @property
+    def refused(self) -> f.Refused:
+        """The refusal with which the connection ended."""
+        assert self.transport.closed
+        last = self.transport.frames[-1]
+        assert isinstance(last, f.Refused)
+        assert last.n is None
+        return last
+
+
+def message(key: int, body: str = "x") -> Message:
+    content = Content(target=to_member(BOB), body=body)
+    return Message(
+        id=MessageId(f"m{key}"), offset=key, sender="alice", protocol="paper", sent_at_ms=0, content=content
+    )
+
+
+# Hello
+
+
+def test_hello_with_a_token_attaches_as_the_member_of_the_token() -> None:
+    line = Line()
+    line.say(f.Hello(token="t", window=7))
+    assert line.hub.submitted == [c.Attach(protocol=PROTOCOL, credential=ByToken("t"))]
+    assert line.transport.frames == []
+    line.hub.answer(ATTACHED)
+    assert line.transport.frames == [f.Welcome(1, SESSION, "bob", "bob", 7, Limits().frame_bytes_max)]
+
+
+def test_hello_with_the_key_of_the_home_says_which_member_it_is() -> None:
+    line = Line()
+    line.say(f.Hello(key="k", member="bob"))
+    assert line.hub.submitted == [c.Attach(protocol=PROTOCOL, credential=ByHomeKey("k"), member=BOB)]
+
+
+def test_a_token_counts_before_a_key() -> None:
+    line = Line()
+    line.say(f.Hello(token="t", key="k"))
+    assert line.hub.submitted == [c.Attach(protocol=PROTOCOL, credential=ByToken("t"))]
+
+
+@pytest.mark.parametrize(("asked", "given_window"), [(-5, 1), (0, 1), (256, 256), (10**9, Limits().window_max)])
+def test_the_window_is_kept_within_its_limits(asked: int, given_window: int) -> None:
+    line = Line()
+    line.say(f.Hello(token="t", window=asked))
+    line.hub.answer(ATTACHED)
+    (welcome,) = line.transport.frames
+    assert isinstance(welcome, f.Welcome)
+    assert welcome.window == given_window
+
+
+def test_any_other_first_frame_ends_the_connection() -> None:
+    line = Line()
+    line.say(f.ListMembers(1), f.Hello(token="t"))
+    assert line.refused.code is Code.INVALID_REQUEST
+    assert "hello" in line.refused.message
+    assert line.hub.submitted == []
+
+
+def test_another_version_ends_the_connection_and_says_which_is_spoken() -> None:
+    line = Line()
+    line.say(f.Hello(v=2, token="t"))
+    assert line.refused.code is Code.INVALID_REQUEST
+    assert "version 1" in line.refused.message
+    assert line.hub.submitted == []
+
+
+def test_hello_without_a_credential_ends_the_connection() -> None:
+    line = Line()
+    line.say(f.Hello(member="bob"))
+    assert line.refused.code is Code.UNAUTHORIZED
+    assert line.hub.submitted == []
+
+
+def test_a_credential_that_the_hub_refuses_ends_the_connection_with_its_words() -> None:
+    line = Line()
+    line.say(f.Hello(key="k", member="bop"))
+    line.hub.answer(Refusal(Code.UNKNOWN_MEMBER, "no member is called 'bop'", ("bob",)))
+    assert (line.refused.code, line.refused.near) == (Code.UNKNOWN_MEMBER, ("bob",))
+
+
+def test_a_second_hello_ends_the_connection() -> None:
+    line = Line()
+    line.greet()
+    line.say(f.Hello(token="t"))
+    assert line.refused.code is Code.INVALID_REQUEST
+    assert line.hub.asked(c.Detach) == [c.Detach(SESSION)]
+
+
+def test_only_a_member_receives() -> None:
+    line = Line()
+    line.say(f.Hello(key="k", receive=True))
+    line.hub.answer(r.Attached(SESSION, None, "operator"))
+    assert line.refused.code is Code.INVALID_REQUEST
+    assert line.hub.asked(c.Detach) == [c.Detach(SESSION)]
+
+
+def test_what_follows_hello_waits_until_the_session_is_open() -> None:
+    line = Line()
+    line.say(f.Hello(token="t"), f.ListMembers(1))
+    line.say(f.ListChannels(2))
+    assert len(line.hub.submitted) == 1
+    line.hub.answer(ATTACHED)
+    assert line.hub.submitted[1:] == [c.ListMembers(SESSION), c.ListChannels(SESSION)]
+
+
+def test_an_empty_batch_says_nothing_and_is_no_hello() -> None:
+    line = Line()
+    line.say()
+    line.greet()
+    line.say()
+    assert line.transport.payloads == []
+    assert not line.transport.closed
+
+
+def test_a_client_that_hangs_up_before_it_is_welcomed_leaves_no_session() -> None:
+    line = Line()
+    line.say(f.Hello(token="t"), f.ListMembers(1))
+    line.connection.connection_lost()
+    line.hub.answer(ATTACHED)
+    assert line.hub.submitted[1:] == [c.Detach(SESSION)]
+
+
+# Requests and answers
+
+
+def test_every_request_becomes_a_command_of_its_session() -> None:
+    line = Line(Limits(inflight_max=1000))
+    line.greet()
+    requests = [frame for frame in CLIENT_FRAMES if not isinstance(frame, f.Hello)]
+    line.say(*requests)
+    commands = line.hub.submitted[1:]
+    assert len(commands) == len(requests)
+    for command in commands:
+        assert getattr(command, "session", None) == SESSION
+    kinds = {type(command).__name__ for command in commands}
+    assert {"Send", "Advance", "Claim", "Fetch", "Follow", "ReadLog", "RecordActivity", "RotateToken"} <= kinds
+
+
+def test_a_channel_may_be_written_with_its_sign() -> None:
+    line = Line()
+    line.greet()
+    line.say(f.Subscribe(1, "#dev"), f.Unsubscribe(2, "dev"))
+    assert [getattr(command, "channel", None) for command in line.hub.submitted[1:]] == ["dev", "dev"]
+
+
+def test_answers_repeat_the_numbers_and_keep_the_order_of_the_requests() -> None:
+    line = Line()
+    line.greet()
+    line.say(f.ListMembers(7), f.Ack(((1, 1),)), f.Claim(3, "m1"))
+    line.hub.answer(r.Roster(()), r.Done(), r.Claimed(None))
+    assert line.transport.frames == [f.Roster(7, ()), f.Claimed(3)]
+
+
+def test_a_refusal_that_needs_no_hub_waits_behind_what_was_asked_before_it() -> None:
+    line = Line()
+    line.greet()
+    line.say(f.ListMembers(1), f.Send(2, "bob", "x"), f.Follow(3, "m1", "finished"), f.ListChannels(4))
+    assert line.transport.frames == []
+    line.hub.answer(r.Roster(()))
+    line.hub.answer()
+    line.hub.answer()
+    line.hub.answer(r.Channels(()))
+    first, second, third, fourth = line.transport.frames
+    assert first == f.Roster(1, ())
+    assert isinstance(second, f.Refused)
+    assert (second.n, second.code) == (2, Code.INVALID_TARGET)
+    assert isinstance(third, f.Refused)
+    assert (third.n, third.code) == (3, Code.INVALID_REQUEST)
+    assert fourth == f.ChannelList(4, ())
+    assert not line.transport.closed
+
+
+def test_data_that_is_nested_too_deep_for_its_readers_is_refused_alone() -> None:
+    line = Line()
+    line.greet()
+    for n, depth in ((1, f.NESTING_MAX), (2, f.NESTING_MAX + 1)):
+        data = b'{"x":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
+        line.connection.receive_batch(b'[{"t":"send","n":%d,"target":"@bob","body":"x","data":%s}]' % (n, data))
+    assert len(line.hub.asked(c.Send)) == 1
+    line.hub.answer(r.Accepted(MessageId("m1"), 0, 1))
+    line.hub.answer()
+    accepted, refused = line.transport.frames
+    assert isinstance(accepted, f.Accepted)
+    assert isinstance(refused, f.Refused)
+    assert (refused.n, refused.code) == (2, Code.INVALID_MESSAGE)
+
+
+def test_a_refusal_of_the_hub_carries_code_number_and_near_names() -> None:
+    line = Line()
+    line.greet()
+    line.say(f.Send(5, "@bop", "x"))
+    line.hub.answer(Refusal(Code.UNKNOWN_MEMBER, "no", ("bob",)))
+    assert line.transport.frames == [f.Refused(Code.UNKNOWN_MEMBER, "no", 5, ("bob",))]
+
+
+def test_progress_is_told_as_it_happens() -> None:
+    line = Line()
+    line.greet()
+    (listener, _) = line.hub.listening[SESSION]
+    listener.progress(r.Progress(MessageId("m1"), BOB, State.ACKED, 9))
+    assert line.transport.frames == [f.Progress("m1", "bob", "acked", 9)]
+
+
+def test_when_the_hub_ends_the_session_the_client_hears_why_and_the_connection_closes() -> None:
+    line = Line()
+    line.greet()
+    (listener, _) = line.hub.listening[SESSION]
+    listener.end(Refusal(Code.UNAUTHORIZED, "bob was removed"))
+    assert line.refused.message == "bob was removed"
+
+
+def test_answers_that_come_after_hanging_up_are_dropped() -> None:
+    line = Line()
+    line.greet()
+    line.say(f.ListMembers(1))
+    line.connection.connection_lost()
+    line.hub.answer(r.Roster(()))
+    assert line.transport.frames == []
+
+
+def test_too_many_unanswered_requests_pause_reading() -> None:
+    line = Line(Limits(inflight_max=2))
+    line.greet()
+    line.say(f.ListMembers(1), f.ListMembers(2), f.ListMembers(3))
+    assert not line.transport.reading
+    line.hub.answer(*[r.Roster(())] * 3)
+    assert line.transport.reading
+
+
+# Deliveries
+
+
+async def push(line: Line, messages: Sequence[Message]) -> None:
+    (listener, member) = line.hub.listening[SESSION]
+    assert member == BOB
+    for said in messages:
+        listener.offer(said, said.offset, said.offset)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_deliveries_are_pushed_in_one_batch_a_turn_and_noted_as_offered() -> None:
+    line = Line()
+    line.greet(f.Hello(token="t", receive=True))
+    line.hub.answer(r.Fetched((), 0, complete=True))
+    await push(line, [message(1), message(2)])
+    assert len(line.transport.payloads) == 1
+    assert [frame.key for frame in line.transport.frames if isinstance(frame, f.Deliver)] == [1, 2]
+    assert line.hub.asked(c.Offered) == [c.Offered(SESSION, 1, 2)]
+
+
+async def test_an_acknowledgement_gives_credit_and_so_does_a_claim_that_was_won() -> None:
+    line = Line()
+    line.greet(f.Hello(token="t", receive=True, window=1))
+    line.hub.answer(r.Fetched((), 0, complete=True))
+    await push(line, [message(1), message(2), message(3)])
+    assert len(line.transport.frames) == 1
+    line.say(f.Ack(((1, 1),)))
+    fetch = line.hub.open.pop()
+    fetch[1]([r.Fetched((Delivery(2, 2, State.PENDING, message(2)),), 2, complete=False)])
+    line.hub.answer(r.Done())
+    assert len(line.transport.frames) == 2
+    line.say(f.Claim(9, "m2"))
+    line.hub.answer(r.Claimed(Delivery(2, 2, State.OFFERED, message(2))))
+    assert line.hub.asked(c.Fetch)[-1] == c.Fetch(SESSION, 2, 1)
+
+
+async def test_a_session_that_does_not_receive_is_pushed_nothing_when_it_acknowledges_or_claims() -> None:
+    line = Line()
+    line.greet()
+    line.say(f.Ack(((1, 1),)), f.Claim(1, "m2"))
+    line.hub.answer(r.Done(), r.Claimed(Delivery(2, 2, State.OFFERED, message(2))))
+    line.connection.pause_writing()
+    line.connection.resume_writing()
+    assert line.hub.asked(c.Fetch) == []
+
+
+async def test_many_large_deliveries_are_split_so_that_no_frame_is_larger_than_a_client_takes() -> None:
+    line = Line()
+    line.greet(f.Hello(token="t", receive=True))
+    many = tuple(Delivery(key, key, State.PENDING, message(key, "x" * 1_000_000)) for key in range(1, 101))
+    line.hub.answer(r.Fetched(many, 100, complete=True))
+    assert [frame.key for frame in line.transport.frames if isinstance(frame, f.Deliver)] == list(range(1, 101))
+    assert max(map(len, line.transport.payloads)) < Limits().frame_bytes_max
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("payload", NOT_BATCHES.values(), ids=NOT_BATCHES.keys())
+@pytest.mark.parametrize("greeted", [False, True], ids=["first", "later"])
+def test_what_is_not_a_batch_is_refused_and_ends_the_connection(payload: bytes, *, greeted: bool) -> None:
+    line = Line()
+    if greeted:
+        line.greet()
+    line.connection.receive_batch(payload)
+    assert line.refused.code is Code.INVALID_REQUEST
+    assert line.hub.asked(c.Detach) == ([c.Detach(SESSION)] if greeted else [])
+
+
+@given(st.lists(st.one_of(st.binary(max_size=60), st.text(max_size=60)), min_size=1, max_size=5))
+def test_any_garbage_ends_in_a_refusal_and_never_in_an_exception(garbage: list[bytes | str]) -> None:
+    line = Line()
+    line.greet()
+    for payload in garbage:
+        if line.transport.closed:
+            break
+        line.connection.receive_batch(payload)
+    assert line.transport.closed or all(f.decode_client_batch(payload) is not None for payload in garbage)
+
+
+@given(st.binary(min_size=1, max_size=40), st.integers(0, 400))
+def test_a_batch_with_bytes_changed_anywhere_is_read_or_refused(noise: bytes, at: int) -> None:
+    line = Line()
+    line.greet()
+    whole = f.encode_batch([frame for frame in CLIENT_FRAMES if not isinstance(frame, f.Hello)])
+    at %= len(whole)
+    line.connection.receive_batch(whole[:at] + noise + whole[at + len(noise) :])
+    if line.transport.closed:
+        assert line.refused.code is Code.INVALID_REQUEST

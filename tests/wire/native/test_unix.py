@@ -1,0 +1,194 @@
+"""The hub's own protocol on a real socket: one client's bad input is its own end, and nobody else's."""
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tieline.contract import command as c
+from tieline.contract.identifiers import MemberName
+from tieline.contract.limits import Limits
+from tieline.contract.member import ByHomeKey
+from tieline.contract.refusal import Code
+from tieline.contract.reply import Attached, Issued
+from tieline.core.broker import Broker
+from tieline.core.directory import token_digest
+from tieline.server.exchange import Exchange
+from tieline.server.nature import RealNature
+from tieline.stores.memory import MemoryStore
+from tieline.wire.frames import encode_frame
+from tieline.wire.native import frames as f
+from tieline.wire.native import unix
+from tieline.wire.native.unix import NativeListener
+
+WAIT_SECONDS = 10
+KEY = "the key of the home"
+
+
+class Place:
+    """A listener before a real exchange, with one member."""
+
+    def __init__(self, exchange: Exchange, listener: NativeListener, path: Path, token: str) -> None:
+        self.exchange = exchange
+        self.listener = listener
+        self.path = path
+        self.token = token
+
+
+class Caller:
+    """A raw client."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+        self._frames: list[f.HubFrame] = []
+
+    @classmethod
+    async def call(cls, path: Path, *hello: f.Frame) -> "Caller":
+        caller = cls(*await asyncio.open_unix_connection(path))
+        if hello:
+            caller.say(*hello)
+            assert isinstance(await caller.hear(), f.Welcome)
+        return caller
+
+    def say(self, *frames: f.Frame) -> None:
+        self.writer.write(encode_frame(f.encode_batch(frames)))
+
+    async def hear(self) -> f.HubFrame:
+        """The next frame; `EOFError` when the hub hung up."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not self._frames:
+                try:
+                    size = int.from_bytes(await self._reader.readexactly(4), "big")
+                    self._frames += f.decode_hub_batch(await self._reader.readexactly(size))
+                except (asyncio.IncompleteReadError, ConnectionError) as error:
+                    raise EOFError from error
+        return self._frames.pop(0)
+
+    async def refused(self) -> f.Refused:
+        """The refusal after which the hub hangs up."""
+        frame = await self.hear()
+        assert isinstance(frame, f.Refused)
+        with pytest.raises(EOFError):
+            await self.hear()
+        return frame
+
+
+@pytest.fixture
+async def place(folder: Path) -> AsyncIterator[Place]:
+    limits = Limits(frame_bytes_max=100_000)
+    exchange = Exchange(Broker(MemoryStore(), RealNature(), limits, home_key=token_digest(KEY)))
+    exchange.start()
+    attached = await exchange.ask(c.Attach(protocol="test", credential=ByHomeKey(KEY)))
+    assert isinstance(attached, Attached)
+    issued = await exchange.ask(c.AddMember(attached.session, MemberName("bob")))
+    assert isinstance(issued, Issued)
+    listener = await NativeListener.start(exchange, folder / "hub.sock")
+    yield Place(exchange, listener, folder / "hub.sock", issued.token)
+    listener.stop()
+    await exchange.stop()
+
+
+async def test_the_socket_is_for_its_owner_alone(place: Place) -> None:
+    assert stat.S_IMODE(place.path.stat().st_mode) == 0o600
+
+
+async def test_a_client_is_welcomed_and_answered(place: Place) -> None:
+    caller = await Caller.call(place.path, f.Hello(token=place.token))
+    caller.say(f.ListMembers(4))
+    roster = await caller.hear()
+    assert isinstance(roster, f.Roster)
+    assert [member.name for member in roster.members] == ["bob"]
+    caller.writer.close()
+
+
+async def test_batches_may_come_in_any_pieces(place: Place) -> None:
+    caller = await Caller.call(place.path)
+    everything = encode_frame(f.encode_batch([f.Hello(token=place.token), f.ListMembers(1)]))
+    everything += encode_frame(f.encode_batch([f.ListMembers(2)]))
+    for index in range(len(everything)):
+        caller.writer.write(everything[index : index + 1])
+        await caller.writer.drain()
+    assert isinstance(await caller.hear(), f.Welcome)
+    for n in (1, 2):
+        roster = await caller.hear()
+        assert isinstance(roster, f.Roster)
+        assert roster.n == n
+    caller.writer.close()
+
+
+BAD_INPUT = {
+    "a frame of no bytes": b"\0\0\0\0",
+    "a frame that is too large": (100_001).to_bytes(4, "big") + b"x" * 10,
+    "a length of garbage": b"GET / HTTP/1.1\r\n\r\n",
+    "not JSON": encode_frame(b"hello"),
+    "not an array": encode_frame(b"{}"),
+    "an unknown type": encode_frame(b'[{"t":"dance"}]'),
+    "a missing field": encode_frame(b'[{"t":"claim","n":1}]'),
+    "a second hello": encode_frame(b'[{"t":"hello"}]'),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_INPUT.values(), ids=BAD_INPUT.keys())
+async def test_bad_input_ends_that_connection_with_a_refusal_and_no_other(place: Place, bad: bytes) -> None:
+    good = await Caller.call(place.path, f.Hello(token=place.token))
+    broken = await Caller.call(place.path, f.Hello(token=place.token))
+    broken.writer.write(bad)
+    assert (await broken.refused()).code is Code.INVALID_REQUEST
+    good.say(f.ListMembers(1))
+    assert isinstance(await good.hear(), f.Roster)
+    good.writer.close()
+
+
+async def test_batches_before_a_bad_one_are_answered_when_they_came_before_it(place: Place) -> None:
+    caller = await Caller.call(place.path, f.Hello(token=place.token))
+    caller.say(f.ListMembers(1))
+    assert isinstance(await caller.hear(), f.Roster)
+    caller.writer.write(encode_frame(b"no"))
+    assert (await caller.refused()).code is Code.INVALID_REQUEST
+
+
+async def test_half_a_frame_and_then_silence_delays_nobody(place: Place) -> None:
+    silent = await Caller.call(place.path, f.Hello(token=place.token))
+    silent.writer.write(b"\0\0")
+    other = await Caller.call(place.path, f.Hello(token=place.token))
+    other.say(f.ListMembers(1))
+    assert isinstance(await other.hear(), f.Roster)
+    assert place.listener.connection_count == 2
+    silent.writer.close()
+    other.writer.close()
+
+
+async def test_a_process_of_another_user_is_turned_away(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unix, "peer_uid", lambda _: os.geteuid() + 1)
+    caller = await Caller.call(place.path)
+    assert (await caller.refused()).code is Code.UNAUTHORIZED
+
+
+async def test_stopping_hangs_up_saying_why_and_removes_the_socket(place: Place) -> None:
+    caller = await Caller.call(place.path, f.Hello(token=place.token))
+    place.listener.stop()
+    assert (await caller.refused()).code is Code.SHUTTING_DOWN
+    assert not place.path.exists()
+    place.listener.stop()
+
+
+async def test_sessions_end_with_their_connections(place: Place) -> None:
+    first = await Caller.call(place.path, f.Hello(token=place.token))
+    second = await Caller.call(place.path, f.Hello(token=place.token))
+
+    async def sessions() -> int:
+        second.say(f.ListMembers(1))
+        roster = await second.hear()
+        assert isinstance(roster, f.Roster)
+        return len(roster.members[0].sessions)
+
+    assert await sessions() == 2
+    first.writer.close()
+    async with asyncio.timeout(WAIT_SECONDS):
+        while await sessions() != 1:
+            await asyncio.sleep(0)
+    second.writer.close()
