@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -27,9 +28,7 @@ ATTACH = c.Attach(protocol="paper", credential=ByPlace(), member=BOB)
 
 def message(key: int, size: int = 1) -> Message:
     content = Content(target=to_member(BOB), body="x" * size)
-    return Message(
-        id=MessageId(f"m{key}"), offset=key, sender="alice", protocol="paper", sent_at_ms=0, content=content
-    )
+    return Message(id=MessageId(f"m{key}"), offset=key, sender="alice", protocol="paper", sent_at_ms=0, content=content)
 
 
 class PaperWire:
@@ -199,7 +198,7 @@ async def test_progress_and_the_end_go_to_the_wire() -> None:
     assert table.wire.ended == [Refusal(Code.UNAUTHORIZED, "removed")]
 
 
-# Outbound: caught up
+# Outbound, caught up
 
 
 async def test_receiving_listens_for_the_member_and_reads_the_inbox_first() -> None:
@@ -261,7 +260,7 @@ async def test_keys_that_are_settled_leave_gaps_and_are_offered_as_separate_rang
     assert table.wire.keys == [1, 2, 5, 7, 9]
 
 
-# Outbound: behind
+# Outbound, behind
 
 
 async def test_a_full_window_stops_and_an_acknowledgement_resumes_from_the_inbox() -> None:
@@ -409,7 +408,7 @@ async def test_too_many_unanswered_commands_pause_reading_until_half_are_answere
     table.page()
     answered: list[int] = []
     for number in range(5):
-        table.talk.submit((c.ListMembers(SESSION),), lambda _, number=number: answered.append(number))
+        table.talk.submit((c.ListMembers(SESSION),), partial(lambda number, _: answered.append(number), number))
         assert table.wire.reading is (number < 4)
     for left in (4, 3):
         table.hub.answer(Done())
@@ -516,9 +515,7 @@ def test_any_interleaving_writes_every_key_once_and_in_order(
     asyncio.run(_interleave(window, actions, room, declined))
 
 
-async def _interleave(
-    window: int | None, actions: list[tuple[str, int]], room: int | None, declined: set[int]
-) -> None:
+async def _interleave(window: int | None, actions: list[tuple[str, int]], room: int | None, declined: set[int]) -> None:
     hub, wire = Exchange(), PaperWire()
     wire.declined = declined
     talk = wire.conversation = Conversation(hub, wire)
@@ -558,7 +555,7 @@ async def _interleave(
             case "resume":
                 wire.room = room
                 talk.resume_writing()
-            case "receive":
+            case _:
                 if not receiving:
                     receiving = True
                     talk.receive(window=window)

@@ -214,7 +214,10 @@ class Exchange:
                 self._call(observer.posted, message, post.origin)
             for name, key, stream_seq in zip(post.recipients, post.keys, post.stream_seqs, strict=True):
                 for listener in listeners.get(name, ()):
-                    listener.offer(message, key, stream_seq)
+                    try:
+                        listener.offer(message, key, stream_seq)
+                    except Exception:
+                        log.exception("a receiver failed")
             self.tally.deliveries += len(post.keys)
         self.tally.accepted += len(outcome.posts)
         for session, step in outcome.progress:

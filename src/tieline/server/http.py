@@ -16,10 +16,10 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tieline import __version__
-from tieline.contract.command import ListMembers
-from tieline.contract.identifiers import SessionId
+from tieline.contract.command import Attach, Detach, ListMembers
+from tieline.contract.member import Unnamed
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Roster
+from tieline.contract.reply import Attached, Roster
 from tieline.server.exchange import Exchange
 from tieline.wire.native.server import NativeConnection, Transport
 
@@ -142,10 +142,8 @@ class _Server(uvicorn.Server):
 class HttpListener:
     """The port and its routes."""
 
-    def __init__(self, exchange: Exchange, operator: SessionId) -> None:
+    def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        # A session of the hub itself, to read figures with.
-        self._operator = operator
         self._streams: set[_WebSocketTransport] = set()
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -203,10 +201,18 @@ class HttpListener:
         return JSONResponse({"status": "ok", "version": __version__})
 
     async def _metrics(self, _request: Request) -> Response:
-        roster = await self._exchange.ask(ListMembers(self._operator))
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(self._exchange, roster if isinstance(roster, Roster) else Roster(())))
+        registry.register(_Collector(self._exchange, await self._roster()))
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def _roster(self) -> Roster:
+        # A session for each time: one that is kept would end when the store fails once.
+        attached = await self._exchange.ask(Attach(protocol="http", credential=Unnamed("metrics", "http")))
+        if not isinstance(attached, Attached):
+            return Roster(())
+        roster = await self._exchange.ask(ListMembers(attached.session))
+        self._exchange.submit((Detach(attached.session),))
+        return roster if isinstance(roster, Roster) else Roster(())
 
     async def _stream(self, websocket: WebSocket) -> None:
         # A page of another site must not reach a hub through its visitor's browser.

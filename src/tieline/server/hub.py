@@ -11,9 +11,6 @@ import structlog
 from msgspec import Struct
 
 from tieline import __version__
-from tieline.contract import command as c
-from tieline.contract.member import ByHomeKey
-from tieline.contract.reply import Attached
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.store import Store
@@ -101,8 +98,6 @@ class RunningHub:
         exchange = self.exchange = Exchange(open_broker(home, config, store_url))
         exchange.start()
         self._closing.push_async_callback(exchange.stop)
-        attached = await exchange.ask(c.Attach(protocol="hub", credential=ByHomeKey(home.key())))
-        assert isinstance(attached, Attached), "the hub holds the key of its own home"
         native = self.native = await NativeListener.start(exchange, home.path / HUB_SOCKET)
         self._closing.callback(native.stop)
         channels_dir = options.channels_dir or home.path / CHANNELS_FOLDER
@@ -111,7 +106,7 @@ class RunningHub:
             self.channels = ChannelsServer(exchange, channels_dir, inboxes=config.agent_channels.inboxes)
             self._closing.push_async_callback(self.channels.stop)
             await self.channels.start()
-        http = HttpListener(exchange, attached.session)
+        http = HttpListener(exchange)
         self._closing.push_async_callback(http.stop)
         await http.start(*parse_address(options.http or config.http.listen))
         self.running = Running(

@@ -63,7 +63,7 @@ SEND = f.Send(
     (m.Attachment("p"),),
     5,
     "w1",
-    True,  # noqa: FBT003 - frames are positional
+    True,
 )
 
 CLIENT_FRAMES: list[f.ClientFrame] = [

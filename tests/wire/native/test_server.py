@@ -79,11 +79,9 @@ class Line:
         return last
 
 
-def message(key: int, body: str = "x") -> Message:
-    content = Content(target=to_member(BOB), body=body)
-    return Message(
-        id=MessageId(f"m{key}"), offset=key, sender="alice", protocol="paper", sent_at_ms=0, content=content
-    )
+def message(key: int, body: str = "x", data: dict[str, str] | None = None) -> Message:
+    content = Content(target=to_member(BOB), body=body, data=data)
+    return Message(id=MessageId(f"m{key}"), offset=key, sender="alice", protocol="paper", sent_at_ms=0, content=content)
 
 
 # Hello
@@ -328,8 +326,7 @@ async def test_an_acknowledgement_gives_credit_and_so_does_a_claim_that_was_won(
     await push(line, [message(1), message(2), message(3)])
     assert len(line.transport.frames) == 1
     line.say(f.Ack(((1, 1),)))
-    fetch = line.hub.open.pop()
-    fetch[1]([r.Fetched((Delivery(2, 2, State.PENDING, message(2)),), 2, complete=False)])
+    line.hub.answer(r.Fetched((Delivery(2, 2, State.PENDING, message(2)),), 2, complete=False))
     line.hub.answer(r.Done())
     assert len(line.transport.frames) == 2
     line.say(f.Claim(9, "m2"))
@@ -350,9 +347,11 @@ async def test_a_session_that_does_not_receive_is_pushed_nothing_when_it_acknowl
 async def test_many_large_deliveries_are_split_so_that_no_frame_is_larger_than_a_client_takes() -> None:
     line = Line()
     line.greet(f.Hello(token="t", receive=True))
-    many = tuple(Delivery(key, key, State.PENDING, message(key, "x" * 1_000_000)) for key in range(1, 101))
-    line.hub.answer(r.Fetched(many, 100, complete=True))
-    assert [frame.key for frame in line.transport.frames if isinstance(frame, f.Deliver)] == list(range(1, 101))
+    large = "x" * 6_000_000
+    said = [message(key, large if key > 20 else "x", {"x": large} if key <= 20 else None) for key in range(1, 25)]
+    page = tuple(Delivery(item.offset, item.offset, State.PENDING, item) for item in said)
+    line.hub.answer(r.Fetched(page, len(page), complete=True))
+    assert [frame.key for frame in line.transport.frames if isinstance(frame, f.Deliver)] == list(range(1, 25))
     assert max(map(len, line.transport.payloads)) < Limits().frame_bytes_max
 
 

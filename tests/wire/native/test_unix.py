@@ -74,6 +74,7 @@ class Caller:
         assert isinstance(frame, f.Refused)
         with pytest.raises(EOFError):
             await self.hear()
+        self.writer.close()
         return frame
 
 
@@ -190,5 +191,5 @@ async def test_sessions_end_with_their_connections(place: Place) -> None:
     first.writer.close()
     async with asyncio.timeout(WAIT_SECONDS):
         while await sessions() != 1:
-            await asyncio.sleep(0)
+            pass
     second.writer.close()

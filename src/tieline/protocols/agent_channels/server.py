@@ -296,7 +296,9 @@ class ChannelsServer:
         names: list[str] = [view.name for view in channels.channels]
         if self._inboxes:
             names += [INBOX_PREFIX + presence.member.name for presence in roster.members]
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Not `parents=True`: it would leave the mode of the folders above to the umask.
+        for folder in reversed([path for path in (self.folder, *self.folder.parents) if not path.exists()]):
+            folder.mkdir(mode=0o700)
         self._group = ChannelGroup(
             self.folder, [name for name in names if self._fits(name)], channel_factory=self._make
         )

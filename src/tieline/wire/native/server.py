@@ -21,6 +21,9 @@ from tieline.wire.native import frames as f
 
 PROTOCOL = "tieline"
 
+_BATCH_BYTES = 4 * 1024 * 1024
+"""Deliveries in one batch: far below the largest frame that any client takes, unless a single one is larger."""
+
 
 class Transport:
     """What a connection needs of its carrier. All methods return at once."""
@@ -107,7 +110,16 @@ class NativeConnection:
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Push deliveries."""
-        self._send([f.RawDeliver(key, seq, _encoded.encode(message)) for message, key, seq in parcels])
+        batch: list[f.RawDeliver] = []
+        size = 0
+        for message, key, seq in parcels:
+            raw = _encoded.encode(message)
+            size += len(raw)
+            if size > _BATCH_BYTES and batch:
+                self._send(batch)
+                batch, size = [], len(raw)
+            batch.append(f.RawDeliver(key, seq, raw))
+        self._send(batch)
         return parcels
 
     def write_progress(self, step: r.Progress) -> None:

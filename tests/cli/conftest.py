@@ -1,0 +1,33 @@
+"""One hub for all tests of the command line that do not stop it; each test has members of its own."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from tests.cli.hub_process import HubProcess
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def hub() -> Iterator[HubProcess]:
+    """A running hub."""
+    with HubProcess() as running:
+        yield running
+
+
+@pytest.fixture
+def alice(hub: HubProcess) -> str:
+    """A member of the hub that no other test knows."""
+    name = f"alice-{next(_numbers)}"
+    hub.add_members(name)
+    return name
+
+
+@pytest.fixture
+def bob(hub: HubProcess) -> str:
+    """Another one."""
+    name = f"bob-{next(_numbers)}"
+    hub.add_members(name)
+    return name

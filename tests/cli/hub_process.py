@@ -1,0 +1,198 @@
+"""A real hub in a process of its own, and the real command line against it.
+
+For any test that needs `tieline` as its users have it: `with HubProcess() as hub: hub.cli("members")`.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Self
+
+from tieline.client import Client, connect
+from tieline.wire.home import RUN_FILE, Running, read_running
+
+TIELINE = Path(sys.executable).with_name("tieline")
+DEADLINE_SECONDS = 20.0
+"""Far beyond anything here on a busy machine; a hang fails here, with what the hub said, not in pytest's timeout."""
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Ask until the answer is yes."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS} s for: {what}"
+        time.sleep(0.01)
+
+
+def environment(home: Path, extra: dict[str, str] | None = None) -> dict[str, str]:
+    """The environment without anything of the developer's own hub, and with this home."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("TIELINE_")}
+    return {**mine, "TIELINE_HOME": str(home), "COLUMNS": "120", **(extra or {})}
+
+
+def run_cli(
+    home: Path, *args: str, stdin: str = "", env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `tieline` to its end."""
+    return subprocess.run(
+        [str(TIELINE), *args],
+        check=False,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env=environment(home, env),
+        timeout=DEADLINE_SECONDS,
+    )
+
+
+class HubProcess:
+    """`tieline serve` in a home of its own, with a short path because sockets are in it."""
+
+    def __init__(self, *options: str, home: Path | None = None) -> None:
+        # What is thrown away with the hub; a home that was given is not.
+        self.folder = Path(tempfile.mkdtemp(prefix="tl-", dir="/tmp"))
+        self.home = home or self.folder / "home"
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: list[IO[bytes]] = []
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill9()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def running(self) -> Running:
+        """What `run.json` says."""
+        running = read_running(self.home)
+        assert running is not None, f"no hub runs in {self.home}: {self.stderr}"
+        return running
+
+    @property
+    def stdout(self) -> str:
+        """What the hub printed since its last start."""
+        return (self.folder / "stdout").read_text(encoding="utf-8")
+
+    @property
+    def stderr(self) -> str:
+        """What the hub logged since its last start."""
+        return (self.folder / "stderr").read_text(encoding="utf-8")
+
+    def start(self) -> Running:
+        """Start the hub and wait until every listener is ready."""
+        assert self._process is None, "it runs already"
+        self._output = [(self.folder / name).open("wb") for name in ("stdout", "stderr")]
+        self._process = subprocess.Popen(
+            [str(TIELINE), "serve", "--home", str(self.home), "--http", "127.0.0.1:0", *self._options],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output[0],
+            stderr=self._output[1],
+            env=environment(self.home),
+        )
+        process = self._process
+
+        def ready() -> bool:
+            assert process.poll() is None, f"the hub ended with {process.returncode}: {self.stderr}"
+            running = read_running(self.home)
+            return running is not None and running.pid == process.pid
+
+        wait_until(ready, f"{RUN_FILE} of the hub")
+        return self.running
+
+    def signal(self, number: signal.Signals) -> int:
+        """Send a signal and wait for the end; returns the exit code."""
+        assert self._process is not None, "it runs"
+        self._process.send_signal(number)
+        return self._wait()
+
+    def stop(self) -> int:
+        """Stop it as a service manager does; returns the exit code."""
+        return self.signal(signal.SIGTERM)
+
+    def kill9(self) -> None:
+        """End it with no chance to tidy up; nothing happens when it does not run."""
+        if self._process is not None:
+            self.signal(signal.SIGKILL)
+
+    def _wait(self) -> int:
+        assert self._process is not None, "it runs"
+        try:
+            return self._process.wait(DEADLINE_SECONDS)
+        finally:
+            self._process = None
+            for file in self._output:
+                file.close()
+
+    # Talking to it.
+
+    def cli(self, *args: str, stdin: str = "", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run `tieline` in this home to its end."""
+        return run_cli(self.home, *args, stdin=stdin, env=env)
+
+    @contextlib.contextmanager
+    def cli_running(self, *args: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+        """A `tieline` that goes on meanwhile, with its output in pipes; killed at the end if need be."""
+        with subprocess.Popen(
+            [str(TIELINE), *args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(self.home, env),
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    async def connect(self, member: str | None = None, *, receive: bool = False, window: int = 256) -> Client:
+        """A session by the SDK, for what a test needs around the command line."""
+        return await connect(home=self.home, member=member, receive=receive, window=window)
+
+    def add_members(self, *names: str) -> None:
+        """Make members, quicker than a command each."""
+
+        async def add() -> None:
+            async with await self.connect() as operator:
+                for name in names:
+                    await operator.add_member(name)
+
+        asyncio.run(add())
+
+    def send(self, sender: str, target: str, *bodies: str, scope: str | None = None) -> list[str]:
+        """Send messages; returns their ids."""
+
+        async def say() -> list[str]:
+            async with await self.connect(sender) as client:
+                return [(await client.send(target, body, scope=scope)).id for body in bodies]
+
+        return asyncio.run(say())
+
+    def states(self, sender: str, message_id: str) -> dict[str, str]:
+        """How far a message came for each recipient."""
+
+        async def ask() -> dict[str, str]:
+            async with await self.connect(sender) as client:
+                return {receipt.member: receipt.state for receipt in await client.receipts(message_id)}
+
+        return asyncio.run(ask())
+
+    def session_count(self, name: str) -> int:
+        """How many sessions of a member are open."""
+
+        async def ask() -> int:
+            async with await self.connect() as operator:
+                return sum(len(member.sessions) for member in await operator.members() if member.name == name)
+
+        return asyncio.run(ask())

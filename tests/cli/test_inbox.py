@@ -1,0 +1,70 @@
+"""Looking, taking, draining."""
+
+import json
+
+import pytest
+
+from tests.cli.hub_process import HubProcess, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+def test_looking_takes_nothing_and_is_evidence(hub: HubProcess, alice: str, bob: str) -> None:
+    (message_id,) = hub.send(alice, f"@{bob}", "look at me")
+    first = json.loads(hub.cli("inbox", "--as", bob, "--json").stdout)
+    wait_until(lambda: hub.states(alice, message_id) == {bob: "seen"}, "the message to be seen")
+    second = json.loads(hub.cli("inbox", "--as", bob, "--json").stdout)
+    assert [[item["state"], item["message"]["id"]] for item in first + second] == [
+        ["pending", message_id],
+        ["seen", message_id],
+    ]
+    assert '"inbox"' in hub.cli("receipts", message_id, "--json").stdout
+
+
+def test_a_message_is_taken_once(hub: HubProcess, alice: str, bob: str) -> None:
+    one, two = hub.send(alice, f"@{bob}", "one", "two")
+    taken = hub.cli("take", one, "--as", bob, "--json")
+    assert (taken.returncode, json.loads(taken.stdout)["message"]["body"]) == (0, "one")
+    again = hub.cli("take", one, "--as", bob)
+    assert (again.returncode, again.stdout) == (3, "")
+    assert "another was first" in again.stderr
+    # The rest of the id is not needed while it is the only one.
+    assert "two" in hub.cli("take", two[:13].upper(), "--as", bob).stdout
+    assert hub.cli("take", two[:13], "--as", bob).returncode == 3
+
+
+def test_the_beginning_of_two_ids_is_wrong_usage(hub: HubProcess, alice: str, bob: str) -> None:
+    one, two = hub.send(alice, f"@{bob}", "one", "two")
+    done = hub.cli("take", "0", "--as", bob)
+    assert done.returncode == 2
+    assert one in done.stderr
+    assert two in done.stderr
+
+
+def test_drain_takes_what_matches_and_leaves_the_rest(hub: HubProcess, alice: str, bob: str) -> None:
+    hub.send(alice, f"@{bob}", "for anybody")
+    hub.send(alice, f"@{bob}", "for this repository", scope="https://github.com/Acme/Api.git")
+    without = json.loads(hub.cli("drain", "--as", bob, "--json").stdout)
+    assert [item["message"]["body"] for item in without] == ["for anybody"]
+    assert hub.cli("drain", "--as", bob, "--match", "git@github.com:acme/web.git", "--json").stdout == "[]\n"
+    assert hub.cli("inbox", "--as", bob, "--match", "github.com/acme/web").stdout == "Nothing waits.\n"
+    matching = hub.cli("drain", "--as", bob, "--match", "git@github.com:acme/api.git").stdout
+    assert "for this repository" in matching
+    assert hub.cli("inbox", "--as", bob).stdout == "Nothing waits.\n"
+
+
+def test_a_hook_prints_a_header_or_nothing_at_all(hub: HubProcess, alice: str, bob: str) -> None:
+    nothing = hub.cli("drain", "--hook", "--as", bob)
+    assert (nothing.returncode, nothing.stdout, nothing.stderr) == (0, "", "")
+    hub.send(alice, f"@{bob}", "one", "[tieline] 9 message(s) for you:")
+    header, *lines = hub.cli("drain", "--hook", "--as", bob).stdout.splitlines()
+    assert header == f"[tieline] 2 message(s) for {bob}:"
+    assert "  one" in lines
+    assert not any(line.startswith("[tieline]") for line in lines)
+
+
+def test_a_long_inbox_is_drained_in_order(hub: HubProcess, alice: str, bob: str) -> None:
+    bodies = [str(number) for number in range(1200)]
+    hub.send(alice, f"@{bob}", *bodies)
+    drained = json.loads(hub.cli("drain", "--as", bob, "--json").stdout)
+    assert [item["message"]["body"] for item in drained] == bodies

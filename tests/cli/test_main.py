@@ -1,0 +1,74 @@
+"""The command line as such: help, version, completion, usage."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.hub_process import run_cli
+
+HEAVY = ("asyncio", "rich", "structlog", "tieline.client", "tieline.server", "uvicorn", "uvloop", "websockets")
+
+
+@pytest.mark.slow
+def test_version_is_printed(tmp_path: Path) -> None:
+    done = run_cli(tmp_path, "--version")
+    assert (done.returncode, done.stdout.split()[0]) == (0, "tieline")
+
+
+@pytest.mark.slow
+def test_help_lists_the_commands_and_the_exit_codes(tmp_path: Path) -> None:
+    done = run_cli(tmp_path, "--help")
+    assert done.returncode == 0
+    for word in ("serve", "send", "drain", "member", "audit", "5 timed out"):
+        assert word in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_importing_the_command_line_imports_nothing_heavy() -> None:
+    script = f"import sys, tieline.cli.main; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=20)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("nonsense",),
+        ("send", "@bob"),
+        ("send", "@bob", "hi", "--level", "loud", "--as", "alice"),
+        ("send", "@bob", "hi", "--data", "[1]", "--as", "alice"),
+        ("send", "@bob", "hi", "--timeout", "1", "--as", "alice"),
+        ("send", "@bob", "hi"),
+        ("serve", "--http", "nowhere"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(tmp_path: Path, args: tuple[str, ...]) -> None:
+    done = run_cli(tmp_path, *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr
+
+
+@pytest.mark.slow
+def test_a_home_without_a_hub_is_exit_code_4_and_says_what_to_start(tmp_path: Path) -> None:
+    for args in (("members",), ("drain", "--as", "bob"), ("watch", "--as", "bob"), ("member", "list")):
+        done = run_cli(tmp_path / "home", *args)
+        assert (done.returncode, done.stdout) == (4, ""), args
+        assert "tieline serve" in done.stderr
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.slow
+def test_an_address_that_nobody_answers_at_is_exit_code_4(tmp_path: Path) -> None:
+    done = run_cli(tmp_path, "whoami", "--url", "127.0.0.1:1", "--token", "x" * 20)
+    assert done.returncode == 4
+    assert "no hub answers" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_shell_completes_commands(tmp_path: Path) -> None:
+    asked = {"_TIELINE_COMPLETE": "complete_bash", "COMP_WORDS": "tieline mem", "COMP_CWORD": "1"}
+    assert run_cli(tmp_path, env=asked).stdout.split() == ["members", "member"]
+    assert "_TIELINE_COMPLETE" in run_cli(tmp_path, "--show-completion", env={"SHELL": "/bin/bash"}).stdout

@@ -1,0 +1,88 @@
+"""Members by command, with the hub up and down."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.hub_process import HubProcess, run_cli
+
+pytestmark = pytest.mark.slow
+
+
+def test_members_are_made_listed_and_removed_while_the_hub_is_down(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    made = run_cli(home, "member", "add", "alice", "--kind", "human", "--permission", "log.read", "--json")
+    assert made.returncode == 0
+    token = json.loads(made.stdout)["token"]
+    assert run_cli(home, "member", "add", "alice").returncode == 3
+    assert run_cli(home, "member", "add", "bob").returncode == 0
+    rotated = run_cli(home, "member", "rotate", "alice", "--json")
+    assert json.loads(rotated.stdout)["token"] != token
+    assert run_cli(home, "member", "remove", "bob").returncode == 0
+    (alice,) = json.loads(run_cli(home, "member", "list", "--json").stdout)
+    assert (alice["name"], alice["kind"], alice["permissions"]) == ("alice", "human", ["log.read"])
+    assert not (home / "run.json").exists()
+
+
+def test_a_member_made_while_the_hub_was_down_is_there_when_it_is_up(tmp_path: Path) -> None:
+    with HubProcess() as hub:
+        assert hub.stop() == 0
+        token = json.loads(hub.cli("member", "add", "carol", "--json").stdout)["token"]
+        hub.start()
+        who = hub.cli("whoami", "--url", hub.running.http, "--json", env={"TIELINE_TOKEN": token})
+        assert json.loads(who.stdout)["member"] == "carol"
+
+
+def test_a_new_member_is_told_its_token_once_and_where_to_put_it(hub: HubProcess) -> None:
+    # The member named by the environment is the one to be made, so it cannot be the one who asks.
+    done = hub.cli("member", "add", "dora", env={"TIELINE_AGENT": "dora", "TIELINE_TOKEN": "not-yet-valid-at-all"})
+    assert done.returncode == 0
+    assert "tie_" in done.stdout
+    assert "TIELINE_TOKEN" in done.stdout
+    listed = hub.cli("members")
+    assert "dora" in listed.stdout
+    assert "tie_" not in listed.stdout
+    assert {"name", "kind", "permissions", "sessions", "backlog", "created_at_ms", "last_seen_ms"} == set(
+        json.loads(hub.cli("members", "--json").stdout)[0]
+    )
+
+
+def test_a_rotated_token_replaces_the_old_one(hub: HubProcess, alice: str) -> None:
+    chosen = "a-token-of-my-own-choice"
+    assert hub.cli("member", "add", f"{alice}-2", "--token", chosen).returncode == 0
+    assert hub.cli("whoami", "--token", chosen).stdout.startswith(f"{alice}-2, ")
+    fresh = json.loads(hub.cli("member", "rotate", f"{alice}-2", "--json").stdout)["token"]
+    refused = hub.cli("whoami", "--token", chosen)
+    assert refused.returncode == 3
+    assert "revoked" in refused.stderr
+    assert hub.cli("whoami", "--token", fresh).returncode == 0
+
+
+def test_a_removed_member_is_unknown(hub: HubProcess, alice: str) -> None:
+    assert hub.cli("member", "remove", alice).returncode == 0
+    assert hub.cli("inbox", "--as", alice).returncode == 3
+    assert hub.cli("member", "remove", alice).returncode == 3
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_ones(hub: HubProcess, alice: str) -> None:
+    done = hub.cli("whoami", "--as", alice[:-1] + "x")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "did you mean" in done.stderr
+    assert alice.split("-", maxsplit=1)[0] in done.stderr
+
+
+def test_the_operator_is_nobody(hub: HubProcess) -> None:
+    done = hub.cli("whoami")
+    assert done.returncode == 0
+    assert "operator" in done.stdout
+
+
+def test_channels_are_joined_listed_and_left(hub: HubProcess, alice: str) -> None:
+    channel = f"dev-{alice}"
+    assert hub.cli("sub", f"#{channel}", "--as", alice).returncode == 0
+    listed = {view["name"]: view["subscribers"] for view in json.loads(hub.cli("channels", "--json").stdout)}
+    assert listed[channel] == [alice]
+    assert f"#{channel}" in hub.cli("channels").stdout
+    assert hub.cli("unsub", channel, env={"TIELINE_AGENT": alice}).returncode == 0
+    assert channel not in hub.cli("channels").stdout

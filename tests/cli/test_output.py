@@ -1,0 +1,67 @@
+"""Text of others on a terminal and in JSON."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tieline.cli.output import neutral, neutral_line, print_json, print_message, print_table
+from tieline.client import Message
+
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
+
+
+def message(body: str, **parts: str) -> Message:
+    return Message(
+        id="01890a5d-ac96-774b-bcce-b302099a8057",
+        offset=1,
+        sender=parts.pop("sender", "alice"),
+        target="@bob",
+        body=body,
+        sent_at_ms=0,
+        protocol="tieline",
+        **parts,  # type: ignore[arg-type]
+    )
+
+
+@given(st.text())
+def test_no_text_makes_a_terminal_do_anything(text: str) -> None:
+    assert not UNSAFE.search(neutral(text))
+    assert len(neutral_line(text).splitlines()) <= 1
+
+
+def test_unsafe_characters_are_shown_and_harmless_ones_kept() -> None:
+    assert neutral("a\x1b[31mb\r\n\tc\rd é 🙂") == "a\\x1b[31mb\n\tc\\rd é 🙂"
+    assert neutral("\u202e\U000e0041") == "\\u202e\\U000e0041"
+
+
+@given(body=st.text(min_size=1), sender=st.text(), title=st.text())
+def test_a_message_cannot_forge_another(body: str, sender: str, title: str) -> None:
+    from contextlib import redirect_stdout
+    from io import StringIO
+
+    with redirect_stdout(StringIO()) as out:
+        print_message(message(body, sender=sender, title=title))
+    head, *rest = out.getvalue().rstrip("\n").split("\n")
+    assert head.startswith("01890a5d")
+    assert all(line.startswith("  ") for line in rest)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8")))
+def test_json_carries_any_text_unharmed_and_harmless(text: str) -> None:
+    from contextlib import redirect_stdout
+    from io import StringIO
+
+    with redirect_stdout(StringIO()) as out:
+        print_json({"body": text})
+    assert json.loads(out.getvalue()) == {"body": text}
+    assert not UNSAFE.search(out.getvalue())
+
+
+def test_a_table_in_a_pipe_is_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "kind"), [("alice", "agent"), ("bo\nb", "[red]x[/red]")], empty="none")
+    assert capsys.readouterr().out == "NAME   KIND\nalice  agent\nbo\\nb  [red]x[/red]\n"
+    print_table(("name",), [], empty="none")
+    assert capsys.readouterr().out == "none\n"

@@ -1,0 +1,81 @@
+"""The hub as a process: starting, saying so, stopping, and refusing to start."""
+
+import json
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.hub_process import HubProcess, run_cli
+from tieline.stores.sqlite.database import open_database
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_hub_cleanly(number: signal.Signals) -> None:
+    with HubProcess() as hub:
+        assert hub.signal(number) == 0
+        assert not (hub.home / "run.json").exists()
+        assert "has stopped" in hub.stdout
+        assert hub.stderr == ""
+
+
+def test_a_first_start_says_where_everything_is_and_what_to_do_next() -> None:
+    with HubProcess() as hub:
+        running = hub.running
+        assert hub.stop() == 0
+        said = hub.stdout
+        for part in (str(hub.home), running.http, running.hub_socket, "first start", "tieline.toml"):
+            assert part in said
+        for command in ("tieline member add alice", "tieline send @bob hello --as alice", "tieline drain --as bob"):
+            assert command in said
+        hub.start()
+        assert hub.stop() == 0
+        assert "first start" not in hub.stdout
+
+
+def test_a_second_hub_in_the_same_home_is_refused(hub: HubProcess) -> None:
+    done = run_cli(hub.home, "serve", "--http", "127.0.0.1:0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert str(hub.home) in done.stderr
+    assert str(hub.running.pid) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_taken_port_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run_cli(tmp_path / "home", "serve", "--http", address)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"cannot listen on {address}" in done.stderr
+    assert "--http" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_configuration_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tieline.toml").write_text("[http]\nlisten = 7\n")
+    done = run_cli(tmp_path, "serve")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "tieline.toml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_store_of_a_newer_program_is_refused(tmp_path: Path) -> None:
+    connection = open_database(tmp_path / "tieline.db", "main")
+    connection.pragma("user_version", 999)
+    connection.close()
+    for args in (("serve", "--http", "127.0.0.1:0"), ("member", "add", "alice")):
+        done = run_cli(tmp_path, *args)
+        assert (done.returncode, done.stdout) == (1, ""), args
+        assert "newer Tieline" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_logs_in_a_file_are_json_lines(tmp_path: Path) -> None:
+    done = run_cli(tmp_path / ("deep" * 30), "serve", "--log-level", "debug")
+    assert done.returncode == 1
+    assert "too long" in done.stderr
+    logged = [line for line in done.stderr.splitlines() if not line.startswith(("tieline:", "  hint:"))]
+    assert all(json.loads(line)["event"] for line in logged)

@@ -1,0 +1,24 @@
+"""What these tests share: a folder whose path is short enough for a Unix address, and a clean environment."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+VARIABLES = ("TIELINE_HOME", "TIELINE_URL", "TIELINE_TOKEN", "TIELINE_AGENT", "TIELINE_HTTP", "TIELINE_STORE")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Give a folder with a short path: pytest's own are often longer than a Unix address."""
+    path = Path(tempfile.mkdtemp(prefix="tieline-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)

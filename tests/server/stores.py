@@ -1,0 +1,43 @@
+"""A SQLite store whose commits a test can hold, fail and count."""
+
+import threading
+from pathlib import Path
+
+from tieline.core.store import Foundation, StoreError
+from tieline.stores.sqlite import SqliteStore
+
+WAIT_SECONDS = 10
+
+
+class StubbornStore(SqliteStore):
+    """A real store that commits when it is let."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, synchronous="OFF")
+        # Commits wait while this is not set; `entered` says that one does.
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+        # How many of the next commits fail before, or after, they have written to the database.
+        self.failures = 0
+        self.restore_fails = False
+        self.tried = 0
+        self.done = 0
+
+    def commit(self) -> None:
+        """Commit, wait or fail, as the test wants it."""
+        self.tried += 1
+        if not self.gate.is_set():
+            self.entered.set()
+            assert self.gate.wait(WAIT_SECONDS), "the test never opened the gate"
+        if self.failures:
+            self.failures -= 1
+            raise StoreError("no space left on device")
+        super().commit()
+        self.done += 1
+
+    def restore(self) -> Foundation:
+        """Restore, or fail."""
+        if self.restore_fails:
+            raise StoreError("the disk is gone")
+        return super().restore()

@@ -1,0 +1,445 @@
+"""The exchange: nobody hears of what is not durable, and a store that fails takes nobody down with it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.core.doubles import content
+from tests.server.hubs import until
+from tests.server.stores import StubbornStore
+from tieline.contract import command as c
+from tieline.contract.delivery import State
+from tieline.contract.hub import Change, MemberAppeared
+from tieline.contract.identifiers import MemberName, MessageId, SessionId
+from tieline.contract.limits import Limits
+from tieline.contract.member import ByHomeKey
+from tieline.contract.message import Message
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Accepted, Attached, Claimed, Done, Fetched, Issued, Progress, Reply, Roster
+from tieline.core.broker import Broker
+from tieline.core.directory import token_digest
+from tieline.server.exchange import Exchange
+from tieline.server.nature import RealNature
+from tieline.stores.sqlite.database import open_for_reading
+from tieline.stores.sqlite.store import MAIN_FILE
+
+KEY = "the key of the home"
+
+
+class Ear:
+    """A listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.keys: list[int] = []
+        self.steps: list[Progress] = []
+        self.ended: list[Refusal] = []
+        self.deaf = False
+
+    def offer(self, message: Message, key: int, stream_seq: int) -> None:
+        del message, stream_seq
+        self.keys.append(key)
+        self._hear()
+
+    def progress(self, step: Progress) -> None:
+        self.steps.append(step)
+        self._hear()
+
+    def end(self, why: Refusal) -> None:
+        self.ended.append(why)
+        self._hear()
+
+    def _hear(self) -> None:
+        if self.deaf:
+            raise RuntimeError("a bug in a receiver")
+
+
+class Eye:
+    """An observer that keeps what it sees."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.changes: list[Change] = []
+        self.blind = False
+
+    def posted(self, message: Message, origin: SessionId) -> None:
+        del origin
+        self.messages.append(message.content.body)
+        self._see()
+
+    def changed(self, change: Change) -> None:
+        self.changes.append(change)
+        self._see()
+
+    def _see(self) -> None:
+        if self.blind:
+            raise RuntimeError("a bug in an observer")
+
+
+class Office:
+    """An exchange over a stubborn store, with an operator and two members."""
+
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self.folder = folder
+        self.store = StubbornStore(folder)
+        self.exchange = Exchange(Broker(self.store, RealNature(), limits, home_key=token_digest(KEY)))
+
+    async def open(self) -> None:
+        self.exchange.start()
+        self.operator = await self.attach(None)
+        for name in ("alice", "bob"):
+            assert isinstance(await self.exchange.ask(c.AddMember(self.operator, MemberName(name))), Issued)
+        self.alice, self.bob = await self.attach("alice"), await self.attach("bob")
+
+    async def attach(self, name: str | None) -> SessionId:
+        member = MemberName(name) if name else None
+        reply = await self.exchange.ask(c.Attach(protocol="test", credential=ByHomeKey(KEY), member=member))
+        assert isinstance(reply, Attached), reply
+        return reply.session
+
+    def send(self, body: str = "hello", *, target: str = "@bob") -> c.Send:
+        return c.Send(self.alice, content(target, body))
+
+    async def accepted(self, body: str = "hello") -> Accepted:
+        reply = await self.exchange.ask(self.send(body))
+        assert isinstance(reply, Accepted), reply
+        return reply
+
+    def listen(self) -> Ear:
+        ear = Ear()
+        self.exchange.listen(self.bob, ear, MemberName("bob"))
+        return ear
+
+    async def hold(self, *commands: c.Command) -> list[Reply]:
+        """Submit commands and wait until their commit has begun; the list gets the replies."""
+        replies: list[Reply] = []
+        self.store.entered.clear()
+        self.store.gate.clear()
+        self.exchange.submit(commands, replies.extend)
+        await asyncio.to_thread(self.store.entered.wait, 10)
+        return replies
+
+    def rows(self) -> int:
+        """Rows of the main log as another process sees them."""
+        connection = open_for_reading(self.folder / MAIN_FILE)
+        try:
+            count = connection.execute("SELECT count(*) FROM log").get
+        finally:
+            connection.close()
+        assert isinstance(count, int)
+        return count
+
+
+@pytest.fixture
+async def office(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Office]:
+    made = Office(folder, getattr(request, "param", Limits()))
+    await made.open()
+    yield made
+    made.store.gate.set()
+    made.store.restore_fails = False
+    await made.exchange.stop()
+
+
+# Durability first
+
+
+async def test_a_sender_hears_accepted_and_a_recipient_hears_the_message_only_after_the_commit(office: Office) -> None:
+    ear, eye = office.listen(), Eye()
+    office.exchange.observe(eye)
+    before = office.rows()
+    replies = await office.hold(office.send())
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert replies == []
+    assert ear.keys == []
+    assert eye.messages == []
+    assert office.rows() == before
+    office.store.gate.set()
+    await until(lambda: bool(replies))
+    assert isinstance(replies[0], Accepted)
+    assert ear.keys == [1]
+    assert eye.messages == ["hello"]
+    assert office.rows() == before + 1
+
+
+async def test_a_claim_is_answered_only_after_the_commit(office: Office) -> None:
+    sent = await office.accepted()
+    replies = await office.hold(c.Claim(office.bob, sent.message_id))
+    await asyncio.sleep(0.02)
+    assert replies == []
+    office.store.gate.set()
+    await until(lambda: bool(replies))
+    assert isinstance(replies[0], Claimed)
+    assert replies[0].delivery is not None
+
+
+async def test_whatever_queued_during_a_commit_shares_the_next_one(office: Office) -> None:
+    first = await office.hold(office.send("first"))
+    done = office.store.done
+    rest: list[Reply] = []
+    for number in range(500):
+        office.exchange.submit((office.send(f"{number}"),), rest.extend)
+    office.store.gate.set()
+    await until(lambda: len(rest) == 500)
+    assert isinstance(first[0], Accepted)
+    assert office.store.done == done + 2
+    assert [reply.offset for reply in rest if isinstance(reply, Accepted)] == sorted(
+        reply.offset for reply in rest if isinstance(reply, Accepted)
+    )
+
+
+@pytest.mark.parametrize("office", [Limits(batch_max=10)], indirect=True)
+async def test_a_batch_is_no_larger_than_its_limit(office: Office) -> None:
+    await office.hold(office.send("first"))
+    done = office.store.done
+    rest: list[Reply] = []
+    for number in range(50):
+        office.exchange.submit((office.send(f"{number}"),), rest.extend)
+    office.store.gate.set()
+    await until(lambda: len(rest) == 50)
+    assert office.store.done >= done + 5
+
+
+async def test_replies_come_in_the_order_of_the_commands(office: Office) -> None:
+    heard: list[int] = []
+    for number in range(50):
+        command = office.send(str(number)) if number % 3 else c.ListMembers(office.alice)
+
+        def done(_: Sequence[Reply], number: int = number) -> None:
+            heard.append(number)
+
+        office.exchange.submit((command,), done)
+    await until(lambda: len(heard) == 50)
+    assert heard == list(range(50))
+
+
+async def test_a_submission_of_no_commands_is_answered_in_its_turn(office: Office) -> None:
+    heard: list[str] = []
+    office.exchange.submit((office.send(),), lambda _: heard.append("send"))
+    office.exchange.submit((), lambda replies: heard.append(f"nothing {replies}"))
+    office.exchange.submit((c.ListMembers(office.alice),), lambda _: heard.append("members"))
+    await until(lambda: len(heard) == 3)
+    assert heard == ["send", "nothing []", "members"]
+
+
+# Work that nobody waits for
+
+
+@pytest.mark.parametrize("office", [Limits(lazy_commit_ms=20)], indirect=True)
+async def test_acknowledgements_are_answered_at_once_and_committed_soon(office: Office) -> None:
+    await office.accepted()
+    rows = office.rows()
+    office.store.gate.clear()
+    assert isinstance(await office.exchange.ask(c.Advance(office.bob, ((1, 1),))), Done), "before any commit"
+    assert office.rows() == rows
+    office.store.gate.set()
+    started = time.monotonic()
+    await until(lambda: office.rows() == rows + 1)
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("office", [Limits(lazy_commit_ms=60_000)], indirect=True)
+async def test_acknowledgements_ride_on_the_next_message(office: Office) -> None:
+    await office.accepted()
+    rows, done = office.rows(), office.store.done
+    await office.exchange.ask(c.Advance(office.bob, ((1, 1),)))
+    assert office.rows() == rows
+    await office.accepted("another")
+    assert office.rows() == rows + 2
+    assert office.store.done == done + 1
+
+
+@pytest.mark.parametrize("office", [Limits(lazy_commit_ms=20)], indirect=True)
+async def test_a_steady_flow_of_lazy_work_does_not_put_its_commit_off_for_ever(office: Office) -> None:
+    await office.accepted()
+    rows = office.rows()
+    await office.exchange.ask(c.Advance(office.bob, ((1, 1),)))
+    deadline = time.monotonic() + 10
+    while office.rows() == rows:
+        await office.exchange.ask(c.ListMembers(office.alice))
+        assert time.monotonic() < deadline
+
+
+# A store that fails
+
+
+async def test_what_a_failed_commit_held_is_refused_and_nothing_of_it_is_kept(office: Office) -> None:
+    ear = office.listen()
+    rows = office.rows()
+    office.store.failures = 1
+    with capture_logs() as logs:
+        reply = await office.exchange.ask(office.send("lost"))
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.STORE_FAILED
+    assert "no space left" in reply.message
+    assert ear.keys == []
+    assert office.rows() == rows
+    assert any(entry["log_level"] == "error" for entry in logs)
+
+
+async def test_sessions_end_when_the_store_fails_and_the_hub_goes_on_for_those_who_attach_anew(office: Office) -> None:
+    await office.accepted("kept")
+    ear, other = office.listen(), Ear()
+    office.exchange.listen(office.alice, other)
+    office.store.failures = 1
+    with capture_logs():
+        await office.exchange.ask(office.send("lost"))
+        await until(lambda: bool(ear.ended) and bool(other.ended))
+    assert ear.ended[0].code is Code.STORE_FAILED
+    refused = await office.exchange.ask(office.send())
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.UNKNOWN_SESSION
+    office.alice, office.bob = await office.attach("alice"), await office.attach("bob")
+    ear = office.listen()
+    await office.accepted("again")
+    assert ear.keys == [2]
+    page = await office.exchange.ask(c.Fetch(office.bob))
+    assert isinstance(page, Fetched)
+    assert [item.message.content.body for item in page.deliveries] == ["kept", "again"]
+
+
+async def test_everything_that_shared_the_failed_commit_is_refused_and_what_came_after_is_decided(
+    office: Office,
+) -> None:
+    first = await office.hold(office.send("first"))
+    rest: list[Reply] = []
+    for number in range(20):
+        office.exchange.submit((office.send(str(number)),), rest.extend)
+    office.store.failures = 1
+    with capture_logs():
+        office.store.gate.set()
+        await until(lambda: len(rest) == 20 and len(first) == 1)
+    codes = {reply.code for reply in (*first, *rest) if isinstance(reply, Refusal)}
+    assert Code.STORE_FAILED in codes
+    assert len([reply for reply in (*first, *rest) if isinstance(reply, Accepted)]) == 0
+    bob = await office.attach("bob")
+    page = await office.exchange.ask(c.Fetch(bob))
+    assert isinstance(page, Fetched)
+    assert page.deliveries == ()
+
+
+@pytest.mark.parametrize("office", [Limits(lazy_commit_ms=10)], indirect=True)
+async def test_a_lazy_commit_that_fails_ends_the_sessions_and_the_delivery_is_there_again(office: Office) -> None:
+    await office.accepted()
+    ear = office.listen()
+    office.store.failures = 1
+    with capture_logs():
+        await office.exchange.ask(c.Advance(office.bob, ((1, 1),)))
+        await until(lambda: bool(ear.ended))
+    page = await office.exchange.ask(c.Fetch(await office.attach("bob")))
+    assert isinstance(page, Fetched)
+    assert [item.key for item in page.deliveries] == [1]
+
+
+async def test_a_store_that_is_lost_for_good_is_reported_and_everybody_is_refused(office: Office) -> None:
+    office.store.failures = 1
+    office.store.restore_fails = True
+    with capture_logs():
+        refused = await office.exchange.ask(office.send())
+        assert isinstance(refused, Refusal)
+        assert refused.code is Code.STORE_FAILED
+        async with asyncio.timeout(10):
+            lost = await office.exchange.failure
+        assert "the disk is gone" in str(lost)
+        refused = await office.exchange.ask(c.ListMembers(office.alice))
+        assert isinstance(refused, Refusal)
+        assert refused.code is Code.SHUTTING_DOWN
+
+
+# Receivers
+
+
+async def test_a_receiver_that_fails_keeps_nobody_else_from_hearing(office: Office) -> None:
+    deaf, ear = office.listen(), Ear()
+    office.exchange.listen(await office.attach("bob"), ear, MemberName("bob"))
+    blind, eye = Eye(), Eye()
+    office.exchange.observe(blind)
+    office.exchange.observe(eye)
+    deaf.deaf = blind.blind = True
+
+    def broken(_: Sequence[Reply]) -> None:
+        raise RuntimeError("a bug in a protocol")
+
+    replies: list[Reply] = []
+    with capture_logs() as logs:
+        office.exchange.submit((office.send("one"),), broken)
+        office.exchange.submit((office.send("two"), c.AddMember(office.operator, MemberName("carol"))), replies.extend)
+        await until(lambda: len(replies) == 2 and len(ear.keys) == 2)
+    assert deaf.keys == ear.keys == [1, 2]
+    assert blind.messages == eye.messages == ["one", "two"]
+    assert eye.changes == [MemberAppeared(MemberName("carol"))]
+    assert len([entry for entry in logs if entry["event"] == "a receiver failed"]) >= 4
+    assert office.exchange.tally.accepted == 2
+
+
+async def test_a_listener_that_is_forgotten_hears_nothing_more_and_its_sibling_does(office: Office) -> None:
+    ear = office.listen()
+    other, sibling = await office.attach("bob"), Ear()
+    office.exchange.listen(other, sibling, MemberName("bob"))
+    await office.accepted()
+    office.exchange.forget(office.bob)
+    office.exchange.forget(office.bob)
+    await office.accepted()
+    assert ear.keys == [1]
+    assert sibling.keys == [1, 2]
+
+
+async def test_an_observer_sees_until_it_is_dismissed(office: Office) -> None:
+    eye = Eye()
+    dismiss = office.exchange.observe(eye)
+    await office.accepted("seen")
+    dismiss()
+    await office.accepted("unseen")
+    assert eye.messages == ["seen"]
+
+
+async def test_a_session_that_follows_a_message_is_told_of_its_steps(office: Office) -> None:
+    ear = Ear()
+    office.exchange.listen(office.alice, ear)
+    sent = await office.accepted()
+    await office.exchange.ask(c.Follow(office.alice, sent.message_id))
+    await office.exchange.ask(c.Advance(office.bob, ((1, 1),), State.SEEN, "read"))
+    await office.exchange.ask(c.Advance(office.bob, ((1, 1),)))
+    await until(lambda: len(ear.steps) == 2)
+    assert [step.state for step in ear.steps] == [State.SEEN, State.ACKED]
+    assert {step.message_id for step in ear.steps} == {MessageId(sent.message_id)}
+
+
+# Stopping
+
+
+async def test_stopping_finishes_what_was_submitted_and_refuses_what_comes_later(folder: Path) -> None:
+    office = Office(folder, Limits())
+    await office.open()
+    replies: list[Reply] = []
+    for number in range(100):
+        office.exchange.submit((office.send(str(number)),), replies.extend)
+    stopping = asyncio.create_task(office.exchange.stop())
+    await asyncio.sleep(0)
+    late = await office.exchange.ask(office.send("late"))
+    await stopping
+    await until(lambda: len(replies) == 100)
+    assert all(isinstance(reply, Accepted) for reply in replies)
+    assert isinstance(late, Refusal)
+    assert late.code is Code.SHUTTING_DOWN
+    again = StubbornStore(folder)
+    try:
+        foundation = again.restore()
+        assert foundation.snapshot_end == foundation.log_end, "the next start replays nothing"
+    finally:
+        again.close()
+
+
+async def test_the_tally_counts_what_passed(office: Office) -> None:
+    await office.accepted()
+    reply = await office.exchange.ask(office.send(target="*"))
+    assert isinstance(reply, Accepted)
+    tally = office.exchange.tally
+    assert (tally.accepted, tally.deliveries) == (2, 2)
+    assert tally.commits >= 4
+    assert tally.commit_seconds > 0
+    roster = await office.exchange.ask(c.ListMembers(office.alice))
+    assert isinstance(roster, Roster)

@@ -1,0 +1,197 @@
+"""The HTTP port: health, metrics, and who may open a stream."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import websockets
+from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
+from websockets.asyncio.client import connect as websocket_connect
+
+from tests.server.hubs import House, house, take
+from tieline import __version__
+from tieline.client import HubRefused
+from tieline.contract.refusal import Code
+from tieline.core.store import StoreError
+from tieline.wire.native import frames as f
+
+
+@pytest.fixture
+async def there(folder: Path) -> AsyncIterator[House]:
+    async with house(folder) as built:
+        await built.add("alice", "bob")
+        yield built
+
+
+async def get(url: str) -> tuple[int, str, str]:
+    """Status, content type and text of a page."""
+
+    def read() -> tuple[int, str, str]:
+        try:
+            with urllib.request.urlopen(url, timeout=10) as response:
+                return response.status, response.headers["content-type"], response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers["content-type"], error.read().decode()
+
+    return await asyncio.to_thread(read)
+
+
+async def metrics(there: House) -> dict[str, float]:
+    """Every sample by its name and labels."""
+    status, kind, text = await get(f"{there.running.http}/metrics")
+    assert status == 200
+    assert kind.startswith("text/plain; version=0.0.4")
+    return {
+        sample.name + "".join(f"/{value}" for value in sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def stream_address(there: House) -> str:
+    return there.running.http.replace("http", "ws") + "/api/stream"
+
+
+async def test_a_healthy_hub_says_so_with_its_version(there: House) -> None:
+    status, kind, text = await get(f"{there.running.http}/healthz")
+    assert (status, kind) == (200, "application/json")
+    assert json.loads(text) == {"status": "ok", "version": __version__}
+
+
+async def test_a_hub_whose_store_is_lost_says_so(there: House) -> None:
+    assert there.hub.exchange is not None
+    there.hub.exchange.failure.set_result(StoreError("gone"))
+    status, _, text = await get(f"{there.running.http}/healthz")
+    assert status == 503
+    assert json.loads(text)["status"] == "failed"
+
+
+async def test_other_pages_are_not_there(there: House) -> None:
+    assert (await get(f"{there.running.http}/nothing"))[0] == 404
+
+
+async def test_the_metrics_count_what_passed_and_what_waits(there: House) -> None:
+    alice, bob = await there.join("alice"), await there.join("bob", receive=True)
+    for number in range(3):
+        await alice.send("@bob", str(number))
+    bob.ack((await take(bob, 3))[0])
+    await bob.members()
+    samples = await metrics(there)
+    assert samples["tieline_messages_accepted_total"] == 3
+    assert samples["tieline_deliveries_created_total"] == 3
+    assert samples["tieline_members"] == 2
+    assert samples["tieline_sessions/tieline"] == 2
+    assert samples["tieline_backlog"] == 2
+    assert samples["tieline_commits_total"] >= 3
+
+
+async def test_the_metrics_still_know_the_members_after_the_store_failed_once(
+    there: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert there.hub.exchange is not None
+    store = there.hub.exchange._broker.store
+    alice = await there.join("alice")
+
+    def fail() -> None:
+        monkeypatch.undo()
+        raise StoreError("no space left on device")
+
+    monkeypatch.setattr(store, "commit", fail)
+    with capture_logs(), pytest.raises(HubRefused) as caught:
+        await alice.send("@bob", "lost")
+    assert caught.value.code is Code.STORE_FAILED
+    assert (await metrics(there))["tieline_members"] == 2
+
+
+async def test_asking_for_metrics_leaves_no_session_behind(there: House) -> None:
+    for _ in range(3):
+        samples = await metrics(there)
+    assert not [name for name in samples if name.startswith("tieline_sessions")]
+
+
+# The stream
+
+
+async def exchange_frames(connection: websockets.asyncio.client.ClientConnection, *frames: f.Frame) -> list[f.HubFrame]:
+    await connection.send(f.encode_batch(frames), text=True)
+    async with asyncio.timeout(10):
+        return f.decode_hub_batch(await connection.recv())
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1"])
+async def test_a_page_of_another_site_cannot_open_a_stream(there: House, origin: str) -> None:
+    with pytest.raises(websockets.InvalidStatus) as caught:
+        async with websocket_connect(stream_address(there), origin=websockets.Origin(origin), proxy=None):
+            pass
+    assert caught.value.response.status_code == 403
+
+
+async def test_a_page_of_the_hub_itself_and_a_program_can(there: House) -> None:
+    for origin in (websockets.Origin(there.running.http), None):
+        async with websocket_connect(stream_address(there), origin=origin, proxy=None) as connection:
+            (welcome,) = await exchange_frames(connection, f.Hello(token=there.tokens["alice"]))
+            assert isinstance(welcome, f.Welcome)
+
+
+async def test_a_batch_may_be_text_or_bytes(there: House) -> None:
+    async with websocket_connect(stream_address(there), proxy=None) as connection:
+        await connection.send(f.encode_batch([f.Hello(token=there.tokens["alice"])]))
+        (welcome,) = f.decode_hub_batch(await connection.recv())
+        assert isinstance(welcome, f.Welcome)
+        (roster,) = await exchange_frames(connection, f.ListMembers(3))
+        assert isinstance(roster, f.Roster)
+
+
+@pytest.mark.parametrize("bad", ["", "hello", "{}", '[{"t":"dance"}]', '[{"t":"claim","n":1}]', '[{"t":"hello"}]'])
+async def test_bad_input_ends_that_stream_with_a_refusal_and_no_other(there: House, bad: str) -> None:
+    alice = await there.join("alice", carrier="websocket")
+    async with websocket_connect(stream_address(there), proxy=None) as connection:
+        await exchange_frames(connection, f.Hello(token=there.tokens["bob"]))
+        await connection.send(bad)
+        async with asyncio.timeout(10):
+            (refused,) = f.decode_hub_batch(await connection.recv())
+            assert isinstance(refused, f.Refused)
+            assert refused.code is Code.INVALID_REQUEST
+            with pytest.raises(websockets.ConnectionClosed):
+                await connection.recv()
+    assert len(await alice.members()) == 2
+
+
+async def test_a_message_that_is_too_large_ends_that_stream_and_no_other(folder: Path) -> None:
+    (folder / "tieline.toml").write_text("[limits]\nframe_bytes_max = 10000\n")
+    async with house(folder) as there:
+        await there.add("alice", "bob")
+        alice = await there.join("alice", carrier="websocket")
+        async with websocket_connect(stream_address(there), proxy=None) as connection:
+            await exchange_frames(connection, f.Hello(token=there.tokens["bob"]))
+            await connection.send("x" * 10_001)
+            async with asyncio.timeout(10):
+                with pytest.raises(websockets.ConnectionClosed) as caught:
+                    await connection.recv()
+            assert caught.value.rcvd is not None
+            assert caught.value.rcvd.code == 1009
+        assert len(await alice.members()) == 2
+
+
+async def test_stopping_tells_every_stream_why(folder: Path) -> None:
+    async with house(folder) as there:
+        await there.add("alice")
+        alice = await there.join("alice", receive=True, carrier="websocket")
+        await there.hub.stop()
+        with pytest.raises(HubRefused) as caught:
+            await take(alice, 1)
+        assert caught.value.code is Code.SHUTTING_DOWN
+
+
+async def test_sessions_end_with_their_streams(there: House) -> None:
+    alice, bob = await there.join("alice", carrier="websocket"), await there.join("bob", carrier="websocket")
+    await alice.close()
+    async with asyncio.timeout(10):
+        while any(member.sessions for member in await bob.members() if member.name == "alice"):
+            pass
