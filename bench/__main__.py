@@ -73,7 +73,7 @@ def main() -> int:
         for name in arguments.names or BENCHMARKS:
             reports.append(BENCHMARKS[name](context))
             show(console, reports[-1])
-    except BenchError as error:
+    except (BenchError, OSError) as error:
         console.print(f"error: {error}", style="red", highlight=False)
         code = 1
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 
 from tieline.server.exchange import Exchange
-from tieline.server.hub import Options, RunningHub, raise_file_limit
+from tieline.server.hub import Options, RunningHub, raise_file_limit, stop_signals
 
 PROFILE_VARIABLE = "TIELINE_BENCH_PROFILE"
 
@@ -35,10 +35,11 @@ def _profile_broker(path: Path) -> None:
 
 
 async def _serve(options: Options) -> int:
+    asked = stop_signals()
     hub = RunningHub(options)
     await hub.start()
     try:
-        return await hub.wait()
+        return await hub.wait(asked)
     finally:
         await hub.stop()
 

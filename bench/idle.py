@@ -35,8 +35,9 @@ def _raise_file_limit() -> None:
 
 def _dial(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(WAIT_SECONDS_MAX)
+    # With a time limit from the start, a full backlog would be an error instead of a moment's wait.
     sock.connect(str(path))
+    sock.settimeout(WAIT_SECONDS_MAX)
     return sock
 
 

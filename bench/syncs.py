@@ -14,6 +14,7 @@ from bench.context import Context
 from bench.report import Goal, Report, Table
 from tieline.wire.home import read_running
 
+SYNCS_PER_CHECKPOINT = 3
 _CALL = re.compile(r"^\d+ +(\d+\.\d+) (?:fdatasync|fsync|sync_file_range|msync)\(\d+<([^>]*)>")
 
 
@@ -50,6 +51,10 @@ def _round(context: Context, report: Report) -> Counter[str]:
         report.add(name, after[f"tieline_{name}_total"] - before[f"tieline_{name}_total"])
     report.add("syncs", found.total())
     report.add("log syncs", sum(count for name, count in found.items() if name.endswith("-wal")))
+    # A checkpoint syncs the database once, and the write-ahead log before it and when it starts over.
+    checkpoints = sum(count for name, count in found.items() if name.endswith(".db"))
+    report.add("checkpoints", checkpoints)
+    report.add("syncs of commits", found.total() - SYNCS_PER_CHECKPOINT * checkpoints)
     report.add("messages", 1.1 * messages)
     return found
 
@@ -66,17 +71,34 @@ def measure(context: Context) -> Report:
         files += _round(context, report)
     table = Table(
         "syncs in a burst of durable 1→1 (kernel's count, hub under strace)",
-        ["messages", "batches", "commits", "syncs of the write-ahead log", "all syncs", "all ÷ batches"],
+        [
+            "messages",
+            "batches",
+            "commits",
+            "log syncs",
+            "checkpoints",
+            "all syncs",
+            "all ÷ batches",
+            "commits' own ÷ commits",
+        ],
     )
     for number, total in enumerate(report.samples["syncs"]):
-        row = [report.samples[name][number] for name in ("messages", "batches", "commits", "log syncs")]
-        share = total / report.samples["batches"][number]
-        table.rows.append([*(f"{value:,.0f}" for value in row), f"{total:,.0f}", f"{share:.2f}"])
+        row = [report.samples[name][number] for name in ("messages", "batches", "commits", "log syncs", "checkpoints")]
+        shares = [
+            total / report.samples["batches"][number],
+            report.samples["syncs of commits"][number] / report.samples["commits"][number],
+        ]
+        table.rows.append([*(f"{value:,.0f}" for value in (*row, total)), *(f"{share:.2f}" for share in shares)])
     report.tables.append(table)
     by_file = ", ".join(f"{name} {count}" for name, count in files.most_common())
-    report.notes.append(f"Syncs by file over all rounds: {by_file}. Those of the database itself are checkpoints.")
-    worst_batch = max(report.ratios("syncs", "batches"))
-    worst_commit = max(report.ratios("log syncs", "commits"))
-    report.goals.append(Goal("syncs per batch, worst round", "≤ 1", f"{worst_batch:.2f}", worst_batch <= 1))
-    report.goals.append(Goal("log syncs per commit, worst round", "≤ 1", f"{worst_commit:.2f}", worst_commit <= 1))
+    report.notes.append(f"Syncs by file over all rounds: {by_file}.")
+    report.notes.append(
+        "A checkpoint costs three: the log before it, the database, and the log's header when it starts over."
+    )
+    for name, series, unit in (
+        ("all syncs per batch", "syncs", "batches"),
+        ("syncs per commit, checkpoints aside", "syncs of commits", "commits"),
+    ):
+        worst = max(report.ratios(series, unit))
+        report.goals.append(Goal(f"{name}, worst round", "≤ 1", f"{worst:.2f}", worst <= 1))
     return report

@@ -38,7 +38,8 @@ def test_what_the_template_shows_as_an_example_works_when_uncommented(folder: Pa
 def test_every_part_can_be_set_and_the_rest_keeps_its_default(folder: Path) -> None:
     write(
         folder,
-        '[http]\nlisten = "[::1]:0"\n[store]\nurl = "memory"\n[agent_channels]\ninboxes = false\n[limits]\nhops_max = 3\n',
+        '[http]\nlisten = "[::1]:0"\n[store]\nurl = "memory"\n'
+        "[agent_channels]\ninboxes = false\n[limits]\nhops_max = 3\n",
     )
     config = load_config(folder)
     assert config.http.listen == "[::1]:0"

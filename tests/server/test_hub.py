@@ -16,7 +16,7 @@ from tieline import __version__
 from tieline.client import HubUnreachable, connect
 from tieline.server.config import ConfigError
 from tieline.server.home import HomeBusy
-from tieline.server.hub import Options, RunningHub
+from tieline.server.hub import Options, RunningHub, stop_signals
 from tieline.wire.home import RUN_FILE, read_running
 from tieline.wire.unix import SocketPathTooLong
 
@@ -191,7 +191,7 @@ async def test_the_channels_can_be_elsewhere(folder: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_wait_with_success(folder: Path, number: signal.Signals) -> None:
     async with house(folder) as there:
-        waiting = asyncio.create_task(there.hub.wait())
+        waiting = asyncio.create_task(there.hub.wait(stop_signals()))
         await asyncio.sleep(0)
         os.kill(os.getpid(), number)
         async with asyncio.timeout(10):
@@ -202,7 +202,7 @@ async def test_a_signal_ends_the_wait_with_success(folder: Path, number: signal.
 
 async def test_a_store_that_is_lost_ends_the_wait_with_failure(folder: Path) -> None:
     async with house(folder) as there:
-        waiting = asyncio.create_task(there.hub.wait())
+        waiting = asyncio.create_task(there.hub.wait(stop_signals()))
         await asyncio.sleep(0)
         assert there.hub.exchange is not None
         there.hub.exchange.failure.set_result(OSError("gone"))

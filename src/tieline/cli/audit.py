@@ -85,7 +85,7 @@ def export(
 def _export(home: Path | None, out: Path | None) -> None:
     import msgspec
 
-    from tieline.wire.native.frames import view_row
+    from tieline.wire.native.views import view_row
 
     encoder = msgspec.json.Encoder()
     with _inspection(home) as inspection, _writing(out) as file:

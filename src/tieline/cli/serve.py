@@ -5,7 +5,6 @@ run: logs on stderr, one screen on stdout that says what runs where and what to 
 """
 
 import contextlib
-import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -18,9 +17,7 @@ from tieline.cli.failure import Exit, Failure
 from tieline.cli.session import ended_by
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from tieline.server.hub import Options, RunningHub
+    from tieline.server.hub import Options
     from tieline.wire.home import Running
 
 
@@ -100,16 +97,11 @@ def configure_logs(level: LogLevel) -> None:
 
 
 async def _run(options: "Options") -> None:
-    import asyncio
-
     from tieline.server.config import ConfigError
     from tieline.server.home import HomeBusy
-    from tieline.server.hub import RunningHub
+    from tieline.server.hub import RunningHub, stop_signals
 
-    # From here on a signal is heard, also one that comes before the hub is ready and takes over.
-    asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    asked = stop_signals()
     hub = RunningHub(options)
     try:
         running = await hub.start()
@@ -120,27 +112,13 @@ async def _run(options: "Options") -> None:
     except OSError as error:
         raise _failed_start(options, error) from error
     try:
-        code = await _wait(hub, running, asked, options.home)
+        _print(_ready(running, options.home, first=hub.first_start))
+        code = await hub.wait(asked)
     finally:
         await hub.stop()
     if code:
         raise Failure(Exit.FAILED, "the hub stopped because its store is lost; the log above says why")
     _print("The hub has stopped; everything it accepted is kept.")
-
-
-async def _wait(hub: "RunningHub", running: "Running", asked: "asyncio.Event", home: Path) -> int:
-    import asyncio
-
-    waiting = asyncio.create_task(hub.wait())
-    early = asyncio.create_task(asked.wait())
-    _print(_ready(running, home, first=hub.first_start))
-    await asyncio.wait((waiting, early), return_when=asyncio.FIRST_COMPLETED)
-    code = waiting.result() if waiting.done() else 0
-    for task in (waiting, early):
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-    return code
 
 
 def _busy(home: Path, message: str) -> Failure:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tieline.client.carriers import Carrier, dial_socket, dial_url
+from tieline.client.carriers import Carrier, dial_socket
 from tieline.client.errors import Disconnected, HubRefused, HubUnreachable
 from tieline.contract.member import MemberKind
 from tieline.contract.message import Attachment, Kind, Level, Priority
@@ -50,6 +50,8 @@ async def connect(
     client = Client()
     key = None
     if url is not None:
+        from tieline.client.websocket import dial_url  # noqa: PLC0415 - most sessions are local, and need none of it
+
         carrier = await dial_url(url, client)
     else:
         folder = find_home(home)
@@ -71,8 +73,9 @@ class Client:
         self._numbers = count(1)
         # Requests that wait for their answers, by number.
         self._waiting: dict[int, asyncio.Future[f.Answer]] = {}
-        # What goes out at the end of this turn of the loop.
-        self._outgoing: list[f.Frame] = []
+        # What goes out at the end of this turn of the loop, encoded when it was asked for, so that what cannot be
+        # encoded fails there.
+        self._outgoing: list[bytes] = []
         # Keys to acknowledge at the end of this turn, as ranges.
         self._acks: list[tuple[int, int]] = []
         self._flush_scheduled = False
@@ -177,6 +180,8 @@ class Client:
         """Steps of the messages that this session follows, as they happen."""
         while (step := await self._progress.get()) is not None:
             yield step
+        # For whoever asks again, or asks at the same time.
+        self._progress.put_nowait(None)
         raise self._lost or Disconnected("the connection ended")
 
     # Receiving.
@@ -188,6 +193,8 @@ class Client:
         """Deliveries as the hub pushes them. Ends with `Disconnected`."""
         while (delivery := await self._deliveries.get()) is not None:
             yield delivery
+        # For whoever asks again, or asks at the same time.
+        self._deliveries.put_nowait(None)
         raise self._lost or Disconnected("the connection ended")
 
     async def inbox(self, *, after: int = 0, limit: int = 100) -> f.Inbox:
@@ -301,9 +308,9 @@ class Client:
     async def _ask(self, n: int, frame: f.Frame, expected: type[_A]) -> _A:
         if self._lost is not None:
             raise self._lost
+        self._put(frame)
         future: asyncio.Future[f.Answer] = asyncio.get_running_loop().create_future()
         self._waiting[n] = future
-        self._put(frame)
         try:
             answer = await future
         finally:
@@ -315,7 +322,7 @@ class Client:
         return answer
 
     def _put(self, frame: f.Frame) -> None:
-        self._outgoing.append(frame)
+        self._outgoing.append(f.encode_struct(frame))
         self._schedule()
 
     def _schedule(self) -> None:
@@ -326,11 +333,11 @@ class Client:
     def _flush(self) -> None:
         self._flush_scheduled = False
         if self._acks:
-            self._outgoing.append(f.Ack(tuple(self._acks)))
+            self._outgoing.append(f.encode_struct(f.Ack(tuple(self._acks))))
             self._acks.clear()
         if self._outgoing and self._carrier is not None and self._lost is None:
             batch, self._outgoing = self._outgoing, []
-            self._carrier.send(f.encode_batch(batch))
+            self._carrier.send(f.join_batch(batch))
 
     def _end(self, why: Exception) -> None:
         if self._lost is not None:

@@ -167,7 +167,9 @@ class _Audit:
                 self.find(end, f"delivery {key} of member number {number} is settled, but no row says so")
             for index, rung in enumerate(image.rungs):
                 key = image.base + index
-                if State(rung >> 1) in SETTLED and any(ranges.gaps(key, key)):
+                if rung >> 1 > max(State):
+                    self.find(end, f"delivery {key} of member number {number} has no state that there is")
+                elif State(rung >> 1) in SETTLED and any(ranges.gaps(key, key)):
                     self.find(end, f"delivery {key} of member number {number} is settled, but no row says so")
 
 

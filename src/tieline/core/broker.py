@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from tieline.contract import command as c
-from tieline.contract.delivery import State, Step
+from tieline.contract.delivery import Delivery, State, Step
 from tieline.contract.event import Event, LogRow, Paused, Refused, Sent
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
@@ -352,7 +352,7 @@ class Broker:
             account, ((delivery.key, delivery.key),), State.ACKED, session=session, evidence="claim", claimed=True
         )
         self.outcome.urgent = True
-        return Claimed(delivery)
+        return Claimed(Delivery(delivery.key, delivery.stream_seq, State.ACKED, delivery.message))
 
     def _record_activity(self, command: c.RecordActivity) -> Reply:
         session = self.session(command.session)

@@ -96,15 +96,12 @@ def _said(session: Session, message: Message) -> bool:
 
 
 def _receipts(broker: "Broker", message: Message, route: Route) -> Receipts:
+    # What a session has just settled may still wait for its row in the log.
+    broker.write_moves()
     names = broker.store.names(route.numbers)
     made = []
     for number, key in zip(route.numbers, route.keys, strict=True):
         steps = [Step(State.PENDING, message.sent_at_ms, protocol=message.protocol), *broker.store.steps(number, key)]
-        account = broker.directory.accounts.get(number)
-        # Memory is ahead of the stored steps by what the next commit will write.
-        current = account.inbox.state(key) if account else None
-        if current is not None and current > steps[-1].state:
-            steps.append(Step(current, broker.now_ms))
         made.append(Receipt(names[number], key, steps[-1].state, tuple(steps)))
     made.sort(key=lambda receipt: receipt.member)
     return Receipts(message.id, tuple(made))

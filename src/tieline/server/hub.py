@@ -67,6 +67,14 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def stop_signals() -> asyncio.Event:
+    """Set by SIGTERM and SIGINT. Ask for it before the hub starts, so that no signal is missed."""
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    return asked
+
+
 class RunningHub:
     """A hub with all its listeners open."""
 
@@ -126,13 +134,9 @@ class RunningHub:
         """Stop everything in reverse order."""
         await self._closing.aclose()
 
-    async def wait(self) -> int:
-        """Run until a signal asks to stop or the store is lost; returns the exit code."""
+    async def wait(self, asked: asyncio.Event) -> int:
+        """Run until somebody asks to stop or the store is lost; returns the exit code."""
         assert self.exchange is not None, "started before"
-        loop = asyncio.get_running_loop()
-        asked = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, asked.set)
         stopping = asyncio.create_task(asked.wait())
         await asyncio.wait((stopping, self.exchange.failure), return_when=asyncio.FIRST_COMPLETED)
         failed = self.exchange.failure.done()

@@ -16,6 +16,7 @@ from tieline.contract.member import Member, MemberKind, Presence
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, to_member
 from tieline.wire.native import frames as f
+from tieline.wire.native import views
 
 MESSAGE = f.Message(
     id="m1",
@@ -139,9 +140,9 @@ def test_a_message_is_encoded_once_and_carried_raw_as_if_it_were_whole() -> None
     message = m.Message(
         id=MessageId("m1"), offset=1, sender="alice", protocol="tieline", sent_at_ms=5, content=content, hops=3
     )
-    raw = f.RawDeliver(4, 2, f.encode_message(message))
+    raw = f.RawDeliver(4, 2, views.encode_message(message))
     (decoded,) = f.decode_hub_batch(f.encode_batch([raw]))
-    assert decoded == f.Deliver(4, 2, f.view_message(message))
+    assert decoded == f.Deliver(4, 2, views.view_message(message))
 
 
 def test_the_sender_is_called_from_on_the_wire() -> None:
@@ -222,7 +223,7 @@ def test_a_frame_with_anything_in_its_fields_is_read_or_refused(tag: str, fields
 
 
 def test_a_send_becomes_content_with_every_part() -> None:
-    content = f.content_of(SEND)
+    content = views.content_of(SEND)
     assert isinstance(content, m.Content)
     for name in ("body", "data", "title", "level", "priority", "kind", "topic", "scope", "thread", "reply_to"):
         assert getattr(content, name) == getattr(SEND, name), name
@@ -231,7 +232,7 @@ def test_a_send_becomes_content_with_every_part() -> None:
 
 
 def test_a_target_that_is_none_is_refused_before_the_hub_is_asked() -> None:
-    refusal = f.content_of(f.Send(1, "bob", "x"))
+    refusal = views.content_of(f.Send(1, "bob", "x"))
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.INVALID_TARGET
 
@@ -245,16 +246,16 @@ def test_views_say_states_in_words() -> None:
         sent_at_ms=0,
         content=m.Content(target=EVERYBODY, body="b"),
     )
-    assert f.view_delivery(Delivery(1, 2, State.SEEN, message)).state == "seen"
-    receipt = f.view_receipt(Receipt("bob", 1, State.ACKED, (Step(State.PENDING, 1), Step(State.ACKED, 2))))
+    assert views.view_delivery(Delivery(1, 2, State.SEEN, message)).state == "seen"
+    receipt = views.view_receipt(Receipt("bob", 1, State.ACKED, (Step(State.PENDING, 1), Step(State.ACKED, 2))))
     assert [step.state for step in receipt.steps] == ["pending", "acked"]
-    assert f.view_row(LogRow(1, 2, b'{"event":"send"}', "ab")).event == '{"event":"send"}'
+    assert views.view_row(LogRow(1, 2, b'{"event":"send"}', "ab")).event == '{"event":"send"}'
     presence = Presence(Member(MemberName("bob"), MemberKind.HUMAN), ("tieline",), 1, None)
-    assert f.view_presence(presence).kind == "human"
+    assert views.view_presence(presence).kind == "human"
 
 
 def test_a_state_is_known_by_its_word_and_no_other_word_is_a_state() -> None:
-    assert [f.parse_state(state.word) for state in State] == list(State)
-    refusal = f.parse_state("finished")
+    assert [views.parse_state(state.word) for state in State] == list(State)
+    refusal = views.parse_state("finished")
     assert isinstance(refusal, Refusal)
     assert "acked" in refusal.message

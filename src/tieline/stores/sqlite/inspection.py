@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+import apsw
 
 from tieline.contract.event import LogRow
 from tieline.core.audit import StoredMessage, StoredStep
 from tieline.core.inbox import Image
+from tieline.core.store import StoreError
 from tieline.stores.sqlite.database import open_for_reading
 from tieline.stores.sqlite.statements import QUERIES
 from tieline.stores.sqlite.store import MAIN_FILE
@@ -19,24 +23,30 @@ class SqliteInspection:
         # One transaction for all reads: a running hub goes on writing, and none of it shows here.
         self._connection.execute("BEGIN")
 
+    def _read(self, statement: str) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._connection.execute(QUERIES[statement])
+        except apsw.Error as error:
+            raise StoreError(f"the database cannot be read to its end: {error}") from error
+
     def rows(self) -> Iterator[LogRow]:
         """See `Inspection.rows`."""
-        for offset, at_ms, event, hash_bytes in self._connection.execute(QUERIES["inspect_log"]):
+        for offset, at_ms, event, hash_bytes in self._read("inspect_log"):
             yield LogRow(offset, at_ms, event, hash_bytes.hex())
 
     def messages(self) -> Iterator[StoredMessage]:
         """See `Inspection.messages`."""
-        for offset, message_id, content in self._connection.execute(QUERIES["inspect_messages"]):
+        for offset, message_id, content in self._read("inspect_messages"):
             yield StoredMessage(offset, message_id, content)
 
     def steps(self) -> Iterator[StoredStep]:
         """See `Inspection.steps`."""
-        for row in self._connection.execute(QUERIES["inspect_steps"]):
+        for row in self._read("inspect_steps"):
             yield StoredStep(*row)
 
     def images(self) -> Iterable[tuple[int, Image]]:
         """See `Inspection.images`."""
-        for number, base, offsets, stream_seqs, rungs, *_ in self._connection.execute(QUERIES["images"]):
+        for number, base, offsets, stream_seqs, rungs, *_ in self._read("images"):
             yield number, Image(base, offsets, stream_seqs, rungs)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The frames of the hub's own protocol, and how they become commands and replies.
+"""The frames of the hub's own protocol.
 
 Above: the server in this folder and the SDK. Below: nothing. It refuses to know sockets. A *batch* is a JSON array of
 frames; on a Unix socket it is the payload of one length-prefixed frame, on a WebSocket it is one text message. A
@@ -13,12 +13,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tieline.contract import message as m
-from tieline.contract.delivery import Delivery, Receipt, State
-from tieline.contract.event import LogRow
-from tieline.contract.identifiers import MessageId
-from tieline.contract.member import MemberKind, Presence
-from tieline.contract.refusal import Code, Refusal
-from tieline.contract.target import parse_target
+from tieline.contract.member import MemberKind
+from tieline.contract.refusal import Code
 
 VERSION = 1
 
@@ -457,6 +453,16 @@ def encode_batch(frames: Sequence[Frame]) -> bytes:
     return _encoder.encode(frames)
 
 
+def encode_struct(value: Struct) -> bytes:
+    """One frame, or a part of one, as JSON."""
+    return _encoder.encode(value)
+
+
+def join_batch(frames: Sequence[bytes]) -> bytes:
+    """A batch of frames that are encoded already."""
+    return b"[" + b",".join(frames) + b"]"
+
+
 def decode_client_batch(payload: bytes | str) -> list[ClientFrame]:
     """What a client sent. Raises `BadBatch`."""
     try:
@@ -471,123 +477,3 @@ def decode_hub_batch(payload: bytes | str) -> list[HubFrame]:
         return _hub_decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadBatch(str(error)) from error
-
-
-# Between frames and the contract.
-
-
-NESTING_MAX = 256
-"""Levels of structured data: every reader must be able to decode it, whatever stands on its stack already."""
-
-
-def content_of(frame: Send) -> m.Content | Refusal:
-    """What a `send` frame says."""
-    target = parse_target(frame.target)
-    if isinstance(target, Refusal):
-        return target
-    if frame.data is not None and _deeper(frame.data, NESTING_MAX):
-        return Refusal(Code.INVALID_MESSAGE, f"data is nested deeper than {NESTING_MAX} levels")
-    return m.Content(
-        target=target,
-        body=frame.body,
-        data=frame.data,
-        title=frame.title,
-        level=frame.level,
-        priority=frame.priority,
-        kind=frame.kind,
-        topic=frame.topic,
-        scope=frame.scope,
-        thread=frame.thread,
-        reply_to=MessageId(frame.reply_to) if frame.reply_to is not None else None,
-        refs=frame.refs,
-        attachments=frame.attachments,
-        ttl_ms=frame.ttl_ms,
-    )
-
-
-def _deeper(value: Any, levels: int) -> bool:
-    """Whether lists and objects are nested deeper than this many levels; looks at each level at once."""
-    level = [value]
-    for _ in range(levels):
-        children = (node.values() if isinstance(node, dict) else node for node in level)
-        level = [child for nodes in children for child in nodes if isinstance(child, dict | list)]
-        if not level:
-            return False
-    return True
-
-
-def view_message(message: m.Message) -> Message:
-    """A message as clients see it."""
-    said = message.content
-    return Message(
-        id=message.id,
-        offset=message.offset,
-        sender=message.sender,
-        target=str(said.target),
-        body=said.body,
-        sent_at_ms=message.sent_at_ms,
-        protocol=message.protocol,
-        data=said.data,
-        title=said.title,
-        level=said.level,
-        priority=said.priority,
-        kind=said.kind,
-        topic=said.topic,
-        scope=said.scope,
-        thread=said.thread,
-        reply_to=said.reply_to,
-        refs=said.refs,
-        attachments=said.attachments,
-        ttl_ms=said.ttl_ms,
-        wire_id=message.wire_id,
-        notes=said.notes,
-        verified=message.verified,
-        hops=message.hops,
-        cause=message.cause,
-    )
-
-
-def encode_message(message: m.Message) -> msgspec.Raw:
-    """A message as clients see it, encoded."""
-    return msgspec.Raw(_encoder.encode(view_message(message)))
-
-
-def view_delivery(delivery: Delivery) -> Item:
-    """A delivery of an inbox."""
-    return Item(delivery.key, delivery.stream_seq, delivery.state.word, view_message(delivery.message))
-
-
-def view_receipt(receipt: Receipt) -> ReceiptView:
-    """What became of a message for one recipient."""
-    steps = tuple(
-        StepView(step.state.word, step.at_ms, step.session, step.protocol, step.evidence) for step in receipt.steps
-    )
-    return ReceiptView(receipt.member, receipt.state.word, steps)
-
-
-def view_presence(presence: Presence) -> MemberView:
-    """A member with what is known of it now."""
-    member = presence.member
-    return MemberView(
-        member.name,
-        member.kind.value,
-        member.permissions,
-        presence.sessions,
-        presence.backlog,
-        member.created_at_ms,
-        presence.last_seen_ms,
-    )
-
-
-def view_row(row: LogRow) -> LogRowView:
-    """A row of a log."""
-    return LogRowView(row.offset, row.at_ms, row.event.decode(), row.hash)
-
-
-def parse_state(word: str) -> State | Refusal:
-    """A rung of the ladder by its word."""
-    try:
-        return State[word.upper()]
-    except KeyError:
-        words = ", ".join(state.word for state in State)
-        return Refusal(Code.INVALID_REQUEST, f"{word!r} is no state: one of {words}")

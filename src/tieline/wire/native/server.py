@@ -18,6 +18,7 @@ from tieline.contract.member import ByHomeKey, ByToken, Credential
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.native import frames as f
+from tieline.wire.native import views
 
 PROTOCOL = "tieline"
 
@@ -58,7 +59,7 @@ class _Encoded:
 
     def encode(self, message: m.Message) -> msgspec.Raw:
         if self.message is not message:
-            self.message, self.raw = message, f.encode_message(message)
+            self.message, self.raw = message, views.encode_message(message)
         return self.raw
 
 
@@ -215,9 +216,10 @@ class NativeConnection:
             answers = [
                 _answer(number, reply) for number, reply in zip(numbers, replies, strict=True) if number is not None
             ]
-            for reply in replies:
-                if isinstance(reply, r.Claimed) and reply.delivery is not None:
-                    self._conversation.settled(1)
+            # Won or lost, a claim is the client's last word on that delivery.
+            claims = sum(isinstance(reply, r.Claimed) for reply in replies)
+            if claims:
+                self._conversation.settled(claims)
             if answers:
                 self._send(answers)
 
@@ -227,7 +229,7 @@ class NativeConnection:
         session = self._conversation.session
         match frame:
             case f.Send():
-                content = f.content_of(frame)
+                content = views.content_of(frame)
                 if isinstance(content, Refusal):
                     return content
                 return c.Send(session, content, frame.wire_id, frame.allow_empty)
@@ -241,7 +243,7 @@ class NativeConnection:
             case f.Fetch():
                 return c.Fetch(session, frame.after, frame.limit)
             case f.Follow():
-                until = f.parse_state(frame.until)
+                until = views.parse_state(frame.until)
                 return until if isinstance(until, Refusal) else c.Follow(session, MessageId(frame.id), until)
             case f.Subscribe():
                 return c.Subscribe(session, ChannelName(frame.channel.removeprefix("#")))
@@ -285,22 +287,22 @@ def _answer(n: int, reply: r.Reply) -> f.Answer:
         case Refusal():
             return f.Refused(reply.code, reply.message, n, reply.near)
         case r.Claimed():
-            return f.Claimed(n, f.view_delivery(reply.delivery) if reply.delivery else None)
+            return f.Claimed(n, views.view_delivery(reply.delivery) if reply.delivery else None)
         case r.Fetched():
-            items = tuple(f.view_delivery(delivery) for delivery in reply.deliveries)
+            items = tuple(views.view_delivery(delivery) for delivery in reply.deliveries)
             return f.Inbox(n, items, reply.through, reply.complete)
         case r.Receipts():
-            return f.Receipts(n, reply.message_id, tuple(f.view_receipt(receipt) for receipt in reply.receipts))
+            return f.Receipts(n, reply.message_id, tuple(views.view_receipt(receipt) for receipt in reply.receipts))
         case r.Issued():
             return f.Issued(n, reply.member, reply.token)
         case r.Roster():
-            return f.Roster(n, tuple(f.view_presence(presence) for presence in reply.members))
+            return f.Roster(n, tuple(views.view_presence(presence) for presence in reply.members))
         case r.Channels():
             return f.ChannelList(n, tuple(f.ChannelView(view.name, view.subscribers) for view in reply.channels))
         case r.History():
-            return f.History(n, tuple(f.view_message(message) for message in reply.messages))
+            return f.History(n, tuple(views.view_message(message) for message in reply.messages))
         case r.LogRows():
-            return f.Log(n, tuple(f.view_row(row) for row in reply.rows), reply.end)
+            return f.Log(n, tuple(views.view_row(row) for row in reply.rows), reply.end)
         case r.Recorded():
             return f.Recorded(n, reply.count)
         case r.Done():
