@@ -32,6 +32,10 @@ class Model:
 
     def move(self, first: int, last: int, state: State, *, mute: bool) -> set[int]:
         moved = {key for key, before in self.states.items() if first <= key <= last and state in TRANSITIONS[before]}
+        if state is State.OFFERED and not mute:
+            # Offered again on a wire that can acknowledge, a muted delivery is waited for again.
+            again = {key for key in self.muted if first <= key <= last and self.states[key] is State.OFFERED}
+            moved |= again
         for key in moved:
             self.states[key] = state
             (self.muted.add if mute else self.muted.discard)(key)

@@ -107,11 +107,7 @@ class Watcher:
         self._unsure = (delivery, client.welcome.session)
         taken = await client.claim(message.id)
         self._unsure = None
-        if taken is None:
-            # Another was first. The acknowledgement changes nothing for the message; it gives its place in the
-            # window back.
-            client.ack(delivery)
-        else:
+        if taken is not None:
             await self._handle(client, taken)
 
     async def _resolve(self, client: "Client") -> None:

@@ -322,7 +322,11 @@ class Client:
         return answer
 
     def _put(self, frame: f.Frame) -> None:
-        self._outgoing.append(f.encode_struct(frame))
+        encoded = f.encode_struct(frame)
+        if len(encoded) > self._batch_bytes_max():
+            text = f"a request of {len(encoded)} bytes does not fit into a frame that the hub takes"
+            raise HubRefused(Code.MESSAGE_TOO_LARGE, text)
+        self._outgoing.append(encoded)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -336,8 +340,14 @@ class Client:
             self._outgoing.append(f.encode_struct(f.Ack(tuple(self._acks))))
             self._acks.clear()
         if self._outgoing and self._carrier is not None and self._lost is None:
-            batch, self._outgoing = self._outgoing, []
-            self._carrier.send(f.join_batch(batch))
+            encoded, self._outgoing = self._outgoing, []
+            for batch in f.split_batch(encoded, self._batch_bytes_max()):
+                self._carrier.send(batch)
+
+    def _batch_bytes_max(self) -> int:
+        """The largest batch that the hub takes."""
+        assert self.welcome is not None, "nobody asks before the hub has welcomed us"
+        return self.welcome.frame_bytes_max
 
     def _end(self, why: Exception) -> None:
         if self._lost is not None:

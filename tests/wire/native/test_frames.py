@@ -156,6 +156,18 @@ def test_what_says_nothing_is_left_out() -> None:
     assert f.encode_batch([f.Send(1, "*", "x")]) == b'[{"t":"send","n":1,"target":"*","body":"x"}]'
 
 
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, 80))
+def test_frames_are_split_into_batches_that_are_as_large_as_they_may_be(sizes: list[int], size_max: int) -> None:
+    frames = [msgspec.json.encode("x" * size) for size in sizes]
+    batches = [msgspec.json.decode(batch) for batch in f.split_batch(frames, size_max)]
+    assert [item for batch in batches for item in batch] == ["x" * size for size in sizes]
+    for batch, following in zip(batches, [*batches[1:], None], strict=True):
+        encoded = len(msgspec.json.encode(batch))
+        assert encoded <= size_max or len(batch) == 1
+        if following is not None:
+            assert encoded + 1 + len(msgspec.json.encode(following[0])) > size_max, "another one would have fitted"
+
+
 def test_fields_that_a_newer_client_adds_are_passed_over() -> None:
     assert f.decode_client_batch(b'[{"t":"members","n":1,"colour":"red"}]') == [f.ListMembers(1)]
 

@@ -19,6 +19,7 @@ from tieline.contract.message import Content, Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import to_member
 from tieline.wire.native import frames as f
+from tieline.wire.native import views
 from tieline.wire.native.server import PROTOCOL, NativeConnection, Transport
 
 BOB = MemberName("bob")
@@ -243,7 +244,7 @@ def test_a_refusal_that_needs_no_hub_waits_behind_what_was_asked_before_it() -> 
 def test_data_that_is_nested_too_deep_for_its_readers_is_refused_alone() -> None:
     line = Line()
     line.greet()
-    for n, depth in ((1, f.NESTING_MAX), (2, f.NESTING_MAX + 1)):
+    for n, depth in ((1, views.NESTING_MAX), (2, views.NESTING_MAX + 1)):
         data = b'{"x":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
         line.connection.receive_batch(b'[{"t":"send","n":%d,"target":"@bob","body":"x","data":%s}]' % (n, data))
     assert len(line.hub.asked(c.Send)) == 1

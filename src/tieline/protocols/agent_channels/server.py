@@ -26,7 +26,7 @@ from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Attached, Channels, Progress, Reply, Roster
 from tieline.contract.target import Target, TargetKind, to_channel, to_member
 from tieline.protocols.agent_channels.channel import Channel, ClientError
-from tieline.protocols.agent_channels.codec import InvalidMessage, Message, encode
+from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMessage, Message, encode
 from tieline.protocols.agent_channels.group import ChannelGroup
 from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.frames import HEADER_BYTES, encode_frame
@@ -49,14 +49,18 @@ def frame_of(message: m.Message) -> bytes | None:
     said = message.content
     try:
         if message.protocol == PROTOCOL:
-            return encode_frame(said.original) if said.original else encode(Message(said.body, said.data))
+            return encode_frame(said.original) if said.original else _encode(Message(said.body, said.data))
         stamp = {"id": message.id, "target": str(said.target), "sent_at_ms": message.sent_at_ms}
         optional = {"thread": said.thread, "reply_to": said.reply_to, "title": said.title, "scope": said.scope}
         stamp |= {key: value for key, value in optional.items() if value is not None}
         stamp |= {"level": said.level.value, "priority": said.priority.value, "protocol": message.protocol}
-        return encode(Message(said.body, {**(said.data or {}), "from": message.sender, "tieline": stamp}))
+        return _encode(Message(said.body, {**(said.data or {}), "from": message.sender, "tieline": stamp}))
     except InvalidMessage:
         return None
+
+
+def _encode(message: Message) -> bytes:
+    return encode(message, max_size=MESSAGE_BYTES_MAX)
 
 
 class _Client:
@@ -68,6 +72,8 @@ class _Client:
     __slots__ = (
         "_channel",
         "_hearing",
+        "_leaving",
+        "_missed",
         "_own",
         "_place",
         "_speaking",
@@ -86,20 +92,26 @@ class _Client:
         # The session that speaks, made with its first words; and what it said before the session was open.
         self._speaking: Conversation | None = None
         self._waiting: list[Message] = []
+        # Whether it hung up before that session was open: its words count all the same.
+        self._leaving = False
         # The session that listens, on an inbox.
         self._hearing: Conversation | None = None
         self._timer: asyncio.TimerHandle | None = None
         # Whether it receives the member's deliveries; otherwise it hears only what is new.
         self.listens = False
+        # What was new before it was known whether it listens: a listener gets that from the inbox.
+        self._missed: list[bytes] = []
         # Ids of its own messages that are on their way to its own inbox.
         self._own: set[str] = set()
         if place.member is not None:
             self._timer = asyncio.get_running_loop().call_later(LISTEN_SECONDS, self._listen)
 
     def _listen(self) -> None:
+        self._timer = None
         if self._speaking is not None:
             return
         self.listens = True
+        self._missed.clear()
         self._hearing = Conversation(self._place.server.hub, self)
         attach = c.Attach(protocol=PROTOCOL, credential=ByPlace(), member=self._place.member, acknowledges=False)
         self._hearing.open(attach, self._heard)
@@ -113,6 +125,13 @@ class _Client:
 
     def post(self, message: Message) -> None:
         """It said something."""
+        if self._timer is not None:
+            # It is a writer, and no listener.
+            self._timer.cancel()
+            self._timer = None
+            for frame in self._missed:
+                self._channel.send(self.id, frame)
+            self._missed.clear()
         if self._speaking is None:
             self._speaking = Conversation(self._place.server.hub, self)
             attach = c.Attach(protocol=PROTOCOL, credential=Unnamed(self.id, self._place.name), acknowledges=False)
@@ -130,6 +149,8 @@ class _Client:
         waiting, self._waiting = self._waiting, []
         for message in waiting:
             self._send(message)
+        if self._leaving:
+            self._end_speaking()
 
     def _send(self, message: Message) -> None:
         assert self._speaking is not None, "a session that is open"
@@ -149,6 +170,13 @@ class _Client:
                 # The wire has no form for a refusal; the log and the audit chain have.
                 log.warning("a post was refused", place=self._place.name, client=self.id, code=reply.code)
 
+    def hear(self, frame: bytes) -> None:
+        """Something new was said here."""
+        if self._timer is not None:
+            self._missed.append(frame)
+        elif not self.listens:
+            self._channel.send(self.id, frame)
+
     def owns(self, message: m.Message) -> None:
         """This message is its own: the sender does not hear itself."""
         if self.listens:
@@ -163,11 +191,18 @@ class _Client:
         """It is gone."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
+        if self._hearing is not None:
+            self._hearing.close()
+        if self._waiting:
+            self._leaving = True
+        else:
+            self._end_speaking()
+
+    def _end_speaking(self) -> None:
         if self._speaking is not None:
             self._place.server.speakers.pop(self._speaking.session, None)
             self._speaking.close()
-        if self._hearing is not None:
-            self._hearing.close()
 
     # What the conversations call: the Wire port.
 
@@ -259,9 +294,9 @@ class _Place:
         if self.member is None:
             self.channel.send_all(frame, exclude=speaker_id)
             return
-        for client_id, client in self._clients.items():
-            if client_id != speaker_id and not client.listens:
-                self.channel.send(client_id, frame)
+        for client_id, client in tuple(self._clients.items()):
+            if client_id != speaker_id:
+                client.hear(frame)
 
 
 class ChannelsServer:

@@ -6,7 +6,7 @@ frame is an object whose `t` says its type. A request carries `n`, a number chos
 repeats; answers come in the order of their requests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -458,9 +458,15 @@ def encode_struct(value: Struct) -> bytes:
     return _encoder.encode(value)
 
 
-def join_batch(frames: Sequence[bytes]) -> bytes:
-    """A batch of frames that are encoded already."""
-    return b"[" + b",".join(frames) + b"]"
+def split_batch(frames: Sequence[bytes], size_max: int) -> Iterator[bytes]:
+    """Frames that are encoded already, as batches of at most `size_max` bytes; a frame is never split."""
+    start, size = 0, 2
+    for index, frame in enumerate(frames):
+        if size + len(frame) > size_max and index > start:
+            yield b"[" + b",".join(frames[start:index]) + b"]"
+            start, size = index, 2
+        size += len(frame) + 1
+    yield b"[" + b",".join(frames[start:]) + b"]"
 
 
 def decode_client_batch(payload: bytes | str) -> list[ClientFrame]:

@@ -302,7 +302,8 @@ def _answer(n: int, reply: r.Reply) -> f.Answer:
         case r.History():
             return f.History(n, tuple(views.view_message(message) for message in reply.messages))
         case r.LogRows():
-            return f.Log(n, tuple(views.view_row(row) for row in reply.rows), reply.end)
+            following = reply.rows[-1].offset + 1 if reply.rows else reply.end
+            return f.Log(n, tuple(views.view_row(row) for row in reply.rows), following)
         case r.Recorded():
             return f.Recorded(n, reply.count)
         case r.Done():

@@ -1,0 +1,486 @@
+"""The hub's channel sockets: what is said on them is durable, and reaches every other protocol and back."""
+
+import asyncio
+import contextlib
+import json
+import os
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.protocols.agent_channels.sockets import Peer
+from tests.server.hubs import House, bodies, house, silent, take, until
+from tieline.client import Client, HubRefused
+from tieline.contract.refusal import Code
+from tieline.protocols.agent_channels import server
+from tieline.protocols.agent_channels.codec import Message, encode
+from tieline.wire.unix import PATH_BYTES_MAX
+
+
+class Scene(House):
+    """A running hub with its folder of sockets."""
+
+    peers: list[Peer]
+
+    @property
+    def sockets(self) -> Path:
+        assert self.running.channels_dir is not None
+        return Path(self.running.channels_dir)
+
+    def group(self) -> list[str]:
+        """The names in `group.json`."""
+        return [entry["name"] for entry in json.loads((self.sockets / "group.json").read_bytes())["channels"]]
+
+    async def dial(self, name: str) -> Peer:
+        """Connect to a socket, which may be about to appear."""
+        await until((self.sockets / f"{name}.sock").exists)
+        peer = await Peer.unix(self.sockets / f"{name}.sock")
+        self.peers.append(peer)
+        return peer
+
+    async def listener(self, member: str) -> Peer:
+        """Connect to an inbox and wait until the hub takes it for a listener."""
+        before = await self.listeners(member)
+        peer = await self.dial(f"inbox-{member}")
+        async with asyncio.timeout(10):
+            while await self.listeners(member) == before:
+                pass
+        return peer
+
+    async def listeners(self, member: str) -> int:
+        """How many listen at an inbox."""
+        members = {view.name: view for view in await self.desk.members()}
+        return members[member].sessions.count("agent-channels")
+
+    desk: Client
+
+
+@pytest.fixture
+async def scene(folder: Path) -> AsyncIterator[Scene]:
+    async with house(folder / "h", store="sqlite:unsafe") as built:
+        made = await open_scene(built)
+        await made.add("alice", "bob")
+        yield made
+        for peer in made.peers:
+            peer.close()
+
+
+async def open_scene(built: House) -> Scene:
+    made = Scene(built.home, built.hub, built.running)
+    made._clients = built._clients
+    made.peers = []
+    made.desk = await made.operator()
+    return made
+
+
+async def hears_nothing(scene: Scene, peer: Peer) -> None:
+    """See that nothing waits for a client once everything said so far has passed through the hub."""
+    await scene.desk.members()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await peer.receive()
+
+
+# Channels
+
+
+async def test_a_post_becomes_a_durable_message_for_subscribers_and_reaches_the_other_clients_alone(
+    scene: Scene,
+) -> None:
+    alice = await scene.join("alice", receive=True)
+    await alice.subscribe("dev")
+    poster, other = await scene.dial("dev"), await scene.dial("dev")
+    await poster.send({"msg": "hello", "data": {"n": 1}})
+    (delivery,) = await take(alice, 1)
+    message = delivery.message
+    assert (message.body, message.data, message.target) == ("hello", {"n": 1}, "#dev")
+    assert (message.sender, message.verified, message.protocol) == ("client-0@dev", False, "agent-channels")
+    assert await other.receive() == Message("hello", {"n": 1})
+    await hears_nothing(scene, poster)
+    assert [said.body for said in await alice.history("#dev")] == ["hello"]
+
+
+async def test_a_writer_that_hangs_up_at_once_is_heard_all_the_same(scene: Scene) -> None:
+    alice = await scene.join("alice", receive=True)
+    await alice.subscribe("dev")
+    other = await scene.dial("dev")
+    for name in ("dev", "inbox-alice", "general"):
+        writer = await scene.dial(name)
+        await writer.send({"msg": f"first on {name}", "data": {}}, {"msg": f"second on {name}", "data": {}})
+        writer.close()
+    heard = bodies(await take(alice, 6))
+    assert sorted(heard) == sorted(
+        f"{n} on {name}" for name in ("dev", "inbox-alice", "general") for n in ("first", "second")
+    )
+    assert await other.texts(2) == ["first on dev", "second on dev"]
+    async with asyncio.timeout(10):
+        while any("agent-channels" in member.sessions for member in await scene.desk.members()):
+            pass
+
+
+async def test_posts_of_one_client_arrive_in_order(scene: Scene) -> None:
+    alice = await scene.join("alice", receive=True)
+    await alice.subscribe("dev")
+    poster, other = await scene.dial("dev"), await scene.dial("dev")
+    await poster.send(*({"msg": str(number), "data": {}} for number in range(300)))
+    expected = [str(number) for number in range(300)]
+    assert await other.texts(300) == expected
+    assert bodies(await take(alice, 300, ack=True)) == expected
+
+
+async def test_what_is_said_on_another_protocol_reaches_the_socket_with_its_sender_stamped(scene: Scene) -> None:
+    alice, bob = await scene.join("alice"), await scene.join("bob")
+    await alice.subscribe("dev")
+    await bob.subscribe("dev")
+    client = await scene.dial("dev")
+    forged = {"from": "mallory", "tieline": {"id": "forged"}, "kept": [1]}
+    sent = await alice.send("#dev", "hello", data=forged, thread="t1", title="a title")
+    heard = await client.receive()
+    assert heard.msg == "hello"
+    assert heard.data is not None
+    assert heard.data["from"] == "alice"
+    assert heard.data["kept"] == [1]
+    stamp = heard.data["tieline"]
+    assert (stamp["id"], stamp["target"], stamp["protocol"]) == (sent.id, "#dev", "tieline")
+    assert (stamp["thread"], stamp["title"]) == ("t1", "a title")
+
+
+async def test_everybody_is_heard_on_the_general_socket_and_a_post_there_reaches_all_members(scene: Scene) -> None:
+    alice, bob = await scene.join("alice", receive=True), await scene.join("bob", receive=True)
+    general, other = await scene.dial("general"), await scene.dial("general")
+    await alice.send("*", "to everybody")
+    await alice.send("#general", "to general")
+    assert await general.texts(2) == ["to everybody", "to general"]
+    await general.send({"msg": "from the socket", "data": {}})
+    assert bodies(await take(alice, 1)) == ["from the socket"]
+    assert bodies(await take(bob, 3)) == ["to everybody", "to general", "from the socket"]
+    assert await other.texts(3) == ["to everybody", "to general", "from the socket"]
+    await hears_nothing(scene, general)
+
+
+async def test_a_channel_socket_never_replays(scene: Scene) -> None:
+    alice, bob = await scene.join("alice"), await scene.join("bob")
+    await alice.subscribe("dev")
+    await bob.subscribe("dev")
+    await scene.dial("dev")
+    await alice.send("#dev", "before")
+    late = await scene.dial("dev")
+    await until(lambda: scene.hub.channels is not None and scene.hub.channels._places["dev"].channel.client_count == 2)
+    await alice.send("#dev", "after")
+    assert (await late.receive()).msg == "after"
+
+
+async def test_keys_beside_msg_and_data_survive_from_socket_to_socket(scene: Scene) -> None:
+    alice = await scene.join("alice", receive=True)
+    await alice.subscribe("dev")
+    poster, other = await scene.dial("dev"), await scene.dial("dev")
+    await poster.send({"msg": "hello", "data": {}, "id": "x1", "nested": {"a": [1, None]}})
+    heard = await other.receive()
+    assert heard.extra == {"id": "x1", "nested": {"a": [1, None]}}
+    assert bodies(await take(alice, 1)) == ["hello"]
+    listener = await scene.listener("bob")
+    writer = await scene.dial("inbox-bob")
+    await writer.send({"msg": "mail", "data": {}, "id": "x2"})
+    assert (await listener.receive()).extra == {"id": "x2"}
+
+
+async def test_a_name_claimed_in_the_data_is_shown_as_said_by_nobody_known(scene: Scene) -> None:
+    alice = await scene.join("alice", receive=True)
+    await alice.subscribe("dev")
+    poster = await scene.dial("dev")
+    await poster.send({"msg": "I am bob", "data": {"from": "bob"}, "from": "bob"})
+    (delivery,) = await take(alice, 1)
+    assert delivery.message.sender == "client-0@dev"
+    assert not delivery.message.verified
+    assert delivery.message.data == {"from": "bob"}
+    with pytest.raises(HubRefused) as caught:
+        await alice.send("@client-0@dev", "who are you?")
+    assert caught.value.code is Code.INVALID_NAME
+
+
+# Inboxes
+
+
+async def test_a_post_on_an_inbox_reaches_the_member_and_its_listener_and_not_the_poster(scene: Scene) -> None:
+    bob = await scene.join("bob", receive=True)
+    listener = await scene.listener("bob")
+    poster = await scene.dial("inbox-bob")
+    await poster.send({"msg": "hello", "data": {"n": 1}})
+    assert await listener.receive() == Message("hello", {"n": 1})
+    (delivery,) = await take(bob, 1)
+    assert (delivery.message.target, delivery.message.sender) == ("@bob", "client-1@inbox-bob")
+    await hears_nothing(scene, poster)
+
+
+async def test_a_listener_receives_what_others_say_to_its_member_wherever_they_say_it(scene: Scene) -> None:
+    alice = await scene.join("alice")
+    listener = await scene.listener("bob")
+    bob = await scene.join("bob")
+    await bob.subscribe("dev")
+    await alice.send("@bob", "direct", data={"from": "mallory"})
+    await alice.send("*", "everybody")
+    await alice.send("#dev", "channel")
+    heard = [await listener.receive() for _ in range(3)]
+    assert [message.msg for message in heard] == ["direct", "everybody", "channel"]
+    assert {(message.data or {})["from"] for message in heard} == {"alice"}
+
+
+async def test_what_was_not_offered_yet_is_replayed_once(scene: Scene) -> None:
+    alice = await scene.join("alice")
+    sent = [await alice.send("@bob", str(number)) for number in range(3)]
+    first = await scene.listener("bob")
+    assert await first.texts(3) == ["0", "1", "2"]
+    async with asyncio.timeout(10):
+        while (await alice.receipts(sent[2].id))[0].state != "offered":
+            pass
+    (receipt,) = await alice.receipts(sent[2].id)
+    assert receipt.steps[-1].protocol == "agent-channels"
+    first.close()
+    second = await scene.listener("bob")
+    await alice.send("@bob", "new")
+    assert (await second.receive()).msg == "new"
+
+
+async def test_a_message_that_comes_while_a_client_is_still_silent_is_heard_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "LISTEN_SECONDS", 0.3)
+    alice = await scene.join("alice")
+    client = await scene.dial("inbox-bob")
+    await until(lambda: scene.hub.channels is not None and bool(scene.hub.channels._places["inbox-bob"]._clients))
+    assert await scene.listeners("bob") == 0
+    await alice.send("@bob", "early")
+    assert await scene.listeners("bob") == 0, "the test is too slow for its own premise"
+    async with asyncio.timeout(10):
+        while not await scene.listeners("bob"):
+            pass
+    await alice.send("@bob", "late")
+    assert await client.texts(2) == ["early", "late"]
+
+
+async def test_a_writer_hears_what_is_new_from_its_connection_on_and_does_not_use_up_the_mail(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "LISTEN_SECONDS", 60)
+    alice = await scene.join("alice")
+    await alice.send("@bob", "old")
+    writer = await scene.dial("inbox-bob")
+    await until(lambda: scene.hub.channels is not None and bool(scene.hub.channels._places["inbox-bob"]._clients))
+    await alice.send("@bob", "before its first words")
+    await writer.send({"msg": "written", "data": {}})
+    await until(lambda: scene.hub.exchange is not None and scene.hub.exchange.tally.accepted == 3)
+    await alice.send("@bob", "after")
+    assert await writer.texts(2) == ["before its first words", "after"]
+    monkeypatch.undo()
+    listener = await scene.listener("bob")
+    assert await listener.texts(4) == ["old", "before its first words", "written", "after"]
+
+
+async def test_a_listener_that_speaks_does_not_hear_itself_and_its_words_stay_for_the_next(scene: Scene) -> None:
+    alice = await scene.join("alice")
+    listener = await scene.listener("bob")
+    await listener.send({"msg": "to myself", "data": {}})
+    await until(lambda: scene.hub.exchange is not None and scene.hub.exchange.tally.accepted == 1)
+    await alice.send("@bob", "from alice")
+    assert (await listener.receive()).msg == "from alice"
+    second = await scene.listener("bob")
+    assert (await second.receive()).msg == "to myself"
+
+
+async def test_a_large_backlog_is_replayed_whole_to_a_client_that_reads(scene: Scene) -> None:
+    alice = await scene.join("alice")
+    large = "x" * 1_000_000
+    for number in range(80):
+        await alice.send("@bob", f"{number} {large}")
+    listener = await scene.listener("bob")
+    heard = await listener.texts(80)
+    assert [text.partition(" ")[0] for text in heard] == [str(number) for number in range(80)]
+
+
+async def test_an_acknowledgement_elsewhere_ends_a_delivery_for_the_inbox_too(scene: Scene) -> None:
+    alice, bob = await scene.join("alice"), await scene.join("bob", receive=True)
+    await alice.send("@bob", "taken")
+    bob.ack((await take(bob, 1))[0])
+    await alice.send("@bob", "left")
+    async with asyncio.timeout(10):
+        while len((await bob.inbox()).items) != 1:
+            pass
+    await bob.close()
+    listener = await scene.listener("bob")
+    await alice.send("@bob", "new")
+    # "left" was offered to the other session, so it is not replayed here.
+    assert (await listener.receive()).msg == "new"
+
+
+async def test_a_sender_is_told_that_a_listener_can_never_acknowledge(scene: Scene) -> None:
+    alice = await scene.join("alice")
+    await scene.listener("bob")
+    sent = await alice.send("@bob", "hello")
+    with pytest.raises(HubRefused) as caught:
+        await alice.follow(sent.id)
+    assert caught.value.code is Code.NEVER_ACKNOWLEDGED
+    assert "agent-channels" in str(caught.value)
+
+
+# What comes and goes
+
+
+async def test_members_and_channels_get_sockets_as_they_appear_and_lose_them_as_they_go(scene: Scene) -> None:
+    await until(lambda: scene.group() == ["general", "inbox-alice", "inbox-bob"])
+    await scene.add("carol")
+    carol = await scene.join("carol")
+    await carol.subscribe("dev")
+    await until(lambda: scene.group() == ["general", "inbox-alice", "inbox-bob", "inbox-carol", "dev"])
+    client, listener = await scene.dial("dev"), await scene.listener("carol")
+    await scene.desk.remove_member("carol")
+    await until(lambda: scene.group() == ["general", "inbox-alice", "inbox-bob"])
+    assert await client.closed() == b""
+    assert await listener.closed() == b""
+    assert {path.name for path in scene.sockets.glob("*.sock")} == {
+        "general.sock",
+        "inbox-alice.sock",
+        "inbox-bob.sock",
+    }
+    await scene.add("carol")
+    await scene.listener("carol")
+
+
+async def test_a_channel_whose_last_subscriber_leaves_loses_its_socket_and_general_never_does(scene: Scene) -> None:
+    alice = await scene.join("alice")
+    await alice.subscribe("dev")
+    client = await scene.dial("dev")
+    await alice.unsubscribe("dev")
+    assert await client.closed() == b""
+    await until(lambda: not (scene.sockets / "dev.sock").exists())
+    assert (scene.sockets / "general.sock").exists()
+
+
+async def test_after_a_restart_the_sockets_are_back_and_what_waits_in_an_inbox_is_replayed(folder: Path) -> None:
+    async with house(folder / "h") as built:
+        await built.add("alice", "bob")
+        alice = await built.join("alice")
+        await alice.subscribe("dev")
+        await alice.send("@bob", "before")
+    async with house(folder / "h") as built:
+        scene = await open_scene(built)
+        assert sorted(scene.group()) == ["dev", "general", "inbox-alice", "inbox-bob"]
+        listener = await scene.listener("bob")
+        assert (await listener.receive()).msg == "before"
+        listener.close()
+
+
+async def test_inbox_sockets_can_be_turned_off(folder: Path) -> None:
+    (folder / "h").mkdir()
+    (folder / "h" / "tieline.toml").write_text("[agent_channels]\ninboxes = false\n")
+    async with house(folder / "h", store="memory") as built:
+        scene = await open_scene(built)
+        await scene.add("alice")
+        alice = await scene.join("alice")
+        await alice.subscribe("dev")
+        await until(lambda: scene.group() == ["general", "dev"])
+
+
+async def test_sockets_are_for_their_owner_alone(scene: Scene) -> None:
+    alice = await scene.join("alice")
+    await alice.subscribe("dev")
+    await until((scene.sockets / "dev.sock").exists)
+    assert stat.S_IMODE(scene.sockets.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in scene.sockets.glob("*.sock")} == {0o600}
+
+
+async def test_a_client_of_another_user_is_disconnected_unheard(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = await scene.join("alice", receive=True)
+    monkeypatch.setattr("tieline.wire.unix.peer_uid", lambda _: os.geteuid() + 1)
+    with capture_logs() as logs:
+        for name in ("general", "inbox-alice"):
+            stranger = await scene.dial(name)
+            with contextlib.suppress(ConnectionError):
+                await stranger.send({"msg": "let me in", "data": {}})
+            assert await stranger.closed() == b""
+    await silent(alice)
+    assert len([entry for entry in logs if "for the user who runs the hub" in entry.get("reason", "")]) == 2
+
+
+async def test_sockets_whose_path_is_too_long_are_left_out_and_listed(folder: Path) -> None:
+    home = folder / ("h" * (PATH_BYTES_MAX - len(os.fsencode(folder)) - len("/channels/main/inbox-bob.sock") - 1))
+    async with house(home, store="memory") as built:
+        scene = await open_scene(built)
+        await scene.add("bob", "barbara")
+        bob = await scene.join("bob")
+        await bob.subscribe("a-rather-long-channel-name")
+        await until(lambda: scene.group() == ["general", "inbox-bob"])
+        assert scene.hub.channels is not None
+        channels = scene.hub.channels
+        await until(lambda: channels.left_out == ["inbox-barbara", "a-rather-long-channel-name"])
+        listener = await scene.listener("bob")
+        barbara = await scene.join("barbara")
+        await barbara.send("@bob", "the rest works")
+        assert (await listener.receive()).msg == "the rest works"
+        listener.close()
+
+
+# Bad input
+
+BAD_INPUT = {
+    "no bytes": b"\0\0\0\0",
+    "too many bytes": (16 * 1024 * 1024 + 1).to_bytes(4, "big") + b"x",
+    "not JSON": b"\0\0\0\x05hello",
+    "an array": b"\0\0\0\x02[]",
+    "no text": b'\0\0\0\x0b{"data":{}}',
+    "data that is an array": b'\0\0\0\x16{"msg":"x","data":[1]}',
+}
+
+
+@pytest.mark.parametrize("bad", BAD_INPUT.values(), ids=BAD_INPUT.keys())
+@pytest.mark.parametrize("name", ["general", "inbox-bob"])
+async def test_bad_input_disconnects_that_client_alone_and_the_hub_logs_it(scene: Scene, name: str, bad: bytes) -> None:
+    bob = await scene.join("bob", receive=True)
+    broken, good = await scene.dial(name), await scene.dial(name)
+    with capture_logs() as logs:
+        await broken.send({"msg": "before", "data": {}}, bad)
+        await broken.closed()
+        await until(lambda: any(entry["event"] == "a client was disconnected" for entry in logs))
+    (entry,) = [entry for entry in logs if entry["event"] == "a client was disconnected"]
+    assert entry["place"] == name
+    await good.send({"msg": "after", "data": {}})
+    assert bodies(await take(bob, 2)) == ["before", "after"], "what came before the bad input counts"
+
+
+async def test_half_a_frame_and_then_silence_delays_nobody(scene: Scene) -> None:
+    bob = await scene.join("bob", receive=True)
+    stuck, good = await scene.dial("general"), await scene.dial("general")
+    await stuck.send(encode({"msg": "never finished", "data": {}})[:-1])
+    await good.send({"msg": "hello", "data": {}})
+    assert bodies(await take(bob, 1)) == ["hello"]
+    assert (await stuck.receive()).msg == "hello"
+
+
+async def test_a_post_that_is_refused_is_logged_because_the_wire_cannot_say_so(scene: Scene) -> None:
+    client, other = await scene.dial("inbox-bob"), await scene.dial("general")
+    assert scene.hub.channels is not None
+    place = scene.hub.channels._places["inbox-bob"]
+    await until(lambda: place.channel.client_count == 1)
+    with capture_logs() as logs:
+        for peer in place._clients.values():
+            peer._target = server.to_member(server.MemberName("nobody"))
+        await client.send({"msg": "lost", "data": {}})
+        await until(lambda: any(entry["event"] == "a post was refused" for entry in logs))
+    (entry,) = [entry for entry in logs if entry["event"] == "a post was refused"]
+    assert entry["code"] is Code.UNKNOWN_MEMBER
+    await other.send({"msg": "the hub goes on", "data": {}})
+
+
+async def test_a_message_too_large_for_a_frame_is_not_sent_and_the_socket_goes_on(scene: Scene) -> None:
+    alice = await scene.join("alice")
+    client = await scene.dial("general")
+    await until(
+        lambda: scene.hub.channels is not None and scene.hub.channels._places["general"].channel.client_count == 1
+    )
+    with capture_logs() as logs:
+        await alice.send("*", "x" * (16 * 1024 * 1024))
+        await alice.send("*", "small")
+        assert (await client.receive()).msg == "small"
+    assert any("does not fit" in entry["event"] for entry in logs)
