@@ -2,6 +2,7 @@
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -51,8 +52,9 @@ def to_channel(name: ChannelName) -> Target:
     return Target(TargetKind.CHANNEL, name)
 
 
+@lru_cache(maxsize=4096)
 def parse_target(text: str) -> Target | Refusal:
-    """Read a target as people write it."""
+    """Read a target as people write it. Remembered, because conversations go to the same few targets."""
     if text == "*":
         return EVERYBODY
     if text.startswith("@"):

@@ -9,6 +9,8 @@ The state is a bounded memory of recent messages, one entry a conversation; it i
 outlasts the window.
 """
 
+from collections.abc import Iterator
+
 from msgspec import Struct
 
 from tieline.contract.identifiers import MessageId
@@ -48,6 +50,35 @@ def conversation(content: Content, sender: str) -> str:
     return str(target)
 
 
+class _Memory:
+    """The most recent traces by key, in two generations: when the younger is full, the older is forgotten at once.
+
+    Forgetting one at a time would be finer, but a dictionary that loses its first key again and again slows down.
+    """
+
+    __slots__ = ("_generation_max", "_old", "_young")
+
+    def __init__(self, size_max: int) -> None:
+        self._generation_max = max(1, size_max // 2)
+        self._young: dict[str, Trace] = {}
+        self._old: dict[str, Trace] = {}
+
+    def get(self, key: str) -> Trace | None:
+        return self._young.get(key) or self._old.get(key)
+
+    def put(self, key: str, trace: Trace) -> None:
+        self._young[key] = trace
+        if len(self._young) >= self._generation_max:
+            self._old, self._young = self._young, {}
+
+    def pop(self, key: str) -> Trace | None:
+        young, old = self._young.pop(key, None), self._old.pop(key, None)
+        return young or old
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._old, **self._young})
+
+
 class Loops:
     """Recent messages by conversation, and which conversations are paused."""
 
@@ -56,11 +87,11 @@ class Loops:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         # The last message of each conversation; of two-party ones, the last in each direction.
-        self._last: dict[str, Trace] = {}
+        self._last = _Memory(limits.loop_memory_max)
         # The last message of each conversation that is not by the sender of the last one.
-        self._last_other: dict[str, Trace] = {}
+        self._last_other = _Memory(limits.loop_memory_max)
         # The same memory by message id, for explicit replies.
-        self._by_id: dict[str, Trace] = {}
+        self._by_id = _Memory(limits.loop_memory_max)
         # Conversation to the time when its pause ends.
         self._paused: dict[str, int] = {}
 
@@ -93,8 +124,10 @@ class Loops:
         )
 
     def _cause(self, content: Content, sender: str) -> Trace | None:
-        if content.reply_to is not None and content.reply_to in self._by_id:
-            return self._by_id[content.reply_to]
+        if content.reply_to is not None:
+            named = self._by_id.get(content.reply_to)
+            if named is not None:
+                return named
         if content.thread:
             last = self._last_by_others(f"thread:{content.thread}", sender)
             if last is not None:
@@ -113,27 +146,20 @@ class Loops:
         if content.kind is not Kind.CHAT:
             return
         trace = Trace(message_id, sender, hops, at_ms)
-        self._remember(self._by_id, message_id, trace)
+        self._by_id.put(message_id, trace)
         if content.thread:
             self._remember_shared(f"thread:{content.thread}", trace)
         target = content.target
         if target.kind is TargetKind.MEMBER:
-            self._remember(self._last, f"@{sender}>@{target.name}", trace)
+            self._last.put(f"@{sender}>@{target.name}", trace)
         else:
             self._remember_shared(str(target), trace)
 
     def _remember_shared(self, key: str, trace: Trace) -> None:
         last = self._last.get(key)
         if last is not None and last.sender != trace.sender:
-            self._remember(self._last_other, key, last)
-        self._remember(self._last, key, trace)
-
-    def _remember(self, memory: dict[str, Trace], key: str, trace: Trace) -> None:
-        # Dictionaries keep the order of insertion, so the first key is the one that was not renewed for longest.
-        memory.pop(key, None)
-        memory[key] = trace
-        if len(memory) > self._limits.loop_memory_max:
-            del memory[next(iter(memory))]
+            self._last_other.put(key, last)
+        self._last.put(key, trace)
 
     def pause(self, name: str, now_ms: int) -> None:
         """Pause a conversation."""
@@ -143,9 +169,9 @@ class Loops:
         """End a pause; says whether there was one. Its memory is cleared, so that the chain starts anew."""
         for key in [key for key in self._last if key == name or _belongs(key, name)]:
             for memory in (self._last, self._last_other):
-                trace = memory.pop(key, None)
+                trace = memory.pop(key)
                 if trace is not None:
-                    self._by_id.pop(trace.id, None)
+                    self._by_id.pop(trace.id)
         return self._paused.pop(name, None) is not None
 
 

@@ -6,7 +6,7 @@ import time
 
 from tieline.contract.identifiers import MessageId, SessionId
 
-_VERSION_7 = 0x7000
+_COUNT_MAX = 0xFFF
 _VARIANT = 0x8000_0000_0000_0000
 
 
@@ -17,8 +17,10 @@ class RealNature:
         self._last_ms = 0
         # Ids must not collide and must sort; they are no secrets, so a seeded generator is enough for their tail.
         self._random = random.Random(secrets.randbits(128))  # noqa: S311
-        self._counter = 0
-        self._counter_ms = 0
+        # The millisecond that ids are made in, its digits, and how many were made in it.
+        self._id_ms = -1
+        self._id_prefix = ""
+        self._id_count = 0
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
@@ -27,13 +29,13 @@ class RealNature:
 
     def message_id(self, now_ms: int) -> MessageId:
         """A UUIDv7 whose bits after the time count within the millisecond, so that ids sort as they were made."""
-        if now_ms != self._counter_ms:
-            self._counter_ms, self._counter = now_ms, 0
-        else:
-            self._counter = min(self._counter + 1, 0xFFF)
-        high = f"{now_ms:012x}{_VERSION_7 | self._counter:04x}"
+        if now_ms != self._id_ms:
+            digits = f"{now_ms:012x}"
+            self._id_ms, self._id_prefix, self._id_count = now_ms, f"{digits[:8]}-{digits[8:]}-7", 0
+        elif self._id_count < _COUNT_MAX:
+            self._id_count += 1
         low = f"{_VARIANT | self._random.getrandbits(62):016x}"
-        return MessageId(f"{high[:8]}-{high[8:12]}-{high[12:]}-{low[:4]}-{low[4:]}")
+        return MessageId(f"{self._id_prefix}{self._id_count:03x}-{low[:4]}-{low[4:]}")
 
     def session_id(self) -> SessionId:
         """128 random bits."""

@@ -217,7 +217,7 @@ ClientFrame = Hello | Request
 # What the hub says.
 
 
-class Message(Struct, frozen=True, omit_defaults=True, kw_only=True, rename={"sender": "from"}):
+class Message(Struct, frozen=True, omit_defaults=True, rename={"sender": "from"}):
     """A message as clients see it."""
 
     id: str

@@ -48,19 +48,28 @@ class Transport:
         raise NotImplementedError
 
 
-class _Encoded:
-    """The last message that was encoded: one for all connections, because a broadcast comes to them in a row."""
+_ENCODED_MAX = 1024
+"""Messages whose encoding is remembered: what one turn of the loop may offer to every connection in its turn."""
 
-    __slots__ = ("message", "raw")
+
+class _Encoded:
+    """Messages that were encoded lately, for all connections: each recipient of a broadcast gets the same bytes."""
+
+    __slots__ = ("_by_offset",)
 
     def __init__(self) -> None:
-        self.message: m.Message | None = None
-        self.raw = msgspec.Raw(b"")
+        self._by_offset: dict[int, tuple[m.Message, msgspec.Raw]] = {}
 
     def encode(self, message: m.Message) -> msgspec.Raw:
-        if self.message is not message:
-            self.message, self.raw = message, views.encode_message(message)
-        return self.raw
+        # By identity, not by offset alone: several hubs may live in one process.
+        known = self._by_offset.get(message.offset)
+        if known is not None and known[0] is message:
+            return known[1]
+        if len(self._by_offset) >= _ENCODED_MAX:
+            self._by_offset.clear()
+        raw = views.encode_message(message)
+        self._by_offset[message.offset] = (message, raw)
+        return raw
 
 
 _encoded = _Encoded()

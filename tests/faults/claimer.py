@@ -1,0 +1,43 @@
+"""One of many processes that race for the deliveries of one member: `python -m tests.faults.claimer SEED HOME URL`.
+
+An empty URL means the hub's socket. It says `ready`, waits for a line, claims all it can, and prints what it won.
+"""
+
+import asyncio
+import json
+import random
+import sys
+from pathlib import Path
+
+from tieline.client import Client, connect
+
+PIPELINE = 50
+
+
+async def claim_all(client: Client, chance: random.Random) -> list[str]:
+    """Claim every unsettled message in an order of one's own; returns the ids that were won."""
+    page = await client.inbox(limit=10_000)
+    ids = [item.message.id for item in page.items]
+    chance.shuffle(ids)
+    won: list[str] = []
+    for start in range(0, len(ids), PIPELINE):
+        items = await asyncio.gather(*(client.claim(each) for each in ids[start : start + PIPELINE]))
+        won += [item.message.id for item in items if item is not None]
+    return won
+
+
+async def main(seed: str, home: str, url: str) -> None:
+    """Race."""
+    token = sys.stdin.readline().strip()
+    where = {"url": url} if url else {}
+    client = await connect(token=token, home=None if url else Path(home), **where)
+    async with client:
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.readline)
+        won = await claim_all(client, random.Random(int(seed)))
+    sys.stdout.write(json.dumps(won) + "\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

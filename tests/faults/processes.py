@@ -1,0 +1,62 @@
+"""Hubs as processes of their own, which a test may kill at any instant."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tieline.wire.home import Running, read_running
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 30
+SOAK = bool(os.environ.get("TIELINE_SOAK"))
+
+_SERVE = "from tieline.cli.main import main; main()"
+
+
+class HubProcess:
+    """`tieline serve` on a free port."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.log = home.with_name(f"{home.name}.log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> Running:
+        """Start it and wait until it says that everything listens."""
+        command = [sys.executable, "-c", _SERVE, "serve", "--home", str(self.home), "--http", "127.0.0.1:0"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TIELINE_")}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        deadline = time.monotonic() + START_SECONDS
+        while (running := read_running(self.home)) is None or running.pid != self._process.pid:
+            assert self._process.poll() is None, self.log.read_text(errors="replace")[-4000:]
+            assert time.monotonic() < deadline, "the hub did not start"
+            await asyncio.sleep(0.01)
+        return running
+
+    def kill(self) -> None:
+        """End it without a word."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    async def stop(self) -> int:
+        """Ask it to end; returns its exit code."""
+        assert self._process is not None, "started before"
+        self._process.send_signal(signal.SIGTERM)
+        code = await asyncio.to_thread(self._process.wait, START_SECONDS)
+        self._process = None
+        return code
+
+
+def seed_of_the_day() -> int:
+    """The seed of a run: from the environment to see a failure again, else a new one, which a failure shows."""
+    named = os.environ.get("TIELINE_FAULT_SEED")
+    seed = int(named) if named else int.from_bytes(os.urandom(4), "big")
+    sys.stdout.write(f"seed {seed}: run again with TIELINE_FAULT_SEED={seed}\n")
+    return seed

@@ -1,0 +1,43 @@
+"""The hub's values as clients see them."""
+
+from tieline.contract.identifiers import MessageId
+from tieline.contract.message import Attachment, Content, Kind, Level, Message, Priority
+from tieline.contract.target import EVERYBODY
+from tieline.wire.native.views import view_message
+
+
+def test_every_field_of_a_message_is_shown_under_its_own_name() -> None:
+    said = Content(
+        target=EVERYBODY,
+        body="a body",
+        data={"k": 1},
+        title="a title",
+        level=Level.ERROR,
+        priority=Priority.URGENT,
+        kind=Kind.STATUS,
+        topic="a topic",
+        scope="a scope",
+        thread="a thread",
+        reply_to=MessageId("another"),
+        refs=("a ref",),
+        attachments=(Attachment("a path"),),
+        ttl_ms=5,
+        notes=("a note",),
+    )
+    message = Message(
+        id=MessageId("an id"),
+        offset=7,
+        sender="ada",
+        protocol="a protocol",
+        sent_at_ms=9,
+        content=said,
+        wire_id="a wire id",
+        verified=False,
+        hops=3,
+        cause=MessageId("a cause"),
+    )
+    view = view_message(message)
+    for name in view.__struct_fields__:
+        source = said if hasattr(said, name) and name not in message.__struct_fields__ else message
+        expected = "*" if name == "target" else getattr(source, name)
+        assert getattr(view, name) == expected, name
