@@ -29,8 +29,7 @@ async def claim_all(client: Client, chance: random.Random) -> list[str]:
 async def main(seed: str, home: str, url: str) -> None:
     """Race."""
     token = sys.stdin.readline().strip()
-    where = {"url": url} if url else {}
-    client = await connect(token=token, home=None if url else Path(home), **where)
+    client = await connect(token=token, url=url or None, home=None if url else Path(home))
     async with client:
         sys.stdout.write("ready\n")
         sys.stdout.flush()

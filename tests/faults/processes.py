@@ -27,16 +27,19 @@ class HubProcess:
 
     async def start(self) -> Running:
         """Start it and wait until it says that everything listens."""
-        command = [sys.executable, "-c", _SERVE, "serve", "--home", str(self.home), "--http", "127.0.0.1:0"]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TIELINE_")}
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        self._process = self._spawn()
         deadline = time.monotonic() + START_SECONDS
         while (running := read_running(self.home)) is None or running.pid != self._process.pid:
             assert self._process.poll() is None, self.log.read_text(errors="replace")[-4000:]
             assert time.monotonic() < deadline, "the hub did not start"
             await asyncio.sleep(0.01)
         return running
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", _SERVE, "serve", "--home", str(self.home), "--http", "127.0.0.1:0"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TIELINE_")}
+        with self.log.open("ab") as log:
+            return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """End it without a word."""

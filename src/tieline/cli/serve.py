@@ -168,12 +168,25 @@ def _ready(running: "Running", home: Path, *, first: bool) -> str:
         import shlex
 
         lines.append(f"  export {HOME_VARIABLE}={shlex.quote(str(home))}")
+    tieline = _own_name()
     lines += [
-        "  tieline member add alice; tieline member add bob",
-        "  tieline send @bob hello --as alice",
-        "  tieline drain --as bob",
+        f"  {tieline} member add alice; {tieline} member add bob",
+        f"  {tieline} send @bob hello --as alice",
+        f"  {tieline} drain --as bob",
     ]
     return "\n".join(lines)
+
+
+def _own_name() -> str:
+    """How a person in this folder calls this very command: by its name if that finds it, else by its path."""
+    import os
+    import shutil
+
+    here = Path(sys.argv[0])
+    found = shutil.which("tieline")
+    if found is None or not here.is_file():
+        return os.path.relpath(here) if here.is_file() else "tieline"
+    return "tieline" if Path(found).samefile(here) else os.path.relpath(here)
 
 
 def _print(text: str) -> None:
