@@ -39,6 +39,9 @@ from tieline.core.store import (
 from tieline.stores.memory import MemoryStore
 from tieline.stores.sqlite import SqliteStore
 
+PAGE_BYTES = 1 << 30
+"""More than any test stores."""
+
 Opener = Callable[[], Store]
 
 
@@ -191,7 +194,7 @@ def test_what_was_not_committed_is_gone_as_a_whole(writer: Writer, how: str) -> 
     store = writer.store
     assert store.find_wire_id("ada", "hub", "w") is None
     assert store.find_message(MessageId("m-0")) is None
-    assert store.messages([0]) == {}
+    assert store.messages([0], PAGE_BYTES)[0] == {}
     assert list(store.steps(2, 1)) == []
     assert list(store.read_log(MAIN, 0, 10)[0]) == list(store.read_log(ACTIVITY, 0, 10)[0]) == []
 
@@ -264,7 +267,7 @@ def test_reads_see_what_is_buffered(writer: Writer) -> None:
     store.save_member(member(2, "bob"))
     message = writer.accept(wire_id="w")
     writer.advance(Delivered, (1, 1), session="s", protocol="hub")
-    assert store.messages([message.offset]) == {message.offset: message}
+    assert store.messages([message.offset], PAGE_BYTES)[0] == {message.offset: message}
     found = store.find_message(message.id)
     assert found is not None
     assert found[0] == message
@@ -274,14 +277,14 @@ def test_reads_see_what_is_buffered(writer: Writer) -> None:
     assert known.digest == digest(encode_content(message.content))
     assert list(store.steps(2, 1)) == [Step(State.OFFERED, 2000, "s", "hub")]
     assert store.names([1, 2]) == {1: "ada", 2: "bob"}
-    chronicle = Chronicle(reader="ada", since=0, channels=(), peer=None, before=None, limit=10)
+    chronicle = Chronicle(reader="ada", since=0, channels=(), peer=None, before=None, limit=10, bytes_max=PAGE_BYTES)
     assert list(store.history(chronicle)) == [message]
 
 
 def test_reads_see_what_is_buffered_between_other_writes_and_after_the_commit(writer: Writer) -> None:
     for turn in range(3):
         message = writer.accept(wire_id=f"w{turn}")
-        assert set(writer.store.messages(range(turn + 1))) == set(range(turn + 1))
+        assert set(writer.store.messages(range(turn + 1), PAGE_BYTES)[0]) == set(range(turn + 1))
         assert writer.store.find_wire_id("ada", "hub", f"w{turn}") is not None
         if turn == 1:
             writer.store.commit()
@@ -335,7 +338,7 @@ def test_a_reader_of_the_log_gets_committed_rows_only(writer: Writer) -> None:
     writer.store.commit()
     writer.accept()
     writer.store.record_activity(1, [LogRow(0, 9, b"{}")])
-    writer.store.messages([1])  # makes a store with a buffer show it to its own reads
+    writer.store.messages([1], PAGE_BYTES)[0]  # makes a store with a buffer show it to its own reads
     assert list(writer.store.read_log(MAIN, 0, 10)[0]) == [first]
     assert list(writer.store.read_log(ACTIVITY, 0, 10)[0]) == []
     writer.store.commit()
@@ -429,7 +432,7 @@ def test_a_message_is_kept_with_all_its_fields(writer: Writer) -> None:
         assert found is not None
         assert found[0] == message
         assert route_of(found[1]) == ([1, 2], [7, 8], [3, 4])
-        assert writer.store.messages([0]) == {0: message}
+        assert writer.store.messages([0], PAGE_BYTES)[0] == {0: message}
         writer.store.commit()
         writer.crash()
 
@@ -449,14 +452,14 @@ json_values = st.recursive(
 @given(body=st.text(min_size=1), data=st.none() | st.dictionaries(st.text(max_size=3), json_values, max_size=3))
 def test_whatever_json_can_say_comes_back_as_it_was(writer: Writer, body: str, data: dict[str, Any] | None) -> None:
     message = writer.accept(Content(target=EVERYBODY, body=body, data=data))
-    found = writer.store.messages([message.offset])[message.offset]
+    found = writer.store.messages([message.offset], PAGE_BYTES)[0][message.offset]
     assert (found.content.body, found.content.data) == (body, data)
 
 
 def test_messages_are_found_by_offset_and_the_missing_are_missing(writer: Writer) -> None:
     first, _, second = writer.accept(), writer.record(), writer.accept()
-    assert writer.store.messages([0, 1, 2, 3]) == {0: first, 2: second}
-    assert writer.store.messages([]) == {}
+    assert writer.store.messages([0, 1, 2, 3], PAGE_BYTES)[0] == {0: first, 2: second}
+    assert writer.store.messages([], PAGE_BYTES)[0] == {}
 
 
 def test_a_message_without_recipients_is_kept(writer: Writer) -> None:
@@ -512,7 +515,7 @@ def test_a_wire_id_that_is_not_new_is_refused_by_the_commit_at_the_latest(
     def again() -> None:
         writer.accept(wire_id="1")
         if read_before_the_commit:
-            writer.store.messages([0, 1])
+            writer.store.messages([0, 1], PAGE_BYTES)[0]
         writer.store.commit()
 
     with pytest.raises(StoreError):
@@ -643,12 +646,12 @@ def test_pruning_forgets_the_oldest_first_up_to_a_limit_except_what_is_kept(writ
         writer.accept(at_ms=at_ms, wire_id=f"w{at_ms}")
     writer.store.commit()
     assert list(writer.store.prune(50, frozenset({1}), 2)) == [0, 2]
-    assert set(writer.store.messages(range(5))) == {1, 3, 4}
+    assert set(writer.store.messages(range(5), PAGE_BYTES)[0]) == {1, 3, 4}
     assert list(writer.store.prune(50, frozenset({1}), 10)) == [3]
     assert list(writer.store.prune(50, frozenset({1}), 10)) == []
     writer.store.commit()
     writer.crash()
-    assert set(writer.store.messages(range(5))) == {1, 4}
+    assert set(writer.store.messages(range(5), PAGE_BYTES)[0]) == {1, 4}
     assert writer.store.find_message(MessageId("m-0")) is None
     assert writer.store.find_wire_id("ada", "hub", "w10") is None
     assert writer.store.find_wire_id("ada", "hub", "w20") is not None
@@ -678,7 +681,7 @@ def test_pruning_sees_what_is_buffered(writer: Writer) -> None:
     assert list(writer.store.prune(50, frozenset(), 10)) == [0]
     writer.store.commit()
     assert writer.crash().log_end == 1
-    assert writer.store.messages([0]) == {}
+    assert writer.store.messages([0], PAGE_BYTES)[0] == {}
 
 
 def test_pruning_one_delivery_leaves_the_steps_of_the_others(writer: Writer) -> None:
@@ -733,6 +736,24 @@ def test_history_is_what_the_reader_may_see_newest_first(
 ) -> None:
     named = [ChannelName(channel) for channel in channels]
     for before, limit in ((None, 10), (None, 2), (5, 10), (3, 1), (0, 10)):
-        chronicle = Chronicle(reader=reader, since=0, channels=named, peer=peer, before=before, limit=limit)
+        chronicle = Chronicle(
+            reader=reader, since=0, channels=named, peer=peer, before=before, limit=limit, bytes_max=PAGE_BYTES
+        )
         wanted = [offset for offset in expected if before is None or offset < before][:limit]
         assert [message.offset for message in told.store.history(chronicle)] == wanted
+
+
+def test_messages_are_read_up_to_an_amount_of_content_but_at_least_one(writer: Writer) -> None:
+    for _ in range(4):
+        writer.accept(content("@bob", "x" * 1000))
+    for bytes_max, count in ((0, 1), (2500, 2), (PAGE_BYTES, 4)):
+        found, considered = writer.store.messages([0, 1, 2, 3], bytes_max)
+        assert (list(found), considered) == ([0, 1, 2, 3][:count], count)
+
+
+def test_history_is_read_up_to_an_amount_of_content_but_at_least_one(writer: Writer) -> None:
+    for _ in range(4):
+        writer.accept(content("@bob", "x" * 1000))
+    for bytes_max, offsets in ((0, [3]), (2500, [3, 2]), (PAGE_BYTES, [3, 2, 1, 0])):
+        chronicle = Chronicle(reader="ada", since=0, channels=(), peer=None, before=None, limit=10, bytes_max=bytes_max)
+        assert [message.offset for message in writer.store.history(chronicle)] == offsets

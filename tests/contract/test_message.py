@@ -70,3 +70,11 @@ def test_a_time_to_live_is_positive_and_bounded(ttl_ms: int | None, code: Code |
 @pytest.mark.parametrize("field", ["body", "title", "thread"])
 def test_text_that_is_no_unicode_is_refused_because_no_wire_could_carry_it(field: str) -> None:
     assert code_for(**{field: "a\ud800"}) is Code.INVALID_MESSAGE
+
+
+@pytest.mark.parametrize(("depth", "code"), [(256, None), (257, Code.INVALID_MESSAGE)])
+def test_data_that_is_nested_too_deep_for_its_readers_is_refused(depth: int, code: Code | None) -> None:
+    data: Any = []
+    for _ in range(depth - 2):
+        data = [data]
+    assert code_for(data={"x": data}) is code

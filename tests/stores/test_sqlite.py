@@ -24,6 +24,9 @@ from tieline.stores.sqlite import SqliteStore
 from tieline.stores.sqlite.database import open_database, open_for_reading
 from tieline.stores.sqlite.store import ACTIVITY_FILE, MAIN_FILE
 
+PAGE_BYTES = 1 << 30
+"""More than any test stores."""
+
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = {MAIN_FILE: "main", ACTIVITY_FILE: "activity"}
 
@@ -81,7 +84,7 @@ def test_another_process_reads_the_log_while_the_store_writes_and_neither_waits(
     writer.store.commit()
     reader = open_for_reading(tmp_path / MAIN_FILE)
     writer.accept()
-    writer.store.messages([1])  # the write transaction is open now
+    writer.store.messages([1], PAGE_BYTES)[0]  # the write transaction is open now
     count = "select count(*) from log"
     assert reader.execute(count).get == 1
     writer.store.commit()
@@ -226,7 +229,7 @@ def test_a_commit_makes_exactly_one_sync_however_much_is_in_it(tmp_path: Path, v
         for key in range(messages):
             writer.accept()
             if key % 100 == 0:
-                writer.store.messages([0])  # a read in between brings rows into the transaction early
+                writer.store.messages([0], PAGE_BYTES)[0]  # a read in between brings rows into the transaction early
         writer.advance(Acknowledged, (writer.ledger.end, writer.ledger.end))
         assert vfs.syncs == []
         writer.store.commit()
@@ -349,7 +352,7 @@ def test_kill_nine_loses_nothing_that_was_reported_committed(tmp_path: Path, rou
         assert foundation.log_end >= end
         assert foundation.log_end % 3 == 0, "a commit is there as a whole or not at all"
         assert foundation.activity_end >= activity
-        assert len(writer.store.messages(range(foundation.log_end))) == foundation.log_end
+        assert len(writer.store.messages(range(foundation.log_end), PAGE_BYTES)[0]) == foundation.log_end
         previous = GENESIS
         for row in writer.store.read_log(MAIN, 0, foundation.log_end)[0]:
             assert row.hash == link(previous, row.event)

@@ -20,6 +20,9 @@ class Limits(Struct, frozen=True):
     text_bytes_max: int = 4096
     """Title, scope, thread, topic, wire id and each reference: identifiers and labels, never documents."""
 
+    nesting_max: int = 256
+    """Levels of structured data: every reader must be able to decode it, whatever stands on its stack already."""
+
     refs_max: int = 256
     """References and attachments of one message: a list for a person to read."""
 
@@ -32,8 +35,8 @@ class Limits(Struct, frozen=True):
     ttl_ms_max: int = 366 * 24 * 3600 * 1000
     """Longer than any retention; beyond it a time to live says nothing."""
 
-    hops_max: int = 32
-    """Quick automatic replies in one causal chain: storms reach it within a minute, real work rarely does."""
+    hops_max: int = 64
+    """Quick automatic replies in one causal chain: storms reach it within minutes, real work rarely does."""
 
     reply_window_ms: int = 60_000
     """A message counts as caused by the last one offered to its sender when it follows within this time."""
@@ -64,6 +67,9 @@ class Limits(Struct, frozen=True):
 
     page_max: int = 10_000
     """Rows in one answer to a read; the next page starts where this one ended."""
+
+    page_bytes_max: int = 8 * MEBIBYTE
+    """Stored bytes of the messages in one answer, though always one message: it must fit a client's frame."""
 
     snapshot_rows: int = 50_000
     """Log rows between two snapshots: bounds the replay at start to well under a second."""

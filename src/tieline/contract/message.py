@@ -119,6 +119,17 @@ def _label_problem(content: Content, limits: Limits) -> str | None:
     return None
 
 
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects are nested deeper than this many levels; looks at each level at once."""
+    level = [value]
+    for _ in range(levels):
+        children = (node.values() if isinstance(node, dict) else node for node in level)
+        level = [child for nodes in children for child in nodes if isinstance(child, dict | list)]
+        if not level:
+            return False
+    return True
+
+
 def check_content(content: Content, limits: Limits) -> Refusal | None:
     """Refuse content that no protocol may bring into the hub."""
     if not content.body:
@@ -126,6 +137,8 @@ def check_content(content: Content, limits: Limits) -> Refusal | None:
     ttl_ms = content.ttl_ms
     if ttl_ms is not None and not 0 < ttl_ms <= limits.ttl_ms_max:
         return Refusal(Code.INVALID_MESSAGE, f"ttl_ms must be between 1 and {limits.ttl_ms_max}")
+    if content.data and _deeper(content.data, limits.nesting_max):
+        return Refusal(Code.INVALID_MESSAGE, f"the data is nested deeper than {limits.nesting_max} levels")
     try:
         if _bytes(content.body) > limits.body_bytes_max:
             return Refusal(Code.MESSAGE_TOO_LARGE, f"the body is larger than {limits.body_bytes_max} bytes")

@@ -25,6 +25,10 @@ class StoredMessage(Struct, frozen=True):
 
     offset: int
     id: str
+    sender: str
+    target: str
+    recipients: int
+    sent_at_ms: int
     content: bytes
 
 
@@ -124,10 +128,10 @@ class _Audit:
             ranges = self._settled.setdefault(event.number, _Ranges())
             for first, last in event.keys:
                 ranges.add(first, last)
-        self._match_messages(row.offset, event)
+        self._match_messages(row.offset, row.at_ms, event)
         self._match_steps(row.offset, event)
 
-    def _match_messages(self, offset: int, event: AnyEvent) -> None:
+    def _match_messages(self, offset: int, at_ms: int, event: AnyEvent) -> None:
         while self._message is not None and self._message.offset <= offset:
             message = self._message
             self.message_count += 1
@@ -135,6 +139,13 @@ class _Audit:
                 self.find(message.offset, f"message {message.id} has no send row at {message.offset}")
             elif event.digest != ledger.digest(message.content):
                 self.find(offset, f"the content of message {message.id} is not what row {offset} says was sent")
+            elif (event.sender, event.target, event.recipients, at_ms) != (
+                message.sender,
+                message.target,
+                message.recipients,
+                message.sent_at_ms,
+            ):
+                self.find(offset, f"message {message.id} is not by, to or of whom and when row {offset} says")
             self._message = next(self._messages, None)
 
     def _match_steps(self, offset: int, event: AnyEvent) -> None:

@@ -28,7 +28,10 @@ def fetch(broker: "Broker", command: c.Fetch) -> Reply:
     limit = max(1, min(command.limit, broker.limits.page_max))
     inbox = session.account.inbox
     entries, through = inbox.read(command.after, limit, unoffered_only=command.unoffered_only)
-    messages = broker.store.messages([entry.offset for entry in entries]) if entries else {}
+    offsets = [entry.offset for entry in entries]
+    messages, considered = broker.store.messages(offsets, broker.limits.page_bytes_max)
+    if considered < len(entries):
+        through = entries[considered].key - 1
     deliveries = tuple(
         Delivery(entry.key, entry.stream_seq, entry.state, messages[entry.offset])
         for entry in entries
@@ -134,6 +137,7 @@ def history(broker: "Broker", command: c.ReadHistory) -> Reply:
         peer=command.peer,
         before=command.before,
         limit=max(1, min(command.limit, broker.limits.page_max)),
+        bytes_max=broker.limits.page_bytes_max,
     )
     return History(tuple(broker.store.history(chronicle)))
 

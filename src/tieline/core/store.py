@@ -118,6 +118,8 @@ class Chronicle(Struct, frozen=True):
     peer: str | None
     before: int | None
     limit: int
+    bytes_max: int
+    """Stop before the message that would pass this much stored content, but never before the first."""
 
 
 class Store(Protocol):
@@ -174,8 +176,12 @@ class Store(Protocol):
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
         """What this sender said under this wire id."""
 
-    def messages(self, offsets: Sequence[int]) -> dict[int, Message]:
-        """Messages by their log offset; those that retention forgot are missing."""
+    def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
+        """Messages by their log offset; those that retention forgot are missing.
+
+        Stops before the message that would pass `bytes_max` of stored content, but never before the first; also says
+        how many of the offsets it got to.
+        """
 
     def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
         """A message and where it went."""

@@ -30,7 +30,7 @@ inboxes = true
 
 # [limits]
 # Any limit by its name, for example:
-# hops_max = 32
+# hops_max = 64
 """
 
 

@@ -19,7 +19,6 @@ from tieline.contract.message import Content, Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import to_member
 from tieline.wire.native import frames as f
-from tieline.wire.native import views
 from tieline.wire.native.server import PROTOCOL, NativeConnection, Transport
 
 BOB = MemberName("bob")
@@ -239,21 +238,6 @@ def test_a_refusal_that_needs_no_hub_waits_behind_what_was_asked_before_it() -> 
     assert (third.n, third.code) == (3, Code.INVALID_REQUEST)
     assert fourth == f.ChannelList(4, ())
     assert not line.transport.closed
-
-
-def test_data_that_is_nested_too_deep_for_its_readers_is_refused_alone() -> None:
-    line = Line()
-    line.greet()
-    for n, depth in ((1, views.NESTING_MAX), (2, views.NESTING_MAX + 1)):
-        data = b'{"x":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
-        line.connection.receive_batch(b'[{"t":"send","n":%d,"target":"@bob","body":"x","data":%s}]' % (n, data))
-    assert len(line.hub.asked(c.Send)) == 1
-    line.hub.answer(r.Accepted(MessageId("m1"), 0, 1))
-    line.hub.answer()
-    accepted, refused = line.transport.frames
-    assert isinstance(accepted, f.Accepted)
-    assert isinstance(refused, f.Refused)
-    assert (refused.n, refused.code) == (2, Code.INVALID_MESSAGE)
 
 
 def test_a_refusal_of_the_hub_carries_code_number_and_near_names() -> None:

@@ -218,9 +218,19 @@ class MemoryStore:
         kept = self._messages[offset]
         return Known(kept.message.id, offset, ledger.digest(kept.content), len(kept.route.keys))
 
-    def messages(self, offsets: Sequence[int]) -> dict[int, Message]:
+    def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
         """See `Store.messages`."""
-        return {offset: self._messages[offset].message for offset in offsets if offset in self._messages}
+        found: dict[int, Message] = {}
+        total = 0
+        for considered, offset in enumerate(offsets):
+            kept = self._messages.get(offset)
+            if kept is None:
+                continue
+            total += len(kept.content)
+            if found and total > bytes_max:
+                return found, considered
+            found[offset] = kept.message
+        return found, len(offsets)
 
     def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
         """See `Store.find_message`."""
@@ -247,6 +257,7 @@ class MemoryStore:
     def history(self, chronicle: Chronicle) -> Sequence[Message]:
         """See `Store.history`."""
         found: list[Message] = []
+        total = 0
         for kept in reversed(self._messages.values()):
             message = kept.message
             if message.offset < chronicle.since:
@@ -254,6 +265,9 @@ class MemoryStore:
             if chronicle.before is not None and message.offset >= chronicle.before:
                 continue
             if _belongs(message, chronicle):
+                total += len(kept.content)
+                if found and total > chronicle.bytes_max:
+                    break
                 found.append(message)
                 if len(found) == chronicle.limit:
                     break

@@ -36,8 +36,8 @@ class SqliteInspection:
 
     def messages(self) -> Iterator[StoredMessage]:
         """See `Inspection.messages`."""
-        for offset, message_id, content in self._read("inspect_messages"):
-            yield StoredMessage(offset, message_id, content)
+        for row in self._read("inspect_messages"):
+            yield StoredMessage(*row)
 
     def steps(self) -> Iterator[StoredStep]:
         """See `Inspection.steps`."""

@@ -137,7 +137,7 @@ DELETE FROM step WHERE number = ? AND last = ? AND first = ?
 SELECT offset, at_ms, event, hash FROM log ORDER BY offset
 
 -- name: inspect_messages
-SELECT offset, id, content FROM message ORDER BY offset
+SELECT offset, id, sender, target, length(route) / 24, sent_at_ms, content FROM message ORDER BY offset
 
 -- name: inspect_steps
 SELECT offset, number, state, first, last FROM step ORDER BY offset

@@ -4,10 +4,12 @@ Above: the broker, on one thread. Below: two database files in one folder, `tiel
 are in `queries.sql`; the schema is in `schema/`, applied forward only.
 """
 
+import heapq
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -286,15 +288,20 @@ class SqliteStore:
         row = self._main.execute(QUERIES["known_wire_id"], (sender, protocol, wire_id)).fetchone()
         return Known(row[0], row[1], ledger.digest(row[2]), row[3]) if row else None
 
-    def messages(self, offsets: Sequence[int]) -> dict[int, Message]:
+    def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
         """See `Store.messages`."""
         self._flush()
-        found = {}
-        for offset in offsets:
+        found: dict[int, Message] = {}
+        total = 0
+        for considered, offset in enumerate(offsets):
             row = self._main.execute(QUERIES["message_at"], (offset,)).fetchone()
-            if row is not None:
-                found[offset] = _message(row)
-        return found
+            if row is None:
+                continue
+            total += len(row[_CONTENT])
+            if found and total > bytes_max:
+                return found, considered
+            found[offset] = _message(row)
+        return found, len(offsets)
 
     def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
         """See `Store.find_message`."""
@@ -322,24 +329,28 @@ class SqliteStore:
         """See `Store.history`."""
         self._flush()
         before = chronicle.before if chronicle.before is not None else self._log_end
+        return _until(self._chronicle(chronicle, before), chronicle.bytes_max)
+
+    def _chronicle(self, chronicle: Chronicle, before: int) -> Iterator[_Row]:
         reader, peer, since, limit = chronicle.reader, chronicle.peer, chronicle.since, chronicle.limit
         if peer is not None and not peer.startswith("#"):
             if reader is None:
                 return self._select("history_of_target", (f"@{peer}", since, before, limit))
-            both = self._select("history_between", (f"@{peer}", reader, since, before, limit))
-            if peer != reader:
-                both += self._select("history_between", (f"@{reader}", peer, since, before, limit))
-            return sorted(both, key=lambda message: -message.offset)[:limit]
+            forth = self._select("history_between", (f"@{peer}", reader, since, before, limit))
+            if peer == reader:
+                return forth
+            back = self._select("history_between", (f"@{reader}", peer, since, before, limit))
+            return islice(heapq.merge(forth, back, key=lambda row: -int(row[0])), limit)
         if peer is not None:
             allowed = reader is None or ChannelName(peer[1:]) in chronicle.channels
-            return self._select("history_of_target", (peer, since, before, limit)) if allowed else []
+            return self._select("history_of_target", (peer, since, before, limit)) if allowed else iter(())
         if reader is None:
             return self._select("history_of_all", (before, limit))
         targets = ["*", f"@{reader}", *(f"#{channel}" for channel in chronicle.channels)]
         return self._select("history_of_reader", (since, before, reader, _json.encode(targets).decode(), limit))
 
-    def _select(self, statement: str, values: _Row) -> list[Message]:
-        return [_message(row) for row in self._main.execute(QUERIES[statement], values)]
+    def _select(self, statement: str, values: _Row) -> Iterator[_Row]:
+        return iter(self._main.execute(QUERIES[statement], values))
 
     def read_log(self, log: str, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
         """See `Store.read_log`."""
@@ -361,6 +372,22 @@ class SqliteStore:
 
 
 _pack_single = struct.Struct("=qqq").pack
+
+
+_CONTENT = 5
+"""Where the content stands in a row of a message."""
+
+
+def _until(rows: Iterator[_Row], bytes_max: int) -> list[Message]:
+    """Messages of rows, up to an amount of content, but at least one."""
+    found: list[Message] = []
+    total = 0
+    for row in rows:
+        total += len(row[_CONTENT])
+        if found and total > bytes_max:
+            break
+        found.append(_message(row))
+    return found
 
 
 def _pack_route(route: Route) -> bytes:

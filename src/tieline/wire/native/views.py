@@ -1,7 +1,5 @@
 """Between the frames of the hub's own protocol and the contract: the hub's values as clients see them."""
 
-from typing import Any
-
 import msgspec
 
 from tieline.contract import message as m
@@ -13,17 +11,12 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import parse_target
 from tieline.wire.native import frames as f
 
-NESTING_MAX = 256
-"""Levels of structured data: every reader must be able to decode it, whatever stands on its stack already."""
-
 
 def content_of(frame: f.Send) -> m.Content | Refusal:
     """What a `send` frame says."""
     target = parse_target(frame.target)
     if isinstance(target, Refusal):
         return target
-    if frame.data is not None and _deeper(frame.data, NESTING_MAX):
-        return Refusal(Code.INVALID_MESSAGE, f"data is nested deeper than {NESTING_MAX} levels")
     return m.Content(
         target=target,
         body=frame.body,
@@ -40,17 +33,6 @@ def content_of(frame: f.Send) -> m.Content | Refusal:
         attachments=frame.attachments,
         ttl_ms=frame.ttl_ms,
     )
-
-
-def _deeper(value: Any, levels: int) -> bool:
-    """Whether lists and objects are nested deeper than this many levels; looks at each level at once."""
-    level = [value]
-    for _ in range(levels):
-        children = (node.values() if isinstance(node, dict) else node for node in level)
-        level = [child for nodes in children for child in nodes if isinstance(child, dict | list)]
-        if not level:
-            return False
-    return True
 
 
 def view_message(message: m.Message) -> f.Message:
