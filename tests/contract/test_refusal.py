@@ -23,4 +23,4 @@ def test_a_code_is_its_name_in_lower_case(code: Code) -> None:
 @pytest.mark.parametrize("code", Code)
 def test_only_refusals_after_which_a_session_cannot_go_on_are_fatal(code: Code) -> None:
     assert Refusal(code, "no").fatal is (code in FATAL)
-    assert {Code.UNAUTHORIZED, Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN} == FATAL
+    assert {Code.UNAUTHORIZED, Code.UNKNOWN_SESSION, Code.TAKEN_OVER, Code.SHUTTING_DOWN} == FATAL

@@ -23,6 +23,22 @@ class Attach(Struct, frozen=True, kw_only=True):
     """Whom the session wants to be; a token alone says it too."""
     acknowledges: bool = True
     """Whether the wire can acknowledge; if not, `offered` is as far as a delivery goes through it."""
+    kind: MemberKind = MemberKind.AGENT
+    """What a member is that comes to be with this session."""
+    exclusive: bool = False
+    """End the member's other sessions through this protocol: the newest connection wins."""
+    resumable: bool = False
+    """Give the session a token by which it can be taken up again."""
+    resume_token: str | None = None
+    """Take up the session that this token was given for."""
+    resume_id: str | None = None
+    """Take up the session that was given this id, which only its owner knows."""
+
+
+class Confirm(Struct, frozen=True):
+    """The client speaks under its new resume token, so the one before is void."""
+
+    session: SessionId
 
 
 class Detach(Struct, frozen=True):
@@ -181,6 +197,7 @@ class Tick(Struct, frozen=True):
 
 Command = (
     Attach
+    | Confirm
     | Detach
     | Send
     | Offered

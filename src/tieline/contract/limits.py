@@ -74,6 +74,9 @@ class Limits(Struct, frozen=True):
     snapshot_rows: int = 50_000
     """Log rows between two snapshots: bounds the replay at start to well under a second."""
 
+    resume_ms: int = 24 * 3600 * 1000
+    """How long a session can be resumed after its last token was given: a night and a day."""
+
     retention_ms: int = 7 * 24 * 3600 * 1000
     """Settled messages are kept this long; unsettled ones and the audit chain always."""
 

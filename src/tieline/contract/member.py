@@ -55,6 +55,10 @@ class ByHomeKey(Struct, frozen=True):
     key: str
 
 
+class ByUser(Struct, frozen=True):
+    """A local socket that only the hub's own user can open: enough for names that such sessions made, and new ones."""
+
+
 class ByPlace(Struct, frozen=True):
     """A local socket that stands for a member and that only the hub's own user can open."""
 
@@ -66,4 +70,4 @@ class Unnamed(Struct, frozen=True):
     place: str
 
 
-Credential = ByToken | ByHomeKey | ByPlace | Unnamed
+Credential = ByToken | ByHomeKey | ByUser | ByPlace | Unnamed

@@ -33,6 +33,8 @@ class Code(StrEnum):
     LOOP_DETECTED = "loop_detected"
     THREAD_PAUSED = "thread_paused"
     BACKLOG_FULL = "backlog_full"
+    TAKEN_OVER = "taken_over"
+    RESUME_REFUSED = "resume_refused"
     NEVER_ACKNOWLEDGED = "never_acknowledged"
     STORE_FAILED = "store_failed"
     SHUTTING_DOWN = "shutting_down"
@@ -60,13 +62,15 @@ MEANINGS: dict[Code, str] = {
     Code.LOOP_DETECTED: "The message continues a chain of quick replies past the limit; its thread is paused.",
     Code.THREAD_PAUSED: "The thread is paused because agents looped in it.",
     Code.BACKLOG_FULL: "A recipient has too many unsettled deliveries.",
+    Code.TAKEN_OVER: "A newer session of the same member took this one's place.",
+    Code.RESUME_REFUSED: "The session cannot be resumed: its token is unknown, expired, used before or another's.",
     Code.NEVER_ACKNOWLEDGED: "The recipient is connected only through wires that have no acknowledgement.",
     Code.STORE_FAILED: "The store could not make the change durable; nothing was accepted.",
     Code.SHUTTING_DOWN: "The hub is stopping; send again after it is back.",
 }
 """One sentence for each code: the reference in the documentation is made from it."""
 
-FATAL = frozenset({Code.UNAUTHORIZED, Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN})
+FATAL = frozenset({Code.UNAUTHORIZED, Code.UNKNOWN_SESSION, Code.TAKEN_OVER, Code.SHUTTING_DOWN})
 """Codes after which a session cannot go on."""
 
 

@@ -21,6 +21,12 @@ class Attached(Struct, frozen=True):
     member: MemberName | None
     speaker: str
     """The name that the hub stamps on what this session says."""
+    resume_id: str | None = None
+    """If the session is resumable: the name under which it lives on from connection to connection."""
+    resume_token: str | None = None
+    """By which it is taken up the next time."""
+    resumed: bool = False
+    """Whether it takes up an earlier session."""
 
 
 class Accepted(Struct, frozen=True, gc=False):

@@ -25,6 +25,7 @@ from tieline.core.ledger import Ledger
 from tieline.core.loops import Judgement, Loops, conversation
 from tieline.core.nature import Nature
 from tieline.core.outcome import Followed, Outcome, Post
+from tieline.core.resumption import Resumption
 from tieline.core.retention import Retention
 from tieline.core.store import MovedReplay, Route, SentReplay, Store
 
@@ -58,6 +59,7 @@ class Broker:
         foundation = self.store.restore()
         self.directory = Directory(foundation)
         self.ledger = Ledger(foundation.log_end, foundation.log_head)
+        self.resumption = Resumption(foundation.grants)
         self.ladder = Ladder()
         self.loops = Loops(self.limits)
         self.outcome = Outcome()
@@ -156,6 +158,8 @@ class Broker:
                 return reading.fetch(self, command)
             case c.Attach():
                 return membership.attach(self, command)
+            case c.Confirm():
+                return membership.confirm(self, command)
             case c.Detach():
                 return membership.detach(self, command)
             case c.Follow():

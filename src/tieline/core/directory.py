@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from hashlib import sha256
 
 from tieline.contract.identifiers import GENERAL, ChannelName, MemberName, SessionId
-from tieline.contract.member import Member, Presence
+from tieline.contract.member import Member, Origin, Presence
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import ChannelView
 from tieline.core.inbox import Inbox
@@ -40,6 +40,11 @@ class Account:
         # Whether inbox or streams differ from the last snapshot.
         self.changed = False
 
+    @property
+    def present(self) -> bool:
+        """Whether a message to everybody is for it: those that no token made count only while connected."""
+        return self.member.origin is Origin.TOKEN or bool(self.sessions)
+
     def touch(self, now_ms: int) -> None:
         """Somebody acted as this member."""
         self.last_seen_ms = now_ms
@@ -53,7 +58,7 @@ class Account:
 class Session:
     """One authenticated attachment through one protocol."""
 
-    __slots__ = ("account", "acknowledges", "id", "operator", "protocol", "speaker")
+    __slots__ = ("account", "acknowledges", "id", "operator", "protocol", "resume_id", "speaker")
 
     def __init__(self, session_id: SessionId, protocol: str, speaker: str, *, account: Account | None) -> None:
         self.id = session_id
@@ -66,6 +71,8 @@ class Session:
         self.acknowledges = True
         # Whether it holds the key of the hub's home.
         self.operator = False
+        # Under which it can be taken up again, if it can.
+        self.resume_id: str | None = None
 
     def may(self, permission: str) -> bool:
         """Whether the session has a permission."""

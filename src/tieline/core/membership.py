@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, assert_never
 
 from tieline.contract import command as c
 from tieline.contract.delivery import State
-from tieline.contract.event import Registered, Removed, Resumed, Subscribed, Unsubscribed
+from tieline.contract.event import Registered, Removed, Resumed, Subscribed, TakenOver, Unsubscribed
 from tieline.contract.hub import ChannelAppeared, ChannelVanished, MemberAppeared, MemberVanished
 from tieline.contract.identifiers import GENERAL, MemberName, SessionId, parse_channel_name, parse_member_name
-from tieline.contract.member import ByHomeKey, ByPlace, ByToken, Member, MemberKind, Origin, Unnamed
+from tieline.contract.member import ByHomeKey, ByPlace, ByToken, ByUser, Member, MemberKind, Origin, Unnamed
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Done, Issued, Reply
 from tieline.core.directory import Account, Session, token_digest
-from tieline.core.store import TokenRow
+from tieline.core.store import Grant, TokenRow
 
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
@@ -23,18 +23,72 @@ _TOKEN_CHARS_MIN = 16
 
 
 def attach(broker: "Broker", command: c.Attach) -> Reply:
-    """Open a session for whom the credential proves."""
+    """Open a session for whom the credential proves, or take up one that it had."""
     who = _prove(broker, command)
     if isinstance(who, Refusal):
         return who
     account, speaker, operator = who
+    grant = _resumed(broker, command, account)
+    if isinstance(grant, Refusal):
+        return grant
     session = Session(broker.nature.session_id(), command.protocol, speaker, account=account)
     session.acknowledges = command.acknowledges
     session.operator = operator
+    if account is None:
+        broker.directory.open(session)
+        return Attached(session.id, None, speaker)
+    if command.resumable:
+        session.resume_id = grant.id if grant else broker.nature.session_id()
+    _take_over(broker, command, account, session)
+    account.touch(broker.now_ms)
     broker.directory.open(session)
-    if account is not None:
-        account.touch(broker.now_ms)
-    return Attached(session.id, account.member.name if account else None, speaker)
+    token = _grant(broker, account, session.resume_id) if session.resume_id is not None else None
+    return Attached(session.id, account.name, speaker, session.resume_id, token, grant is not None)
+
+
+def _resumed(broker: "Broker", command: c.Attach, account: Account | None) -> Grant | Refusal | None:
+    """The grant of the session to be taken up, if any is named."""
+    if account is None:
+        return None
+    token, resume_id = command.resume_token, command.resume_id
+    if token is None:
+        return None if resume_id is None else broker.resumption.of_id(resume_id, account.number, broker.now_ms)
+    grant = broker.resumption.of_token(token_digest(token), account.number, broker.now_ms)
+    if isinstance(grant, Grant) and resume_id not in (None, grant.id):
+        return Refusal(Code.RESUME_REFUSED, "the resume token belongs to another session")
+    return grant
+
+
+def _take_over(broker: "Broker", command: c.Attach, account: Account, session: Session) -> None:
+    """End the sessions whose place the new one takes: the one it takes up, and if it is exclusive, its siblings."""
+    why = Refusal(Code.TAKEN_OVER, f"a newer connection of {account.member.name} took over")
+    for old in list(account.sessions):
+        taken_up = session.resume_id is not None and old.resume_id == session.resume_id
+        if taken_up or (command.exclusive and old.protocol == command.protocol):
+            _end(broker, old)
+            broker.outcome.ended.append((old.id, why))
+            broker.record(TakenOver(account.member.name, old.id, session.id))
+
+
+def _grant(broker: "Broker", account: Account, resume_id: str) -> str:
+    token = broker.nature.token()
+    expires_at_ms = broker.now_ms + broker.limits.resume_ms
+    grant = broker.resumption.issue(resume_id, account.number, token_digest(token), expires_at_ms)
+    broker.store.save_grant(grant)
+    broker.dirty = broker.outcome.urgent = True
+    return token
+
+
+def confirm(broker: "Broker", command: c.Confirm) -> Reply:
+    """The client has its new token: a replay of the one before is refused from now on."""
+    session = broker.session(command.session)
+    if isinstance(session, Refusal):
+        return session
+    grant = broker.resumption.confirm(session.resume_id) if session.resume_id is not None else None
+    if grant is not None:
+        broker.store.save_grant(grant)
+        broker.dirty = True
+    return Done()
 
 
 def _prove(broker: "Broker", command: c.Attach) -> tuple[Account | None, str, bool] | Refusal:
@@ -54,6 +108,8 @@ def _prove(broker: "Broker", command: c.Attach) -> tuple[Account | None, str, bo
             if command.member is None:
                 return None, "operator", True
             return _named(broker, command.member, operator=True)
+        case ByUser():
+            return _local(broker, command)
         case ByPlace():
             if command.member is None:
                 return Refusal(Code.INVALID_REQUEST, "a place stands for one member")
@@ -69,6 +125,25 @@ def _named(broker: "Broker", name: MemberName, *, operator: bool) -> tuple[Accou
     if account is None:
         return broker.directory.unknown_member(name)
     return account, account.member.name, operator
+
+
+def _local(broker: "Broker", command: c.Attach) -> tuple[Account, str, bool] | Refusal:
+    """A member that a local session made, or makes now; never one that belongs to a token."""
+    if command.member is None:
+        return Refusal(Code.INVALID_REQUEST, "a session needs a name")
+    account = broker.directory.find_any_case(command.member)
+    if account is None:
+        name = parse_member_name(command.member)
+        if isinstance(name, Refusal):
+            return name
+        row = broker.directory.add(Member(name, command.kind, (), Origin.LOCAL, broker.now_ms), broker.ledger.end)
+        broker.store.save_member(row)
+        broker.outcome.changes.append(MemberAppeared(name))
+        broker.record(Registered(name, command.protocol, "local member"))
+        account = broker.directory.accounts[row.number]
+    elif account.member.name != command.member or account.member.origin is not Origin.LOCAL:
+        return Refusal(Code.NAME_TAKEN, f"the name {command.member!r} belongs to a member; show its token")
+    return account, account.member.name, False
 
 
 def detach(broker: "Broker", command: c.Detach) -> Reply:
@@ -148,6 +223,7 @@ def remove(broker: "Broker", command: c.RemoveMember) -> Reply:
         _end(broker, open_session)
         broker.outcome.ended.append((open_session.id, why))
     emptied = broker.directory.remove(account)
+    broker.resumption.drop_member(account.number)
     broker.store.drop_member(account.number, broker.now_ms)
     broker.outcome.changes.append(MemberVanished(account.member.name))
     broker.outcome.changes.extend(ChannelVanished(channel) for channel in emptied)

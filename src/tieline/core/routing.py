@@ -14,12 +14,13 @@ def recipients(
     target: Target, sender: Account | None, directory: Directory, limits: Limits, *, allow_empty: bool
 ) -> Collection[Account] | Refusal:
     """The members a message goes to. A member may write to itself, but never hears its own broadcast."""
+    found: Collection[Account]
     match target.kind:
         case TargetKind.MEMBER:
             account = directory.find(target.name)
             return (account,) if account is not None else directory.unknown_member(target.name)
         case TargetKind.EVERYBODY:
-            found = _others(directory.accounts, sender)
+            found = [account for account in _others(directory.accounts, sender) if account.present]
         case TargetKind.CHANNEL:
             everybody = target.name == GENERAL
             subscribers = directory.accounts if everybody else directory.channels.get(ChannelName(target.name))

@@ -53,6 +53,16 @@ class TokenRow(Struct, frozen=True):
     expires_at_ms: int | None = None
 
 
+class Grant(Struct, frozen=True):
+    """The right to take up a session, with its token and the one before it, hashed."""
+
+    id: str
+    number: int
+    digest: bytes
+    previous: bytes | None
+    expires_at_ms: int
+
+
 class MemberImage(Struct, frozen=True):
     """What a snapshot keeps of a member: its inbox and where its streams stand."""
 
@@ -69,6 +79,7 @@ class Foundation(Struct, frozen=True):
     members: Sequence[MemberRow] = ()
     tokens: Sequence[TokenRow] = ()
     subscriptions: Sequence[tuple[ChannelName, int]] = ()
+    grants: Sequence[Grant] = ()
     images: Sequence[MemberImage] = ()
     snapshot_end: int = 0
     log_end: int = 0
@@ -147,10 +158,13 @@ class Store(Protocol):
         """Keep a new member."""
 
     def drop_member(self, number: int, at_ms: int) -> None:
-        """Forget a member's name, tokens, wire ids and subscriptions; its number goes on to mean it in old routes."""
+        """Forget a member's name, tokens, grants, wire ids and subscriptions. Its number still means it in routes."""
 
     def save_token(self, row: TokenRow) -> None:
         """Keep a token. All earlier ones of that member are revoked."""
+
+    def save_grant(self, grant: Grant) -> None:
+        """Keep the right to take up a session, in place of what was kept for it before."""
 
     def subscribe(self, channel: ChannelName, number: int) -> None:
         """Keep a subscription."""

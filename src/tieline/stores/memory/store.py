@@ -15,6 +15,7 @@ from tieline.core.store import (
     ACTIVITY,
     Chronicle,
     Foundation,
+    Grant,
     Known,
     MemberImage,
     MemberRow,
@@ -55,6 +56,7 @@ class MemoryStore:
         self._names: dict[int, str] = {}
         self._tokens: dict[int, TokenRow] = {}
         self._subscriptions: set[tuple[ChannelName, int]] = set()
+        self._grants: dict[str, Grant] = {}
         self._images: dict[int, MemberImage] = {}
         self._snapshot_end = 0
         self._undo: list[Callable[[], object]] = []
@@ -107,6 +109,7 @@ class MemoryStore:
         name = self._names[number]
         self._keep("_members", {other: row for other, row in self._members.items() if other != number})
         self._keep("_tokens", {other: row for other, row in self._tokens.items() if other != number})
+        self._keep("_grants", {key: grant for key, grant in self._grants.items() if grant.number != number})
         self._keep("_images", {other: image for other, image in self._images.items() if other != number})
         self._keep("_subscriptions", {(channel, other) for channel, other in self._subscriptions if other != number})
         wire_ids = self._offsets_by_wire_id
@@ -115,6 +118,10 @@ class MemoryStore:
     def save_token(self, row: TokenRow) -> None:
         """See `Store.save_token`."""
         self._keep("_tokens", {**self._tokens, row.number: row})
+
+    def save_grant(self, grant: Grant) -> None:
+        """See `Store.save_grant`."""
+        self._keep("_grants", {**self._grants, grant.id: grant})
 
     def subscribe(self, channel: ChannelName, number: int) -> None:
         """See `Store.subscribe`."""
@@ -184,6 +191,7 @@ class MemoryStore:
             members=list(self._members.values()),
             tokens=list(self._tokens.values()),
             subscriptions=list(self._subscriptions),
+            grants=list(self._grants.values()),
             images=list(self._images.values()),
             snapshot_end=self._snapshot_end,
             log_end=len(self._log),

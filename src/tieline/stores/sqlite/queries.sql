@@ -27,6 +27,15 @@ DELETE FROM token WHERE number = ?
 -- name: insert_token
 INSERT INTO token (digest, number, created_at_ms, expires_at_ms) VALUES (?, ?, ?, ?)
 
+-- name: replace_grant
+INSERT OR REPLACE INTO resumption (id, number, digest, previous, expires_at_ms) VALUES (?, ?, ?, ?, ?)
+
+-- name: delete_grants
+DELETE FROM resumption WHERE number = ?
+
+-- name: grants
+SELECT id, number, digest, previous, expires_at_ms FROM resumption
+
 -- name: delete_subscriptions
 DELETE FROM subscription WHERE number = ?
 

@@ -28,6 +28,7 @@ from tieline.core.store import (
     ACTIVITY,
     Chronicle,
     Foundation,
+    Grant,
     Known,
     MemberImage,
     MemberRow,
@@ -130,13 +131,18 @@ class SqliteStore:
     def drop_member(self, number: int, at_ms: int) -> None:
         """See `Store.drop_member`."""
         self._write("remove_member", (at_ms, number))
-        for statement in ("forget_wire_ids", "delete_tokens", "delete_subscriptions", "delete_image"):
+        for statement in ("forget_wire_ids", "delete_tokens", "delete_grants", "delete_subscriptions", "delete_image"):
             self._write(statement, (number,))
 
     def save_token(self, row: TokenRow) -> None:
         """See `Store.save_token`."""
         self._write("delete_tokens", (row.number,))
         self._write("insert_token", (row.digest, row.number, row.created_at_ms, row.expires_at_ms))
+
+    def save_grant(self, grant: Grant) -> None:
+        """See `Store.save_grant`."""
+        values = (grant.id, grant.number, grant.digest, grant.previous, grant.expires_at_ms)
+        self._write("replace_grant", values)
 
     def subscribe(self, channel: ChannelName, number: int) -> None:
         """See `Store.subscribe`."""
@@ -257,6 +263,7 @@ class SqliteStore:
             members=[_member_row(row) for row in main.execute(QUERIES["members"])],
             tokens=[TokenRow(*row) for row in main.execute(QUERIES["tokens"])],
             subscriptions=[(ChannelName(row[0]), row[1]) for row in main.execute(QUERIES["subscriptions"])],
+            grants=[Grant(*row) for row in main.execute(QUERIES["grants"])],
             images=[_member_image(row) for row in main.execute(QUERIES["images"])],
             snapshot_end=main.execute(QUERIES["snapshot_end"]).get,
             log_end=self._log_end,

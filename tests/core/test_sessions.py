@@ -1,0 +1,168 @@
+"""Local members, sessions that take over, and sessions that are taken up again."""
+
+import pytest
+
+from tests.core.conftest import MakeDesk
+from tests.core.doubles import Desk, content
+from tieline.contract import command as c
+from tieline.contract.event import Refused, TakenOver
+from tieline.contract.hub import MemberAppeared
+from tieline.contract.identifiers import MemberName
+from tieline.contract.limits import Limits
+from tieline.contract.member import ByToken, ByUser, MemberKind, Origin
+from tieline.contract.refusal import Code
+from tieline.contract.reply import Attached
+
+RELAY = "agent-relay"
+
+
+def hello(name: str, **fields: object) -> c.Attach:
+    return c.Attach(protocol=RELAY, credential=ByUser(), member=MemberName(name), **fields)  # type: ignore[arg-type]
+
+
+def resumable(desk: Desk, name: str = "ada", **fields: object) -> Attached:
+    return desk.expect(Attached, hello(name, resumable=True, **fields))
+
+
+def test_a_local_session_makes_its_member(desk: Desk) -> None:
+    attached = desk.expect(Attached, hello("ada", kind=MemberKind.HUMAN))
+    assert desk.outcome.changes == [MemberAppeared(MemberName("ada"))]
+    member = desk.roster()["ada"].member
+    assert (attached.speaker, member.origin, member.kind) == ("ada", Origin.LOCAL, MemberKind.HUMAN)
+    desk.restart()
+    assert desk.expect(Attached, hello("ada")).member == "ada"
+
+
+@pytest.mark.parametrize("name", ["ada", "Ada"])
+def test_a_local_session_cannot_take_a_name_that_a_token_made(desk: Desk, name: str) -> None:
+    desk.add("ada")
+    assert desk.refused(hello(name)).code is Code.NAME_TAKEN
+
+
+def test_a_local_name_in_another_case_is_refused(desk: Desk) -> None:
+    desk.expect(Attached, hello("ada"))
+    assert desk.refused(hello("ADA")).code is Code.NAME_TAKEN
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("", Code.INVALID_NAME), ("_x", Code.INVALID_NAME), ("all", Code.RESERVED_NAME)]
+)
+def test_a_local_name_follows_the_rule_for_names(desk: Desk, name: str, code: Code) -> None:
+    assert desk.refused(hello(name)).code is code
+
+
+def test_everybody_leaves_out_local_members_that_are_away(desk: Desk) -> None:
+    ada = desk.join("ada")
+    local = desk.expect(Attached, hello("loc"))
+    desk.add("bob")
+    assert desk.send(ada, "*").recipients == 2
+    desk.ask(c.Detach(local.session))
+    assert desk.send(ada, "*").recipients == 1
+    assert desk.send(ada, "@loc").recipients == 1
+    assert desk.send(ada, "#general").recipients == 2
+
+
+def test_an_exclusive_session_takes_over_from_its_siblings_on_the_same_protocol(desk: Desk) -> None:
+    first = desk.expect(Attached, hello("ada", exclusive=True))
+    second = desk.expect(Attached, hello("ada", exclusive=True))
+    assert [(session, why.code) for session, why in desk.outcome.ended] == [(first.session, Code.TAKEN_OVER)]
+    assert desk.refused(c.Send(first.session, content("*"))).code is Code.UNKNOWN_SESSION
+    assert TakenOver("ada", first.session, second.session) in desk.events()
+
+
+def test_sessions_that_are_not_exclusive_stay_side_by_side(desk: Desk) -> None:
+    desk.expect(Attached, hello("ada"))
+    desk.expect(Attached, hello("ada"))
+    assert desk.roster()["ada"].sessions == (RELAY, RELAY)
+
+
+def test_a_resumed_session_keeps_its_id_and_gets_a_new_token(desk: Desk) -> None:
+    first = resumable(desk)
+    desk.ask(c.Detach(first.session))
+    second = resumable(desk, resume_token=first.resume_token)
+    assert (second.resume_id, second.resumed) == (first.resume_id, True)
+    assert second.session != first.session
+    assert second.resume_token not in (None, first.resume_token)
+
+
+def test_a_session_can_be_taken_up_while_the_old_connection_lingers(desk: Desk) -> None:
+    first = resumable(desk)
+    second = resumable(desk, resume_token=first.resume_token)
+    assert [session for session, _ in desk.outcome.ended] == [first.session]
+    assert second.resume_id == first.resume_id
+    assert desk.roster()["ada"].sessions == (RELAY,)
+
+
+def test_a_session_can_be_resumed_by_its_id_after_a_restart(desk: Desk) -> None:
+    first = resumable(desk)
+    desk.crash()
+    assert resumable(desk, resume_id=first.resume_id).resume_id == first.resume_id
+
+
+def test_a_token_is_good_again_while_its_successor_was_not_used(desk: Desk) -> None:
+    first = resumable(desk)
+    for _ in range(3):  # each answer is lost
+        again = resumable(desk, resume_token=first.resume_token)
+        assert again.resume_id == first.resume_id
+
+
+def test_a_token_whose_successor_was_used_is_a_replay_and_refused(desk: Desk) -> None:
+    first = resumable(desk)
+    second = resumable(desk, resume_token=first.resume_token)
+    desk.ask(c.Confirm(second.session))
+    refusal = desk.refused(hello("ada", resumable=True, resume_token=first.resume_token))
+    assert refusal.code is Code.RESUME_REFUSED
+    assert any(isinstance(event, Refused) and event.code == Code.RESUME_REFUSED for event in desk.events())
+    desk.crash()
+    assert desk.refused(hello("ada", resume_token=first.resume_token)).code is Code.RESUME_REFUSED
+    assert resumable(desk, resume_token=second.resume_token).resume_id == first.resume_id
+
+
+def test_a_lost_answer_leaves_only_the_last_token_and_its_predecessor(desk: Desk) -> None:
+    first = resumable(desk)
+    lost = resumable(desk, resume_token=first.resume_token)
+    third = resumable(desk, resume_token=first.resume_token)
+    assert desk.refused(hello("ada", resume_token=lost.resume_token)).code is Code.RESUME_REFUSED
+    assert resumable(desk, resume_token=third.resume_token).resumed
+
+
+def test_another_members_token_and_session_are_refused(desk: Desk) -> None:
+    ada = resumable(desk, "ada")
+    assert desk.refused(hello("bob", resume_token=ada.resume_token)).code is Code.RESUME_REFUSED
+    assert desk.refused(hello("bob", resume_id=ada.resume_id)).code is Code.RESUME_REFUSED
+
+
+def test_a_token_for_another_session_than_the_one_named_is_refused(desk: Desk) -> None:
+    one, other = resumable(desk), resumable(desk)
+    refusal = desk.refused(hello("ada", resume_token=one.resume_token, resume_id=other.resume_id))
+    assert refusal.code is Code.RESUME_REFUSED
+
+
+def test_a_token_expires(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(resume_ms=1000))
+    first = resumable(desk)
+    desk.nature.time_ms += 999
+    second = resumable(desk, resume_token=first.resume_token)
+    desk.nature.time_ms += 1000
+    assert desk.refused(hello("ada", resume_token=second.resume_token)).code is Code.RESUME_REFUSED
+
+
+def test_an_unknown_token_or_session_is_refused(desk: Desk) -> None:
+    assert desk.refused(hello("ada", resume_token="made up")).code is Code.RESUME_REFUSED
+    assert desk.refused(hello("ada", resume_id="made up")).code is Code.RESUME_REFUSED
+
+
+def test_a_removed_members_sessions_cannot_be_resumed_by_its_successor(desk: Desk) -> None:
+    first = resumable(desk)
+    desk.remove("ada")
+    assert desk.refused(hello("ada", resume_token=first.resume_token)).code is Code.RESUME_REFUSED
+    desk.crash()
+    assert desk.refused(hello("ada", resume_id=first.resume_id)).code is Code.RESUME_REFUSED
+
+
+def test_a_token_members_session_is_resumable_too(desk: Desk) -> None:
+    token = desk.add("ada")
+    attach = c.Attach(protocol=RELAY, credential=ByToken(token), resumable=True)
+    first = desk.expect(Attached, attach)
+    again = c.Attach(protocol=RELAY, credential=ByToken(token), resumable=True, resume_token=first.resume_token)
+    assert desk.expect(Attached, again).resume_id == first.resume_id
