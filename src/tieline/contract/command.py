@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tieline.contract.delivery import State
+from tieline.contract.delivery import Replayed, State
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.member import Credential, MemberKind
 from tieline.contract.message import Content
@@ -88,6 +88,26 @@ class Fetch(Struct, frozen=True):
     after: int = 0
     limit: int = 100
     unoffered_only: bool = False
+    replay: tuple[Replayed, ...] = ()
+    """Settled deliveries to be given again, in key order, among the unsettled ones."""
+
+
+class Position(Struct, frozen=True):
+    """How far a recipient got in its streams of a topic: with one peer, or with each that has none of its own."""
+
+    topic: str
+    last_seq: int
+    peer: str | None = None
+
+
+class ReadStreams(Struct, frozen=True):
+    """Where the member's streams stand, and what it must be given again to go on from these positions.
+
+    Answered by `Streams`. A stream without a position is where its last acknowledgement left it.
+    """
+
+    session: SessionId
+    positions: tuple[Position, ...] = ()
 
 
 class Follow(Struct, frozen=True):
@@ -204,6 +224,7 @@ Command = (
     | Advance
     | Claim
     | Fetch
+    | ReadStreams
     | Follow
     | Subscribe
     | Unsubscribe

@@ -56,6 +56,14 @@ class Delivery(Struct, frozen=True):
     message: Message
 
 
+class Replayed(Struct, frozen=True):
+    """A settled delivery that its recipient asks for again."""
+
+    key: int
+    offset: int
+    stream_seq: int
+
+
 class Step(Struct, frozen=True, omit_defaults=True):
     """One rung that a delivery reached, with its evidence."""
 

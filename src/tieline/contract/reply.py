@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tieline.contract.delivery import Delivery, Receipt, State
+from tieline.contract.delivery import Delivery, Receipt, Replayed, State
 from tieline.contract.event import LogRow
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.member import Presence
@@ -53,6 +53,27 @@ class Fetched(Struct, frozen=True):
     """Every key up to this one was considered."""
     complete: bool
     """Whether `through` is the end of the inbox."""
+
+
+class StreamView(Struct, frozen=True):
+    """One stream of a member."""
+
+    topic: str
+    peer: str
+    position: int | None
+    """What the member says it got to, if it said so."""
+    last_seq: int
+    """What the hub got to."""
+
+
+class Streams(Struct, frozen=True):
+    """A member's streams, by topic and peer."""
+
+    streams: tuple[StreamView, ...]
+    replay: tuple[Replayed, ...]
+    """Settled deliveries after the positions, in key order."""
+    stale: bool
+    """Whether retention has forgotten some of them."""
 
 
 class Receipts(Struct, frozen=True):
@@ -123,6 +144,7 @@ Reply = (
     | Accepted
     | Claimed
     | Fetched
+    | Streams
     | Receipts
     | Issued
     | Roster

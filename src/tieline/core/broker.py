@@ -18,7 +18,7 @@ from tieline.contract.member import MemberKind
 from tieline.contract.message import Message, check_content
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Claimed, Done, Progress, Recorded, Reply
-from tieline.core import ledger, membership, reading, routing
+from tieline.core import ledger, membership, reading, routing, streams
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.ladder import Ladder
 from tieline.core.ledger import Ledger
@@ -28,15 +28,10 @@ from tieline.core.outcome import Followed, Outcome, Post
 from tieline.core.resumption import Resumption
 from tieline.core.retention import Retention
 from tieline.core.store import MovedReplay, Route, SentReplay, Store
+from tieline.core.streams import stream_name
 
 _QUIET = frozenset({Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN})
 """Refusals that say nothing about anybody's intent, so the audit chain does not keep them."""
-
-
-def stream_name(sender: str, topic: str) -> str:
-    """The stream of a recipient that a message counts in. Those without an identity share one per place."""
-    _, at, place = sender.partition("@")
-    return f"{at + place if at else sender}\x1f{topic}"
 
 
 class Broker:
@@ -162,6 +157,8 @@ class Broker:
                 return membership.confirm(self, command)
             case c.Detach():
                 return membership.detach(self, command)
+            case c.ReadStreams():
+                return streams.read(self, command)
             case c.Follow():
                 return reading.follow(self, command)
             case c.Subscribe():
@@ -316,8 +313,8 @@ class Broker:
         stream = stream_name(message.sender, message.content.topic)
         offset = message.offset
         for account in accounts:
-            streams = account.streams
-            stream_seq = streams[stream] = streams.get(stream, 0) + 1
+            counts = account.streams
+            stream_seq = counts[stream] = counts.get(stream, 0) + 1
             keys.append(account.inbox.append(offset, stream_seq))
             stream_seqs.append(stream_seq)
             names.append(account.name)

@@ -9,6 +9,7 @@ from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Channels, Fetched, History, LogRows, Receipts, Reply, Roster
 from tieline.core.directory import Account, Session
+from tieline.core.inbox import Entry
 from tieline.core.outcome import Followed
 from tieline.core.store import ACTIVITY, MAIN, Chronicle, Route
 
@@ -28,6 +29,16 @@ def fetch(broker: "Broker", command: c.Fetch) -> Reply:
     limit = max(1, min(command.limit, broker.limits.page_max))
     inbox = session.account.inbox
     entries, through = inbox.read(command.after, limit, unoffered_only=command.unoffered_only)
+    if command.replay:
+        again = [
+            Entry(item.key, item.offset, item.stream_seq, State.ACKED)
+            for item in command.replay
+            if command.after < item.key <= through
+        ]
+        entries = sorted([*entries, *again], key=lambda entry: entry.key)
+        if len(entries) > limit:
+            through = entries[limit].key - 1
+            del entries[limit:]
     offsets = [entry.offset for entry in entries]
     messages, considered = broker.store.messages(offsets, broker.limits.page_bytes_max)
     if considered < len(entries):

@@ -109,6 +109,16 @@ class MovedReplay(Struct, frozen=True):
 Replay = SentReplay | MovedReplay
 
 
+class Received(Struct, frozen=True):
+    """One delivery of a member, settled or not."""
+
+    offset: int
+    sender: str
+    topic: str
+    key: int
+    stream_seq: int
+
+
 class Known(Struct, frozen=True):
     """What is stored under a sender's wire id."""
 
@@ -196,6 +206,9 @@ class Store(Protocol):
         Stops before the message that would pass `bytes_max` of stored content, but never before the first; also says
         how many of the offsets it got to.
         """
+
+    def received(self, number: int) -> Iterator[Received]:
+        """What a member was sent, newest first, as far as retention reaches."""
 
     def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
         """A message and where it went."""

@@ -10,10 +10,12 @@ order, credit and back-pressure, so that no protocol has a queue, a timeout or a
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tieline.contract import command as c
+from tieline.contract.delivery import Replayed
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.message import Message
@@ -65,6 +67,7 @@ class Conversation:
         "_outstanding",
         "_parcels",
         "_reading_paused",
+        "_replay",
         "_unoffered_only",
         "_window",
         "_wire",
@@ -92,6 +95,8 @@ class Conversation:
         self._behind = False
         self._fetching = False
         self._unoffered_only = False
+        # Settled deliveries that the wire asked for again, in key order, and that it was not given yet.
+        self._replay: tuple[Replayed, ...] = ()
         # Whether the wire takes bytes.
         self._writable = True
         # What goes out at the end of this turn of the loop.
@@ -117,15 +122,16 @@ class Conversation:
 
         self._hub.submit((attach,), done)
 
-    def receive(self, *, window: int | None, unoffered_only: bool = False) -> None:
+    def receive(self, *, window: int | None, unoffered_only: bool = False, replay: tuple[Replayed, ...] = ()) -> None:
         """Start offering the member's deliveries to this wire.
 
         `window` is how many may be unacknowledged, `None` for a wire that cannot acknowledge. `unoffered_only` leaves
-        out what was offered to some session before.
+        out what was offered to some session before. `replay` are settled deliveries that it wants again.
         """
         assert self.member is not None, "only a member receives"
         self._window = window
         self._unoffered_only = unoffered_only
+        self._replay = replay
         self._behind = True
         self._hub.listen(self.session, self, self.member)
         self._catch_up()
@@ -238,7 +244,11 @@ class Conversation:
         if self._fetching or self._closed or not self._has_credit():
             return
         limit = _PAGE if self._window is None else min(_PAGE, self._window - self._outstanding)
-        fetch = c.Fetch(self.session, self._next_key - 1, limit, self._unoffered_only)
+        if self._replay:
+            self._replay = self._replay[bisect_left(self._replay, self._next_key, key=lambda item: item.key) :]
+        # One more than fits, so that the page ends before the first that is left out.
+        replay = self._replay[: limit + 1]
+        fetch = c.Fetch(self.session, self._next_key - 1, limit, self._unoffered_only, replay)
         self._fetching = True
         self._hub.submit((fetch,), self._caught)
 

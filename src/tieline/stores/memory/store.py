@@ -20,6 +20,7 @@ from tieline.core.store import (
     MemberImage,
     MemberRow,
     MovedReplay,
+    Received,
     Replay,
     Route,
     SentReplay,
@@ -239,6 +240,15 @@ class MemoryStore:
                 return found, considered
             found[offset] = kept.message
         return found, len(offsets)
+
+    def received(self, number: int) -> Iterator[Received]:
+        """See `Store.received`."""
+        for offset, kept in reversed(self._messages.items()):
+            route, message = kept.route, kept.message
+            if number in route.numbers:
+                index = route.numbers.index(number)
+                topic = message.content.topic
+                yield Received(offset, message.sender, topic, route.keys[index], route.stream_seqs[index])
 
     def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
         """See `Store.find_message`."""

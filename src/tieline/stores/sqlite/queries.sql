@@ -97,6 +97,9 @@ FROM message WHERE sender = ? AND protocol = ? AND wire_id = ?
 -- name: message_at
 SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause FROM message WHERE offset = ?
 
+-- name: received
+SELECT offset, sender, content, route FROM message ORDER BY offset DESC
+
 -- name: message_by_id
 SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, route
 FROM message WHERE id = ?

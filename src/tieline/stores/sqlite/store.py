@@ -33,6 +33,7 @@ from tieline.core.store import (
     MemberImage,
     MemberRow,
     MovedReplay,
+    Received,
     Replay,
     Route,
     SentReplay,
@@ -309,6 +310,16 @@ class SqliteStore:
                 return found, considered
             found[offset] = _message(row)
         return found, len(offsets)
+
+    def received(self, number: int) -> Iterator[Received]:
+        """See `Store.received`."""
+        self._flush()
+        for offset, sender, content, packed in self._main.execute(QUERIES["received"]):
+            route = _unpack_route(packed)
+            if number in route.numbers:
+                index = route.numbers.index(number)
+                topic = _content_decoder.decode(content).topic
+                yield Received(offset, sender, topic, route.keys[index], route.stream_seqs[index])
 
     def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
         """See `Store.find_message`."""

@@ -317,7 +317,7 @@ def _answer(n: int, reply: r.Reply) -> f.Answer:
             return f.Recorded(n, reply.count)
         case r.Done():
             return f.Done(n)
-        case r.Attached():
-            raise AssertionError("a connection attaches once, by hello")
+        case r.Attached() | r.Streams():
+            raise AssertionError("no frame of this protocol asks for it")
         case _:
             assert_never(reply)

@@ -1,0 +1,96 @@
+"""Streams from the recipient's side: where they stand, and what is given again."""
+
+from tests.core.conftest import MakeDesk
+from tests.core.doubles import Desk
+from tieline.contract import command as c
+from tieline.contract.delivery import State
+from tieline.contract.identifiers import SessionId
+from tieline.contract.limits import Limits
+from tieline.contract.reply import Fetched, Streams, StreamView
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def streams(desk: Desk, session: SessionId, *positions: c.Position) -> Streams:
+    return desk.expect(Streams, c.ReadStreams(session, positions))
+
+
+def acknowledge(desk: Desk, session: SessionId, *keys: int) -> None:
+    for key in keys:
+        desk.advance(session, key)
+
+
+def test_every_stream_of_a_member_is_told_by_topic_and_peer(desk: Desk) -> None:
+    ada, bob, eve = desk.join("ada"), desk.join("bob"), desk.join("eve")
+    for sender, topic in ((ada, "chat"), (ada, "chat"), (eve, "chat"), (ada, "")):
+        desk.send(sender, "@bob", topic=topic)
+    told = streams(desk, bob)
+    assert told.streams == (
+        StreamView("", "ada", None, 1),
+        StreamView("chat", "ada", None, 2),
+        StreamView("chat", "eve", None, 1),
+    )
+    assert (told.replay, told.stale) == ((), False)
+
+
+def test_settled_deliveries_after_a_position_are_replayed_in_order(desk: Desk) -> None:
+    ada, bob = desk.join("ada"), desk.join("bob")
+    for _ in range(5):
+        desk.send(ada, "@bob", topic="chat")
+    acknowledge(desk, bob, 1, 2, 3, 4)
+    told = streams(desk, bob, c.Position("chat", 2))
+    assert [(item.key, item.stream_seq) for item in told.replay] == [(3, 3), (4, 4)]
+    assert not told.stale
+
+
+def test_a_position_without_a_peer_is_for_each_peer_that_has_none_of_its_own(desk: Desk) -> None:
+    ada, bob, eve = desk.join("ada"), desk.join("bob"), desk.join("eve")
+    for sender in (ada, eve, ada, eve):
+        desk.send(sender, "@bob", topic="chat")
+    acknowledge(desk, bob, 1, 2, 3, 4)
+    told = streams(desk, bob, c.Position("chat", 1), c.Position("chat", 2, "eve"))
+    assert [item.key for item in told.replay] == [3]
+    assert [(view.peer, view.position) for view in told.streams] == [("ada", 1), ("eve", 2)]
+
+
+def test_a_position_ahead_of_the_hub_asks_for_nothing(desk: Desk) -> None:
+    ada, bob = desk.join("ada"), desk.join("bob")
+    desk.send(ada, "@bob", topic="chat")
+    assert streams(desk, bob, c.Position("chat", 99)).replay == ()
+
+
+def test_what_retention_forgot_makes_a_position_stale(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(retention_ms=DAY_MS))
+    ada, bob = desk.join("ada"), desk.join("bob")
+    desk.send(ada, "@bob", topic="chat")
+    desk.advance(bob, 1)
+    desk.pass_ms(2 * DAY_MS)
+    assert streams(desk, bob, c.Position("chat", 0)).stale
+    assert not streams(desk, bob, c.Position("chat", 1)).stale
+
+
+def test_streams_go_on_after_a_crash(desk: Desk) -> None:
+    ada, bob = desk.join("ada"), desk.join("bob")
+    desk.send(ada, "@bob", topic="chat")
+    desk.advance(bob, 1)
+    desk.crash()
+    told = streams(desk, desk.attach("bob"), c.Position("chat", 0))
+    assert [item.key for item in told.replay] == [1]
+
+
+def test_a_fetch_gives_replayed_deliveries_among_the_unsettled_ones_page_by_page(desk: Desk) -> None:
+    ada, bob = desk.join("ada"), desk.join("bob")
+    for _ in range(6):
+        desk.send(ada, "@bob")
+    acknowledge(desk, bob, 1, 2, 4, 5)
+    replay = streams(desk, bob, c.Position("", 1)).replay
+    assert [item.key for item in replay] == [2, 4, 5]
+    given: list[tuple[int, State]] = []
+    after, complete = 0, False
+    while not complete:
+        page = desk.expect(Fetched, c.Fetch(bob, after, 2, replay=tuple(item for item in replay if item.key > after)))
+        assert len(page.deliveries) <= 2
+        given += [(delivery.key, delivery.state) for delivery in page.deliveries]
+        after, complete = page.through, page.complete
+    acked, pending = State.ACKED, State.PENDING
+    assert given == [(2, acked), (3, pending), (4, acked), (5, acked), (6, pending)]
