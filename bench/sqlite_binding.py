@@ -57,7 +57,8 @@ def make_batches(messages: int, batch: int) -> list[Batch]:
             stamp = ("ada", "hub", f"wire-{number}", "@bob", at_ms, None, True, 0, None)
             sent.append((row.offset, message_id, *stamp, encoded, route))
         # The recipient's acknowledgements of the batch ride on the same commit, as one range.
-        row = ledger.append(Acknowledged("bob", 2, ((first, key),), "session", "hub"), 1_800_000_000_000)
+        acked = Acknowledged("bob", 2, ((first, key),), 1_800_000_000_000, "session", "hub")
+        row = ledger.append(acked, acked.at_ms)
         log.append((row.offset, row.at_ms, row.event, bytes.fromhex(row.hash)))
         batches.append((log, sent, [(2, 3, first, key, row.offset)]))
     return batches

@@ -424,8 +424,10 @@ async def test_a_loop_is_refused_and_resumed_by_a_human(there: House) -> None:
 
     async def chat() -> None:
         for _ in range(40):
-            await alice.send("@bob", "ping")
-            await bob.send("@alice", "pong")
+            ping = await alice.send("@bob", "ping")
+            assert await bob.claim(ping.id) is not None
+            pong = await bob.send("@alice", "pong")
+            assert await alice.claim(pong.id) is not None
 
     with pytest.raises(HubRefused) as caught:
         await chat()

@@ -103,7 +103,7 @@ class Writer:
         )
         encoded = encode_content(what)
         event = Sent(message.id, sender, str(what.target), len(route.keys), digest(encoded))
-        self.store.accept(self.ledger.append(event, at_ms), message, encoded, route)
+        self.store.accept(self.ledger.append(event, at_ms), message, encoded, route.pack())
         return message
 
     def advance(
@@ -426,7 +426,7 @@ def test_a_message_is_kept_with_all_its_fields(writer: Writer) -> None:
     )
     encoded = encode_content(said)
     row = writer.ledger.append(Sent("m-0", "client-1@dev", "*", 2, digest(encoded)), 123)
-    writer.store.accept(row, message, encoded, Route([1, 2], [7, 8], [3, 4]))
+    writer.store.accept(row, message, encoded, Route([1, 2], [7, 8], [3, 4]).pack())
     for _ in range(2):
         found = writer.store.find_message(MessageId("m-0"))
         assert found is not None

@@ -154,7 +154,7 @@ def test_only_what_was_not_offered_yet_is_read_when_asked_so(desk: Desk) -> None
     for body in ("one", "two", "three"):
         desk.send(ada, "@bob", body)
     desk.offered(bob, 1, 2)
-    assert [item.message.content.body for item in desk.fetch(bob, unoffered_only=True)] == ["three"]
+    assert [item.message.content.body for item in desk.fetch(bob, unoffered_until=4)] == ["three"]
 
 
 def test_a_page_is_never_larger_than_the_limit(make_desk: MakeDesk) -> None:

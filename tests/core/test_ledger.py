@@ -4,7 +4,8 @@ from blake3 import blake3
 
 from tests.core.doubles import Desk
 from tieline.contract.event import Sent, Subscribed
-from tieline.core.ledger import GENESIS, Ledger, decode_event, digest, encode_content, link
+from tieline.core.ledger import GENESIS, Ledger, decode_event, encode_content, link, seal
+from tieline.core.store import Route
 
 
 def test_the_hash_before_the_first_row_is_blake3_of_nothing() -> None:
@@ -58,11 +59,14 @@ def test_the_log_of_a_broker_is_one_unbroken_chain_over_restarts(desk: Desk) -> 
     assert len(rows) >= 6
 
 
-def test_the_chain_holds_the_digest_of_the_stored_content(desk: Desk) -> None:
+def test_the_chain_holds_the_digest_of_all_that_is_stored_of_a_message(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     accepted = desk.send(ada, "@bob", "hold this", data={"n": 1})
     event = decode_event(desk.log()[accepted.offset].event)
     assert isinstance(event, Sent)
     assert event.id == accepted.message_id
     assert (event.sender, event.target, event.recipients) == ("ada", "@bob", 1)
-    assert event.digest == digest(encode_content(desk.fetch(bob)[0].message.content))
+    (delivery,) = desk.fetch(bob)
+    message, route = delivery.message, Route([2], [delivery.key], [delivery.stream_seq]).pack()
+    stamps = (message.id, "ada", message.protocol, 1, message.sent_at_ms)
+    assert event.digest == seal(encode_content(message.content), route, *stamps)

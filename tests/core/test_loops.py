@@ -14,7 +14,7 @@ from tieline.contract.member import MemberKind
 from tieline.contract.message import Kind
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Done
-from tieline.core.loops import Judgement, Loops
+from tieline.core.loops import Judgement, Loop, Loops
 
 LIMITS = Limits(hops_max=4, reply_window_ms=1000, pause_ms=10_000)
 
@@ -28,14 +28,26 @@ class Talk:
         self.count = 0
 
     def say(
-        self, sender: str, target: str, *, human: bool = False, after_ms: int = 1, **fields: Any
+        self,
+        sender: str,
+        target: str,
+        *,
+        human: bool = False,
+        after_ms: int = 1,
+        shown: bool = True,
+        **fields: Any,
     ) -> Judgement | Refusal:
         self.now_ms += after_ms
         self.count += 1
         said = content(target, **fields)
         judgement = self.loops.judge(said, sender, self.now_ms, human=human)
+        if isinstance(judgement, Loop):
+            return judgement.refusal
         if isinstance(judgement, Judgement):
-            self.loops.note(self.last_id, said, sender, judgement.hops, self.now_ms)
+            self.loops.note(self.last_id, self.count, said, sender, judgement.hops, self.now_ms)
+            if shown:
+                for name in {"a", "b", "c", target.removeprefix("@")} - {sender} if target[0] in "#*" else [target[1:]]:
+                    self.loops.offered(name, self.count)
         return judgement
 
     @property
@@ -147,10 +159,32 @@ def test_status_and_event_traffic_is_exempt(kind: Kind) -> None:
         assert talk.hops(*(("a", "@b") if turn % 2 == 0 else ("b", "@a")), kind=kind) == 0
 
 
+def test_what_was_never_offered_causes_nothing() -> None:
+    talk = Talk()
+    said = [talk.hops(*(("a", "@b") if turn % 2 == 0 else ("b", "@a")), shown=False) for turn in range(20)]
+    assert said == [0] * 20
+
+
+def test_replying_to_oneself_is_no_loop_and_pauses_nobody_else() -> None:
+    talk = Talk()
+    for _ in range(20):
+        assert talk.hops("a", "@b", shown=False, reply_to=talk.last_id) == 0
+
+
+def test_a_loop_pauses_the_conversation_it_ran_in_and_not_where_it_is_carried_to() -> None:
+    talk = Talk()
+    for turn in range(5):
+        talk.hops(*(("a", "@b") if turn % 2 == 0 else ("b", "@a")))
+    judgement = talk.loops.judge(content("#dev", reply_to=talk.last_id), "b", talk.now_ms, human=False)
+    assert isinstance(judgement, Loop)
+    assert judgement.conversation == "@a+@b"
+
+
 def test_memory_is_bounded_and_the_oldest_is_forgotten_first() -> None:
     loops = Loops(Limits(loop_memory_max=2))
-    for name in ("a", "b", "c"):
-        loops.note(MessageId(f"from-{name}"), content("@x"), name, 7, 0)
+    for offset, name in enumerate(("a", "b", "c")):
+        loops.note(MessageId(f"from-{name}"), offset, content("@x"), name, 7, 0)
+        loops.offered("x", offset)
     first = loops.judge(content("@a"), "x", 1, human=False)
     last = loops.judge(content("@c"), "x", 1, human=False)
     assert isinstance(first, Judgement)
@@ -169,6 +203,7 @@ def looped(make_desk: MakeDesk) -> Desk:
     desk.join("cy")
     for turn in range(5):
         desk.send(*((ada, "@bob") if turn % 2 == 0 else (bob, "@ada")))
+        desk.offered(bob if turn % 2 == 0 else ada, turn // 2 + 1)
     assert desk.refused(c.Send(bob, content("@ada"))).code is Code.LOOP_DETECTED
     return desk
 
@@ -234,6 +269,7 @@ def test_resuming_what_is_not_paused_is_no_error_and_leaves_no_trace(desk: Desk)
 def test_a_message_says_how_many_hops_led_to_it(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     first = desk.send(ada, "@bob")
+    desk.offered(bob, 1)
     desk.send(bob, "@ada")
     message = desk.fetch(ada)[0].message
     assert (message.hops, message.cause) == (1, first.message_id)

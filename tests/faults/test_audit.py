@@ -141,7 +141,28 @@ def test_a_message_whose_words_were_changed_is_found_at_its_row(copy: Copy) -> N
     copy.run("UPDATE message SET content = ? WHERE offset = ?", changed, offset)
     report = copy.audit()
     assert [finding.offset for finding in report.findings] == [offset]
-    assert "content" in report.findings[0].what
+    assert "stored" in report.findings[0].what
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["protocol = 'another'", "verified = 0", "sent_at_ms = sent_at_ms + 1", "route = zeroblob(24)", "sender = 'carol'"],
+)
+def test_a_message_whose_stamps_were_changed_is_found_at_its_row(copy: Copy, change: str) -> None:
+    offset = copy.offsets("send")[7]
+    copy.run(f"UPDATE message SET {change} WHERE offset = ?", offset)
+    assert [finding.offset for finding in copy.audit().findings] == [offset]
+
+
+def test_a_step_whose_time_was_changed_is_found_at_its_row(copy: Copy) -> None:
+    offset = copy.offsets("ack")[0]
+    copy.run("UPDATE log SET at_ms = 1 WHERE offset = ?", offset)
+    assert [finding.offset for finding in copy.audit().findings] == [offset]
+
+
+def test_a_snapshot_of_what_the_log_does_not_hold_is_found(copy: Copy) -> None:
+    copy.run("UPDATE snapshot SET log_end = log_end + 1")
+    assert "snapshot" in copy.audit().findings[0].what
 
 
 def test_a_message_that_was_never_sent_is_found(copy: Copy) -> None:

@@ -397,7 +397,7 @@ async def test_only_what_nobody_was_offered_is_fetched_when_the_wire_asks_for_th
     table = Table(window=None, unoffered_only=True)
     (fetch,) = table.hub.asked(c.Fetch)
     assert isinstance(fetch, c.Fetch)
-    assert fetch.unoffered_only
+    assert fetch.unoffered_until == 1
 
 
 # Inbound

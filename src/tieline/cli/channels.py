@@ -1,4 +1,4 @@
-"""Channels: joining, leaving, listing.
+"""Channels: joining, leaving, listing, and letting paused ones go on.
 
 Above: the command line. Below: a session with a hub.
 """
@@ -27,6 +27,19 @@ async def unsub(link: Link, channel: ChannelArgument) -> None:
     async with await link.open_member() as client:
         await client.unsubscribe(channel)
         say(f"{speaker_of(client)} is not in {_named(channel)}.")
+
+
+@talks
+async def resume(
+    link: Link,
+    conversation: Annotated[
+        str, typer.Argument(metavar="CONVERSATION", help="As the refusal names it: thread:ID, #channel or @a+@b.")
+    ],
+) -> None:
+    """Let a conversation go on that was paused because agents looped in it."""
+    async with await link.open_operator() as client:
+        await client.resume_thread(conversation)
+        say(f"{neutral_line(conversation)} may go on.")
 
 
 @talks

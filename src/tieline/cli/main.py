@@ -10,7 +10,7 @@ import typer
 
 from tieline import __version__
 from tieline.cli.audit import audit_app
-from tieline.cli.channels import channels, sub, unsub
+from tieline.cli.channels import channels, resume, sub, unsub
 from tieline.cli.failure import Exit
 from tieline.cli.inbox import drain, inbox, take
 from tieline.cli.members import member_app, members, whoami
@@ -60,7 +60,14 @@ for panel, commands in {
         "receipts": receipts,
         "history": history,
     },
-    "Members and channels": {"members": members, "whoami": whoami, "channels": channels, "sub": sub, "unsub": unsub},
+    "Members and channels": {
+        "members": members,
+        "whoami": whoami,
+        "channels": channels,
+        "sub": sub,
+        "unsub": unsub,
+        "resume": resume,
+    },
 }.items():
     for name, command in commands.items():
         app.command(name, rich_help_panel=panel)(command)

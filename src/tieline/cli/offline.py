@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import warn
 from tieline.client import HubRefused, Issued, MemberView
 from tieline.contract import command as c
 from tieline.contract import reply as r
@@ -48,6 +49,8 @@ class OfflineHub:
 
     def __init__(self, path: Path) -> None:
         try:
+            if not path.exists():
+                warn(f"there was no home at {path}; it is made now")
             self._home = Home(path)
         except HomeBusy as error:
             message = f"a hub is just starting or stopping in {path}"

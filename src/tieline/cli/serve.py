@@ -148,7 +148,7 @@ def _failed_start(options: "Options", error: OSError) -> Failure:
 
 
 def _ready(running: "Running", home: Path, *, first: bool) -> str:
-    from tieline.wire.home import CONFIG_FILE, HOME_VARIABLE, find_home
+    from tieline.wire.home import CONFIG_FILE, HOME_VARIABLE, default_home
 
     lines = [
         f"Tieline {__version__} is running as process {running.pid}; Ctrl-C stops it.",
@@ -164,7 +164,7 @@ def _ready(running: "Running", home: Path, *, first: bool) -> str:
             f"This is its first start: all it keeps is in that home, its configuration in {CONFIG_FILE} there."
         )
     lines.append("To a first message, from another terminal:")
-    if home != find_home():
+    if home != default_home():
         import shlex
 
         lines.append(f"  export {HOME_VARIABLE}={shlex.quote(str(home))}")

@@ -63,6 +63,8 @@ class Offered(Struct, frozen=True, gc=False):
     session: SessionId
     first: int
     last: int
+    mute: bool = False
+    """They went out in a form that cannot be acknowledged, though the wire has others that can."""
 
 
 class Advance(Struct, frozen=True, gc=False):
@@ -87,7 +89,10 @@ class Fetch(Struct, frozen=True):
     session: SessionId
     after: int = 0
     limit: int = 100
-    unoffered_only: bool = False
+    unoffered_until: int = 0
+    """Leave out deliveries with keys below this one that were offered before."""
+    skip_muted: bool = False
+    """Leave out what went out once in a form that cannot be acknowledged."""
     replay: tuple[Replayed, ...] = ()
     """Settled deliveries to be given again, in key order, among the unsettled ones."""
 

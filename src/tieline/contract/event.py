@@ -21,7 +21,7 @@ class Sent(Event, frozen=True, omit_defaults=True, tag="send", gc=False):
     target: str
     recipients: int
     digest: str
-    """Hex blake3 of the stored content: a changed body breaks the chain even though it is stored beside it."""
+    """Hex blake3 of all that is stored of the message: it breaks the chain even though it is stored beside it."""
 
 
 class Moved(Event, frozen=True, omit_defaults=True, gc=False):
@@ -31,6 +31,7 @@ class Moved(Event, frozen=True, omit_defaults=True, gc=False):
     number: int
     """The member's number: a name may be given anew, a number never is."""
     keys: Keys
+    at_ms: int = 0
     session: str = ""
     protocol: str = ""
     evidence: str = ""
@@ -92,6 +93,8 @@ class Refused(Event, frozen=True, omit_defaults=True, tag="refuse", gc=False):
     speaker: str
     protocol: str
     what: str
+    count: int = 1
+    """How often it was, with those like it since the last row that said so."""
 
 
 class Subscribed(Event, frozen=True, omit_defaults=True, tag="subscribe", gc=False):

@@ -35,6 +35,18 @@ class Limits(Struct, frozen=True):
     ttl_ms_max: int = 366 * 24 * 3600 * 1000
     """Longer than any retention; beyond it a time to live says nothing."""
 
+    streams_max: int = 10_000
+    """Streams of one recipient, each a topic of a sender: they are kept for ever, so topics must be few."""
+
+    follows_max: int = 10_000
+    """Unsettled messages that sessions follow at the same time."""
+
+    refusal_row_ms: int = 10_000
+    """Refusals of one kind to one speaker share a row of the log for this long: the chain is kept for ever."""
+
+    hello_ms: int = 10_000
+    """A connection that has not said who it is by then is hung up on."""
+
     hops_max: int = 64
     """Quick automatic replies in one causal chain: storms reach it within minutes, real work rarely does."""
 

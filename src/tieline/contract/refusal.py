@@ -33,6 +33,8 @@ class Code(StrEnum):
     LOOP_DETECTED = "loop_detected"
     THREAD_PAUSED = "thread_paused"
     BACKLOG_FULL = "backlog_full"
+    TOO_MANY_STREAMS = "too_many_streams"
+    TOO_MANY_FOLLOWED = "too_many_followed"
     TAKEN_OVER = "taken_over"
     RESUME_REFUSED = "resume_refused"
     NEVER_ACKNOWLEDGED = "never_acknowledged"
@@ -62,6 +64,8 @@ MEANINGS: dict[Code, str] = {
     Code.LOOP_DETECTED: "The message continues a chain of quick replies past the limit; its thread is paused.",
     Code.THREAD_PAUSED: "The thread is paused because agents looped in it.",
     Code.BACKLOG_FULL: "A recipient has too many unsettled deliveries.",
+    Code.TOO_MANY_STREAMS: "A recipient has too many streams: use fewer topics.",
+    Code.TOO_MANY_FOLLOWED: "Too many unsettled messages are followed.",
     Code.TAKEN_OVER: "A newer session of the same member took this one's place.",
     Code.RESUME_REFUSED: "The session cannot be resumed: its token is unknown, expired, used before or another's.",
     Code.NEVER_ACKNOWLEDGED: "The recipient is connected only through wires that have no acknowledgement.",

@@ -21,6 +21,8 @@ class Attached(Struct, frozen=True):
     member: MemberName | None
     speaker: str
     """The name that the hub stamps on what this session says."""
+    next_key: int = 1
+    """The key that the member's next delivery will get."""
     resume_id: str | None = None
     """If the session is resumable: the name under which it lives on from connection to connection."""
     resume_token: str | None = None
@@ -37,6 +39,8 @@ class Accepted(Struct, frozen=True, gc=False):
     recipients: int
     duplicate: bool = False
     """The same wire id with the same content was accepted before; nothing was sent again."""
+    backlog: int = 0
+    """How much waits for the recipient that is furthest behind."""
 
 
 class Claimed(Struct, frozen=True):

@@ -52,9 +52,20 @@ def to_channel(name: ChannelName) -> Target:
     return Target(TargetKind.CHANNEL, name)
 
 
-@lru_cache(maxsize=4096)
+_TEXT_MAX = 140
+"""Longer than any target; what is longer is not worth remembering, nor repeating."""
+
+
 def parse_target(text: str) -> Target | Refusal:
-    """Read a target as people write it. Remembered, because conversations go to the same few targets."""
+    """Read a target as people write it."""
+    if len(text) > _TEXT_MAX:
+        return Refusal(Code.INVALID_TARGET, f"a target has at most {_TEXT_MAX} characters")
+    return _parse(text)
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Target | Refusal:
+    # Remembered, because conversations go to the same few targets.
     if text == "*":
         return EVERYBODY
     if text.startswith("@"):
@@ -65,4 +76,4 @@ def parse_target(text: str) -> Target | Refusal:
         return channel if isinstance(channel, Refusal) else to_channel(channel)
     if _OBJECTIVE.match(text):
         return Target(TargetKind.OBJECTIVE, text[4:])
-    return Refusal(Code.INVALID_TARGET, f"{text[:140]!r} is not a target: write @member, #channel, * or obj:<id>")
+    return Refusal(Code.INVALID_TARGET, f"{text!r} is not a target: write @member, #channel, * or obj:<id>")

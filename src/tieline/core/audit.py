@@ -27,9 +27,16 @@ class StoredMessage(Struct, frozen=True):
     id: str
     sender: str
     target: str
-    recipients: int
+    protocol: str
+    verified: int
     sent_at_ms: int
+    route: bytes
     content: bytes
+
+    def seal(self) -> str:
+        """The digest that its `Sent` event must carry."""
+        stamps = (self.id, self.sender, self.protocol, self.verified, self.sent_at_ms)
+        return ledger.seal(self.content, self.route, *stamps)
 
 
 class StoredStep(Struct, frozen=True):
@@ -56,6 +63,9 @@ class Inspection(Protocol):
 
     def images(self) -> Iterable[tuple[int, Image]]:
         """What the last snapshot says of each member's inbox."""
+
+    def snapshot_end(self) -> int:
+        """The offset of the first row that the last snapshot does not cover."""
 
 
 class Finding(Struct, frozen=True):
@@ -124,28 +134,23 @@ class _Audit:
         except MsgspecError as error:
             self.find(row.offset, f"row {row.offset} is no event: {error}")
             return
+        if isinstance(event, Moved) and event.at_ms != row.at_ms:
+            self.find(row.offset, f"row {row.offset} says another time than its event")
         if isinstance(event, Moved) and STATES[type(event)] in SETTLED:
             ranges = self._settled.setdefault(event.number, _Ranges())
             for first, last in event.keys:
                 ranges.add(first, last)
-        self._match_messages(row.offset, row.at_ms, event)
+        self._match_messages(row.offset, event)
         self._match_steps(row.offset, event)
 
-    def _match_messages(self, offset: int, at_ms: int, event: AnyEvent) -> None:
+    def _match_messages(self, offset: int, event: AnyEvent) -> None:
         while self._message is not None and self._message.offset <= offset:
             message = self._message
             self.message_count += 1
             if message.offset < offset or not isinstance(event, Sent) or event.id != message.id:
                 self.find(message.offset, f"message {message.id} has no send row at {message.offset}")
-            elif event.digest != ledger.digest(message.content):
-                self.find(offset, f"the content of message {message.id} is not what row {offset} says was sent")
-            elif (event.sender, event.target, event.recipients, at_ms) != (
-                message.sender,
-                message.target,
-                message.recipients,
-                message.sent_at_ms,
-            ):
-                self.find(offset, f"message {message.id} is not by, to or of whom and when row {offset} says")
+            elif event.digest != message.seal() or event.target != message.target:
+                self.find(offset, f"what is stored of message {message.id} is not what row {offset} says was sent")
             self._message = next(self._messages, None)
 
     def _match_steps(self, offset: int, event: AnyEvent) -> None:
@@ -172,6 +177,8 @@ class _Audit:
         while self._step is not None:
             self.find(self._step.offset, f"a step points at row {self._step.offset}: the log ends at {end}")
             self._step = next(self._steps, None)
+        if inspection.snapshot_end() > end:
+            self.find(end, f"the snapshot is of row {inspection.snapshot_end()}, but the log ends at {end}")
         for number, image in inspection.images():
             ranges = self._settled.get(number, _Ranges())
             for key in ranges.gaps(1, image.base - 1):

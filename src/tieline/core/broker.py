@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from tieline.contract import command as c
-from tieline.contract.delivery import Delivery, State, Step
-from tieline.contract.event import Event, LogRow, Paused, Refused, Sent
+from tieline.contract.delivery import SETTLED, Delivery, State, Step
+from tieline.contract.event import Event, LogRow, Paused, Sent
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.member import MemberKind
@@ -22,9 +22,10 @@ from tieline.core import ledger, membership, reading, routing, streams
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.ladder import Ladder
 from tieline.core.ledger import Ledger
-from tieline.core.loops import Judgement, Loops, conversation
+from tieline.core.loops import Judgement, Loop, Loops
 from tieline.core.nature import Nature
 from tieline.core.outcome import Followed, Outcome, Post
+from tieline.core.refusals import Refusals
 from tieline.core.resumption import Resumption
 from tieline.core.retention import Retention
 from tieline.core.store import MovedReplay, Route, SentReplay, Store
@@ -32,6 +33,10 @@ from tieline.core.streams import stream_name
 
 _QUIET = frozenset({Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN})
 """Refusals that say nothing about anybody's intent, so the audit chain does not keep them."""
+
+
+_NEWEST = 8
+"""Deliveries of a range that are noted for the loop rule."""
 
 
 class Broker:
@@ -52,11 +57,13 @@ class Broker:
     def restore(self) -> None:
         """Start from what is committed; open sessions and anything not committed are forgotten."""
         foundation = self.store.restore()
+        assert foundation.snapshot_end <= foundation.log_end, "a snapshot of what was never committed"
         self.directory = Directory(foundation)
         self.ledger = Ledger(foundation.log_end, foundation.log_head)
         self.resumption = Resumption(foundation.grants)
         self.ladder = Ladder()
         self.loops = Loops(self.limits)
+        self._refusals = Refusals(self.limits)
         self.outcome = Outcome()
         # Messages that sessions follow, by their log offset.
         self.followers: dict[int, Followed] = {}
@@ -213,14 +220,21 @@ class Broker:
         session: Session | None = None,
         evidence: str = "",
         claimed: bool = False,
+        mute: bool = False,
     ) -> bool:
         """Move deliveries of a member up the ladder; says whether any moved."""
-        mute = state is State.OFFERED and session is not None and not session.acknowledges
+        mute = state is State.OFFERED and (mute or (session is not None and not session.acknowledges))
         step = Step(state, self.now_ms, session.id if session else "", session.protocol if session else "", evidence)
         moved = False
         for first, last in ranges:
             if self.followers:
                 self._tell_followers(account, first, last, state)
+            if session is not None:
+                # Only the newest few: an agent answers what it was shown last.
+                for key in range(max(first, last - _NEWEST + 1), last + 1):
+                    offset = account.inbox.offset(key)
+                    if offset is not None:
+                        self.loops.offered(account.name, offset)
             done = account.inbox.move(first, last, state, mute=mute)
             if done:
                 self.ladder.note(account, done, step, mute=mute, claimed=claimed)
@@ -249,9 +263,8 @@ class Broker:
             return Refusal(Code.INVALID_MESSAGE, f"the data cannot be written down: {error}")
         if len(encoded) > self.limits.message_bytes_max:
             return Refusal(Code.MESSAGE_TOO_LARGE, f"the message is larger than {self.limits.message_bytes_max} bytes")
-        digest = ledger.digest(encoded)
         if command.wire_id is not None:
-            known = self._known(session, command.wire_id, digest)
+            known = self._known(session, command.wire_id, ledger.digest(encoded))
             if known is not None:
                 return known
         found = routing.recipients(
@@ -261,25 +274,34 @@ class Broker:
             return found
         human = session.account is not None and session.account.member.kind is MemberKind.HUMAN
         judgement = self.loops.judge(content, sender, self.now_ms, human=human)
+        if isinstance(judgement, Loop):
+            self._pause(judgement.conversation, content.reply_to)
+            return judgement.refusal
         if isinstance(judgement, Refusal):
-            if judgement.code is Code.LOOP_DETECTED:
-                self._pause(conversation(content, sender), content.reply_to)
             return judgement
+        backlog = 0
+        stream = stream_name(sender, content.topic)
         for account in found:
-            if account.inbox.backlog >= self.limits.backlog_max:
-                return Refusal(Code.BACKLOG_FULL, f"{account.member.name} has {account.inbox.backlog} messages waiting")
+            waiting = account.inbox.backlog
+            if waiting >= self.limits.backlog_max:
+                return Refusal(Code.BACKLOG_FULL, f"{account.name} has {waiting} messages waiting")
+            backlog = max(backlog, waiting)
+            if len(account.streams) >= self.limits.streams_max and stream not in account.streams:
+                return Refusal(Code.TOO_MANY_STREAMS, f"{account.name} has {len(account.streams)} streams")
         message = self._stamp(command, session, judgement)
-        post = self._deliver(message, session.id, found)
-        row = self.ledger.append(Sent(message.id, sender, str(content.target), len(post.keys), digest), self.now_ms)
-        self.store.accept(row, message, encoded, Route(post.numbers, post.keys, post.stream_seqs))
+        post = self._deliver(message, session.id, stream, found)
+        route = Route(post.numbers, post.keys, post.stream_seqs).pack()
+        seal = ledger.seal(encoded, route, message.id, sender, message.protocol, int(message.verified), self.now_ms)
+        row = self.ledger.append(Sent(message.id, sender, str(content.target), len(post.keys), seal), self.now_ms)
+        self.store.accept(row, message, encoded, route)
         if content.ttl_ms is not None:
             deadline_ms = self.now_ms + content.ttl_ms
             for number, key in zip(post.numbers, post.keys, strict=True):
                 heapq.heappush(self._deadlines, (deadline_ms, number, key))
-        self.loops.note(message.id, content, sender, judgement.hops, self.now_ms)
+        self.loops.note(message.id, message.offset, content, sender, judgement.hops, self.now_ms)
         self.outcome.posts.append(post)
         self.outcome.urgent = self.dirty = True
-        return Accepted(message.id, message.offset, len(post.keys))
+        return Accepted(message.id, message.offset, len(post.keys), backlog=backlog)
 
     def _known(self, session: Session, wire_id: str, digest: str) -> Reply | None:
         if not wire_id or len(wire_id.encode()) > self.limits.text_bytes_max:
@@ -305,12 +327,11 @@ class Broker:
             cause=judgement.cause,
         )
 
-    def _deliver(self, message: Message, origin: SessionId, accounts: Collection[Account]) -> Post:
+    def _deliver(self, message: Message, origin: SessionId, stream: str, accounts: Collection[Account]) -> Post:
         names: list[MemberName] = []
         numbers: list[int] = []
         keys: list[int] = []
         stream_seqs: list[int] = []
-        stream = stream_name(message.sender, message.content.topic)
         offset = message.offset
         for account in accounts:
             counts = account.streams
@@ -325,17 +346,26 @@ class Broker:
     def _offered(self, command: c.Offered) -> Reply:
         session = self.directory.sessions.get(command.session)
         if session is not None and session.account is not None:
-            self.move(session.account, ((command.first, command.last),), State.OFFERED, session=session)
+            ranges = ((command.first, command.last),)
+            self.move(session.account, ranges, State.OFFERED, session=session, mute=command.mute)
         return _DONE
 
     def _advance(self, command: c.Advance) -> Reply:
         session = self.session(command.session)
         if isinstance(session, Refusal):
             return session
-        if session.account is None or command.state not in (State.SEEN, State.ACKED, State.DEAD):
+        account = session.account
+        if account is None or command.state not in (State.SEEN, State.ACKED, State.DEAD):
             return Refusal(Code.INVALID_REQUEST, "only a member's session can see, acknowledge or give up a delivery")
-        self.move(session.account, command.ranges, command.state, session=session, evidence=command.evidence)
-        session.account.touch(self.now_ms)
+        if len(command.evidence) > self.limits.text_bytes_max:
+            return Refusal(Code.INVALID_REQUEST, f"evidence has at most {self.limits.text_bytes_max} characters")
+        if command.state is State.DEAD and any(
+            other.acknowledges and other is not session for other in account.sessions
+        ):
+            # What does not fit this wire may fit another that the member has.
+            return _DONE
+        self.move(account, command.ranges, command.state, session=session, evidence=command.evidence)
+        account.touch(self.now_ms)
         return _DONE
 
     def _claim(self, command: c.Claim) -> Reply:
@@ -390,6 +420,10 @@ class Broker:
             step = Progress(followed.message_id, account.name, state, self.now_ms)
             self.outcome.progress.extend((session, step) for session in followed.sessions)
             self.outcome.urgent = True
+            if state in SETTLED:
+                followed.unsettled.discard(account.number)
+                if not followed.unsettled:
+                    del self.followers[entry.offset]
 
     def _pause(self, name: str, message_id: MessageId | None) -> None:
         self.loops.pause(name, self.now_ms)
@@ -401,7 +435,9 @@ class Broker:
             speaker, protocol = session.speaker, session.protocol
         else:
             speaker, protocol = str(getattr(command, "member", "") or ""), str(getattr(command, "protocol", ""))
-        self.record(Refused(refusal.code, speaker, protocol, type(command).__name__), urgent=False)
+        row = self._refusals.note(refusal.code, speaker, protocol, type(command).__name__, self.now_ms)
+        if row is not None:
+            self.record(row, urgent=False)
 
 
 _DONE = Done()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from hashlib import sha256
 
-from tieline.contract.identifiers import GENERAL, ChannelName, MemberName, SessionId
+from tieline.contract.identifiers import GENERAL, ChannelName, SessionId
 from tieline.contract.member import Member, Origin, Presence
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import ChannelView
@@ -13,7 +13,9 @@ from tieline.core.inbox import Inbox
 from tieline.core.store import Foundation, MemberImage, MemberRow, TokenRow
 
 _NEAR_MAX = 3
-_NEAR_CANDIDATES_MAX = 2000
+_NEAR_CANDIDATES_MAX = 256
+"""Comparing names takes tens of microseconds each, on the thread that everybody waits for."""
+_NEAR_LENGTH_MAX = 64
 
 
 def token_digest(token: str) -> bytes:
@@ -58,7 +60,7 @@ class Account:
 class Session:
     """One authenticated attachment through one protocol."""
 
-    __slots__ = ("account", "acknowledges", "id", "operator", "protocol", "resume_id", "speaker")
+    __slots__ = ("account", "acknowledges", "by_token", "id", "operator", "protocol", "resume_id", "speaker")
 
     def __init__(self, session_id: SessionId, protocol: str, speaker: str, *, account: Account | None) -> None:
         self.id = session_id
@@ -71,6 +73,8 @@ class Session:
         self.acknowledges = True
         # Whether it holds the key of the hub's home.
         self.operator = False
+        # Whether a token proved it, so that it ends with the token.
+        self.by_token = False
         # Under which it can be taken up again, if it can.
         self.resume_id: str | None = None
 
@@ -88,6 +92,7 @@ class Directory:
         self.channels: dict[ChannelName, dict[int, Account]] = {}
         self._by_name: dict[str, Account] = {}
         self._tokens: dict[bytes, TokenRow] = {}
+        self._token_of: dict[int, bytes] = {}
         self._next_number = foundation.next_number
         for row in foundation.members:
             self._enter(row)
@@ -98,7 +103,7 @@ class Directory:
                 account.streams = dict(image.streams)
                 account.last_seen_ms = image.last_seen_ms
         for token in foundation.tokens:
-            self._tokens[token.digest] = token
+            self.set_token(token)
         for channel, number in foundation.subscriptions:
             self.channels.setdefault(channel, {})[number] = self.accounts[number]
 
@@ -130,6 +135,8 @@ class Directory:
         return Refusal(Code.UNKNOWN_CHANNEL, f"there is no channel #{name}{hint}", near)
 
     def _near(self, name: str, candidates: Iterable[str]) -> tuple[str, ...]:
+        if len(name) > _NEAR_LENGTH_MAX:
+            return ()
         some = [candidate for candidate, _ in zip(candidates, range(_NEAR_CANDIDATES_MAX), strict=False)]
         by_lower = {candidate.lower(): candidate for candidate in some}
         return tuple(by_lower[match] for match in get_close_matches(name.lower(), by_lower, _NEAR_MAX))
@@ -145,13 +152,19 @@ class Directory:
         """Strike a member out; returns the channels that lost their last subscriber by it."""
         del self.accounts[account.number]
         del self._by_name[account.member.name.casefold()]
-        self._tokens = {digest: row for digest, row in self._tokens.items() if row.number != account.number}
+        self._drop_token(account.number)
         return [name for name in list(self.channels) if self.unsubscribe(name, account)[1]]
 
     def set_token(self, row: TokenRow) -> None:
         """Make this the only token of its member."""
-        self._tokens = {digest: old for digest, old in self._tokens.items() if old.number != row.number}
+        self._drop_token(row.number)
         self._tokens[row.digest] = row
+        self._token_of[row.number] = row.digest
+
+    def _drop_token(self, number: int) -> None:
+        digest = self._token_of.pop(number, None)
+        if digest is not None:
+            del self._tokens[digest]
 
     def owner_of(self, token: str, now_ms: int) -> Account | None:
         """The member that a token belongs to."""
@@ -224,7 +237,3 @@ class Directory:
             for name, subscribers in self.channels.items()
         }
         return tuple(ChannelView(name, members) for name, members in sorted({**named, GENERAL: everybody}.items()))
-
-    def member_names(self) -> list[MemberName]:
-        """Names of all members."""
-        return [account.member.name for account in self.accounts.values()]

@@ -79,6 +79,11 @@ class Inbox:
             return None
         return State(self._rungs[index] >> 1)
 
+    def offset(self, key: int) -> int | None:
+        """The log offset of a delivery's message, unless it is settled and forgotten."""
+        index = key - self._base
+        return self._offsets[index] if self._head <= index < len(self._rungs) else None
+
     def entry(self, key: int) -> Entry | None:
         """An unsettled delivery."""
         state = self.state(key)
@@ -140,15 +145,20 @@ class Inbox:
             self._base += head
             self._head = 0
 
-    def read(self, after: int, limit: int, *, unoffered_only: bool = False) -> tuple[list[Entry], int]:
-        """Unsettled deliveries with keys above `after`, and the last key that was considered."""
+    def read(
+        self, after: int, limit: int, *, unoffered_until: int = 0, skip_muted: bool = False
+    ) -> tuple[list[Entry], int]:
+        """Unsettled deliveries with keys above `after`, and the last key that was considered.
+
+        Those below `unoffered_until` only if they were not offered yet.
+        """
         entries: list[Entry] = []
         index = max(after + 1 - self._base, self._head)
         end = len(self._rungs)
-        below = 2 * State.OFFERED if unoffered_only else _SETTLED
+        border = unoffered_until - self._base
         while index < end and len(entries) < limit:
             rung = self._rungs[index]
-            if rung < below:
+            if rung < (2 * State.OFFERED if index < border else _SETTLED) and not (skip_muted and rung == _MUTE):
                 entries.append(
                     Entry(index + self._base, self._offsets[index], self._stream_seqs[index], State(rung >> 1))
                 )

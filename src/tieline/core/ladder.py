@@ -48,7 +48,7 @@ class Move:
         kind = event.Claimed if self.claimed else EVENTS[step.state]
         keys: Keys = tuple(self.ranges)
         name, number = self.account.member.name, self.account.number
-        return kind(name, number, keys, step.session, step.protocol, step.evidence, self.mute)
+        return kind(name, number, keys, step.at_ms, step.session, step.protocol, step.evidence, self.mute)
 
 
 class Ladder:

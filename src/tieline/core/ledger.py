@@ -29,8 +29,14 @@ def encode_activity(event: dict[str, Any]) -> bytes:
 
 
 def digest(data: bytes) -> str:
-    """The digest that a `Sent` event carries of its content."""
+    """The digest of content, by which a repeated wire id is told from a reused one."""
     return blake3(data).hexdigest()
+
+
+def seal(content: bytes, route: bytes, *stamps: str | int) -> str:
+    """The digest of all that is stored of a message: what it says, to whom it went, what was stamped on it."""
+    stamp = "\x1f".join(map(str, (*stamps, len(content))))
+    return blake3(b"\x1f".join((stamp.encode(), content, route))).hexdigest()
 
 
 def link(previous: str, event: bytes) -> str:

@@ -1,15 +1,18 @@
 """The loop rule: agents that answer each other without end are stopped, and nobody else is.
 
-A message's cause is what it explicitly replies to, if that is remembered; else the last message of its thread by
-somebody else; else the last message that its target sent it. Only a cause within the reply window counts, because a
-quick answer looks automatic: such a message has one hop more than its cause, any other starts at zero, and so does
-everything a human says. Past the limit the send is refused and that conversation alone is paused for a while.
+A message's cause is what it explicitly replies to, if somebody else said that and it is remembered; else the last
+message that was offered to its sender in the same thread; else the last that was offered to it from the same target.
+Only a cause within the reply window counts, because a quick answer looks automatic: such a message has one hop more
+than its cause, any other starts at zero, and so does everything that a human says. Past the limit the send is refused,
+and the conversation in which the chain ran is paused for a while, no other.
 
-The state is a bounded memory of recent messages, one entry a conversation; it is not durable, because a restart
-outlasts the window.
+What was never offered to the sender cannot have caused anything, so members that only send are never stopped; and those
+without an identity are offered nothing. The state is a bounded memory of recent messages; it is not durable, because a
+restart outlasts the window.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
@@ -19,28 +22,46 @@ from tieline.contract.message import Content, Kind
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import TargetKind
 
+_PAUSED_MAX = 10_000
+"""Pauses at the same time; past it the ones that end first are lifted."""
+
 
 class Trace(Struct, frozen=True, gc=False):
     """What the rule remembers of a message."""
 
     id: MessageId
+    offset: int
     sender: str
     hops: int
     at_ms: int
+    conversation: str
+    """What is paused when the chain that it belongs to loops."""
+    thread: str | None
+    place: str
+    """Where a recipient would answer: the sender, or the channel."""
 
 
-class Judgement(Struct, frozen=True):
+class Judgement(Struct, frozen=True, gc=False):
     """What the rule says of a new message."""
 
     hops: int
     cause: MessageId | None
 
 
+class Loop(Struct, frozen=True):
+    """A message that is refused because its chain is too long."""
+
+    refusal: Refusal
+    conversation: str
+    """To be paused."""
+
+
 _INNOCENT = Judgement(0, None)
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def conversation(content: Content, sender: str) -> str:
-    """The conversation that a message belongs to: what is paused when it loops."""
+    """The conversation that a message belongs to."""
     if content.thread:
         return f"thread:{content.thread}"
     target = content.target
@@ -50,7 +71,7 @@ def conversation(content: Content, sender: str) -> str:
     return str(target)
 
 
-class _Memory:
+class _Memory(Generic[_Key]):
     """The most recent traces by key, in two generations: when the younger is full, the older is forgotten at once.
 
     Forgetting one at a time would be finer, but a dictionary that loses its first key again and again slows down.
@@ -60,55 +81,47 @@ class _Memory:
 
     def __init__(self, size_max: int) -> None:
         self._generation_max = max(1, size_max // 2)
-        self._young: dict[str, Trace] = {}
-        self._old: dict[str, Trace] = {}
+        self._young: dict[_Key, Trace] = {}
+        self._old: dict[_Key, Trace] = {}
 
-    def get(self, key: str) -> Trace | None:
+    def get(self, key: _Key) -> Trace | None:
         return self._young.get(key) or self._old.get(key)
 
-    def put(self, key: str, trace: Trace) -> None:
+    def put(self, key: _Key, trace: Trace) -> None:
         self._young[key] = trace
         if len(self._young) >= self._generation_max:
             self._old, self._young = self._young, {}
 
-    def pop(self, key: str) -> Trace | None:
+    def pop(self, key: _Key) -> Trace | None:
         young, old = self._young.pop(key, None), self._old.pop(key, None)
         return young or old
 
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self._old, **self._young})
+    def items(self) -> Iterator[tuple[_Key, Trace]]:
+        return iter({**self._old, **self._young}.items())
 
 
 class Loops:
-    """Recent messages by conversation, and which conversations are paused."""
+    """Recent messages, what was offered to whom, and which conversations are paused."""
 
-    __slots__ = ("_by_id", "_last", "_last_other", "_limits", "_paused")
+    __slots__ = ("_by_id", "_by_offset", "_limits", "_offered", "_paused")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        # The last message of each conversation; of two-party ones, the last in each direction.
-        self._last = _Memory(limits.loop_memory_max)
-        # The last message of each conversation that is not by the sender of the last one.
-        self._last_other = _Memory(limits.loop_memory_max)
-        # The same memory by message id, for explicit replies.
-        self._by_id = _Memory(limits.loop_memory_max)
-        # Conversation to the time when its pause ends.
+        self._by_id: _Memory[str] = _Memory(limits.loop_memory_max)
+        self._by_offset: _Memory[int] = _Memory(limits.loop_memory_max)
+        # The last message that was offered to a member in a thread or from a place.
+        self._offered: _Memory[tuple[str, str]] = _Memory(limits.loop_memory_max)
+        # Conversation to the time when its pause ends, in the order of those times.
         self._paused: dict[str, int] = {}
 
-    def judge(self, content: Content, sender: str, now_ms: int, *, human: bool) -> Judgement | Refusal:
+    def judge(self, content: Content, sender: str, now_ms: int, *, human: bool) -> Judgement | Refusal | Loop:
         """Decide on a message before it is accepted."""
         if content.kind is not Kind.CHAT:
             return _INNOCENT
         if self._paused and not human:
-            name = conversation(content, sender)
-            until_ms = self._paused.get(name)
-            if until_ms is not None and now_ms < until_ms:
-                return Refusal(
-                    Code.THREAD_PAUSED,
-                    f"{name} is paused because agents looped in it; it resumes by command or in "
-                    f"{(until_ms - now_ms + 999) // 1000} s",
-                )
-            self._paused.pop(name, None)
+            refusal = self._check_pause(conversation(content, sender), now_ms)
+            if refusal is not None:
+                return refusal
         cause = self._cause(content, sender)
         if cause is None:
             return Judgement(0, content.reply_to)
@@ -117,64 +130,67 @@ class Loops:
         hops = cause.hops + 1
         if hops <= self._limits.hops_max:
             return Judgement(hops, cause.id)
-        return Refusal(
-            Code.LOOP_DETECTED,
-            f"{hops} quick replies in a row in {conversation(content, sender)}: the conversation is paused; "
-            f"wait, or ask a human to resume it",
-        )
+        text = f"{hops} quick replies in a row in {cause.conversation}: it is paused; wait, or ask a human to resume it"
+        return Loop(Refusal(Code.LOOP_DETECTED, text), cause.conversation)
+
+    def _check_pause(self, name: str, now_ms: int) -> Refusal | None:
+        until_ms = self._paused.get(name)
+        if until_ms is None:
+            return None
+        if now_ms >= until_ms:
+            del self._paused[name]
+            return None
+        seconds = (until_ms - now_ms + 999) // 1000
+        text = f"{name} is paused because agents looped in it; it resumes in {seconds} s or by 'tieline resume'"
+        return Refusal(Code.THREAD_PAUSED, text)
 
     def _cause(self, content: Content, sender: str) -> Trace | None:
         if content.reply_to is not None:
             named = self._by_id.get(content.reply_to)
-            if named is not None:
+            if named is not None and named.sender != sender:
                 return named
         if content.thread:
-            last = self._last_by_others(f"thread:{content.thread}", sender)
+            last = self._offered.get((sender, f"thread:{content.thread}"))
             if last is not None:
                 return last
-        target = content.target
-        if target.kind is TargetKind.MEMBER:
-            return self._last.get(f"@{target.name}>@{sender}")
-        return self._last_by_others(str(target), sender)
+        return self._offered.get((sender, str(content.target)))
 
-    def _last_by_others(self, key: str, sender: str) -> Trace | None:
-        last = self._last.get(key)
-        return last if last is None or last.sender != sender else self._last_other.get(key)
-
-    def note(self, message_id: MessageId, content: Content, sender: str, hops: int, at_ms: int) -> None:
+    def note(self, message_id: MessageId, offset: int, content: Content, sender: str, hops: int, at_ms: int) -> None:
         """Remember an accepted message."""
         if content.kind is not Kind.CHAT:
             return
-        trace = Trace(message_id, sender, hops, at_ms)
-        self._by_id.put(message_id, trace)
-        if content.thread:
-            self._remember_shared(f"thread:{content.thread}", trace)
         target = content.target
-        if target.kind is TargetKind.MEMBER:
-            self._last.put(f"@{sender}>@{target.name}", trace)
-        else:
-            self._remember_shared(str(target), trace)
+        place = f"@{sender}" if target.kind is TargetKind.MEMBER else str(target)
+        name = conversation(content, sender)
+        trace = Trace(message_id, offset, sender, hops, at_ms, name, content.thread, place)
+        self._by_id.put(message_id, trace)
+        self._by_offset.put(offset, trace)
 
-    def _remember_shared(self, key: str, trace: Trace) -> None:
-        last = self._last.get(key)
-        if last is not None and last.sender != trace.sender:
-            self._last_other.put(key, last)
-        self._last.put(key, trace)
+    def offered(self, recipient: str, offset: int) -> None:
+        """A remembered message reached a session of a member."""
+        trace = self._by_offset.get(offset)
+        if trace is None or trace.sender == recipient:
+            return
+        for name in (trace.place, f"thread:{trace.thread}" if trace.thread else None):
+            if name is None:
+                continue
+            key = (recipient, name)
+            known = self._offered.get(key)
+            if known is None or known.offset < offset:
+                self._offered.put(key, trace)
 
     def pause(self, name: str, now_ms: int) -> None:
         """Pause a conversation."""
+        self._paused.pop(name, None)
         self._paused[name] = now_ms + self._limits.pause_ms
+        if len(self._paused) > _PAUSED_MAX:
+            del self._paused[next(iter(self._paused))]
 
     def resume(self, name: str) -> bool:
         """End a pause; says whether there was one. Its memory is cleared, so that the chain starts anew."""
-        for key in [key for key in self._last if key == name or _belongs(key, name)]:
-            for memory in (self._last, self._last_other):
-                trace = memory.pop(key)
-                if trace is not None:
-                    self._by_id.pop(trace.id)
+        for key, trace in self._offered.items():
+            if trace.conversation == name:
+                self._offered.pop(key)
+                self._by_id.pop(trace.id)
+                self._by_offset.pop(trace.offset)
         return self._paused.pop(name, None) is not None
-
-
-def _belongs(direction: str, name: str) -> bool:
-    one, separator, other = direction.partition(">")
-    return bool(separator) and "+".join(sorted((one, other))) == name

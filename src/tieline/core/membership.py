@@ -34,6 +34,7 @@ def attach(broker: "Broker", command: c.Attach) -> Reply:
     session = Session(broker.nature.session_id(), command.protocol, speaker, account=account)
     session.acknowledges = command.acknowledges
     session.operator = operator
+    session.by_token = isinstance(command.credential, ByToken)
     if account is None:
         broker.directory.open(session)
         return Attached(session.id, None, speaker)
@@ -43,7 +44,9 @@ def attach(broker: "Broker", command: c.Attach) -> Reply:
     account.touch(broker.now_ms)
     broker.directory.open(session)
     token = _grant(broker, account, session.resume_id) if session.resume_id is not None else None
-    return Attached(session.id, account.name, speaker, session.resume_id, token, grant is not None)
+    return Attached(
+        session.id, account.name, speaker, account.inbox.next_key, session.resume_id, token, grant is not None
+    )
 
 
 def _resumed(broker: "Broker", command: c.Attach, account: Account | None) -> Grant | Refusal | None:
@@ -196,6 +199,10 @@ def rotate(broker: "Broker", command: c.RotateToken) -> Reply:
     account = broker.directory.find(command.name)
     if account is None:
         return broker.directory.unknown_member(command.name)
+    why = Refusal(Code.UNAUTHORIZED, f"the token of {account.name} was replaced")
+    for open_session in [other for other in account.sessions if other.by_token and other is not session]:
+        _end(broker, open_session)
+        broker.outcome.ended.append((open_session.id, why))
     return _issue(broker, account, session, None, "token")
 
 

@@ -25,6 +25,8 @@ class Followed(Struct):
 
     message_id: MessageId
     sessions: set[SessionId]
+    unsettled: set[int]
+    """Numbers of the recipients that may still take a step."""
 
 
 class Outcome(Struct):

@@ -28,7 +28,9 @@ def fetch(broker: "Broker", command: c.Fetch) -> Reply:
         return Refusal(Code.INVALID_REQUEST, "only a member has an inbox")
     limit = max(1, min(command.limit, broker.limits.page_max))
     inbox = session.account.inbox
-    entries, through = inbox.read(command.after, limit, unoffered_only=command.unoffered_only)
+    entries, through = inbox.read(
+        command.after, limit, unoffered_until=command.unoffered_until, skip_muted=command.skip_muted
+    )
     if command.replay:
         again = [
             Entry(item.key, item.offset, item.stream_seq, State.ACKED)
@@ -78,7 +80,17 @@ def follow(broker: "Broker", command: c.Follow) -> Reply:
                 f"{account.member.name} is connected only through {account.sessions[0].protocol}, whose wire has no "
                 f"acknowledgement: the delivery will stay at 'offered'",
             )
-    broker.followers.setdefault(message.offset, Followed(message.id, set())).sessions.add(session.id)
+    unsettled = {
+        number
+        for number, key in zip(route.numbers, route.keys, strict=True)
+        if number in broker.directory.accounts and broker.directory.accounts[number].inbox.entry(key) is not None
+    }
+    if unsettled:
+        if len(broker.followers) >= broker.limits.follows_max and message.offset not in broker.followers:
+            return Refusal(
+                Code.TOO_MANY_FOLLOWED, f"{broker.limits.follows_max} unsettled messages are followed already"
+            )
+        broker.followers.setdefault(message.offset, Followed(message.id, set(), unsettled)).sessions.add(session.id)
     return _receipts(broker, message, route)
 
 

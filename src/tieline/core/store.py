@@ -6,6 +6,8 @@ given by the broker's ledger and come in dense and in order; a store refuses a g
 buffered writes are gone and the broker restores itself from what was committed.
 """
 
+import struct
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -18,6 +20,11 @@ from tieline.contract.member import Member
 from tieline.contract.message import Message
 from tieline.core.inbox import Image
 from tieline.core.ledger import GENESIS
+
+_pack_single = struct.Struct("=qqq").pack
+
+ROUTE_BYTES = 24
+"""Bytes of one recipient in a packed route."""
 
 MAIN = "main"
 ACTIVITY = "activity"
@@ -33,6 +40,23 @@ class Route(Struct, frozen=True, gc=False):
     numbers: Sequence[int]
     keys: Sequence[int]
     stream_seqs: Sequence[int]
+
+    def pack(self) -> bytes:
+        """The three columns of 64-bit integers, one after the other."""
+        if len(self.keys) == 1:
+            return _pack_single(self.numbers[0], self.keys[0], self.stream_seqs[0])
+        columns = array("q", self.numbers)
+        columns.extend(self.keys)
+        columns.extend(self.stream_seqs)
+        return columns.tobytes()
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> "Route":
+        """The route that was packed."""
+        columns = array("q")
+        columns.frombytes(packed)
+        count = len(columns) // 3
+        return cls(columns[:count], columns[count : 2 * count], columns[2 * count :])
 
 
 class MemberRow(Struct, frozen=True):
@@ -155,8 +179,11 @@ class Store(Protocol):
     def expiring(self) -> Iterator[tuple[int, Route]]:
         """Deadline and route of every stored message that has a time to live."""
 
-    def accept(self, row: LogRow, message: Message, content: bytes, route: Route) -> None:
-        """Keep a message with its deliveries. `row` is its `Sent` event; its wire id must be new for this sender."""
+    def accept(self, row: LogRow, message: Message, content: bytes, route: bytes) -> None:
+        """Keep a message with its deliveries, the packed route. `row` is its `Sent` event.
+
+        Its wire id must be new for this sender.
+        """
 
     def advance(self, row: LogRow, number: int, state: State, ranges: Sequence[tuple[int, int]]) -> None:
         """Keep that deliveries of one member reached a rung. `row` is the `Moved` event that says so."""

@@ -57,6 +57,8 @@ class Exchange:
         self._sessions: dict[SessionId, tuple[MemberName | None, Listener]] = {}
         self._observers: list[Observer] = []
         self._stopping = False
+        # Whether the store failed for good; only the broker's thread uses it.
+        self._lost = False
         self._ticker: asyncio.TimerHandle | None = None
         # Resolved when the store is lost for good and the hub must stop.
         self.failure: asyncio.Future[Exception] = self._loop.create_future()
@@ -135,10 +137,20 @@ class Exchange:
                 timeout = None if lazy_since is None else max(0.0, lazy_since + lazy_seconds - time.monotonic())
                 item = self._queue.get(timeout=timeout)
             except queue.Empty:
-                self._guard(self._commit)
+                if not self._lost:
+                    self._guard(self._commit)
                 lazy_since = None
                 continue
             items, stop = self._gather(item)
+            if self._lost:
+                # Memory may hold what was never committed: nothing may be decided from it, or written any more.
+                refusal = Refusal(Code.STORE_FAILED, "the store is lost; the hub is stopping")
+                self._loop.call_soon_threadsafe(self._give_up, items, refusal)
+                lazy_since = None
+                if stop:
+                    self._broker.store.close()
+                    return
+                continue
             if items:
                 self._guard(partial(self._work, items), items)
             if not self._broker.dirty:
@@ -149,7 +161,10 @@ class Exchange:
                 self._guard(self._commit)
                 lazy_since = None
             if stop:
-                self._guard(self._broker.close)
+                if self._lost:
+                    self._broker.store.close()
+                else:
+                    self._guard(self._broker.close)
                 return
 
     def _gather(self, item: _Item | None) -> tuple[list[_Item], bool]:
@@ -190,6 +205,7 @@ class Exchange:
                 self._broker.restore()
             except Exception as lost:
                 log.exception("the store is lost; the hub must stop", error=str(lost))
+                self._lost = True
                 self._loop.call_soon_threadsafe(self._fail, lost)
             refusal = Refusal(Code.STORE_FAILED, f"the store failed, nothing was accepted: {error}")
             self._loop.call_soon_threadsafe(self._give_up, items, refusal)

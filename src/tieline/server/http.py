@@ -47,7 +47,7 @@ class _WebSocketTransport(Transport):
         self._closing = False
         self._readable = asyncio.Event()
         self._readable.set()
-        self._connection = NativeConnection(exchange, self)
+        self._connection = NativeConnection(exchange, self, local=False)
 
     def send(self, payload: bytes) -> None:
         self._queued_bytes += len(payload)
@@ -69,6 +69,7 @@ class _WebSocketTransport(Transport):
 
     async def run(self) -> None:
         """Carry batches until either side hangs up."""
+        self._connection.expect_hello()
         writer = asyncio.create_task(self._write())
         try:
             while not self._closing:

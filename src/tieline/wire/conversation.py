@@ -58,9 +58,11 @@ class Conversation:
     """A session between a wire and the hub. Belongs to one event loop."""
 
     __slots__ = (
+        "_attached_key",
         "_behind",
         "_closed",
         "_fetching",
+        "_held",
         "_hub",
         "_inflight",
         "_next_key",
@@ -68,7 +70,8 @@ class Conversation:
         "_parcels",
         "_reading_paused",
         "_replay",
-        "_unoffered_only",
+        "_skip_muted",
+        "_unoffered_until",
         "_window",
         "_wire",
         "_writable",
@@ -82,8 +85,11 @@ class Conversation:
         # Set by `open`, once the hub has attached the session.
         self.session: SessionId = SessionId("")
         self.member: MemberName | None = None
+        # Key of the first delivery that came after that.
+        self._attached_key = 1
         # Commands handed over and not yet answered.
         self._inflight = 0
+        self._held = False
         self._reading_paused = False
         # Deliveries written and not yet acknowledged, and how many there may be; `None` for a wire without
         # acknowledgement, which is held back by its socket alone.
@@ -94,7 +100,8 @@ class Conversation:
         # Whether the inbox holds deliveries from `_next_key` on that were not offered to this wire; set by `receive`.
         self._behind = False
         self._fetching = False
-        self._unoffered_only = False
+        self._unoffered_until = 0
+        self._skip_muted = False
         # Settled deliveries that the wire asked for again, in key order, and that it was not given yet.
         self._replay: tuple[Replayed, ...] = ()
         # Whether the wire takes bytes.
@@ -117,20 +124,30 @@ class Conversation:
                     return
                 self.session = reply.session
                 self.member = reply.member
+                self._attached_key = reply.next_key
                 self._hub.listen(reply.session, self)
             opened(reply)
 
         self._hub.submit((attach,), done)
 
-    def receive(self, *, window: int | None, unoffered_only: bool = False, replay: tuple[Replayed, ...] = ()) -> None:
+    def receive(
+        self,
+        *,
+        window: int | None,
+        unoffered_only: bool = False,
+        skip_muted: bool = False,
+        replay: tuple[Replayed, ...] = (),
+    ) -> None:
         """Start offering the member's deliveries to this wire.
 
         `window` is how many may be unacknowledged, `None` for a wire that cannot acknowledge. `unoffered_only` leaves
-        out what was offered to some session before. `replay` are settled deliveries that it wants again.
+        out what was offered to some session before this one was there, `skip_muted` what went out in a form without
+        acknowledgement (see `mute`). `replay` are settled deliveries that it wants again.
         """
         assert self.member is not None, "only a member receives"
         self._window = window
-        self._unoffered_only = unoffered_only
+        self._unoffered_until = self._attached_key if unoffered_only else 0
+        self._skip_muted = skip_muted
         self._replay = replay
         self._behind = True
         self._hub.listen(self.session, self, self.member)
@@ -140,9 +157,7 @@ class Conversation:
         """Hand commands to the hub; while too many wait for their replies, the wire is not read."""
         count = len(commands)
         self._inflight += count
-        if self._inflight > self._hub.limits.inflight_max and not self._reading_paused:
-            self._reading_paused = True
-            self._wire.pause_reading()
+        self._regulate()
 
         def answered(replies: Sequence[Reply]) -> None:
             self._inflight -= count
@@ -150,11 +165,30 @@ class Conversation:
                 return
             if done is not None:
                 done(replies)
-            if self._reading_paused and self._inflight <= self._hub.limits.inflight_max // 2:
-                self._reading_paused = False
-                self._wire.resume_reading()
+            self._regulate()
 
         self._hub.submit(commands, answered)
+
+    def _regulate(self) -> None:
+        """Read from the wire while there is room for requests and for their answers."""
+        limit = self._hub.limits.inflight_max
+        if not self._reading_paused and (self._inflight > limit or not self._writable or self._held):
+            self._reading_paused = True
+            self._wire.pause_reading()
+        elif (
+            self._reading_paused
+            and self._writable
+            and not self._held
+            and not self._closed
+            and self._inflight <= limit // 2
+        ):
+            self._reading_paused = False
+            self._wire.resume_reading()
+
+    def hold(self, held: bool) -> None:
+        """Whether the protocol itself wants the wire not to be read."""
+        self._held = held
+        self._regulate()
 
     def settled(self, count: int) -> None:
         """The wire acknowledged this many deliveries: there is credit for as many more."""
@@ -162,13 +196,19 @@ class Conversation:
         if self._behind:
             self._catch_up()
 
+    def mute(self, key: int) -> None:
+        """A delivery that the wire declined in `write_deliveries` went out in a form without acknowledgement."""
+        self._hub.submit((c.Offered(self.session, key, key, mute=True),))
+
     def pause_writing(self) -> None:
-        """The wire's buffer is full."""
+        """The wire's buffer is full: offer nothing, and take no requests whose answers would have to wait too."""
         self._writable = False
+        self._regulate()
 
     def resume_writing(self) -> None:
         """The wire's buffer drained."""
         self._writable = True
+        self._regulate()
         if self._behind:
             self._catch_up()
 
@@ -248,7 +288,7 @@ class Conversation:
             self._replay = self._replay[bisect_left(self._replay, self._next_key, key=lambda item: item.key) :]
         # One more than fits, so that the page ends before the first that is left out.
         replay = self._replay[: limit + 1]
-        fetch = c.Fetch(self.session, self._next_key - 1, limit, self._unoffered_only, replay)
+        fetch = c.Fetch(self.session, self._next_key - 1, limit, self._unoffered_until, self._skip_muted, replay)
         self._fetching = True
         self._hub.submit((fetch,), self._caught)
 

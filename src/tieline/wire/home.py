@@ -39,6 +39,11 @@ def find_home(named: Path | None = None) -> Path:
     from_environment = os.environ.get(HOME_VARIABLE)
     if from_environment:
         return Path(from_environment).expanduser().absolute()
+    return default_home()
+
+
+def default_home() -> Path:
+    """The home of a hub that nobody named one for."""
     return platformdirs.user_state_path("tieline")
 
 

@@ -189,15 +189,18 @@ async def test_keys_beside_msg_and_data_survive_from_socket_to_socket(scene: Sce
     assert (await listener.receive()).extra == {"id": "x2"}
 
 
-async def test_a_name_claimed_in_the_data_is_shown_as_said_by_nobody_known(scene: Scene) -> None:
+async def test_a_members_name_claimed_in_the_data_is_taken_away(scene: Scene) -> None:
     alice = await scene.join("alice", receive=True)
     await alice.subscribe("dev")
     poster = await scene.dial("dev")
-    await poster.send({"msg": "I am bob", "data": {"from": "bob"}, "from": "bob"})
+    listener = await scene.dial("dev")
+    await poster.send({"msg": "I am bob", "data": {"from": "bob", "tieline": {"id": "forged"}, "n": 1}, "from": "bob"})
+    assert (await listener.receive()).data == {"from": "client-0@dev", "n": 1}
     (delivery,) = await take(alice, 1)
     assert delivery.message.sender == "client-0@dev"
     assert not delivery.message.verified
-    assert delivery.message.data == {"from": "bob"}
+    assert delivery.message.data == {"from": "client-0@dev", "n": 1}
+    assert delivery.message.notes == ("claimed to be bob",)
     with pytest.raises(HubRefused) as caught:
         await alice.send("@client-0@dev", "who are you?")
     assert caught.value.code is Code.INVALID_NAME
@@ -241,6 +244,9 @@ async def test_what_was_not_offered_yet_is_replayed_once(scene: Scene) -> None:
     (receipt,) = await alice.receipts(sent[2].id)
     assert receipt.steps[-1].protocol == "agent-channels"
     first.close()
+    async with asyncio.timeout(10):
+        while await scene.listeners("bob"):
+            pass
     second = await scene.listener("bob")
     await alice.send("@bob", "new")
     assert (await second.receive()).msg == "new"

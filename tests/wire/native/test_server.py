@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.server.hubs import until
 from tests.wire.native.paper import PaperHub
 from tests.wire.native.test_frames import CLIENT_FRAMES, NOT_BATCHES
 from tieline.contract import command as c
@@ -57,7 +58,7 @@ class Line:
     def __init__(self, limits: Limits | None = None) -> None:
         self.hub = PaperHub(limits)
         self.transport = PaperTransport()
-        self.connection = NativeConnection(self.hub, self.transport)
+        self.connection = NativeConnection(self.hub, self.transport, local=True)
 
     def say(self, *frames: f.Frame) -> None:
         self.connection.receive_batch(f.encode_batch(frames))
@@ -193,17 +194,79 @@ def test_a_client_that_hangs_up_before_it_is_welcomed_leaves_no_session() -> Non
 # Requests and answers
 
 
-def test_every_request_becomes_a_command_of_its_session() -> None:
-    line = Line(Limits(inflight_max=1000))
+REQUESTS = [frame for frame in CLIENT_FRAMES if not isinstance(frame, f.Hello)]
+
+
+@pytest.mark.parametrize("request_frame", REQUESTS, ids=lambda frame: type(frame).__name__)
+def test_every_request_becomes_a_command_of_its_session(request_frame: f.Request) -> None:
+    line = Line()
     line.greet()
-    requests = [frame for frame in CLIENT_FRAMES if not isinstance(frame, f.Hello)]
-    line.say(*requests)
-    commands = line.hub.submitted[1:]
-    assert len(commands) == len(requests)
-    for command in commands:
-        assert getattr(command, "session", None) == SESSION
-    kinds = {type(command).__name__ for command in commands}
-    assert {"Send", "Advance", "Claim", "Fetch", "Follow", "ReadLog", "RecordActivity", "RotateToken"} <= kinds
+    line.say(request_frame)
+    (command,) = line.hub.submitted[1:]
+    assert getattr(command, "session", None) == SESSION
+
+
+def test_requests_with_large_answers_wait_for_each_other_and_stop_reading() -> None:
+    line = Line()
+    line.greet()
+    line.say(*(f.ReadHistory(n) for n in range(1, 6)), f.ListMembers(6))
+    assert len(line.hub.asked(c.ReadHistory)) == 2
+    assert not line.transport.reading
+    line.say(f.ListChannels(7))
+    line.hub.answer(r.History(()), r.History(()))
+    assert len(line.hub.asked(c.ReadHistory)) == 4
+    line.hub.answer(r.History(()), r.History(()))
+    line.hub.answer(r.History(()), r.Roster(()), r.Channels(()))
+    assert [getattr(frame, "n", None) for frame in line.transport.frames] == [1, 2, 3, 4, 5, 6, 7]
+    assert line.transport.reading
+
+
+def test_requests_with_large_answers_wait_while_the_wire_is_full() -> None:
+    line = Line()
+    line.greet()
+    line.connection.pause_writing()
+    assert not line.transport.reading
+    line.say(f.ReadHistory(1))
+    assert not line.hub.asked(c.ReadHistory)
+    line.connection.resume_writing()
+    assert len(line.hub.asked(c.ReadHistory)) == 1
+    assert line.transport.reading
+
+
+def test_the_key_of_the_home_counts_only_on_a_local_carrier() -> None:
+    line = Line()
+    line.connection = NativeConnection(line.hub, line.transport, local=False)
+    line.say(f.Hello(key="the key", member="bob"))
+    (refused,) = line.transport.frames
+    assert isinstance(refused, f.Refused)
+    assert refused.code is Code.UNAUTHORIZED
+    assert line.transport.closed
+
+
+async def test_a_connection_that_does_not_say_hello_in_time_is_hung_up_on() -> None:
+    line = Line(Limits(hello_ms=1))
+    line.connection.expect_hello()
+    await until(lambda: line.transport.closed)
+    (refused,) = line.transport.frames
+    assert isinstance(refused, f.Refused)
+
+
+async def test_a_connection_that_said_hello_is_left_in_peace() -> None:
+    line = Line(Limits(hello_ms=1))
+    line.connection.expect_hello()
+    line.greet()
+    late = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.05, late.set_result, None)
+    await late
+    assert not line.transport.closed
+
+
+@pytest.mark.parametrize("name", ["", "x" * 129, "a/b", "system"])
+def test_a_hello_for_a_name_that_nobody_can_have_is_refused_before_the_hub_is_asked(name: str) -> None:
+    line = Line()
+    line.say(f.Hello(token="t", member=name))
+    assert not line.hub.submitted
+    assert line.transport.closed
 
 
 def test_a_channel_may_be_written_with_its_sign() -> None:

@@ -19,6 +19,7 @@ import structlog
 
 from tieline.contract import command as c
 from tieline.contract import message as m
+from tieline.contract.delivery import State
 from tieline.contract.hub import Change, ChannelAppeared, ChannelVanished, Hub, MemberAppeared, MemberVanished
 from tieline.contract.identifiers import GENERAL, INBOX_PREFIX, ChannelName, MemberName, SessionId
 from tieline.contract.member import ByPlace, Unnamed
@@ -33,9 +34,12 @@ from tieline.wire.frames import HEADER_BYTES, encode_frame
 from tieline.wire.unix import PATH_BYTES_MAX
 
 PROTOCOL = "agent-channels"
-LISTEN_SECONDS = 0.1
+LISTEN_SECONDS = 0.25
 """How long an inbox's client is silent before it counts as listening: a writer writes as soon as it is connected."""
 
+
+_STAMP = "tieline"
+"""The key of `data` that the hub alone writes."""
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +58,7 @@ def frame_of(message: m.Message) -> bytes | None:
         optional = {"thread": said.thread, "reply_to": said.reply_to, "title": said.title, "scope": said.scope}
         stamp |= {key: value for key, value in optional.items() if value is not None}
         stamp |= {"level": said.level.value, "priority": said.priority.value, "protocol": message.protocol}
-        return _encode(Message(said.body, {**(said.data or {}), "from": message.sender, "tieline": stamp}))
+        return _encode(Message(said.body, {**(said.data or {}), "from": message.sender, _STAMP: stamp}))
     except InvalidMessage:
         return None
 
@@ -104,24 +108,28 @@ class _Client:
         # Ids of its own messages that are on their way to its own inbox.
         self._own: set[str] = set()
         if place.member is not None:
+            # It is there at once, but is given nothing before it is known to listen.
             self._timer = asyncio.get_running_loop().call_later(LISTEN_SECONDS, self._listen)
+            self._hearing = Conversation(place.server.hub, self)
+            attach = c.Attach(protocol=PROTOCOL, credential=ByPlace(), member=place.member, acknowledges=False)
+            self._hearing.open(attach, self._attached)
+
+    def _attached(self, reply: Attached | Refusal) -> None:
+        if isinstance(reply, Refusal):
+            self.end(reply)
+        elif self.listens:
+            self._receive()
 
     def _listen(self) -> None:
         self._timer = None
-        if self._speaking is not None:
-            return
         self.listens = True
         self._missed.clear()
-        self._hearing = Conversation(self._place.server.hub, self)
-        attach = c.Attach(protocol=PROTOCOL, credential=ByPlace(), member=self._place.member, acknowledges=False)
-        self._hearing.open(attach, self._heard)
+        if self._hearing is not None and self._hearing.session:
+            self._receive()
 
-    def _heard(self, reply: Attached | Refusal) -> None:
-        assert self._hearing is not None, "the answer to its own attach"
-        if isinstance(reply, Refusal):
-            self.end(reply)
-        else:
-            self._hearing.receive(window=None, unoffered_only=True)
+    def _receive(self) -> None:
+        assert self._hearing is not None, "a listener has a session"
+        self._hearing.receive(window=None, unoffered_only=True)
 
     def post(self, message: Message) -> None:
         """It said something."""
@@ -129,6 +137,9 @@ class _Client:
             # It is a writer, and no listener.
             self._timer.cancel()
             self._timer = None
+            if self._hearing is not None:
+                self._hearing.close()
+                self._hearing = None
             for frame in self._missed:
                 self._channel.send(self.id, frame)
             self._missed.clear()
@@ -154,10 +165,12 @@ class _Client:
 
     def _send(self, message: Message) -> None:
         assert self._speaking is not None, "a session that is open"
+        message, notes = self._place.server.disarm(message, f"{self.id}@{self._place.name}")
         content = m.Content(
             target=self._target,
             body=message.msg,
             data=message.data,
+            notes=notes,
             # Top-level keys beside `msg` and `data` are known to this protocol alone.
             original=encode(message)[HEADER_BYTES:] if message.extra else None,
         )
@@ -209,15 +222,21 @@ class _Client:
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Deliveries of the member whose inbox this is."""
         written = []
+        too_large: list[tuple[int, int]] = []
         for parcel in parcels:
             message = parcel[0]
             if message.id in self._own:
                 self._own.discard(message.id)
                 continue
             frame = frame_of(message)
-            if frame is None or not self._channel.send(self.id, frame):
-                continue
-            written.append(parcel)
+            if frame is None:
+                too_large.append((parcel[1], parcel[1]))
+            elif self._channel.send(self.id, frame):
+                written.append(parcel)
+        if too_large and self._hearing is not None:
+            log.warning("a message does not fit the frames of this protocol", place=self._place.name, keys=too_large)
+            give_up = c.Advance(self._hearing.session, tuple(too_large), State.DEAD, "too_large")
+            self._hearing.submit((give_up,))
         if self._hearing is not None and self._channel.unsent_bytes(self.id) > self._place.server.unsent_bytes_max:
             self._hearing.pause_writing()
         return written
@@ -311,6 +330,8 @@ class ChannelsServer:
         # Names whose sockets are left out because their path does not fit into a Unix address.
         self.left_out: list[str] = []
         self._inboxes = inboxes
+        # Names that nobody here may claim.
+        self._members: set[object] = set()
         self._places: dict[str, _Place] = {}
         self._group: ChannelGroup | None = None
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
@@ -328,6 +349,7 @@ class ChannelsServer:
         await self.hub.ask(c.Detach(attached.session))
         assert isinstance(channels, Channels), "lists are never refused"
         assert isinstance(roster, Roster), "lists are never refused"
+        self._members.update(presence.member.name for presence in roster.members)
         names: list[str] = [view.name for view in channels.channels]
         if self._inboxes:
             names += [INBOX_PREFIX + presence.member.name for presence in roster.members]
@@ -360,6 +382,19 @@ class ChannelsServer:
         log.warning("a socket is left out: its path is too long", name=name)
         return False
 
+    def disarm(self, message: Message, speaker: str) -> tuple[Message, tuple[str, ...]]:
+        """What a client without an identity says, without what only the hub may say: its stamp, and members' names."""
+        data = message.data
+        if data is None or not (_STAMP in data or data.get("from") in self._members):
+            return message, ()
+        data = {key: value for key, value in data.items() if key != _STAMP}
+        claimed = data.get("from")
+        notes: tuple[str, ...] = ()
+        if claimed in self._members:
+            data["from"] = speaker
+            notes = (f"claimed to be {claimed}",)
+        return Message(message.msg, data, message.extra), notes
+
     # What the hub calls: the Observer port.
 
     def posted(self, message: m.Message, origin: SessionId) -> None:
@@ -385,6 +420,13 @@ class ChannelsServer:
 
     def changed(self, change: Change) -> None:
         """A member or channel came or went."""
+        match change:
+            case MemberAppeared():
+                self._members.add(change.name)
+            case MemberVanished():
+                self._members.discard(change.name)
+            case _:
+                pass
         self._changes.put_nowait(change)
 
     async def _follow_changes(self) -> None:
@@ -392,8 +434,9 @@ class ChannelsServer:
             change = await self._changes.get()
             try:
                 await self._apply(change)
-            except OSError as error:
-                log.error("a socket could not be changed", change=repr(change), error=str(error))
+            except Exception as error:
+                # Whatever it was, those who come later still want their sockets.
+                log.exception("a socket could not be changed", change=repr(change), error=str(error))
 
     async def _apply(self, change: Change) -> None:
         assert self._group is not None, "changes are followed while the group runs"

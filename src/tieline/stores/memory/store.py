@@ -64,14 +64,14 @@ class MemoryStore:
 
     # Writes.
 
-    def accept(self, row: LogRow, message: Message, content: bytes, route: Route) -> None:
+    def accept(self, row: LogRow, message: Message, content: bytes, route: bytes) -> None:
         """See `Store.accept`."""
         wire_key = _wire_key(message)
         if wire_key in self._offsets_by_wire_id:
             self._abandon()
             raise StoreError(f"{message.sender} used the wire id {message.wire_id!r} before")
         self._append(row)
-        self._messages[row.offset] = _Kept(message, content, route)
+        self._messages[row.offset] = _Kept(message, content, Route.unpack(route))
         self._offsets_by_id[message.id] = row.offset
         if wire_key is not None:
             self._offsets_by_wire_id[wire_key] = row.offset

@@ -49,6 +49,10 @@ class SqliteInspection:
         for number, base, offsets, stream_seqs, rungs, *_ in self._read("images"):
             yield number, Image(base, offsets, stream_seqs, rungs)
 
+    def snapshot_end(self) -> int:
+        """See `Inspection.snapshot_end`."""
+        return int(next(self._read("snapshot_end"))[0])
+
     def close(self) -> None:
         """Let go of the view."""
         self._connection.close()

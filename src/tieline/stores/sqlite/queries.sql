@@ -136,8 +136,8 @@ SELECT offset, at_ms, event, hash FROM log WHERE offset >= ? ORDER BY offset LIM
 -- name: read_activity
 SELECT offset, at_ms, event FROM activity WHERE offset >= ? ORDER BY offset LIMIT ?
 
--- name: prunable
-SELECT offset, route FROM message WHERE sent_at_ms < ? ORDER BY offset
+-- name: by_age
+SELECT offset, sent_at_ms, route FROM message ORDER BY offset
 
 -- name: delete_message
 DELETE FROM message WHERE offset = ?
@@ -149,7 +149,7 @@ DELETE FROM step WHERE number = ? AND last = ? AND first = ?
 SELECT offset, at_ms, event, hash FROM log ORDER BY offset
 
 -- name: inspect_messages
-SELECT offset, id, sender, target, length(route) / 24, sent_at_ms, content FROM message ORDER BY offset
+SELECT offset, id, sender, target, protocol, verified, sent_at_ms, route, content FROM message ORDER BY offset
 
 -- name: inspect_steps
 SELECT offset, number, state, first, last FROM step ORDER BY offset

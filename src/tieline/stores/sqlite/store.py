@@ -5,8 +5,6 @@ are in `queries.sql`; the schema is in `schema/`, applied forward only.
 """
 
 import heapq
-import struct
-from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -26,6 +24,7 @@ from tieline.core.inbox import Image
 from tieline.core.ladder import STATES
 from tieline.core.store import (
     ACTIVITY,
+    ROUTE_BYTES,
     Chronicle,
     Foundation,
     Grant,
@@ -81,7 +80,7 @@ class SqliteStore:
 
     # Writes.
 
-    def accept(self, row: LogRow, message: Message, content: bytes, route: Route) -> None:
+    def accept(self, row: LogRow, message: Message, content: bytes, route: bytes) -> None:
         """See `Store.accept`."""
         self._append(row)
         said = message.content
@@ -99,12 +98,12 @@ class SqliteStore:
                 message.hops,
                 message.cause,
                 content,
-                _pack_route(route),
+                route,
             )
         )
         if message.wire_id is not None:
             self._fresh_wire_ids[message.sender, message.protocol, message.wire_id] = Known(
-                message.id, message.offset, ledger.digest(content), len(route.keys)
+                message.id, message.offset, ledger.digest(content), len(route) // ROUTE_BYTES
             )
 
     def advance(self, row: LogRow, number: int, state: State, ranges: Sequence[tuple[int, int]]) -> None:
@@ -169,14 +168,16 @@ class SqliteStore:
         """See `Store.prune`."""
         self._flush()
         doomed: list[tuple[int, bytes]] = []
-        for offset, route in self._main.execute(QUERIES["prunable"], (before_ms,)):
+        for offset, sent_at_ms, route in self._main.execute(QUERIES["by_age"]):
+            if sent_at_ms >= before_ms:
+                break
             if offset not in keep:
                 doomed.append((offset, route))
                 if len(doomed) == limit:
                     break
         for offset, packed in doomed:
             self._write("delete_message", (offset,))
-            route = _unpack_route(packed)
+            route = Route.unpack(packed)
             for number, key in zip(route.numbers, route.keys, strict=True):
                 # A range that covers other deliveries too stays: some of them may be kept.
                 self._write("delete_steps", (number, key, key))
@@ -277,7 +278,7 @@ class SqliteStore:
         """See `Store.replay`."""
         for offset, event_bytes, sender, content, route in self._main.execute(QUERIES["replay"], (start,)):
             if route is not None:
-                yield SentReplay(offset, sender, _content_decoder.decode(content).topic, _unpack_route(route))
+                yield SentReplay(offset, sender, _content_decoder.decode(content).topic, Route.unpack(route))
                 continue
             event = ledger.decode_event(event_bytes)
             if isinstance(event, Moved):
@@ -286,7 +287,7 @@ class SqliteStore:
     def expiring(self) -> Iterator[tuple[int, Route]]:
         """See `Store.expiring`."""
         for deadline_ms, route in self._main.execute(QUERIES["expiring"]):
-            yield deadline_ms, _unpack_route(route)
+            yield deadline_ms, Route.unpack(route)
 
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
         """See `Store.find_wire_id`."""
@@ -315,7 +316,7 @@ class SqliteStore:
         """See `Store.received`."""
         self._flush()
         for offset, sender, content, packed in self._main.execute(QUERIES["received"]):
-            route = _unpack_route(packed)
+            route = Route.unpack(packed)
             if number in route.numbers:
                 index = route.numbers.index(number)
                 topic = _content_decoder.decode(content).topic
@@ -325,7 +326,7 @@ class SqliteStore:
         """See `Store.find_message`."""
         self._flush()
         row = self._main.execute(QUERIES["message_by_id"], (message_id,)).fetchone()
-        return (_message(row[:-1]), _unpack_route(row[-1])) if row else None
+        return (_message(row[:-1]), Route.unpack(row[-1])) if row else None
 
     def steps(self, number: int, key: int) -> Sequence[Step]:
         """See `Store.steps`."""
@@ -389,9 +390,6 @@ class SqliteStore:
         self._activity.close()
 
 
-_pack_single = struct.Struct("=qqq").pack
-
-
 _CONTENT = 5
 """Where the content stands in a row of a message."""
 
@@ -406,22 +404,6 @@ def _until(rows: Iterator[_Row], bytes_max: int) -> list[Message]:
             break
         found.append(_message(row))
     return found
-
-
-def _pack_route(route: Route) -> bytes:
-    if len(route.keys) == 1:
-        return _pack_single(route.numbers[0], route.keys[0], route.stream_seqs[0])
-    columns = array("q", route.numbers)
-    columns.extend(route.keys)
-    columns.extend(route.stream_seqs)
-    return columns.tobytes()
-
-
-def _unpack_route(packed: bytes) -> Route:
-    columns = array("q")
-    columns.frombytes(packed)
-    count = len(columns) // 3
-    return Route(columns[:count], columns[count : 2 * count], columns[2 * count :])
 
 
 def _message(row: Sequence[Any]) -> Message:

@@ -3,6 +3,7 @@
 Above: a Unix socket or a WebSocket, which hands in batches and sends what `send` is given. Below: a conversation.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
@@ -13,7 +14,7 @@ from tieline.contract import message as m
 from tieline.contract import reply as r
 from tieline.contract.delivery import State
 from tieline.contract.hub import Hub
-from tieline.contract.identifiers import ChannelName, MemberName, MessageId
+from tieline.contract.identifiers import ChannelName, MemberName, MessageId, parse_member_name
 from tieline.contract.member import ByHomeKey, ByToken, Credential
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.conversation import Conversation, Parcel
@@ -48,41 +49,74 @@ class Transport:
         raise NotImplementedError
 
 
-_ENCODED_MAX = 1024
-"""Messages whose encoding is remembered: what one turn of the loop may offer to every connection in its turn."""
+_ENCODED_BYTES_MAX = 8 * 1024 * 1024
+"""Encodings that are remembered: what one turn of the loop offers to every connection in its turn."""
+_ENTRY_BYTES = 1024
+"""What remembering a small message costs beside its encoding, generously."""
 
 
 class _Encoded:
     """Messages that were encoded lately, for all connections: each recipient of a broadcast gets the same bytes."""
 
-    __slots__ = ("_by_offset",)
+    __slots__ = ("_by_offset", "_bytes")
 
     def __init__(self) -> None:
         self._by_offset: dict[int, tuple[m.Message, msgspec.Raw]] = {}
+        self._bytes = 0
 
     def encode(self, message: m.Message) -> msgspec.Raw:
         # By identity, not by offset alone: several hubs may live in one process.
         known = self._by_offset.get(message.offset)
         if known is not None and known[0] is message:
             return known[1]
-        if len(self._by_offset) >= _ENCODED_MAX:
-            self._by_offset.clear()
         raw = views.encode_message(message)
-        self._by_offset[message.offset] = (message, raw)
+        size = len(memoryview(raw)) + _ENTRY_BYTES
+        if self._bytes + size > _ENCODED_BYTES_MAX:
+            self._by_offset.clear()
+            self._bytes = 0
+        if size <= _ENCODED_BYTES_MAX:
+            self._by_offset[message.offset] = (message, raw)
+            self._bytes += size
         return raw
 
 
 _encoded = _Encoded()
 
 
+_READS_MAX = 2
+"""Requests with large answers at once: each answer may be as large as a page of history."""
+_READS = (f.Fetch, f.Follow, f.ReadReceipts, f.ReadHistory, f.ReadLog)
+_READ_COMMANDS = (c.Fetch, c.Follow, c.ReadReceipts, c.ReadHistory, c.ReadLog)
+
+
 class NativeConnection:
     """One client of the hub's own protocol."""
 
-    __slots__ = ("_conversation", "_greeted", "_hub", "_ready", "_transport", "_waiting")
+    __slots__ = (
+        "_conversation",
+        "_deadline",
+        "_greeted",
+        "_held",
+        "_hub",
+        "_local",
+        "_reads",
+        "_ready",
+        "_transport",
+        "_waiting",
+        "_writable",
+    )
 
-    def __init__(self, hub: Hub, transport: Transport) -> None:
+    def __init__(self, hub: Hub, transport: Transport, *, local: bool) -> None:
         self._hub = hub
         self._transport = transport
+        # Whether the carrier is a socket of the hub's own user: only there does the key of the home count.
+        self._local = local
+        # Hangs up on a connection that does not say who it is.
+        self._deadline: asyncio.TimerHandle | None = None
+        # Requests with large answers that are not answered yet, and the frames that wait for them.
+        self._reads = 0
+        self._held: list[f.ClientFrame] = []
+        self._writable = True
         self._conversation = Conversation(hub, self)
         # Whether `hello` came, and whether the session is open.
         self._greeted = False
@@ -91,6 +125,11 @@ class NativeConnection:
         self._waiting: list[f.ClientFrame] = []
 
     # What the carrier calls.
+
+    def expect_hello(self) -> None:
+        """The carrier is open: from now on the client has a little time to say who it is."""
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self._hub.limits.hello_ms / 1000, self._too_late)
 
     def receive_batch(self, payload: bytes | str) -> None:
         """A batch came."""
@@ -106,14 +145,19 @@ class NativeConnection:
 
     def pause_writing(self) -> None:
         """The carrier's buffer is full."""
+        self._writable = False
         self._conversation.pause_writing()
 
     def resume_writing(self) -> None:
         """The carrier's buffer drained."""
+        self._writable = True
         self._conversation.resume_writing()
+        self._release()
 
     def connection_lost(self) -> None:
         """The carrier is gone."""
+        self._forget_deadline()
+        self._held.clear()
         self._conversation.close()
 
     # What the conversation calls: the Wire port.
@@ -152,6 +196,15 @@ class NativeConnection:
 
     # Inside.
 
+    def _too_late(self) -> None:
+        self._deadline = None
+        self.end(Refusal(Code.UNAUTHORIZED, "say hello first"))
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
     def _send(self, batch: Sequence[f.Frame]) -> None:
         self._transport.send(f.encode_batch(batch))
 
@@ -164,18 +217,22 @@ class NativeConnection:
             self.end(Refusal(Code.INVALID_REQUEST, "the first frame must be hello"))
             return
         self._greeted = True
+        self._forget_deadline()
         if hello.v != f.VERSION:
             self.end(Refusal(Code.INVALID_REQUEST, f"this hub speaks version {f.VERSION} of its protocol"))
             return
         credential: Credential
         if hello.token is not None:
             credential = ByToken(hello.token)
-        elif hello.key is not None:
+        elif hello.key is not None and self._local:
             credential = ByHomeKey(hello.key)
         else:
             self.end(Refusal(Code.UNAUTHORIZED, "hello needs a token, or the key of the hub's home"))
             return
-        member = MemberName(hello.member) if hello.member is not None else None
+        member = parse_member_name(hello.member) if hello.member is not None else None
+        if isinstance(member, Refusal):
+            self.end(member)
+            return
         attach = c.Attach(protocol=PROTOCOL, credential=credential, member=member)
         self._conversation.open(attach, lambda reply: self._opened(hello, reply))
 
@@ -197,13 +254,35 @@ class NativeConnection:
         if waiting:
             self._handle(waiting)
 
+    def _hold(self, batch: list[f.ClientFrame]) -> None:
+        """Leave frames for later: the answers to those before them are large, and must leave first."""
+        self._held = batch
+        self._conversation.hold(True)
+
+    def _release(self) -> None:
+        if self._held and self._writable and self._reads < _READS_MAX:
+            batch, self._held = self._held, []
+            self._conversation.hold(False)
+            self._handle(batch)
+
     def _handle(self, batch: list[f.ClientFrame]) -> None:
+        if self._held:
+            # The rest of a chunk that was read before reading stopped.
+            self._held.extend(batch)
+            return
         commands: list[c.Command] = []
         # The number of each command's request, or what to answer at once; `None` where there is no answer.
         numbers: list[int | None] = []
-        for frame in batch:
+        for index, frame in enumerate(batch):
+            if isinstance(frame, _READS):
+                if self._reads >= _READS_MAX or not self._writable:
+                    self._submit(commands, numbers)
+                    self._hold(batch[index:])
+                    return
+                self._reads += 1
             command = self._command(frame)
             if isinstance(command, Refusal):
+                self._reads -= isinstance(frame, _READS)
                 # Answers keep the order of the requests, so a refusal waits behind what was asked before it.
                 self._submit(commands, numbers)
                 commands, numbers = [], []
@@ -229,7 +308,14 @@ class NativeConnection:
             claims = sum(isinstance(reply, r.Claimed) for reply in replies)
             if claims:
                 self._conversation.settled(claims)
-            if answers:
+            reads = sum(isinstance(command, _READ_COMMANDS) for command in commands)
+            if reads:
+                # Each may be as large as a frame can be.
+                for answer in answers:
+                    self._send([answer])
+                self._reads -= reads
+                self._release()
+            elif answers:
                 self._send(answers)
 
         self._conversation.submit(commands, done)

@@ -20,13 +20,14 @@ class _UnixConnection(asyncio.Protocol, Transport):
         self._connections = connections
         self._buffer = FrameBuffer(hub.limits.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
-        self._connection = NativeConnection(hub, self)
+        self._connection = NativeConnection(hub, self, local=True)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not an `isinstance` check: uvloop's transports are none of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._hub.limits.unsent_bytes_max)
         self._connections.add(self)
+        self._connection.expect_hello()
         if peer_uid(transport) not in (None, os.geteuid()):
             self._connection.end(Refusal(Code.UNAUTHORIZED, "this socket is for the user who runs the hub"))
 

@@ -1,0 +1,533 @@
+r"""The terminal: runs a program in a pty between it and the person, and carries messages both ways.
+
+Above: `tieline run`. Below: the extractor, which finds in the program's output what it wants sent. It refuses to know
+the hub: instructions go to a callback, messages come from an iterator.
+
+The program runs as it would without us. It leads a session of its own with the pty as its controlling terminal; keys,
+window sizes and signals reach it; what it prints reaches the screen byte for byte, but for what the grammar consumes;
+its exit code is ours. The person's terminal is raw meanwhile, and is put back on every way out, also when we are
+stopped and continued. Only a program's output must be ours, so a standard input that is no terminal is handed to the
+program as it is. And where the screen is not ours to format (a pipe, or no raw terminal), the pty does not translate
+line ends either.
+
+Showing messages
+----------------
+A message is shown when the program has printed nothing for `idle_ms` and the person has typed nothing that is not yet
+entered; until then it waits, and so do those behind it: the next one is asked for only when the last was shown. A
+program that has printed nothing at all is still starting, for a while.
+
+By default it is printed on the screen, for the person. The program's input gets nothing: no text, and above all no
+Enter, which could approve whatever dialog is open. While a program has the alternate screen, nothing is printed.
+
+With `inject` it is typed into the program instead, on one line, and entered by a separate key after a pause, unless the
+person typed in between. **That is a risk**: nobody can tell from outside whether the program is at its prompt or asks
+for a permission, and Enter means yes. Only for programs that run where they may do whatever they like.
+
+Messages are other people's words, often a model's. What a terminal would obey is made visible instead; lines after the
+first are indented, so that none can pass for a line of ours; and what is typed has its instruction marks broken,
+because the program echoes it, and an echo that wraps must not be taken for an instruction of its own.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+import select
+import signal
+import termios
+import tty
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from tieline.protocols.agent_relay.extractor import Extracted, Extractor, Output, Passed
+from tieline.protocols.agent_relay.instruction import Instruction
+
+IDLE_MS = 400
+"""Longer than a working program pauses between two writes, shorter than a person waits for news."""
+
+START_SECONDS = 3.0
+"""How long a program that has printed nothing yet counts as starting, and is not idle."""
+
+SUBMIT_SECONDS = 0.3
+"""Between typed text and its Enter: programs take what comes at once for a paste, and an Enter within it for text."""
+
+SIZE_DEFAULT = (24, 80)
+"""Rows and columns of a screen that is not a terminal."""
+
+DRAIN_SECONDS = 0.2
+"""After the program has ended, how long something it left behind may be silent before its output is over."""
+
+DRAIN_BYTES_MAX = 1024 * 1024
+"""And how much it may still print: far more than the kernel keeps of what the program itself printed."""
+
+HANG_UP_SECONDS = 2.0
+"""How long a program may take to end after a hang-up before it is killed."""
+
+_READ_BYTES = 65536
+
+# Raw keys that finish or discard the line being typed: Enter, ^J, ^C, ^D, ^U.
+_LINE_KEYS = b"\r\n\x03\x04\x15"
+_ERASE_KEYS = b"\x7f\x08"
+# Arrows, mouse, and a terminal's answers to a program's questions: not text, whoever sent them.
+_KEY_SEQUENCE = re.compile(rb"\x1b(?:\[[ -?]*+[@-~]?|O.?|[\]P][^\x07\x1b]*+(?:\x07|\x1b\\)?|.?)", re.DOTALL)
+_FIRST_PRINTABLE = 0x20
+# The first two bits of a byte that continues a character of UTF-8.
+_CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
+
+_UNSAFE = re.compile(
+    "["
+    "\x00-\x09\x0b-\x1f\x7f-\x9f"  # control characters but the line feed
+    "\u2028\u2029"  # line and paragraph separators
+    "\u202a-\u202e\u2066-\u2069"  # bidirectional overrides, which reorder what a reader sees
+    "\U000e0000-\U000e007f"  # tags: invisible to people, legible to models
+    "\ud800-\udfff"  # halves of pairs, which no terminal can show
+    "]"
+)
+_MARKS = re.compile(r"->(?=relay:|thinking:)|\[(?=\[/?RELAY\]\])")
+
+# What a person's terminal turns into these goes to whoever is in its foreground; the rest to the program itself.
+_FOREGROUND_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
+_PROGRAM_SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+async def run_in_terminal(
+    command: Sequence[str],
+    *,
+    on_instruction: Callable[[Instruction], None],
+    incoming: AsyncIterator[str] | None = None,
+    inject: bool = False,
+    idle_ms: int = IDLE_MS,
+    environment: Mapping[str, str] | None = None,
+    stdin: int = 0,
+    stdout: int = 1,
+) -> int:
+    """Run a command in a pty until it ends, and give its exit code: 128 + n where signal n ended it.
+
+    `on_instruction` is called for what the program wants sent, in order; an exception from it hangs the program up.
+    `incoming` gives the messages to show. An exception from it ends the showing, not the program, and is raised after
+    the program's end. A command that cannot be started is an `OSError`, raised before the terminal is touched.
+    """
+    with contextlib.ExitStack() as stack:
+        both = os.isatty(stdin) and os.isatty(stdout)
+        pty = stack.enter_context(_Pty(stdin, stdout, translate=both))
+        inherits_stdin = not os.isatty(stdin) and not inject
+        pid = pty.start(command, os.environ if environment is None else environment, stdin if inherits_stdin else None)
+        run = _Run(pty, pid, on_instruction, stdout, line_end="\r\n" if both else "\n", idle_seconds=idle_ms / 1000)
+        exited = asyncio.create_task(asyncio.to_thread(os.waitpid, pid, 0))
+        try:
+            raw = stack.enter_context(_RawMode(stdin))
+            stack.enter_context(_signals(pty, pid, raw))
+            tasks = [] if inherits_stdin else [asyncio.create_task(run.pass_input(stdin))]
+            showing = asyncio.create_task(run.show_messages(incoming, inject=inject)) if incoming is not None else None
+            try:
+                await run.pass_output(exited)
+            finally:
+                await _cancel(*tasks, *([showing] if showing else []))
+        finally:
+            status = await _reap(pid, exited)
+        if showing is not None and not showing.cancelled() and (error := showing.exception()) is not None:
+            raise error
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+class _Pty:
+    """A pty: its master, which is ours, and its slave, which is the program's.
+
+    The slave stays open here too until the program ends, so that a program may close and open its terminal.
+    """
+
+    def __init__(self, stdin: int, stdout: int, *, translate: bool) -> None:
+        self._outer = next((fd for fd in (stdout, stdin) if os.isatty(fd)), None)
+        self.master, self._slave = os.openpty()
+        self._slave_open = True
+        os.set_blocking(self.master, False)
+        attributes = termios.tcgetattr(self._slave if self._outer is None else self._outer)
+        if not translate:
+            attributes[1] &= ~termios.OPOST
+        termios.tcsetattr(self._slave, termios.TCSANOW, attributes)
+        self.copy_size()
+
+    def __enter__(self) -> "_Pty":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_slave()
+        os.close(self.master)
+
+    def close_slave(self) -> None:
+        """Let the output end with the last process that has the terminal open."""
+        if self._slave_open:
+            self._slave_open = False
+            os.close(self._slave)
+
+    def copy_size(self) -> None:
+        """Give the pty the size of the person's terminal; the kernel tells the program."""
+        with contextlib.suppress(OSError, termios.error):
+            size = SIZE_DEFAULT if self._outer is None else termios.tcgetwinsize(self._outer)
+            termios.tcsetwinsize(self.master, size)
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], stdin: int | None) -> int:
+        """Start a command in a new session whose terminal is the pty, and give its process id.
+
+        The first terminal that the leader of a session opens is the session's; so it is opened there, by name.
+        """
+        path = os.ttyname(self._slave)
+        first = 0 if stdin is None else 1
+        actions = [(os.POSIX_SPAWN_OPEN, first, path, os.O_RDWR, 0)]
+        copies = [(os.POSIX_SPAWN_DUP2, first, fd) for fd in range(first + 1, 3)]
+        if stdin:
+            copies.append((os.POSIX_SPAWN_DUP2, stdin, 0))
+        return os.posix_spawnp(
+            command[0],
+            list(command),
+            environment,
+            file_actions=[*actions, *copies],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which Python ignores, and would pass on ignored
+        )
+
+    def foreground(self) -> int | None:
+        """Give the process group that has the terminal."""
+        try:
+            return os.tcgetpgrp(self.master) or None
+        except OSError:
+            return None
+
+
+class _RawMode:
+    """The person's terminal in raw mode: every key is the program's."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._saved: list[int | list[bytes | int]] | None = None
+
+    def __enter__(self) -> "_RawMode":
+        self.enter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def enter(self) -> None:
+        """Make it raw; what was typed ahead stays for the program."""
+        if self._saved is None and os.isatty(self._fd):
+            saved = termios.tcgetattr(self._fd)
+            tty.setraw(self._fd, termios.TCSANOW)
+            self._saved = saved
+
+    def leave(self) -> None:
+        """Put it back as it was. A terminal that is gone needs nothing."""
+        if self._saved is not None:
+            with contextlib.suppress(OSError, termios.error):
+                termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
+            self._saved = None
+
+
+class _Keyboard:
+    """The standard input, read in a thread.
+
+    An event loop may make what it watches non-blocking, and a terminal is shared: with our own standard error, with the
+    shell, and with whatever runs next.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._wake, self._waker = os.pipe()
+
+    def __enter__(self) -> "_Keyboard":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._wake)
+        os.close(self._waker)
+
+    async def wait_for_keys(self) -> bytes:
+        """Give what is typed next; none at the end."""
+        while True:
+            ready = asyncio.get_running_loop().run_in_executor(None, self._block)
+            try:
+                await asyncio.shield(ready)
+            except asyncio.CancelledError:
+                os.write(self._waker, b"\0")
+                await ready
+                raise
+            with contextlib.suppress(BlockingIOError):
+                return _read(self._fd)
+
+    def _block(self) -> None:
+        select.select([self._fd, self._wake], [], [])
+
+
+@contextlib.contextmanager
+def _signals(pty: _Pty, pid: int, raw: _RawMode) -> Iterator[None]:
+    """Pass signals on to the program, if this thread may handle signals. Those we were told to ignore stay so."""
+    loop = asyncio.get_running_loop()
+
+    def forward(number: int) -> None:
+        group = pty.foreground() if number in _FOREGROUND_SIGNALS else None
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number) if group is None else os.killpg(group, number)
+
+    def stop() -> None:
+        raw.leave()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def go_on() -> None:
+        raw.enter()
+        pty.copy_size()
+
+    handlers: dict[signal.Signals, Callable[[], None]] = {
+        signal.SIGWINCH: pty.copy_size,
+        signal.SIGTSTP: stop,
+        signal.SIGCONT: go_on,
+    }
+    for number in (*_FOREGROUND_SIGNALS, *_PROGRAM_SIGNALS):
+        handlers[number] = partial(forward, number)
+    previous = {number: signal.getsignal(number) for number in handlers}
+    installed: list[signal.Signals] = []
+    try:
+        with contextlib.suppress(ValueError, RuntimeError):
+            for number, handler in handlers.items():
+                if previous[number] is not signal.SIG_IGN:
+                    loop.add_signal_handler(number, handler)
+                    installed.append(number)
+        yield
+    finally:
+        for number in installed:
+            loop.remove_signal_handler(number)
+            signal.signal(number, previous[number] or signal.SIG_DFL)
+
+
+class _Run:
+    """One program: what it prints, what it is given, and when it is idle."""
+
+    def __init__(
+        self,
+        pty: _Pty,
+        pid: int,
+        on_instruction: Callable[[Instruction], None],
+        stdout: int,
+        *,
+        line_end: str,
+        idle_seconds: float,
+    ) -> None:
+        self._pty = pty
+        self._pid = pid
+        self._on_instruction = on_instruction
+        self._stdout = stdout
+        self._line_end = line_end
+        self._idle_seconds = idle_seconds
+        self._loop = asyncio.get_running_loop()
+        self._extractor = Extractor()
+        # Writing to a screen can block, and only one may write at a time: a thread of one, and a lock for order.
+        self._screen = ThreadPoolExecutor(1, "tieline-screen")
+        self._screen_lock = asyncio.Lock()
+        self._input_lock = asyncio.Lock()
+        # When the program last printed, how much it printed in all, and whether the last of it ended a line.
+        self._printed_at = self._loop.time() + max(0.0, START_SECONDS - idle_seconds)
+        self._printed_bytes = 0
+        self._at_left = True
+        # Characters typed and not yet entered, and reads from the keyboard in all.
+        self._typed = 0
+        self._keys = 0
+        self._stirred = asyncio.Event()
+
+    # What the program prints
+
+    async def pass_output(self, exited: "asyncio.Task[tuple[int, int]]") -> None:
+        """Pass on what the program prints, until it has ended and no more comes. A screen that is gone ends it too."""
+        printing = asyncio.create_task(self._pass_output())
+        try:
+            await asyncio.wait({printing, exited}, return_when=asyncio.FIRST_COMPLETED)
+            self._pty.close_slave()
+            limit = self._printed_bytes + DRAIN_BYTES_MAX
+            before = -1
+            while not printing.done() and (self._screen_lock.locked() or before < self._printed_bytes < limit):
+                before = self._printed_bytes
+                await asyncio.wait({printing}, timeout=DRAIN_SECONDS)
+            if printing.done():
+                await printing
+            else:
+                await _cancel(printing)
+                await self._deliver(self._extractor.receive_eof())
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+        finally:
+            await _cancel(printing)
+            self._screen.shutdown(wait=False, cancel_futures=True)
+
+    async def _pass_output(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._extractor.next_timeout()):
+                    data = await _wait_for_output(self._pty.master)
+            except TimeoutError:
+                await self._deliver(self._extractor.flush())
+                continue
+            if not data:
+                await self._deliver(self._extractor.receive_eof())
+                return
+            self._printed_at = self._loop.time()
+            self._printed_bytes += len(data)
+            await self._deliver(self._extractor.receive_data(data))
+            self._stirred.set()
+
+    async def _deliver(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            match output:
+                case Passed(data=data):
+                    await self._print(data)
+                    self._at_left = data.endswith(b"\n")
+                case Extracted(instruction=instruction, redrawn=redrawn):
+                    if not redrawn:
+                        self._on_instruction(instruction)
+
+    async def _print(self, data: bytes) -> None:
+        async with self._screen_lock:
+            await self._loop.run_in_executor(self._screen, _write_all, self._stdout, data)
+
+    # What the program is given
+
+    async def pass_input(self, stdin: int) -> None:
+        """Pass on what the person types. The end of a terminal is a hang-up; of anything else, only the end."""
+        with _Keyboard(stdin) as keyboard:
+            while data := await keyboard.wait_for_keys():
+                self._note_keys(data)
+                await self._give(data)
+        if os.isatty(stdin):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGHUP)
+
+    def _note_keys(self, data: bytes) -> None:
+        """Count what is typed and not yet entered."""
+        self._keys += 1
+        for byte in _KEY_SEQUENCE.sub(b"", data):
+            if byte in _LINE_KEYS:
+                self._typed = 0
+            elif byte in _ERASE_KEYS:
+                self._typed = max(0, self._typed - 1)
+            elif byte >= _FIRST_PRINTABLE and byte & _CONTINUATION_MASK != _CONTINUATION:
+                self._typed += 1
+        self._stirred.set()
+
+    async def _give(self, data: bytes) -> None:
+        """Write to the program's input, as fast as it reads. A program that is gone reads nothing."""
+        async with self._input_lock:
+            while data:
+                try:
+                    data = data[os.write(self._pty.master, data) :]
+                except BlockingIOError:
+                    await _wait_for(self._loop.add_writer, self._loop.remove_writer, self._pty.master)
+                except OSError as error:
+                    if error.errno != errno.EIO:
+                        raise
+                    return
+
+    # Messages
+
+    async def show_messages(self, incoming: AsyncIterator[str], *, inject: bool) -> None:
+        """Show each message when it disturbs nothing."""
+        async for text in incoming:
+            await self._wait_until_idle(any_screen=inject)
+            if inject:
+                await self._type(text)
+            else:
+                await self._print(self._framed(text))
+                self._at_left = True
+
+    async def _wait_until_idle(self, *, any_screen: bool) -> None:
+        while True:
+            timeout = None
+            if not self._typed and (any_screen or not self._extractor.alternate_screen):
+                timeout = self._printed_at + self._idle_seconds - self._loop.time()
+                if timeout <= 0:
+                    return
+            self._stirred.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._stirred.wait()
+
+    def _framed(self, text: str) -> bytes:
+        """Text on lines of its own, where only the first begins at the left edge."""
+        lines = f"{self._line_end}  ".join(_neutral(text).split("\n"))
+        return f"{'' if self._at_left else self._line_end}{lines}{self._line_end}".encode()
+
+    async def _type(self, text: str) -> None:
+        """Type text into the program and enter it by a separate key, unless the person began to type."""
+        keys = self._keys
+        await self._give(_MARKS.sub(lambda mark: f"{mark[0]} ", _neutral(text).replace("\n", " ")).encode())
+        await asyncio.sleep(SUBMIT_SECONDS)
+        if keys == self._keys:
+            await self._give(b"\r")
+            self._printed_at = self._loop.time()
+
+
+def _neutral(text: str) -> str:
+    """Text that a terminal prints and does not obey."""
+    return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
+
+
+async def _wait_for_output(master: int) -> bytes:
+    """Wait for the next bytes of a pty; none when nobody has its other side open."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await _wait_for(loop.add_reader, loop.remove_reader, master)
+        with contextlib.suppress(BlockingIOError):
+            return _read(master)
+
+
+def _read(fd: int) -> bytes:
+    """Read what is there; none at the end, which a terminal may report as an error."""
+    try:
+        return os.read(fd, _READ_BYTES)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return b""
+
+
+async def _wait_for(watch: Callable[..., object], unwatch: Callable[[int], object], fd: int) -> None:
+    """Wait until a descriptor is ready."""
+    ready = asyncio.get_running_loop().create_future()
+
+    def settle() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    watch(fd, settle)
+    try:
+        await ready
+    finally:
+        unwatch(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            select.select([], [fd], [])  # another program of this terminal made it non-blocking
+
+
+async def _cancel(*tasks: "asyncio.Task[None]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _reap(pid: int, exited: "asyncio.Task[tuple[int, int]]") -> int:
+    """Give the program's status. One that still runs is hung up, and killed if that does not end it."""
+    if not exited.done():
+        for number, seconds in ((signal.SIGHUP, HANG_UP_SECONDS), (signal.SIGKILL, None)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+            done, _ = await asyncio.wait({exited}, timeout=seconds)
+            if done:
+                break
+    _, status = await exited
+    return status

@@ -1,0 +1,553 @@
+r"""The extractor: finds what a terminal program wants sent in the bytes it prints.
+
+Above: the wrapper that runs a program in a pty, and sends what is found. Below: nothing. It refuses to know processes,
+terminals and clocks: bytes go in, and out come, in order, the bytes for the screen (`Passed`) and the instructions
+among them (`Extracted`). How the bytes were cut into chunks changes nothing.
+
+The grammar
+-----------
+Two forms, and no others::
+
+    ->relay:Target [tags] <<<            [[RELAY]]
+    the body, on any number of lines>>>  {"to": "Target", "type": "message", "body": "…"}
+                                         [[/RELAY]]
+
+- A *start* is at the start of a line. Before it only spaces, escape sequences and the glyphs ● ⏺ • │ and U+276F (the
+  angle of many prompts) are skipped; `>`, `-`, `*`, `#` and `$` are how people quote, list and show commands.
+- `<<<` ends its line, and only tags may stand between it and the target: `[await]`, `[await:30s]` (also m, h),
+  `[thread:id]`, `[thread:project:id]`, each once. A target is a name, `*` or `#channel`, with `project:` before it or
+  not. `->thinking:` is the same with the kind `thinking`.
+- A line that ends with `>>>` ends the body; `\>>>` does not. `>>>` elsewhere is text: a Python prompt in a body stays.
+- A block's `[[/RELAY]]` ends its line. Its JSON needs `to`, `type` (message, action, state, thinking) and a `body` (or
+  `text`) or `data`, and may have `thread` and `project`.
+- In code fences (three or more backticks or tildes, as in Markdown) nothing is a start, and in a body's code fences
+  nothing is an end either, so that code can be quoted.
+- `\->relay:`, `\->thinking:` and `\[[RELAY]]` at the start of a line print without the backslash and start nothing.
+- Escape sequences and control characters are taken out of bodies, `\>>>`, `\<<<` and the escaped starts lose their
+  backslash, and the body is trimmed.
+- A line ends with LF, CRLF, or a CR alone (after which a program writes from the left edge again).
+
+What is not an instruction is output, unchanged: a placeholder as the target, an empty body, an unknown tag, JSON that
+does not fit, a fence that never ends. Never ends means more than `LINES_MAX` lines or `BYTES_MAX` bytes, the end of
+the output, or another start inside the body. Known programs of this protocol *send* an unfinished body at two blank
+lines or at the next start; that would send what its author never closed, or put one recipient's message into
+another's, so here it is given back, and blank lines are text. For the same reason the one-line forms
+(`->relay:Name text`, `->relay.json:`) do not exist: they are what matches by accident.
+
+The screen
+----------
+What the grammar consumes is an instruction's text and its line end, and the backslash of an escaped start. Escape
+sequences inside pass on, so colours and modes stay right; what stands before the start on its line was passed on
+already, and then the line end is too. Bytes are held back only while they may still be consumed. When the program is
+quiet for `next_timeout`, `flush` shows what is held; the rest of that instruction is then shown too, and sent as ever.
+
+A program that moves the cursor up or addresses the screen keeps a picture of it and would draw over the wrong lines
+if any were missing, so from then on instructions are shown as well as sent. A redraw inside an instruction gives it
+back; the complete one comes with the next drawing. Redraws print the same instruction many times: one that was found
+before, with the screen redrawn since, is marked `redrawn`. On the alternate screen (pagers, editors) nothing is
+extracted: a program that shows a file is not speaking.
+"""
+
+import hashlib
+import re
+from enum import Enum, auto
+
+import msgspec
+
+from tieline.protocols.agent_relay.escapes import ESC, Column, Effect, EscapeReader
+from tieline.protocols.agent_relay.instruction import (
+    BLOCK_END,
+    BLOCK_START,
+    FENCE_END,
+    GLYPHS,
+    HEADER_BYTES_MAX,
+    HEADER_SO_FAR,
+    STARTS,
+    CodeFence,
+    Header,
+    Instruction,
+    may_open_block,
+    next_code,
+    parse_header,
+    read_block,
+    read_fence,
+    skip_prefix,
+)
+
+LINES_MAX = 1000
+"""Lines of one instruction: more than a person reads in a message, few enough to give back soon."""
+
+BYTES_MAX = 512 * 1024
+"""Bytes of one instruction, as printed: with JSON's escapes it still fits the protocol's frame of 1 MiB."""
+
+QUIET_SECONDS = 0.1
+"""How long held bytes wait for the rest: unnoticed by a person at a prompt, enough for a program's next write."""
+
+# Instructions remembered to tell a redraw from news; a screen and its history rarely hold more.
+_SEEN_MAX = 256
+
+# A cursor moved right stands for spaces; further than any screen is wide, it stands for nothing.
+_SPACES_MAX = 512
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """Bytes for the terminal."""
+
+    data: bytes
+
+
+class Extracted(msgspec.Struct, frozen=True):
+    """An instruction, found after the bytes passed before it."""
+
+    instruction: Instruction
+
+    redrawn: bool = False
+    """Found before, with the screen redrawn since: the same words again on the screen, not said again."""
+
+
+Output = Passed | Extracted
+
+
+class _At(Enum):
+    """Where in a line, and in which kind of line, the next text is."""
+
+    BEGIN = auto()  # only what may stand before a start has come
+    MARK = auto()  # what has come may be the beginning of a start
+    HEADER = auto()  # after `->relay:`
+    CODE = auto()  # after a backtick or tilde at the start of the line
+    PLAIN = auto()  # nothing more can begin in this line
+    FENCE = auto()  # in the body of a fence
+    BLOCK = auto()  # in the JSON of a block
+
+
+_OPEN = (_At.FENCE, _At.BLOCK)
+_UNDECIDED = (_At.MARK, _At.HEADER, _At.FENCE, _At.BLOCK)
+
+_MARKS = STARTS + tuple(b"\\" + start for start in STARTS)
+_MARK_BYTES_MAX = max(map(len, _MARKS))
+_BACKSLASH = ord("\\")
+_TORN_GLYPHS = frozenset(glyph.encode()[:size] for glyph in GLYPHS for size in (1, 2))
+_CONTROL = re.compile(rb"[\r\n\x1b]")
+# Whole lines in which nothing can begin: most of what programs print, taken in one step.
+_PLAIN_LINES = re.compile(rb"(?:(?:[^\x1b\r\n \t\-\[\\`~\xe2][^\x1b\r\n]*+)?+\r?\n)*+")
+
+
+class _Hold:
+    """Bytes that may still be consumed, and which of them are escape sequences."""
+
+    __slots__ = ("_escapes", "_escapes_mark", "_raw", "_raw_mark")
+
+    def __init__(self) -> None:
+        self._raw = bytearray()
+        # The escape sequences of `_raw`, which are passed on even when the rest is consumed.
+        self._escapes = bytearray()
+        # How much of each came before the current line.
+        self._raw_mark = 0
+        self._escapes_mark = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._raw)
+
+    def add(self, raw: bytes, *, escape: bool) -> None:
+        self._raw += raw
+        if escape:
+            self._escapes += raw
+
+    def mark(self) -> None:
+        """The next byte is the first of a line."""
+        self._raw_mark = len(self._raw)
+        self._escapes_mark = len(self._escapes)
+
+    def take_lines(self) -> bytes:
+        """Give what came before the current line, and keep the line."""
+        taken = bytes(self._raw[: self._raw_mark])
+        del self._raw[: self._raw_mark]
+        del self._escapes[: self._escapes_mark]
+        self._raw_mark = self._escapes_mark = 0
+        return taken
+
+    def take(self) -> bytes:
+        """Give everything and keep nothing."""
+        self.mark()
+        return self.take_lines()
+
+    def take_escapes(self) -> bytes:
+        """Give the escape sequences and drop the rest."""
+        taken = bytes(self._escapes)
+        self.take()
+        return taken
+
+
+class Extractor:
+    """Reads the output of one program."""
+
+    def __init__(self, *, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self._lines_max = lines_max
+        self._bytes_max = bytes_max
+        # What this call gives back: whole outputs, then bytes still to be passed.
+        self._outputs: list[Output] = []
+        self._passing = bytearray()
+
+        self._at = _At.BEGIN
+        # The text of the current line, as far as it matters: a possible start, a code fence, a line of a body.
+        self._line = bytearray()
+        # The first bytes of what may become a glyph.
+        self._torn = b""
+        # Whether something visible stands before the start on its line.
+        self._indented = False
+        # Whether a CR ended the last line, so that an LF would belong to it; and whether that line end was consumed.
+        self._after_return = False
+        self._end_consumed = False
+        self._code: CodeFence | None = None
+
+        # The open instruction: the header of a fence, its lines so far, how many, and how many bytes they took.
+        self._header: Header | None = None
+        self._body = bytearray()
+        self._lines = 0
+        self._size = 0
+        # Whether an open block has no text yet.
+        self._blank = False
+        # Whether what comes is kept in `_hold`, or shown at once.
+        self._holding = False
+        self._hold = _Hold()
+
+        self._escape = EscapeReader()
+        # Whether the program draws, which screen it draws on, and how often it began to draw anew.
+        self._draws = False
+        self._alternate = False
+        self._drawings = 0
+        # Digests of instructions, with the drawing in which each was first seen; the oldest are forgotten first.
+        self._seen: dict[bytes, int] = {}
+
+    @property
+    def alternate_screen(self) -> bool:
+        """Whether the program has the whole screen to itself, so that nothing else may print on it."""
+        return self._alternate
+
+    def receive_data(self, data: bytes) -> list[Output]:
+        """Take the next bytes and give what they decide. Bytes to pass are in as few pieces as order allows."""
+        position, end = self._skip_plain_lines(data, 0), len(data)
+        while position < end:
+            stop = position + 1
+            if self._escape.under_way:
+                stop, effect = self._escape.receive_data(data, position)
+                self._show(data[position:stop], escape=True)
+                self._obey(effect)
+            elif data[position] == ESC:
+                self._escape.begin()
+                self._show(data[position:stop], escape=True)
+            elif data[position] in b"\r\n":
+                self._end_line(data[position:stop])
+            else:
+                found = _CONTROL.search(data, position)
+                stop = found.start() if found else end
+                self._receive_text(data[position:stop])
+            position = self._skip_plain_lines(data, stop)
+        return self._take_outputs()
+
+    def _skip_plain_lines(self, data: bytes, start: int) -> int:
+        """Pass on the lines from `start` on that need no look, and give where they stop."""
+        if self._at is not _At.BEGIN or self._escape.under_way or self._after_return or self._torn:
+            return start
+        found = _PLAIN_LINES.match(data, start)
+        assert found is not None
+        if found.end() > start:
+            self._passing += data[start : found.end()]
+            self._indented = False
+        return found.end()
+
+    def next_timeout(self) -> float | None:
+        """Seconds of quiet after which to call `flush`; None while nothing is held."""
+        return QUIET_SECONDS if self._hold else None
+
+    def flush(self) -> list[Output]:
+        """Show what is held: the program has gone quiet. An instruction under way can still be completed."""
+        self._passing += self._hold.take()
+        self._holding = False
+        return self._take_outputs()
+
+    def receive_eof(self) -> list[Output]:
+        """Take the end of the output, which ends the last line, and give back everything held."""
+        if self._line:
+            self._end_line(b"")
+        self._give_back()
+        self._at = _At.BEGIN
+        return self._take_outputs()
+
+    def _take_outputs(self) -> list[Output]:
+        self._push_passing()
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    def _push_passing(self) -> None:
+        if self._passing:
+            self._outputs.append(Passed(bytes(self._passing)))
+            self._passing.clear()
+
+    def _show(self, raw: bytes, *, escape: bool = False) -> None:
+        """Pass bytes on, or hold them while they may be consumed. Past the limit an instruction is given back."""
+        if self._holding:
+            self._hold.add(raw, escape=escape)
+        else:
+            self._passing += raw
+        if self._at in _UNDECIDED:
+            self._grow(len(raw))
+
+    def _grow(self, count: int) -> None:
+        self._size += count
+        if self._size > self._bytes_max:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """What was held is output like any other."""
+        self._passing += self._hold.take()
+        self._holding = False
+        self._at = _At.PLAIN if self._line else _At.BEGIN
+
+    # Text and line ends
+
+    def _receive_text(self, text: bytes) -> None:
+        self._after_return = False
+        match self._at:
+            case _At.BEGIN:
+                self._begin_line(text)
+            case _At.MARK:
+                self._match_mark(text)
+            case _At.HEADER:
+                self._read_header(text)
+            case _At.CODE:
+                self._show(text)
+                self._line += text
+                if len(self._line) > HEADER_BYTES_MAX:
+                    self._at = _At.PLAIN
+            case _At.PLAIN:
+                self._show(text)
+            case _At.FENCE | _At.BLOCK:
+                self._read_body(text)
+
+    def _begin_line(self, text: bytes) -> None:
+        seen = self._torn + text
+        rest = skip_prefix(seen)
+        self._indented = self._indented or len(rest) < len(seen)
+        self._torn = b""
+        if not rest or rest in _TORN_GLYPHS:
+            self._torn = rest
+            self._show(text)
+        elif rest[0] in b"-[\\" and self._code is None and not self._alternate:
+            self._show(text[: len(text) - len(rest)])
+            self._at = _At.MARK
+            self._size = 0
+            # An escaped start loses its backslash on any screen.
+            self._holding = not self._draws or rest[0] == _BACKSLASH
+            self._line.clear()
+            self._match_mark(rest)
+        elif rest[0] in b"`~" and not self._alternate:
+            self._show(text[: len(text) - len(rest)])
+            self._at = _At.CODE
+            self._line.clear()
+            self._receive_text(rest)
+        else:
+            self._at = _At.PLAIN
+            self._show(text)
+
+    def _match_mark(self, text: bytes) -> None:
+        probe = bytes(self._line) + text[: _MARK_BYTES_MAX - len(self._line)]
+        mark = next((mark for mark in _MARKS if probe.startswith(mark)), None)
+        if mark is None:
+            self._line += text[:_MARK_BYTES_MAX]
+            if not any(mark.startswith(probe) for mark in _MARKS):
+                self._give_back()
+            self._show(text)
+            return
+        cut = len(mark) - len(self._line)
+        self._line[:] = mark
+        self._show(text[:cut])
+        rest = text[cut:]
+        if self._at is not _At.MARK:
+            self._show(rest)
+        elif mark[0] == _BACKSLASH:
+            if self._holding:
+                self._passing += self._hold.take()[1:]
+            self._give_back()
+            self._show(rest)
+        elif mark == BLOCK_START:
+            self._open_block()
+            self._read_body(rest)
+        else:
+            self._at = _At.HEADER
+            self._read_header(rest)
+
+    def _read_header(self, text: bytes) -> None:
+        self._line += text
+        self._show(text)
+        if len(self._line) > HEADER_BYTES_MAX or not HEADER_SO_FAR.fullmatch(self._line):
+            self._give_back()
+
+    def _read_body(self, text: bytes) -> None:
+        self._line += text
+        self._show(text)
+        if self._at is _At.BLOCK and self._blank and text.strip():
+            self._blank = False
+            if not may_open_block(text):
+                self._give_back()
+
+    def _end_line(self, raw: bytes) -> None:
+        """Take the end of a line. `raw` is its byte, or nothing where the cursor was moved or the output ended."""
+        if self._after_return:
+            self._after_return = raw != b"\n"
+            if not self._end_consumed:
+                self._show(raw)
+                self._hold.mark()
+            return
+        self._after_return = raw != b"\n"
+        self._end_consumed = False
+        match self._at:
+            case _At.BEGIN | _At.PLAIN:
+                self._show(raw)
+            case _At.MARK:
+                self._give_back()
+                self._show(raw)
+            case _At.HEADER:
+                header = parse_header(bytes(self._line))
+                if header is None:
+                    self._give_back()
+                else:
+                    self._open_fence(header)
+                self._show(raw)
+            case _At.CODE:
+                self._code = next_code(self._code, bytes(self._line))
+                self._show(raw)
+            case _At.FENCE | _At.BLOCK:
+                self._end_body_line(raw)
+        self._line.clear()
+        self._torn = b""
+        if self._at in _OPEN:
+            self._hold.mark()
+        else:
+            self._at = _At.BEGIN
+            self._indented = False
+
+    # Instructions
+
+    def _open_fence(self, header: Header) -> None:
+        self._at = _At.FENCE
+        self._header = header
+        self._body.clear()
+        self._lines = 0
+
+    def _open_block(self) -> None:
+        self._at = _At.BLOCK
+        self._header = None
+        self._blank = True
+        self._line.clear()
+        self._body.clear()
+        self._lines = 0
+
+    def _end_body_line(self, raw: bytes) -> None:
+        line = bytes(self._line)
+        fence = self._at is _At.FENCE
+        end = FENCE_END if fence else BLOCK_END
+        content = line.rstrip()
+        ends = content.endswith(end) and not (fence and content.endswith(b"\\" + end))
+        if ends:
+            content = content[: -len(end)]
+        was_code = self._code
+        if fence:
+            self._code = next_code(was_code, content)
+        if ends and self._code is None:
+            self._close(content, raw)
+        elif was_code is self._code is None and self._restart(line, raw):
+            pass
+        else:
+            if line or self._body:
+                self._body += line + b"\n"
+            self._lines += 1
+            self._show(raw)
+            if self._lines > self._lines_max:
+                self._line.clear()
+                self._give_back()
+
+    def _restart(self, line: bytes, raw: bytes) -> bool:
+        """Where the line of a body is itself a start, give back what it interrupts and begin anew with it."""
+        start = skip_prefix(line)
+        header = parse_header(start)
+        tail = start[len(BLOCK_START) :]
+        if header is None and not (start.startswith(BLOCK_START) and may_open_block(tail)):
+            return False
+        self._passing += self._hold.take_lines()
+        self._indented = False
+        self._size = len(line)
+        if header is not None:
+            self._open_fence(header)
+            self._show(raw)
+        else:
+            self._open_block()
+            self._line += tail
+            self._blank = not tail.strip()
+            self._end_body_line(raw)
+        return True
+
+    def _close(self, content: bytes, raw: bytes) -> None:
+        """The instruction is complete: give it, or give its text back if it says nothing that can be sent."""
+        body = bytes(self._body) + content
+        instruction = read_block(body) if self._header is None else read_fence(self._header, body)
+        if instruction is None:
+            self._give_back()
+            self._show(raw)
+            return
+        shown = not self._holding
+        self._passing += self._hold.take_escapes()
+        self._holding = False
+        self._at = _At.BEGIN
+        self._push_passing()
+        self._outputs.append(Extracted(instruction, self._is_redrawn(instruction)))
+        if shown or self._indented:
+            self._show(raw)
+        else:
+            self._end_consumed = True
+
+    def _is_redrawn(self, instruction: Instruction) -> bool:
+        digest = hashlib.blake2b(msgspec.json.encode(instruction), digest_size=16).digest()
+        first = self._seen.setdefault(digest, self._drawings)
+        if len(self._seen) > _SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
+        return first < self._drawings
+
+    # Escape sequences
+
+    def _obey(self, effect: Effect) -> None:
+        """Follow a sequence to where it leaves the cursor."""
+        if effect.draws:
+            self._draws = True
+            self._drawings += 1
+            if self._at in _UNDECIDED:
+                self._give_back()
+        if effect.alternate is not None:
+            self._alternate = effect.alternate
+        match effect.column:
+            case Column.LEFT:
+                # A line begins there, as after a CR; one that is being begun is not begun twice.
+                if self._at not in _OPEN or self._line:
+                    self._after_return = False
+                    self._end_line(b"")
+            case Column.LOST:
+                if self._at not in _OPEN:
+                    self._give_back()
+                    self._at = _At.PLAIN
+            case Column.KEPT:
+                if effect.spaces:
+                    self._receive_spaces(min(effect.spaces, _SPACES_MAX))
+
+    def _receive_spaces(self, count: int) -> None:
+        """Take spaces that are not among the bytes."""
+        self._after_return = False
+        if self._at is _At.BEGIN:
+            self._indented = True
+        elif self._at is _At.MARK:
+            self._give_back()
+        elif self._at is not _At.PLAIN:
+            self._line += b" " * count
+            if self._at in _UNDECIDED:
+                self._grow(count)
+            if self._at is _At.HEADER:
+                self._read_header(b"")

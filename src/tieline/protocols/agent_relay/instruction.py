@@ -1,0 +1,208 @@
+r"""Instructions: the grammar of what a terminal program wants sent, as functions over its text.
+
+Above: the extractor, which finds the lines among the bytes and says what the grammar is. Below: nothing. It refuses to
+know bytes that are not text: escape sequences, line ends and chunks are the extractor's.
+"""
+
+import re
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+PLACEHOLDERS = frozenset(
+    {"agentname", "target", "recipient", "yourtarget", "targetagent", "someagent", "otheragent", "worker"}
+)
+"""Targets, in lower case, that stand for a name in explanations of the grammar."""
+
+HEADER_BYTES_MAX = 512
+"""The first line of a fence: two names, two tags and some spaces."""
+
+Kind = Literal["message", "action", "state", "thinking"]
+
+# What programs print before a line of text: circle, record sign, bullet, box line, and the angle of many prompts.
+GLYPHS = "\u25cf\u23fa\u2022\u2502\u276f"
+
+FENCE_END = b">>>"
+BLOCK_START = b"[[RELAY]]"
+BLOCK_END = b"[[/RELAY]]"
+STARTS = (b"->relay:", b"->thinking:", BLOCK_START)
+
+# Repetitions are possessive throughout: one pass, whatever the input.
+PREFIX = re.compile(b"(?:[ \t]|" + b"|".join(glyph.encode() for glyph in GLYPHS) + b")*+")
+HEADER_SO_FAR = re.compile(
+    rb"->(?:relay|thinking):[^\s<>\[\]]*+(?:[ \t]++(?:\[[^\s\[\]]*+(?:\][ \t]*+|\Z))*+(?:<{1,2}+\Z|<<<[ \t]*+)?+)?+"
+)
+"""The first bytes of what may become the header of a fence."""
+
+_HEADER = re.compile(r"->(relay|thinking):(\S++)[ \t]++((?:\[[^\s\[\]]++\][ \t]*+)*+)<<<[ \t]*+")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}+"
+_TARGET = re.compile(rf"(?:({_NAME}):)?(\*|#?{_NAME})")
+_TAG = re.compile(r"\[([^\]]*+)\]")
+_AWAIT = re.compile(r"await(?::([1-9][0-9]{0,4})([smh]))?")
+_THREAD = re.compile(r"thread:(?:([^\s:<>]{1,128}+):)?([^\s:<>]{1,128}+)")
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000}
+
+_CODE = re.compile(rb"(`{3,}+|~{3,}+)(.*)", re.DOTALL)
+
+_ANSI = re.compile(r"\x1b(?:\[[ -?]*+[@-~]?|[\]PX^_][^\x07\x18\x1a\x1b]*+(?:\x07|\x1b\\)?|[ -/]*+[0-~]?)")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_ESCAPED_START = re.compile(rf"^([ \t{GLYPHS}]*+)\\(?=->relay:|->thinking:|\[\[RELAY\]\])", re.MULTILINE)
+
+
+class Instruction(msgspec.Struct, frozen=True):
+    """What a program wants sent."""
+
+    to: str
+    """A member's name, `*`, or a channel with its `#`."""
+
+    body: str
+    """Trimmed, without escape sequences; empty only where `data` is given."""
+
+    kind: Kind = "message"
+    """What sort of message it says it is."""
+
+    project: str | None = None
+    """The project of the target, where one was named."""
+
+    thread: str | None = None
+    """The thread it belongs to."""
+
+    thread_project: str | None = None
+    """The project of the thread, where one was named."""
+
+    awaits: bool = False
+    """Whether the program waits for the recipient's answer (`[await]`)."""
+
+    await_ms: int | None = None
+    """How long it waits; None leaves that to the hub."""
+
+    data: dict[str, Any] | None = None
+    """The structured part; only a block has one."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line of a fence, understood: everything of an instruction but its body."""
+
+    kind: Kind
+    to: str
+    project: str | None
+    thread: str | None = None
+    thread_project: str | None = None
+    awaits: bool = False
+    await_ms: int | None = None
+
+
+class CodeFence(NamedTuple):
+    """An open code fence."""
+
+    mark: int
+    length: int
+
+
+class _Block(msgspec.Struct, frozen=True):
+    """The JSON of a block."""
+
+    to: str
+    type: Kind
+    body: str | None = None
+    text: str | None = None
+    data: dict[str, Any] | None = None
+    thread: str | None = None
+    project: str | None = None
+
+
+_block_decoder = msgspec.json.Decoder(_Block)
+
+
+def skip_prefix(line: bytes) -> bytes:
+    """Give a line without what programs print before text."""
+    prefix = PREFIX.match(line)
+    assert prefix is not None
+    return line[prefix.end() :]
+
+
+def parse_header(line: bytes) -> Header | None:
+    """Read a line that may open a fence, from its `->` on."""
+    if not line.startswith(STARTS) or len(line) > HEADER_BYTES_MAX:
+        return None
+    try:
+        found = _HEADER.fullmatch(line.decode())
+    except UnicodeDecodeError:
+        return None
+    target = found and _parse_target(found[2])
+    if not found or not target:
+        return None
+    project, to = target
+    tags: dict[str, Any] = {}
+    for tag in _TAG.findall(found[3]):
+        said = _parse_tag(tag)
+        if said is None or not tags.keys().isdisjoint(said):
+            return None
+        tags |= said
+    return Header("thinking" if found[1] == "thinking" else "message", to, project, **tags)
+
+
+def may_open_block(text: bytes) -> bool:
+    """Tell whether a block may begin with `text`: blank so far, or an object."""
+    text = text.lstrip()
+    return not text or text.startswith(b"{")
+
+
+def next_code(code: CodeFence | None, line: bytes) -> CodeFence | None:
+    """Give the code fence that is open after a line, as Markdown has it."""
+    found = _CODE.match(skip_prefix(line))
+    if not found:
+        return code
+    mark, info = found[1], found[2]
+    if code is None:
+        # Backticks after backticks are code in a line of prose.
+        return None if mark[:1] == b"`" and b"`" in info else CodeFence(mark[0], len(mark))
+    return None if mark[0] == code.mark and len(mark) >= code.length and not info.strip() else code
+
+
+def read_fence(header: Header, body: bytes) -> Instruction | None:
+    """Give what a fence says; nothing where its body is empty."""
+    text = _ESCAPED_START.sub(r"\1", _clean(body.decode(errors="replace")))
+    text = text.replace("\\>>>", ">>>").replace("\\<<<", "<<<").strip()
+    return Instruction(body=text, **msgspec.structs.asdict(header)) if text else None
+
+
+def read_block(text: bytes) -> Instruction | None:
+    """Give what a block says; nothing where its JSON does not fit, or says nothing."""
+    try:
+        block = _block_decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    target = _parse_target(block.to)
+    body = _clean(block.body if block.body is not None else block.text or "").strip()
+    if not target or not (body or block.data):
+        return None
+    project, to = target
+    return Instruction(
+        to=to,
+        body=body,
+        kind=block.type,
+        project=block.project or project,
+        thread=block.thread or None,
+        data=block.data,
+    )
+
+
+def _parse_target(text: str) -> tuple[str | None, str] | None:
+    """Give the project and the name; nothing for what is no target or only stands for one."""
+    found = _TARGET.fullmatch(text)
+    if not found or found[2].lower() in PLACEHOLDERS:
+        return None
+    return found[1], found[2]
+
+
+def _parse_tag(tag: str) -> dict[str, Any] | None:
+    if found := _AWAIT.fullmatch(tag):
+        return {"awaits": True, "await_ms": int(found[1]) * _UNIT_MS[found[2]] if found[1] else None}
+    if found := _THREAD.fullmatch(tag):
+        return {"thread": found[2], "thread_project": found[1]}
+    return None
+
+
+def _clean(text: str) -> str:
+    return _UNPRINTABLE.sub("", _ANSI.sub("", text))
