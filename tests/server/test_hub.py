@@ -53,13 +53,13 @@ async def test_a_hub_says_where_it_is_once_everything_listens(folder: Path) -> N
         assert running.store == "sqlite"
         assert running.http.startswith("http://127.0.0.1:")
         assert not running.http.endswith(":0")
-        assert {path.name for path in sockets(folder)} == {"hub.sock", "general.sock"}
+        assert {path.name for path in sockets(folder)} == {"hub.sock", "general.sock", "agent-relay.sock"}
 
 
 async def test_stopping_removes_the_sockets_and_the_announcement(folder: Path) -> None:
     async with house(folder) as there:
         await there.add("alice")
-        assert len(sockets(folder)) == 3
+        assert len(sockets(folder)) == 4
     assert sockets(folder) == []
     assert {path.name for path in folder.iterdir()} == KEPT
     assert list((folder / "channels" / "main").iterdir()) == []
@@ -179,7 +179,7 @@ async def test_a_hub_in_memory_forgets_everything(folder: Path) -> None:
 async def test_agent_channels_can_be_left_out(folder: Path) -> None:
     async with house(folder, agent_channels=False) as there:
         assert there.running.channels_dir is None
-        assert {path.name for path in sockets(folder)} == {"hub.sock"}
+        assert {path.name for path in sockets(folder)} == {"hub.sock", "agent-relay.sock"}
 
 
 async def test_the_channels_can_be_elsewhere(folder: Path) -> None:
@@ -219,3 +219,12 @@ async def test_clients_of_a_stopped_hub_are_told_that_none_is_there(folder: Path
         await connect(home=folder)
     with contextlib.suppress(OSError), pytest.raises(HubUnreachable, match="no hub answers"):
         await connect(url=url, token="x")
+
+
+async def test_agent_relay_can_be_left_out_and_put_elsewhere(folder: Path) -> None:
+    async with house(folder, agent_relay=False) as there:
+        assert there.running.relay_socket is None
+        assert {path.name for path in sockets(folder)} == {"hub.sock", "general.sock"}
+    async with house(folder, relay_socket=folder / "other.sock") as there:
+        assert there.running.relay_socket == str(folder / "other.sock")
+        assert "other.sock" in {path.name for path in sockets(folder)}

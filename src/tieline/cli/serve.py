@@ -47,6 +47,12 @@ def serve(
     agent_channels: Annotated[
         bool | None, typer.Option("--agent-channels/--no-agent-channels", help="Speak agent-channels.")
     ] = None,
+    relay_socket: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="The agent-relay socket; else in the home.")
+    ] = None,
+    agent_relay: Annotated[
+        bool | None, typer.Option("--agent-relay/--no-agent-relay", help="Speak the Agent Relay Protocol.")
+    ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="How much to say on stderr.")] = LogLevel.INFO,
 ) -> None:
     """Run the hub until Ctrl-C or SIGTERM."""
@@ -63,7 +69,8 @@ def serve(
             raise typer.BadParameter(str(error), param_hint="--http") from error
     configure_logs(log_level)
     where = channels_dir.expanduser().absolute() if channels_dir is not None else None
-    options = Options(find_home(home), http, where, store, agent_channels)
+    relay = relay_socket.expanduser().absolute() if relay_socket is not None else None
+    options = Options(find_home(home), http, where, store, agent_channels, relay, agent_relay)
     ended_by(lambda: uvloop.run(_run(options)))
 
 
@@ -158,6 +165,8 @@ def _ready(running: "Running", home: Path, *, first: bool) -> str:
     ]
     if running.channels_dir is not None:
         lines.append(f"  channels  {running.channels_dir}")
+    if running.relay_socket is not None:
+        lines.append(f"  relay     {running.relay_socket}")
     lines.append(f"  store     {running.store}")
     if first:
         lines.append(

@@ -28,6 +28,11 @@ enabled = true
 # A socket for every member, which reads and writes for it: for whoever can open files of this home.
 inboxes = true
 
+[agent_relay]
+enabled = true
+# Whether a RESUME must show the resume token, not only the session's id.
+require_resume_token = false
+
 # [limits]
 # Any limit by its name, for example:
 # hops_max = 64
@@ -57,12 +62,22 @@ class AgentChannels(Struct, frozen=True, forbid_unknown_fields=True):
     inboxes: bool = True
 
 
+class AgentRelay(Struct, frozen=True, forbid_unknown_fields=True):
+    """The Agent Relay Protocol."""
+
+    enabled: bool = True
+    require_resume_token: bool = False
+    heartbeat_ms: int = 5000
+    frame_bytes_max: int = 1024 * 1024
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """All of it."""
 
     http: Http = Http()
     store: StoreSection = StoreSection()
     agent_channels: AgentChannels = AgentChannels()
+    agent_relay: AgentRelay = AgentRelay()
     limits: Limits = Limits()
 
 

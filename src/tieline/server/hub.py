@@ -15,7 +15,8 @@ from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.store import Store
 from tieline.protocols.agent_channels.server import ChannelsServer
-from tieline.server.config import Config, ConfigError, load_config, parse_address
+from tieline.protocols.agent_relay.server import RelayServer
+from tieline.server.config import AgentRelay, Config, ConfigError, load_config, parse_address
 from tieline.server.exchange import Exchange
 from tieline.server.home import Home
 from tieline.server.http import HttpListener
@@ -26,6 +27,7 @@ from tieline.wire.home import HUB_SOCKET, Running
 from tieline.wire.native.unix import NativeListener
 
 CHANNELS_FOLDER = Path("channels", "main")
+RELAY_SOCKET = "agent-relay.sock"
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +40,8 @@ class Options(Struct, frozen=True):
     channels_dir: Path | None = None
     store: str | None = None
     agent_channels: bool | None = None
+    relay_socket: Path | None = None
+    agent_relay: bool | None = None
 
 
 def open_store(url: str, home: Path) -> Store:
@@ -114,6 +118,7 @@ class RunningHub:
             self.channels = ChannelsServer(exchange, channels_dir, inboxes=config.agent_channels.inboxes)
             self._closing.push_async_callback(self.channels.stop)
             await self.channels.start()
+        relay = await self._start_relay(exchange, home.path, config.agent_relay)
         http = HttpListener(exchange)
         self._closing.push_async_callback(http.stop)
         await http.start(*parse_address(options.http or config.http.listen))
@@ -122,13 +127,28 @@ class RunningHub:
             version=__version__,
             http=f"http://{http.address}",
             hub_socket=str(home.path / HUB_SOCKET),
-            relay_socket=None,
+            relay_socket=str(relay.path) if relay else None,
             channels_dir=str(channels_dir) if enabled else None,
             spool=None,
             store=store_url,
         )
         home.announce(self.running)
         return self.running
+
+    async def _start_relay(self, exchange: Exchange, home: Path, config: AgentRelay) -> RelayServer | None:
+        enabled = config.enabled if self._options.agent_relay is None else self._options.agent_relay
+        if not enabled:
+            return None
+        relay = RelayServer(
+            exchange,
+            self._options.relay_socket or home / RELAY_SOCKET,
+            heartbeat_ms=config.heartbeat_ms,
+            frame_bytes_max=config.frame_bytes_max,
+            require_resume_token=config.require_resume_token,
+        )
+        self._closing.push_async_callback(relay.stop)
+        await relay.start()
+        return relay
 
     async def stop(self) -> None:
         """Stop everything in reverse order."""

@@ -1,0 +1,340 @@
+"""The envelopes of the Agent Relay Protocol, and how they become the hub's words and back.
+
+Above: `server` and `client`. Below: `wire.frames`. It refuses to know sockets and sessions.
+
+A frame is four bytes of length and a JSON object, the envelope. What the hub has no word for (the payload's `kind`,
+`payload_meta`, further keys of the payload) is kept beside the content, so that relay to relay nothing is lost.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from tieline.contract import message as m
+from tieline.contract.identifiers import GENERAL, ChannelName, MessageId
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.target import Target, TargetKind, parse_target
+from tieline.wire.frames import HEADER_BYTES, FrameBuffer, FrameError, encode_frame
+
+VERSION = 1
+FRAME_BYTES_MAX = 1024 * 1024
+"""The protocol's own default; a hub announces its limit in WELCOME."""
+
+DEFAULT_TOPIC = "default"
+"""What an envelope without a topic counts under in RESUME and SYNC."""
+
+PROTOCOL = "agent-relay"
+EVERYBODY = "*"
+CHANNEL_MESSAGE = "CHANNEL_MESSAGE"
+_DELIVERY_PREFIX = "d-"
+
+
+class ErrorCode(StrEnum):
+    """Every code that an ERROR or NACK of the hub can carry."""
+
+    BAD_REQUEST = "BAD_REQUEST"
+    UNAUTHORIZED = "UNAUTHORIZED"
+    FORBIDDEN = "FORBIDDEN"
+    NOT_FOUND = "NOT_FOUND"
+    CONFLICT = "CONFLICT"
+    TOO_LARGE = "TOO_LARGE"
+    BUSY = "BUSY"
+    LOOP = "LOOP"
+    STALE = "STALE"
+    TIMEOUT = "TIMEOUT"
+    RESUME_TOO_OLD = "RESUME_TOO_OLD"
+    DUPLICATE_CONNECTION = "DUPLICATE_CONNECTION"
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+    INTERNAL = "INTERNAL"
+
+
+ERROR_CODES: dict[Code, ErrorCode] = {
+    Code.INVALID_NAME: ErrorCode.BAD_REQUEST,
+    Code.RESERVED_NAME: ErrorCode.FORBIDDEN,
+    Code.NAME_TAKEN: ErrorCode.UNAUTHORIZED,
+    Code.UNKNOWN_MEMBER: ErrorCode.NOT_FOUND,
+    Code.UNKNOWN_CHANNEL: ErrorCode.NOT_FOUND,
+    Code.UNKNOWN_MESSAGE: ErrorCode.NOT_FOUND,
+    Code.UNKNOWN_SESSION: ErrorCode.UNAUTHORIZED,
+    Code.UNKNOWN_OBJECTIVE: ErrorCode.NOT_FOUND,
+    Code.UNKNOWN_LOG: ErrorCode.NOT_FOUND,
+    Code.INVALID_TARGET: ErrorCode.BAD_REQUEST,
+    Code.INVALID_MESSAGE: ErrorCode.BAD_REQUEST,
+    Code.INVALID_REQUEST: ErrorCode.BAD_REQUEST,
+    Code.MESSAGE_TOO_LARGE: ErrorCode.TOO_LARGE,
+    Code.NO_RECIPIENTS: ErrorCode.NOT_FOUND,
+    Code.TOO_MANY_RECIPIENTS: ErrorCode.TOO_LARGE,
+    Code.TOO_MANY_STREAMS: ErrorCode.TOO_LARGE,
+    Code.TOO_MANY_FOLLOWED: ErrorCode.TOO_LARGE,
+    Code.UNAUTHORIZED: ErrorCode.UNAUTHORIZED,
+    Code.FORBIDDEN: ErrorCode.FORBIDDEN,
+    Code.WIRE_ID_REUSED: ErrorCode.CONFLICT,
+    Code.LOOP_DETECTED: ErrorCode.LOOP,
+    Code.THREAD_PAUSED: ErrorCode.LOOP,
+    Code.BACKLOG_FULL: ErrorCode.BUSY,
+    Code.TAKEN_OVER: ErrorCode.DUPLICATE_CONNECTION,
+    Code.RESUME_REFUSED: ErrorCode.RESUME_TOO_OLD,
+    Code.NEVER_ACKNOWLEDGED: ErrorCode.FORBIDDEN,
+    Code.STORE_FAILED: ErrorCode.INTERNAL,
+    Code.SHUTTING_DOWN: ErrorCode.SHUTTING_DOWN,
+}
+"""The wire form of every refusal."""
+
+
+class EnvelopeError(ValueError):
+    """What came is no envelope of this protocol. The connection that sent it ends."""
+
+    def __init__(self, code: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Envelope(Struct, frozen=True, omit_defaults=True, rename={"sender": "from"}):
+    """One frame."""
+
+    type: str
+    v: int = VERSION
+    id: str = ""
+    ts: float = 0
+    sender: str | None = None
+    to: str | None = None
+    topic: str | None = None
+    payload: dict[str, Any] = field(default_factory=dict)
+    payload_meta: dict[str, Any] | None = None
+    delivery: dict[str, Any] | None = None
+
+
+_decoder = msgspec.json.Decoder(Envelope)
+_plain_decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+
+class EnvelopeBuffer:
+    """Collects the bytes of one connection and gives back its envelopes, in order."""
+
+    __slots__ = ("_frames",)
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frames = FrameBuffer(frame_bytes_max)
+
+    def receive_data(self, data: bytes) -> None:
+        """Take the next bytes of the stream."""
+        self._frames.receive_data(data)
+
+    def next_envelope(self) -> Envelope | None:
+        """The next whole envelope, or `None` until more bytes come. Raises `EnvelopeError`."""
+        try:
+            payload = self._frames.next_frame()
+        except FrameError as error:
+            code = ErrorCode.TOO_LARGE if error.size else ErrorCode.BAD_REQUEST
+            raise EnvelopeError(code, str(error)) from error
+        return None if payload is None else decode(payload)
+
+
+def decode(payload: bytes) -> Envelope:
+    """One envelope from its JSON. Raises `EnvelopeError`."""
+    try:
+        envelope = _decoder.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise EnvelopeError(ErrorCode.BAD_REQUEST, f"not an envelope: {error}") from error
+    if envelope.v != VERSION:
+        raise EnvelopeError(ErrorCode.BAD_REQUEST, f"this hub speaks version {VERSION} of the protocol")
+    return envelope
+
+
+def encode(envelope: Envelope) -> bytes:
+    """The frame of one envelope. `v`, `id`, `ts` and `payload` are always in it, as the protocol says."""
+    return encode_frame(_encoder.encode(_always(envelope)))
+
+
+def payload_bytes(frame: bytes) -> int:
+    """What counts against the limit of a frame."""
+    return len(frame) - HEADER_BYTES
+
+
+def _always(envelope: Envelope) -> dict[str, Any]:
+    value: dict[str, Any] = {"v": envelope.v, "type": envelope.type, "id": envelope.id, "ts": int(envelope.ts)}
+    optional = {"from": envelope.sender, "to": envelope.to, "topic": envelope.topic}
+    value |= {key: text for key, text in optional.items() if text is not None}
+    value["payload"] = envelope.payload
+    if envelope.payload_meta is not None:
+        value["payload_meta"] = envelope.payload_meta
+    if envelope.delivery is not None:
+        value["delivery"] = envelope.delivery
+    return value
+
+
+# Targets.
+
+
+def target_of(to: str | None, topic: str | None) -> Target | Refusal:
+    """Where a SEND goes. `*` with a topic is for the topic's subscribers, without one for everybody."""
+    if not to:
+        return Refusal(Code.INVALID_TARGET, "a SEND needs 'to': an agent's name or *")
+    if to == EVERYBODY:
+        return parse_target(f"#{topic}" if topic else EVERYBODY)
+    return parse_target(to if to.startswith(("#", "@")) else f"@{to}")
+
+
+def original_to(target: Target) -> str | None:
+    """What the sender addressed, if it was not the recipient alone."""
+    match target.kind:
+        case TargetKind.MEMBER:
+            return None
+        case TargetKind.EVERYBODY:
+            return EVERYBODY
+        case TargetKind.CHANNEL:
+            return f"#{target.name}" if target.name == GENERAL else EVERYBODY
+        case TargetKind.OBJECTIVE:
+            return str(target)
+
+
+def channel_of(target: Target) -> ChannelName:
+    """The channel that a target names."""
+    assert target.kind is TargetKind.CHANNEL, "checked before"
+    return ChannelName(target.name)
+
+
+# Content.
+
+_KNOWN = frozenset({"kind", "body", "data", "thread"})
+_KNOWN_IN_CHANNEL = _KNOWN | {"channel"}
+_NO_CHANNEL = Refusal(Code.INVALID_TARGET, "a CHANNEL_MESSAGE needs payload.channel")
+_STATUS_KINDS = frozenset({"state", "thinking"})
+
+
+def content_of(envelope: Envelope) -> m.Content | Refusal:
+    """What a SEND or a CHANNEL_MESSAGE says."""
+    if envelope.type == CHANNEL_MESSAGE:
+        channel = envelope.payload.get("channel")
+        target = parse_target(f"#{channel.removeprefix('#')}") if isinstance(channel, str) else _NO_CHANNEL
+    else:
+        target = target_of(envelope.to, envelope.topic)
+    if isinstance(target, Refusal):
+        return target
+    payload, meta = envelope.payload, envelope.payload_meta or {}
+    body, data, thread = payload.get("body"), payload.get("data"), payload.get("thread")
+    kind, ttl_ms = payload.get("kind", "message"), meta.get("ttl_ms")
+    problem = _problem(body, data, thread, kind, ttl_ms)
+    if problem is not None:
+        return Refusal(Code.INVALID_MESSAGE, problem)
+    known = _KNOWN_IN_CHANNEL if envelope.type == CHANNEL_MESSAGE else _KNOWN
+    extra = {key: value for key, value in payload.items() if key not in known}
+    rest: dict[str, Any] = {}
+    if kind != "message":
+        rest["kind"] = kind
+    if envelope.payload_meta:
+        rest["meta"] = envelope.payload_meta
+    if extra:
+        rest["extra"] = extra
+    if envelope.type == CHANNEL_MESSAGE:
+        rest["frame"] = CHANNEL_MESSAGE
+    return m.Content(
+        target=target,
+        body=str(body),
+        data=data or None,
+        kind=m.Kind.STATUS if kind in _STATUS_KINDS else m.Kind.CHAT,
+        topic=envelope.topic or "",
+        thread=thread or None,
+        reply_to=MessageId(reply_to) if (reply_to := _reply_to(meta)) else None,
+        ttl_ms=ttl_ms,
+        original=_encoder.encode(rest) if rest else None,
+    )
+
+
+def _reply_to(meta: dict[str, Any]) -> str | None:
+    value = meta.get("replyTo")
+    return message_of(value) if isinstance(value, str) else None
+
+
+def _problem(body: object, data: object, thread: object, kind: object, ttl_ms: object) -> str | None:
+    if not isinstance(body, str):
+        return "payload.body must be a string"
+    if data is not None and not isinstance(data, dict):
+        return "payload.data must be an object"
+    if thread is not None and not isinstance(thread, str):
+        return "payload.thread must be a string"
+    if not isinstance(kind, str):
+        return "payload.kind must be a string"
+    if ttl_ms is not None and (not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool)):
+        return "payload_meta.ttl_ms must be a whole number"
+    return None
+
+
+def delivery_id(message_id: str, key: int) -> str:
+    """The id of a DELIVER: the same each time the delivery is written, so that a client can tell it came before."""
+    return f"{_DELIVERY_PREFIX}{key}-{message_id}"
+
+
+def key_of(ack_id: object) -> int | None:
+    """The delivery key in the id of a DELIVER."""
+    if not isinstance(ack_id, str) or not ack_id.startswith(_DELIVERY_PREFIX):
+        return None
+    digits = ack_id[len(_DELIVERY_PREFIX) :].partition("-")[0]
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= _KEY_DIGITS_MAX else None
+
+
+def message_of(delivered_id: str) -> str | None:
+    """The message's own id in the id of a DELIVER."""
+    return delivered_id[len(_DELIVERY_PREFIX) :].partition("-")[2] or None if key_of(delivered_id) is not None else None
+
+
+_KEY_DIGITS_MAX = 18
+"""Keys are 64-bit numbers."""
+
+
+def _rest(message: m.Message) -> dict[str, Any]:
+    """What was kept beside the content of a message from this protocol."""
+    original = message.content.original
+    if original is None or message.protocol != PROTOCOL:
+        return {}
+    rest: dict[str, Any] = _plain_decoder.decode(original)
+    return rest
+
+
+def channel_message(message: m.Message, key: int) -> Envelope | None:
+    """A message that came as a CHANNEL_MESSAGE, as it goes on to the other members; `None` for any other message."""
+    rest = _rest(message)
+    if rest.get("frame") != CHANNEL_MESSAGE:
+        return None
+    said = message.content
+    payload: dict[str, Any] = {"channel": str(said.target), "body": said.body}
+    if said.data is not None:
+        payload["data"] = said.data
+    if said.thread is not None:
+        payload["thread"] = said.thread
+    payload |= rest.get("extra", {})
+    return Envelope(
+        CHANNEL_MESSAGE,
+        id=delivery_id(message.id, key),
+        ts=message.sent_at_ms,
+        sender=message.sender,
+        payload=payload,
+    )
+
+
+def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_id: str) -> Envelope:
+    """The DELIVER of a message to one recipient."""
+    said = message.content
+    rest = _rest(message)
+    payload: dict[str, Any] = {"kind": rest.get("kind", "message"), "body": said.body, "data": said.data or {}}
+    if said.thread is not None:
+        payload["thread"] = said.thread
+    payload |= rest.get("extra", {})
+    delivery: dict[str, Any] = {"seq": seq, "session_id": session_id}
+    addressed = original_to(said.target)
+    if addressed is not None:
+        delivery["originalTo"] = addressed
+    return Envelope(
+        "DELIVER",
+        id=delivery_id(message.id, key),
+        ts=message.sent_at_ms,
+        sender=message.sender,
+        to=recipient,
+        topic=said.topic or None,
+        payload=payload,
+        payload_meta=rest.get("meta"),
+        delivery=delivery,
+    )

@@ -1,0 +1,233 @@
+"""Envelopes: what they say survives the way through the hub, and what is none is refused in one documented way."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.protocols.agent_relay.wire import frame, framed, said
+from tieline.contract import message as m
+from tieline.contract.identifiers import MessageId
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.target import TargetKind
+from tieline.protocols.agent_relay import codec
+from tieline.protocols.agent_relay.codec import Envelope, EnvelopeBuffer, EnvelopeError, ErrorCode
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+objects = st.dictionaries(st.text(max_size=8), values, max_size=4)
+
+
+def encodable(value: object) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def message_with(content: m.Content, protocol: str = codec.PROTOCOL) -> m.Message:
+    return m.Message(
+        id=MessageId("0190-abc"),
+        offset=1,
+        sender="alice",
+        verified=True,
+        protocol=protocol,
+        sent_at_ms=1734440000000,
+        content=content,
+    )
+
+
+def read(envelope: dict[str, Any]) -> Envelope:
+    return codec.decode(json.dumps(envelope).encode())
+
+
+def content(envelope: dict[str, Any]) -> m.Content:
+    found = codec.content_of(read(envelope))
+    assert isinstance(found, m.Content), found
+    return found
+
+
+# Envelopes
+
+
+@given(st.text(min_size=1), st.text(), st.none() | st.text(), objects, st.none() | objects)
+def test_an_envelope_survives_its_frame(
+    kind: str, identifier: str, name: str | None, payload: dict[str, Any], meta: dict[str, Any] | None
+) -> None:
+    envelope = Envelope(kind, id=identifier, ts=7, sender=name, to=name, topic=name, payload=payload, payload_meta=meta)
+    if not encodable([kind, identifier, name, payload, meta]):
+        return
+    buffer = EnvelopeBuffer()
+    buffer.receive_data(codec.encode(envelope))
+    assert buffer.next_envelope() == envelope
+    assert buffer.next_envelope() is None
+
+
+def test_a_written_envelope_always_has_what_the_protocol_demands() -> None:
+    written = codec.encode(Envelope("PONG"))
+    assert json.loads(written[4:]) == {"v": 1, "type": "PONG", "id": "", "ts": 0, "payload": {}}
+    assert codec.payload_bytes(written) == len(written) - 4
+
+
+def test_unknown_keys_of_an_envelope_are_ignored() -> None:
+    assert read(frame("LOG", later="version")).type == "LOG"
+
+
+@given(st.binary(max_size=64) | objects.map(lambda value: json.dumps(value).encode()))
+def test_garbage_raises_nothing_but_an_envelope_error(payload: bytes) -> None:
+    with contextlib.suppress(EnvelopeError):
+        assert codec.decode(payload).v == 1
+
+
+@given(st.lists(st.binary(max_size=32), max_size=8))
+def test_a_stream_of_garbage_raises_nothing_but_an_envelope_error(chunks: list[bytes]) -> None:
+    buffer = EnvelopeBuffer(64)
+    with contextlib.suppress(EnvelopeError):
+        for chunk in chunks:
+            buffer.receive_data(chunk)
+            while buffer.next_envelope() is not None:
+                pass
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"payload":', b'{"v":1,"type":"X","payload":{"x":' + b"[" * 50])
+def test_deep_nesting_is_an_envelope_error(opening: bytes) -> None:
+    with pytest.raises(EnvelopeError):
+        codec.decode(opening * 20_000)
+
+
+def test_a_frame_is_refused_by_its_length_alone() -> None:
+    buffer = EnvelopeBuffer(10)
+    buffer.receive_data((11).to_bytes(4, "big"))
+    with pytest.raises(EnvelopeError) as refused:
+        buffer.next_envelope()
+    assert refused.value.code is ErrorCode.TOO_LARGE
+
+
+@pytest.mark.parametrize("version", [0, 2, -1])
+def test_another_version_is_an_envelope_error(version: int) -> None:
+    with pytest.raises(EnvelopeError, match="version 1"):
+        read(frame("HELLO", v=version))
+
+
+def test_bytes_one_by_one_are_the_same_envelope() -> None:
+    buffer = EnvelopeBuffer()
+    data = framed(json.dumps(said("hi", "bob", id="x")).encode())
+    found = []
+    for byte in data:
+        buffer.receive_data(bytes([byte]))
+        found.append(buffer.next_envelope())
+    assert [one.id for one in found if one is not None] == ["x"]
+
+
+# Codes
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_every_refusal_of_the_hub_has_a_code_on_the_wire(code: Code) -> None:
+    assert isinstance(codec.ERROR_CODES[code], ErrorCode)
+
+
+# Ids of deliveries
+
+
+@given(st.integers(0, 10**18 - 1), st.text(min_size=1))
+def test_the_id_of_a_delivery_names_its_key_and_its_message(key: int, message_id: str) -> None:
+    identifier = codec.delivery_id(message_id, key)
+    assert codec.key_of(identifier) == key
+    assert codec.message_of(identifier) == message_id
+
+
+@given(st.none() | st.integers() | st.text() | st.text("d-0123456789²٣x") | st.text().map("d-".__add__) | values)
+def test_a_made_up_id_names_a_key_of_64_bits_or_nothing(made_up: object) -> None:
+    key = codec.key_of(made_up)
+    assert key is None or 0 <= key < 2**63
+    if isinstance(made_up, str):
+        assert codec.message_of(made_up) is None or key is not None
+
+
+# Targets and content
+
+
+@pytest.mark.parametrize(
+    ("to", "topic", "kind", "name"),
+    [
+        ("bob", None, TargetKind.MEMBER, "bob"),
+        ("@bob", "chat", TargetKind.MEMBER, "bob"),
+        ("*", None, TargetKind.EVERYBODY, ""),
+        ("*", "chat", TargetKind.CHANNEL, "chat"),
+        ("#dev", None, TargetKind.CHANNEL, "dev"),
+    ],
+)
+def test_where_a_send_goes(to: str, topic: str | None, kind: TargetKind, name: str) -> None:
+    target = codec.target_of(to, topic)
+    assert not isinstance(target, Refusal)
+    assert target.kind is kind
+    if name:
+        assert target.name == name
+
+
+@pytest.mark.parametrize(("to", "topic"), [(None, None), ("", "chat"), ("a b", None), ("*", "a b"), ("*", "*")])
+def test_a_target_that_is_none_is_refused(to: str | None, topic: str | None) -> None:
+    refused = codec.target_of(to, topic)
+    assert isinstance(refused, Refusal)
+    assert codec.ERROR_CODES[refused.code] is ErrorCode.BAD_REQUEST
+
+
+@given(st.text(), objects, objects)
+def test_whatever_a_send_says_is_delivered_or_refused(body: str, extra: dict[str, Any], meta: dict[str, Any]) -> None:
+    if not encodable([body, extra, meta]):
+        return
+    envelope = Envelope("SEND", id="m", to="bob", topic="chat", payload=extra | {"body": body}, payload_meta=meta)
+    found = codec.content_of(envelope)
+    if isinstance(found, Refusal):
+        assert codec.ERROR_CODES[found.code] is ErrorCode.BAD_REQUEST
+        return
+    delivery = codec.deliver(message_with(found), 7, 3, recipient="bob", session_id="s")
+    assert delivery.payload == {"kind": "message", "data": {}} | envelope.payload
+    assert (delivery.payload_meta or {}) == meta
+    assert delivery.delivery == {"seq": 3, "session_id": "s"}
+    assert codec.decode(codec.encode(delivery)[4:]).payload == delivery.payload
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("message", m.Kind.CHAT), ("state", m.Kind.STATUS)])
+def test_kinds_survive_and_states_are_statuses_to_the_hub(kind: str, expected: m.Kind) -> None:
+    found = content(frame("SEND", {"kind": kind, "body": "x"}, to="bob"))
+    assert found.kind is expected
+    assert codec.deliver(message_with(found), 1, 1, recipient="bob", session_id="s").payload["kind"] == kind
+
+
+def test_further_keys_of_a_payload_survive() -> None:
+    payload = {"kind": "message", "body": "x", "data": {}, "channel": "#dev", "mentions": ["bob"]}
+    found = content(frame("SEND", payload, to="bob"))
+    assert codec.deliver(message_with(found), 1, 1, recipient="bob", session_id="s").payload == payload
+
+
+def test_a_reply_names_the_message_it_answers_by_the_id_of_its_delivery() -> None:
+    delivered = codec.delivery_id("0190-abc", 4)
+    assert content(said("yes", "bob", payload_meta={"replyTo": delivered})).reply_to == "0190-abc"
+    assert content(said("yes", "bob", payload_meta={"replyTo": "something else"})).reply_to is None
+
+
+def test_what_another_protocol_kept_beside_a_message_is_not_read() -> None:
+    foreign = content(said("x", "bob", payload_meta={"importance": 1}))
+    delivery = codec.deliver(message_with(foreign, "native"), 1, 1, recipient="bob", session_id="s")
+    assert delivery.payload_meta is None
+
+
+def test_a_channel_message_goes_on_as_one_and_a_send_does_not() -> None:
+    found = content(frame("CHANNEL_MESSAGE", {"channel": "dev", "body": "x", "mentions": ["bob"]}))
+    envelope = codec.channel_message(message_with(found), 5)
+    assert envelope is not None
+    assert (envelope.type, envelope.sender) == ("CHANNEL_MESSAGE", "alice")
+    assert envelope.payload == {"channel": "#dev", "body": "x", "mentions": ["bob"]}
+    assert codec.channel_message(message_with(content(said("x", "#dev"))), 5) is None

@@ -1,0 +1,147 @@
+"""Raw agents of the relay for its tests: what a foreign client really puts on the socket, frame by frame."""
+
+import asyncio
+import itertools
+import json
+from pathlib import Path
+from typing import Any, Self
+
+from tests.server.hubs import WAIT_SECONDS
+
+Frame = dict[str, Any]
+
+_numbers = itertools.count(1)
+
+
+def framed(payload: bytes) -> bytes:
+    """Put the length before a payload."""
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def frame(kind: str, payload: Frame | None = None, **fields: Any) -> Frame:
+    """Make an envelope with an id of its own. `from` is written `sender`."""
+    if "sender" in fields:
+        fields["from"] = fields.pop("sender")
+    return {"v": 1, "type": kind, "id": f"c-{next(_numbers)}", "ts": 1734440000000, "payload": payload or {}} | fields
+
+
+def said(body: str, to: str, **fields: Any) -> Frame:
+    """Make a SEND."""
+    return frame("SEND", {"kind": "message", "body": body}, to=to, **fields)
+
+
+class Wire:
+    """One connection that speaks bytes, so that a test can send what no library would."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.name = ""
+        self.welcome: Frame = {}
+
+    @classmethod
+    async def dial(cls, path: str | Path) -> Self:
+        """Connect, and say nothing."""
+        return cls(*await asyncio.open_unix_connection(path))
+
+    async def raw(self, data: bytes) -> None:
+        """Write bytes as they are."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def send(self, *frames: Frame) -> Frame:
+        """Write frames as one chunk; returns the last."""
+        await self.raw(b"".join(framed(json.dumps(one).encode()) for one in frames))
+        return frames[-1]
+
+    async def receive(self) -> Frame:
+        """Wait for the next frame, whatever it is. Raises `EOFError` when the hub hung up."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            try:
+                size = int.from_bytes(await self.reader.readexactly(4), "big")
+                found: Frame = json.loads(await self.reader.readexactly(size))
+            except (asyncio.IncompleteReadError, ConnectionError) as error:
+                raise EOFError from error
+        return found
+
+    async def expect(self, *kinds: str) -> Frame:
+        """Wait for the next frame but PING, which must be one of these."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while (found := await self.receive())["type"] == "PING" and "PING" not in kinds:
+                await self.send(frame("PONG", found["payload"]))
+        assert found["type"] in kinds, found
+        return found
+
+    async def hello(self, name: str, *, resume_token: str | None = None, **payload: Any) -> Frame:
+        """Say HELLO and wait for WELCOME; returns its payload."""
+        self.name = name
+        await self.send(greeting(name, resume_token=resume_token, **payload))
+        self.welcome = (await self.expect("WELCOME"))["payload"]
+        return self.welcome
+
+    async def deliveries(self, count: int) -> list[Frame]:
+        """Wait for this many DELIVERs in a row."""
+        return [await self.expect("DELIVER") for _ in range(count)]
+
+    async def bodies(self, count: int) -> list[str]:
+        """Wait for this many DELIVERs in a row and give what they say."""
+        return [delivery["payload"]["body"] for delivery in await self.deliveries(count)]
+
+    async def ask(self, kind: str, payload: Frame | None = None, **fields: Any) -> Frame:
+        """Ask, and wait for what comes under the same id; it must be the next frame."""
+        asked = await self.send(frame(kind, payload, **fields))
+        found = await self.receive()
+        assert found["id"] == asked["id"], found
+        return found
+
+    async def settled(self) -> list[Frame]:
+        """Give everything that the hub wrote before it answered a question put now."""
+        asked = await self.send(frame("STATUS"))
+        before: list[Frame] = []
+        while (found := await self.receive())["id"] != asked["id"]:
+            before.append(found)
+        return before
+
+    async def silent(self) -> None:
+        """See that the hub has nothing to say."""
+        assert await self.settled() == []
+
+    async def ack(self, delivery: Frame, **payload: Any) -> None:
+        """Acknowledge a delivery."""
+        await self.send(frame("ACK", {"ack_id": delivery["id"], "seq": delivery["delivery"]["seq"]} | payload))
+
+    async def failed(self) -> Frame:
+        """Wait for a fatal ERROR, BYE and the end, in this order; returns the payload of the ERROR."""
+        error = await self.expect("ERROR")
+        assert error["payload"]["fatal"] is True
+        await self.expect("BYE")
+        await self.ended()
+        payload: Frame = error["payload"]
+        return payload
+
+    async def ended(self) -> None:
+        """Wait until the hub hangs up, with nothing more to say."""
+        try:
+            found = await self.receive()
+        except EOFError:
+            return
+        raise AssertionError(found)
+
+    async def close(self) -> None:
+        """Hang up without a word."""
+        self.writer.close()
+
+
+def greeting(name: str, *, resume_token: str | None = None, **payload: Any) -> Frame:
+    """Make a HELLO."""
+    session = {"session": {"resume_token": resume_token}} if resume_token else {}
+    capabilities = {"ack": True, "resume": True, "max_inflight": 256, "supports_topics": True}
+    return frame("HELLO", {"agent": name, "capabilities": capabilities} | session | payload)
+
+
+def resumption(wire: Wire, streams: Frame | None = None, **payload: Any) -> Frame:
+    """Make a RESUME of the session that a connection had."""
+    return frame(
+        "RESUME",
+        {"session_id": wire.welcome["session_id"], "agent": wire.name, "streams": streams or {}} | payload,
+    )
