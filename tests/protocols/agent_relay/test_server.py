@@ -511,6 +511,47 @@ async def test_at_most_max_inflight_deliveries_are_on_the_way(relay: Relay) -> N
     await bob.silent()
 
 
+async def test_acknowledging_twice_makes_room_for_one_delivery_more_and_not_for_two(relay: Relay) -> None:
+    alice = await relay.agent("alice")
+    bob = await relay.agent("bob", capabilities={"ack": True, "max_inflight": 2})
+    await alice.send(*(said(str(number), "bob") for number in range(6)))
+    await alice.silent()
+    given = await bob.settled()
+    for _ in range(3):
+        await bob.ack(given[0])
+    await bob.send(frame("ACK", {"ack_id": "d-999-nothing", "seq": 1}))
+    assert await bob.bodies(1) == ["2"]
+    await bob.silent()
+
+
+async def test_a_resumed_connection_has_the_capabilities_that_its_resume_says(relay: Relay) -> None:
+    alice, bob = await relay.agent("alice"), await relay.agent("bob")
+    await relay.leave(bob)
+    again = await relay.dial()
+    await again.send(resumption(bob, capabilities={"ack": True, "max_inflight": 1, "accept": True}))
+    await again.expect("SYNC")
+    await alice.send(*(said(str(number), "bob") for number in range(3)))
+    await alice.silent()
+    assert texts(await again.settled()) == ["0"]
+    sent = await again.send(said("hello", "alice"))
+    assert (await again.expect("ACK"))["payload"]["ack_id"] == sent["id"]
+
+
+async def test_frames_sent_along_with_hello_do_not_void_the_token_before(relay: Relay) -> None:
+    first = await relay.dial()
+    token = (await first.hello("alice"))["resume_token"]
+    await relay.leave(first)
+    second = await relay.dial()
+    # The answer with the new token may be lost with the connection, whatever was sent in the meantime.
+    await second.send(greeting("alice", resume_token=token), frame("STATUS"))
+    await second.expect("WELCOME")
+    await second.expect("STATUS_RESPONSE")
+    await relay.leave(second)
+    third = await relay.dial()
+    await third.send(greeting("alice", resume_token=token))
+    assert (await third.receive())["type"] == "WELCOME"
+
+
 # Who wants to hear that its words are taken
 
 

@@ -56,6 +56,10 @@ class _Phase(Enum):
     CLOSED = "no more"
 
 
+_ALWAYS = frozenset({"HELLO", "RESUME", "PING", "PONG", "BYE"})
+"""Frames that have their answer in every phase."""
+
+
 class RelayConnection(asyncio.Protocol):
     """One client."""
 
@@ -64,6 +68,7 @@ class RelayConnection(asyncio.Protocol):
         "_buffer",
         "_busy_at",
         "_confirmed",
+        "_connected_at",
         "_conversation",
         "_heard_at",
         "_phase",
@@ -71,6 +76,7 @@ class RelayConnection(asyncio.Protocol):
         "_server",
         "_tells",
         "_transport",
+        "_unacknowledged",
         "_waiting",
         "_window",
         "name",
@@ -92,8 +98,11 @@ class RelayConnection(asyncio.Protocol):
         self._acknowledges = True
         self._window = MAX_INFLIGHT
         self._tells = False
+        # Keys that were delivered here and not acknowledged.
+        self._unacknowledged: set[int | None] = set()
         # Whether a frame came under the new resume token.
         self._confirmed = False
+        self._connected_at = server.loop.time()
         # When it was last heard, and whether a PING is out.
         self._heard_at = server.loop.time()
         self._pinged = False
@@ -150,6 +159,8 @@ class RelayConnection(asyncio.Protocol):
             frames.append(frame)
             if in_channel is None:
                 written.append(parcel)
+                if self._acknowledges:
+                    self._unacknowledged.add(key)
             else:
                 # The frame has no acknowledgement, so it is offered, and that is all.
                 self._conversation.mute(key)
@@ -199,6 +210,9 @@ class RelayConnection(asyncio.Protocol):
 
     def check_pulse(self, now: float) -> None:
         """Ask a silent client for a sign of life; hang up on a dead one."""
+        if self._phase is _Phase.GREETING and (now - self._connected_at) * 1000 >= self._server.hub.limits.hello_ms:
+            self.fail(ErrorCode.UNAUTHORIZED, "say HELLO first")
+            return
         silent_ms = (now - self._heard_at) * 1000
         if silent_ms >= 2 * self._server.heartbeat_ms:
             log.info("a client is dead", name=self.name, silent_ms=int(silent_ms))
@@ -235,7 +249,8 @@ class RelayConnection(asyncio.Protocol):
             case "PING":
                 self.send("PONG", envelope.payload)
             case "PONG":
-                pass
+                if self._phase is _Phase.ACTIVE:
+                    self._confirm()
             case "BYE":
                 self._goodbye("goodbye")
             case _ if self._phase is _Phase.GREETING:
@@ -257,7 +272,7 @@ class RelayConnection(asyncio.Protocol):
                 self._acknowledged(envelope)
             case "NACK":
                 # Not taken now: it stays with the member and comes again in its next session.
-                self._conversation.settled(1)
+                self._credit(codec.key_of(envelope.payload.get("ack_id") or envelope.payload.get("nack_id")))
             case "SUBSCRIBE" | "CHANNEL_JOIN":
                 self._membership(envelope, join=True)
             case "UNSUBSCRIBE" | "CHANNEL_LEAVE":
@@ -275,19 +290,25 @@ class RelayConnection(asyncio.Protocol):
     def _hello(self, envelope: Envelope) -> None:
         payload = envelope.payload
         name = payload.get("agent")
-        capabilities = payload.get("capabilities")
-        if not isinstance(name, str) or not isinstance(capabilities or {}, dict):
+        if not isinstance(name, str) or not self._learn(payload.get("capabilities")):
             self.fail(ErrorCode.BAD_REQUEST, "HELLO needs payload.agent, a name, and capabilities as an object")
             return
-        capabilities = capabilities or {}
+        session = payload.get("session")
+        token = session.get("resume_token") if isinstance(session, dict) else None
+        self._attach(payload, name, resume_token=token if isinstance(token, str) else None)
+
+    def _learn(self, capabilities: object) -> bool:
+        """Take down what the client can do; says whether it is said in the right form."""
+        if capabilities is None:
+            return True
+        if not isinstance(capabilities, dict):
+            return False
         self._acknowledges = capabilities.get("ack") is not False
         self._tells = capabilities.get("accept") is True
         inflight = capabilities.get("max_inflight")
         if isinstance(inflight, int) and inflight > 0:
             self._window = min(inflight, self._server.hub.limits.window_max)
-        session = payload.get("session")
-        token = session.get("resume_token") if isinstance(session, dict) else None
-        self._attach(payload, name, resume_token=token if isinstance(token, str) else None)
+        return True
 
     def _attach(
         self, payload: dict[str, Any], name: str, *, resume_token: str | None = None, resume_id: str | None = None
@@ -345,14 +366,15 @@ class RelayConnection(asyncio.Protocol):
         for envelope in waiting:
             # What an earlier one of them did may have ended the connection.
             if self._phase is _Phase.ACTIVE:
-                self._receive(envelope)
+                # It was sent before the answer with the new token could be read, so it confirms nothing.
+                self._act(envelope) if envelope.type not in _ALWAYS else self._receive(envelope)
 
     # Resuming.
 
     def _resume(self, envelope: Envelope) -> None:
         payload = envelope.payload
         name, session_id, token = payload.get("agent"), payload.get("session_id"), payload.get("resume_token")
-        if not isinstance(name, str) or not isinstance(session_id, str):
+        if not isinstance(name, str) or not isinstance(session_id, str) or not self._learn(payload.get("capabilities")):
             self.fail(ErrorCode.BAD_REQUEST, "RESUME needs payload.agent and payload.session_id")
             return
         if self._server.require_resume_token and not isinstance(token, str):
@@ -438,8 +460,14 @@ class RelayConnection(asyncio.Protocol):
             self._server.syncs.answer(correlation, self, envelope)
         if key is None:
             return
-        self._conversation.settled(1)
+        self._credit(key)
         self._submit(c.Advance(self._conversation.session, ((key, key),), State.ACKED, "ACK"))
+
+    def _credit(self, key: int | None) -> None:
+        """The client is done with a delivery: once, however often it says so, and only if it was given to it."""
+        if key in self._unacknowledged:
+            self._unacknowledged.discard(key)
+            self._conversation.settled(1)
 
     # Topics and questions.
 
