@@ -349,6 +349,28 @@ async def test_a_store_that_is_lost_for_good_is_reported_and_everybody_is_refuse
         assert refused.code is Code.SHUTTING_DOWN
 
 
+async def test_a_hub_that_lost_its_store_writes_nothing_more_when_it_stops(folder: Path) -> None:
+    office = Office(folder, Limits())
+    await office.open()
+    await office.accepted()
+    before = office.rows()
+    office.store.failures = 1
+    office.store.restore_fails = True
+    with capture_logs():
+        assert isinstance(await office.exchange.ask(office.send("never accepted")), Refusal)
+        async with asyncio.timeout(10):
+            await office.exchange.failure
+        await office.exchange.stop()
+    assert office.rows() == before
+    again = StubbornStore(folder)
+    try:
+        foundation = again.restore()
+        assert foundation.snapshot_end <= foundation.log_end == before
+        assert not foundation.images, "no snapshot of what was never committed"
+    finally:
+        again.close()
+
+
 # Receivers
 
 

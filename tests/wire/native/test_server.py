@@ -20,7 +20,7 @@ from tieline.contract.message import Content, Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import to_member
 from tieline.wire.native import frames as f
-from tieline.wire.native.server import PROTOCOL, NativeConnection, Transport
+from tieline.wire.native.server import _ENCODED_BYTES_MAX, PROTOCOL, NativeConnection, Transport, _Encoded
 
 BOB = MemberName("bob")
 SESSION = SessionId("session-1")
@@ -437,3 +437,15 @@ def test_a_batch_with_bytes_changed_anywhere_is_read_or_refused(noise: bytes, at
     line.connection.receive_batch(whole[:at] + noise + whole[at + len(noise) :])
     if line.transport.closed:
         assert line.refused.code is Code.INVALID_REQUEST
+
+
+def test_what_is_remembered_of_encoded_messages_is_bounded_by_its_size() -> None:
+    encoded = _Encoded()
+    first = message(0, "x" * 1_000_000)
+    raw = encoded.encode(first)
+    assert encoded.encode(first) is raw
+    for offset in range(1, 20):
+        encoded.encode(message(offset, "x" * 1_000_000))
+        assert encoded._bytes <= _ENCODED_BYTES_MAX
+        assert sum(len(memoryview(kept)) for _, kept in encoded._by_offset.values()) <= encoded._bytes
+    assert encoded.encode(first) is not raw
