@@ -1,4 +1,4 @@
-"""What these tests share: a folder whose path is short enough for a Unix address, and a clean environment."""
+"""What tests share: a folder whose path is short enough for a Unix address, and a clean environment."""
 
 import shutil
 import tempfile
