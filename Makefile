@@ -12,6 +12,8 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMPS  := $(VENV)/.stamps
+# Tests share nothing, so they run on every core.
+PYTEST  := $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal
 # Arguments passed on: make run ARGS="--http 127.0.0.1:0", make check ARGS="-k claims"
 ARGS    ?=
 
@@ -38,10 +40,10 @@ run: $(STAMPS)/run ## set up what the hub needs and start it (ARGS="…" goes to
 	@exec $(BIN)/tieline serve $(ARGS)
 
 test: $(TEST_STAMPS) lint ## everything that must pass: lint, then every test
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 check: $(STAMPS)/dev lint ## the quick loop: lint, then the fast tests (ARGS="-k …" narrows them)
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 lint: $(STAMPS)/dev ## format, lint, types and import directions, no tests
 	$(BIN)/ruff format --check --quiet .
