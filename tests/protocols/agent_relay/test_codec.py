@@ -1,9 +1,14 @@
 """Envelopes: what they say survives the way through the hub, and what is none is refused in one documented way."""
 
 import contextlib
+import gc
 import json
+import time
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,7 +57,7 @@ def read(envelope: dict[str, Any]) -> Envelope:
 
 
 def content(envelope: dict[str, Any]) -> m.Content:
-    found = codec.content_of(read(envelope))
+    found = codec.content_of(read(envelope), "alice")
     assert isinstance(found, m.Content), found
     return found
 
@@ -97,6 +102,145 @@ def test_a_stream_of_garbage_raises_nothing_but_an_envelope_error(chunks: list[b
             buffer.receive_data(chunk)
             while buffer.next_envelope() is not None:
                 pass
+
+
+envelopes = st.builds(
+    lambda kind, fields: {"type": kind} | fields,
+    st.sampled_from(["SEND", "ACK", "HELLO", "NEVER_HEARD_OF"]),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "v": st.integers(0, 2) | values,
+            "id": st.text() | values,
+            "ts": st.integers() | st.floats() | values,
+            "from": st.text() | values,
+            "to": st.text() | values,
+            "topic": st.text() | values,
+            "payload": objects | values,
+            "payload_meta": objects | values,
+            "delivery": objects | values,
+            "other": values,
+        },
+    ),
+)
+
+
+def piece(value: dict[str, Any]) -> bytes:
+    return framed(json.dumps(value).encode())
+
+
+@given(
+    st.lists(
+        envelopes.map(piece) | st.binary(max_size=40) | st.binary(min_size=1, max_size=40).map(framed), max_size=6
+    ),
+    st.lists(st.integers(0, 400), max_size=12),
+)
+def test_any_stream_in_any_chunking_gives_the_same_envelopes_and_nothing_but_an_envelope_error(
+    pieces: list[bytes], cuts: list[int]
+) -> None:
+    stream = b"".join(pieces)
+    bounds = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    chunks = [stream[start:end] for start, end in pairwise(bounds)]
+
+    def read_all(parts: list[bytes]) -> tuple[list[Envelope], ErrorCode | None]:
+        buffer, found = EnvelopeBuffer(4096), []
+        for part in parts:
+            buffer.receive_data(part)
+            try:
+                while (envelope := buffer.next_envelope()) is not None:
+                    found.append(envelope)
+            except EnvelopeError as error:
+                return found, error.code
+        return found, None
+
+    assert read_all(chunks) == read_all([stream])
+    assert read_all([bytes([byte]) for byte in stream]) == read_all([stream])
+
+
+@given(envelopes)
+def test_whatever_an_envelope_says_it_becomes_content_or_a_refusal(value: dict[str, Any]) -> None:
+    try:
+        envelope = codec.decode(json.dumps(value).encode())
+    except EnvelopeError:
+        return
+    for kind in ("SEND", codec.CHANNEL_MESSAGE):
+        found = codec.content_of(msgspec.structs.replace(envelope, type=kind), "alice")
+        assert isinstance(found, m.Content) or codec.ERROR_CODES[found.code]
+
+
+# Time that grows with the input and no faster. Ratios of two sizes in one run: the machine's speed cancels out.
+
+
+def seconds(work: Callable[[int], None], size: int) -> float:
+    """Give what work costs this thread in the best of several runs: the one that was disturbed least."""
+
+    def once() -> float:
+        started = time.thread_time()
+        work(size)
+        return time.thread_time() - started
+
+    # What the collector costs depends on all that lives in this process, and that is not the codec's.
+    gc.disable()
+    try:
+        return min(once() for _ in range(5))
+    finally:
+        gc.enable()
+
+
+def many_chunks_of_one_frame(size: int) -> None:
+    buffer = EnvelopeBuffer(2**31)
+    data = framed(b'{"v":1,"type":"X","payload":{"x":"' + b"x" * size + b'"}}')
+    found = None
+    for start in range(0, len(data), 64):
+        buffer.receive_data(data[start : start + 64])
+        found = buffer.next_envelope()
+    assert found is not None
+
+
+def many_frames_in_one_chunk(size: int) -> None:
+    buffer = EnvelopeBuffer()
+    buffer.receive_data(framed(b'{"v":1,"type":"X"}') * (size // 16))
+    while buffer.next_envelope() is not None:
+        pass
+
+
+def deep_nesting(size: int) -> None:
+    with contextlib.suppress(EnvelopeError):
+        codec.decode(b'{"v":1,"type":"X","payload":' + b'{"x":' * (size // 5))
+
+
+def deep_lists_beside_each_other(size: int) -> None:
+    codec.decode(b'{"v":1,"type":"X","payload":{"x":[' + b",".join([b"[" * 50 + b"]" * 50] * (size // 100)) + b"]}}")
+
+
+def many_keys(size: int) -> None:
+    codec.decode(b'{"v":1,"type":"X","payload":{' + b",".join(b'"%d":1' % key for key in range(size // 8)) + b"}}")
+
+
+def many_escapes(size: int) -> None:
+    codec.decode(b'{"v":1,"type":"X","payload":{"x":"' + b"\\u00e9" * (size // 6) + b'"}}')
+
+
+def many_digits(size: int) -> None:
+    with contextlib.suppress(EnvelopeError):
+        codec.decode(b'{"v":1,"type":"X","payload":{"x":' + b"9" * size + b"}}")
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        many_chunks_of_one_frame,
+        many_frames_in_one_chunk,
+        deep_nesting,
+        deep_lists_beside_each_other,
+        many_keys,
+        many_escapes,
+        many_digits,
+    ],
+)
+def test_decoding_takes_time_in_proportion_to_its_input(work: Callable[[int], None]) -> None:
+    # Eight times as much would take sixty-four times as long if it were quadratic.
+    assert seconds(work, 512 * 1024) <= 24 * seconds(work, 64 * 1024) + 0.002
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"payload":', b'{"v":1,"type":"X","payload":{"x":' + b"[" * 50])
@@ -166,6 +310,7 @@ def test_a_made_up_id_names_a_key_of_64_bits_or_nothing(made_up: object) -> None
         ("*", None, TargetKind.EVERYBODY, ""),
         ("*", "chat", TargetKind.CHANNEL, "chat"),
         ("#dev", None, TargetKind.CHANNEL, "dev"),
+        ("@users", None, TargetKind.CHANNEL, "users"),
     ],
 )
 def test_where_a_send_goes(to: str, topic: str | None, kind: TargetKind, name: str) -> None:
@@ -188,7 +333,7 @@ def test_whatever_a_send_says_is_delivered_or_refused(body: str, extra: dict[str
     if not encodable([body, extra, meta]):
         return
     envelope = Envelope("SEND", id="m", to="bob", topic="chat", payload=extra | {"body": body}, payload_meta=meta)
-    found = codec.content_of(envelope)
+    found = codec.content_of(envelope, "alice")
     if isinstance(found, Refusal):
         assert codec.ERROR_CODES[found.code] is ErrorCode.BAD_REQUEST
         return
@@ -222,6 +367,29 @@ def test_what_another_protocol_kept_beside_a_message_is_not_read() -> None:
     foreign = content(said("x", "bob", payload_meta={"importance": 1}))
     delivery = codec.deliver(message_with(foreign, "native"), 1, 1, recipient="bob", session_id="s")
     assert delivery.payload_meta is None
+
+
+@pytest.mark.parametrize("name", ["_router", "_consensus", "@_router", "__cli__"])
+def test_a_name_of_the_relays_own_is_no_target(name: str) -> None:
+    refused = codec.target_of(name, None)
+    assert isinstance(refused, Refusal)
+    assert codec.ERROR_CODES[refused.code] is ErrorCode.FORBIDDEN
+
+
+@given(st.lists(objects, max_size=6), st.integers(codec.ANSWER_BYTES, codec.ANSWER_BYTES + 2000))
+def test_an_answer_has_as_many_entries_as_fit_from_the_first_on(entries: list[dict[str, Any]], room: int) -> None:
+    entries = [entry for entry in entries if encodable(entry)]
+    fit = codec.fitting(entries, room)
+    assert len(codec.encode(Envelope("X", payload={"entries": fit}))) <= room
+    # Only what no frame has room for is passed over.
+    small = [entry for entry in entries if len(msgspec.json.encode(entry)) < room - codec.ANSWER_BYTES]
+    assert fit == small[: len(fit)]
+
+
+def test_an_id_is_no_longer_than_an_answer_has_room_for() -> None:
+    assert read(frame("SEND", id="x" * 1024)).id == "x" * 1024
+    with pytest.raises(EnvelopeError, match="1024"):
+        read(frame("SEND", id="x" * 1025))
 
 
 def test_a_channel_message_goes_on_as_one_and_a_send_does_not() -> None:

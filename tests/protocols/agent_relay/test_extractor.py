@@ -3,13 +3,23 @@
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tieline.protocols.agent_relay.extractor import Extracted, Extractor, Output, Passed
-from tieline.protocols.agent_relay.instruction import PLACEHOLDERS, Instruction
+from tieline.protocols.agent_relay.extractor import (
+    BYTES_MAX,
+    LINES_MAX,
+    Declined,
+    Extracted,
+    Extractor,
+    Output,
+    Passed,
+)
+from tieline.protocols.agent_relay.instruction import GLYPHS, PLACEHOLDERS, Instruction
 
 FENCE = b"->relay:bob <<<\nhello>>>\n"
 HELLO = Instruction(to="bob", body="hello")
@@ -161,6 +171,28 @@ def test_an_empty_body_sends_nothing() -> None:
     assert passes(b"->relay:bob <<<\n\n  >>>\n")
 
 
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        (b"->relay:spawn bob claude <<<", "spawn"),
+        ("⏺ ->relay:spawn bob claude 'do it'".encode(), "spawn"),
+        (b"->relay:release bob", "release"),
+    ],
+)
+def test_starting_and_ending_agents_is_output_and_told_of(line: bytes, word: str) -> None:
+    assert outputs_of(b"a\n" + line + b"\nb\n") == [Passed(b"a\n" + line), Declined(word), Passed(b"\nb\n")]
+    assert passes(b"```\n" + line + b"\n```\n"), "not in a code fence"
+
+
+@pytest.mark.parametrize("line", [b"->relay:spawn", b"->relay:spawned x", b"x ->relay:spawn y", b"->thinking:spawn x"])
+def test_nothing_else_is_told_of(line: bytes) -> None:
+    assert outputs_of(line + b"\n") == [Passed(line + b"\n")]
+
+
+def test_a_member_may_be_called_spawn() -> None:
+    assert extract(b"->relay:spawn <<<\nhi>>>\n")[1] == [Instruction(to="spawn", body="hi")]
+
+
 # The block form
 
 
@@ -200,10 +232,26 @@ def test_a_block_with_data_needs_no_body() -> None:
         '[{"to":"bob"}]',
         "",
         '{"data":' + "[" * 100_000,
+        '{"to":"bob","type":"message","data":' + '{"a":' * 257 + "1" + "}" * 258,
     ],
 )
 def test_a_block_that_does_not_fit_is_output(text: str) -> None:
     assert passes(b"[[RELAY]]\n" + text.encode() + b"\n[[/RELAY]]\nmore\n")
+
+
+@pytest.mark.parametrize("depth", [200, 500, 800, 900, *range(930, 1000, 3)])
+def test_a_block_is_sent_or_output_however_deep_it_is_and_wherever_it_is_read(depth: int) -> None:
+    block = b'[[RELAY]]{"to":"bob","type":"action","data":' + b'{"a":' * depth + b"1" + b"}" * (depth + 1)
+    passed, sent = extract(block + b"[[/RELAY]]\n")
+    assert bool(passed) != bool(sent)
+    for instruction in sent:
+        assert msgspec.json.decode(msgspec.json.encode(instruction), type=Instruction) == instruction
+
+
+@pytest.mark.parametrize("number", ["123456789012345678901234567890", "-1e400", "1e-400", "1E+30", "0.1", "-0"])
+def test_any_number_in_a_block_is_sent_or_output(number: str) -> None:
+    passed, sent = extract(f'[[RELAY]]{{"to":"bob","type":"action","data":{{"n":{number}}}}}[[/RELAY]]\n'.encode())
+    assert bool(passed) != bool(sent)
 
 
 def test_a_block_starts_at_the_start_of_a_line_only() -> None:
@@ -440,6 +488,17 @@ def test_a_start_placed_beside_other_text_is_not_at_the_start_of_a_line() -> Non
     assert extract(b"\x1b[5;1H" + FENCE)[1] == [HELLO]
 
 
+# The page for users
+
+
+def test_the_page_for_users_has_every_placeholder_glyph_and_limit() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "run.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page.lower() for name in PLACEHOLDERS)
+    assert all(f"`{glyph}`" in page for glyph in GLYPHS)
+    assert f"{LINES_MAX} lines and {BYTES_MAX // 1024} KiB" in page
+    assert "counts as a redraw and is *not* sent again" in page
+
+
 # Any chunking, garbage, and linear work
 
 pieces = st.sampled_from(
@@ -457,6 +516,7 @@ pieces = st.sampled_from(
             b"\x1b[?1049h",
             b"\x1b[?1049l",
         ),
+        *(b"->relay:spawn x", b"->relay:release", b"<<<", b"[[RELAY]]{", b'{"a":', b"\\->relay:", b"\x1b[2J", b"\x1bc"),
         *(b"\x1b", b"[", b"-", b"text", b"\xe2", "⏺ ".encode(), "│".encode(), b"\xff", b"\t", b"\x1b[5;9H", FENCE),
     ]
 )
@@ -504,13 +564,77 @@ def test_without_an_instruction_only_the_backslashes_of_escaped_starts_are_missi
         assert passed.replace(b"\\", b"") == stream.replace(b"\\", b"")
 
 
+# Lines that no rule of the grammar touches: what people and programs print.
+words = st.text(st.sampled_from("ab \t->relay:<[]{}é漢⏺│\x00\x07\x7f$#*\"'"), max_size=20)
+plain_lines = words.map(lambda text: f"x{text}\n".encode())
+# Bodies without a start, an end or a code fence of their own, and without what is taken out of bodies.
+body_lines = st.text(st.sampled_from("abc é漢,.:;{}[]()#*!?\"'=+/|_@&%$0129"), min_size=1, max_size=30)
+body_texts = st.lists(body_lines, min_size=1, max_size=4).map("\n".join).map(str.strip).filter(bool)
+names = st.sampled_from(["bob", "*", "#general", "codex-1", "a.b_c"])
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> tuple[bytes, bytes, list[Instruction]]:
+    """A stream with what must pass and what must be sent, by construction."""
+    stream, passed, sent = bytearray(), bytearray(), []
+    for _ in range(draw(st.integers(0, 6))):
+        kind = draw(st.sampled_from(["plain", "fence", "block", "escaped", "in code"]))
+        to, body = draw(names), draw(body_texts)
+        match kind:
+            case "plain":
+                line = draw(plain_lines)
+                stream += line
+                passed += line
+            case "fence":
+                stream += f"->relay:{to} <<<\n{body}>>>\n".encode()
+                sent.append(Instruction(to=to, body=body))
+            case "block":
+                block = msgspec.json.encode({"to": to, "type": "message", "body": body})
+                stream += b"[[RELAY]]\n" + block + b"\n[[/RELAY]]\n"
+                sent.append(Instruction(to=to, body=body))
+            case "escaped":
+                stream += f"\\->relay:{to} <<<\n".encode()
+                passed += f"->relay:{to} <<<\n".encode()
+            case _:
+                code = f"```\n->relay:{to} <<<\n{body}>>>\n```\n".encode()
+                stream += code
+                passed += code
+    return bytes(stream), bytes(passed), sent
+
+
+@given(scripts(), st.lists(st.integers(min_value=0), max_size=30))
+def test_what_passes_and_what_is_sent_is_what_was_written(
+    script: tuple[bytes, bytes, list[Instruction]], cuts: list[int]
+) -> None:
+    stream, passed, sent = script
+    assert extract(*split(stream, cuts)) == (passed, sent)
+
+
+@given(streams, st.lists(st.tuples(st.integers(min_value=0), st.booleans()), max_size=20))
+def test_nothing_is_passed_that_was_not_printed_and_in_no_other_order(
+    stream: bytes, cuts: list[tuple[int, bool]]
+) -> None:
+    extractor = Extractor()
+    outputs: list[Output] = []
+    flushes = [flush for _, flush in cuts] or [False]
+    for index, chunk in enumerate(split(stream, [cut for cut, _ in cuts])):
+        outputs += extractor.receive_data(chunk)
+        if flushes[index % len(flushes)]:
+            outputs += extractor.flush()
+    outputs += extractor.receive_eof()
+    rest = iter(stream)
+    passed = b"".join(output.data for output in outputs if isinstance(output, Passed))
+    assert all(byte in rest for byte in passed), "what passes is what came, with parts of it missing"
+    assert not extractor.flush()
+
+
 def seconds(work: Callable[[], object]) -> float:
-    """Time the best of three runs, to see the work and not the machine's other business."""
+    """Time the better of two runs by this thread's own clock, to see the work and not the machine's other business."""
     times = []
-    for _ in range(3):
-        started = time.perf_counter()
+    for _ in range(2):
+        started = time.thread_time()
         work()
-        times.append(time.perf_counter() - started)
+        times.append(time.thread_time() - started)
     return min(times)
 
 
@@ -533,6 +657,23 @@ ADVERSARIES = {
     "torn glyphs": b"\xe2\x97",
     "prefixes": "⏺ ".encode(),
     "backslashes": b"\\",
+    "line without an end": b"the quick brown fox ",
+    "opening marks": b"<<<",
+    "opening marks in a header": b"<<<",
+    "opening marks in a body": b"<<<\n",
+    "block starts": b"[[RELAY]]\n",
+    "block starts that go on": b'[[RELAY]]{"a":\n',
+    "nested objects": b'{"a":',
+    "nested lists in lines": b"[\n",
+    "code fences": b"```\n",
+    "code fences in a body": b"```\n",
+    "coloured text": b"\x1b[31mred\x1b[0m ",
+    "titles": b"\x1b]0;title\x07",
+    "titles that never end": b"\x1b]0;",
+    "cursor moves": b"\x1b[5;9H\x1b[G",
+    "returns": b"50%\r",
+    "spawns": b"->relay:spawn x\n",
+    "long headers": b"->relay:bob" + b" " * 501,
 }
 LEADS = {
     "one fence of one line": b"->relay:bob <<<\n",
@@ -542,33 +683,41 @@ LEADS = {
     "parameters": b"\x1b[",
     "colours in a header": b"->relay:b",
     "moves right": b"->relay:bob <<<\n",
+    "opening marks in a header": b"->relay:bob ",
+    "opening marks in a body": b"->relay:bob <<<\n",
+    "nested objects": b'[[RELAY]]\n{"to":"bob","type":"message","data":',
+    "nested lists in lines": b'[[RELAY]]\n{"to":"bob","type":"message","data":',
+    "code fences in a body": b"->relay:bob <<<\n",
 }
+# And what comes after, so that what was collected is read.
+TAILS = {"nested objects": b"\n[[/RELAY]]\n", "nested lists in lines": b"\n[[/RELAY]]\n"}
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 65536])
 @pytest.mark.parametrize("name", ADVERSARIES)
 def test_the_work_grows_linearly_with_the_bytes(name: str, chunk_bytes: int) -> None:
     def work(count: int) -> None:
-        stream = LEADS.get(name, b"") + ADVERSARIES[name] * (count // len(ADVERSARIES[name]))
+        repeated = ADVERSARIES[name] * (count // len(ADVERSARIES[name]))
+        stream = LEADS.get(name, b"") + repeated + TAILS.get(name, b"")
         extractor = Extractor(lines_max=10**9, bytes_max=10**9)
         for start in range(0, len(stream), chunk_bytes):
             extractor.receive_data(stream[start : start + chunk_bytes])
         extractor.receive_eof()
 
-    small, large = seconds(lambda: work(4_000)), seconds(lambda: work(64_000))
+    small, large = seconds(lambda: work(2_000)), seconds(lambda: work(32_000))
     # 16 times the bytes; quadratic work would take 256 times as long.
     assert large < 64 * small
 
 
 @pytest.mark.parametrize("name", ADVERSARIES)
-def test_a_megabyte_of_anything_passes_with_bounded_memory(name: str) -> None:
-    stream = LEADS.get(name, b"") + ADVERSARIES[name] * (2**20 // len(ADVERSARIES[name]))
-    extractor = Extractor()
+def test_any_amount_of_anything_passes_with_bounded_memory(name: str) -> None:
+    stream = LEADS.get(name, b"") + ADVERSARIES[name] * (2**17 // len(ADVERSARIES[name]))
+    extractor = Extractor(bytes_max=2**14)
     passed = 0
     for start in range(0, len(stream), 4096):
         outputs = extractor.receive_data(stream[start : start + 4096])
         passed += sum(len(output.data) for output in outputs if isinstance(output, Passed))
         held = start + 4096 - passed
-        assert held <= 512 * 1024 + 8192
+        assert held <= 2**14 + 8192
     passed += sum(len(output.data) for output in extractor.receive_eof() if isinstance(output, Passed))
     assert passed == len(stream)

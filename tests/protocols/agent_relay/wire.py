@@ -110,10 +110,10 @@ class Wire:
         """Acknowledge a delivery."""
         await self.send(frame("ACK", {"ack_id": delivery["id"], "seq": delivery["delivery"]["seq"]} | payload))
 
-    async def failed(self) -> Frame:
-        """Wait for a fatal ERROR, BYE and the end, in this order; returns the payload of the ERROR."""
+    async def failed(self, *, fatal: bool = True) -> Frame:
+        """Wait for an ERROR, BYE and the end, in this order; returns the payload of the ERROR."""
         error = await self.expect("ERROR")
-        assert error["payload"]["fatal"] is True
+        assert error["payload"]["fatal"] is fatal
         await self.expect("BYE")
         await self.ended()
         payload: Frame = error["payload"]

@@ -6,6 +6,7 @@ A frame is four bytes of length and a JSON object, the envelope. What the hub ha
 `payload_meta`, further keys of the payload) is kept beside the content, so that relay to relay nothing is lost.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -13,9 +14,9 @@ import msgspec
 from msgspec import Struct, field
 
 from tieline.contract import message as m
-from tieline.contract.identifiers import GENERAL, ChannelName, MessageId
+from tieline.contract.identifiers import GENERAL, USERS, ChannelName, MessageId, parse_channel_name
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.target import Target, TargetKind, parse_target
+from tieline.contract.target import Target, TargetKind, parse_target, to_channel
 from tieline.wire.frames import HEADER_BYTES, FrameBuffer, FrameError, encode_frame
 
 VERSION = 1
@@ -27,7 +28,15 @@ DEFAULT_TOPIC = "default"
 
 PROTOCOL = "agent-relay"
 EVERYBODY = "*"
+HUMANS = "@users"
+"""The people: the hub's channel of them."""
 CHANNEL_MESSAGE = "CHANNEL_MESSAGE"
+
+ID_CHARACTERS_MAX = 1024
+"""Ids come back in answers, which have to fit a frame whatever else they say."""
+ANSWER_BYTES = 8192
+"""Room for what is around the entries of an answer: the envelope, with the asker's id in it."""
+
 _DELIVERY_PREFIX = "d-"
 
 
@@ -60,6 +69,7 @@ ERROR_CODES: dict[Code, ErrorCode] = {
     Code.UNKNOWN_SESSION: ErrorCode.UNAUTHORIZED,
     Code.UNKNOWN_OBJECTIVE: ErrorCode.NOT_FOUND,
     Code.UNKNOWN_LOG: ErrorCode.NOT_FOUND,
+    Code.UNKNOWN_TOKEN: ErrorCode.NOT_FOUND,
     Code.INVALID_TARGET: ErrorCode.BAD_REQUEST,
     Code.INVALID_MESSAGE: ErrorCode.BAD_REQUEST,
     Code.INVALID_REQUEST: ErrorCode.BAD_REQUEST,
@@ -68,6 +78,13 @@ ERROR_CODES: dict[Code, ErrorCode] = {
     Code.TOO_MANY_RECIPIENTS: ErrorCode.TOO_LARGE,
     Code.TOO_MANY_STREAMS: ErrorCode.TOO_LARGE,
     Code.TOO_MANY_FOLLOWED: ErrorCode.TOO_LARGE,
+    Code.TOO_MANY_OBJECTIVES: ErrorCode.TOO_LARGE,
+    Code.TOO_MANY_CHANNELS: ErrorCode.TOO_LARGE,
+    Code.TOO_MANY_TOKENS: ErrorCode.TOO_LARGE,
+    Code.OBJECTIVE_ENDED: ErrorCode.CONFLICT,
+    Code.CHANNEL_ARCHIVED: ErrorCode.NOT_FOUND,
+    Code.LAST_MANAGER: ErrorCode.CONFLICT,
+    Code.ACTIVITY_FULL: ErrorCode.BUSY,
     Code.UNAUTHORIZED: ErrorCode.UNAUTHORIZED,
     Code.FORBIDDEN: ErrorCode.FORBIDDEN,
     Code.WIRE_ID_REUSED: ErrorCode.CONFLICT,
@@ -77,6 +94,7 @@ ERROR_CODES: dict[Code, ErrorCode] = {
     Code.TAKEN_OVER: ErrorCode.DUPLICATE_CONNECTION,
     Code.RESUME_REFUSED: ErrorCode.RESUME_TOO_OLD,
     Code.NEVER_ACKNOWLEDGED: ErrorCode.FORBIDDEN,
+    Code.CANNOT_SIGN: ErrorCode.FORBIDDEN,
     Code.STORE_FAILED: ErrorCode.INTERNAL,
     Code.SHUTTING_DOWN: ErrorCode.SHUTTING_DOWN,
 }
@@ -141,6 +159,8 @@ def decode(payload: bytes) -> Envelope:
         raise EnvelopeError(ErrorCode.BAD_REQUEST, f"not an envelope: {error}") from error
     if envelope.v != VERSION:
         raise EnvelopeError(ErrorCode.BAD_REQUEST, f"this hub speaks version {VERSION} of the protocol")
+    if len(envelope.id) > ID_CHARACTERS_MAX:
+        raise EnvelopeError(ErrorCode.BAD_REQUEST, f"an id has at most {ID_CHARACTERS_MAX} characters")
     return envelope
 
 
@@ -152,6 +172,21 @@ def encode(envelope: Envelope) -> bytes:
 def payload_bytes(frame: bytes) -> int:
     """What counts against the limit of a frame."""
     return len(frame) - HEADER_BYTES
+
+
+def fitting(entries: Sequence[dict[str, Any]], frame_bytes_max: int) -> list[dict[str, Any]]:
+    """As many entries, from the first on, as an answer has room for. One that no frame has room for is left out."""
+    room = whole = frame_bytes_max - ANSWER_BYTES
+    fit: list[dict[str, Any]] = []
+    for entry in entries:
+        size = len(_encoder.encode(entry)) + 1
+        if size > whole:
+            continue
+        if size > room:
+            break
+        room -= size
+        fit.append(entry)
+    return fit
 
 
 def _always(envelope: Envelope) -> dict[str, Any]:
@@ -173,9 +208,41 @@ def target_of(to: str | None, topic: str | None) -> Target | Refusal:
     """Where a SEND goes. `*` with a topic is for the topic's subscribers, without one for everybody."""
     if not to:
         return Refusal(Code.INVALID_TARGET, "a SEND needs 'to': an agent's name or *")
+    if to == HUMANS:
+        return to_channel(USERS)
+    if to.startswith(("_", "@_")):
+        return Refusal(Code.RESERVED_NAME, "names that start with _ are the relay's own, and this hub has none of them")
     if to == EVERYBODY:
-        return parse_target(f"#{topic}" if topic else EVERYBODY)
-    return parse_target(to if to.startswith(("#", "@")) else f"@{to}")
+        return _topic(topic) if topic else parse_target(EVERYBODY)
+    return _topic(to) if to.startswith("#") else parse_target(to if to.startswith("@") else f"@{to}")
+
+
+def _topic(name: object) -> Target | Refusal:
+    channel = channel_named(name)
+    return channel if isinstance(channel, Refusal) else to_channel(channel)
+
+
+def channel_named(name: object) -> ChannelName | Refusal:
+    """The channel that a topic or `#channel` names."""
+    if not isinstance(name, str) or not name:
+        return Refusal(Code.INVALID_TARGET, "name a topic or channel")
+    if EVERYBODY in name:
+        return Refusal(Code.INVALID_TARGET, "version 1 has no wildcards: name each topic by itself")
+    return parse_channel_name(name.removeprefix("#"))
+
+
+def pair_of(channel: object) -> tuple[str, str] | None:
+    """The two members of a channel `dm:a:b`, which both are in for good and nobody else can be."""
+    match channel.split(":") if isinstance(channel, str) else ():
+        case ["dm", one, other] if one != other:
+            return one, other
+    return None
+
+
+def _other_of(pair: tuple[str, str], speaker: str) -> Target | Refusal:
+    if speaker not in pair:
+        return Refusal(Code.FORBIDDEN, "only its two members may write to this channel")
+    return parse_target(f"@{pair[1] if speaker == pair[0] else pair[0]}")
 
 
 def original_to(target: Target) -> str | None:
@@ -186,30 +253,36 @@ def original_to(target: Target) -> str | None:
         case TargetKind.EVERYBODY:
             return EVERYBODY
         case TargetKind.CHANNEL:
-            return f"#{target.name}" if target.name == GENERAL else EVERYBODY
+            return written(target) if target.name in (GENERAL, USERS) else EVERYBODY
         case TargetKind.OBJECTIVE:
             return str(target)
 
 
-def channel_of(target: Target) -> ChannelName:
-    """The channel that a target names."""
-    assert target.kind is TargetKind.CHANNEL, "checked before"
-    return ChannelName(target.name)
+def written(target: Target) -> str:
+    """A target as this protocol writes it."""
+    match target.kind:
+        case TargetKind.MEMBER:
+            return target.name
+        case TargetKind.CHANNEL if target.name == USERS:
+            return HUMANS
+        case _:
+            return str(target)
 
 
 # Content.
 
 _KNOWN = frozenset({"kind", "body", "data", "thread"})
 _KNOWN_IN_CHANNEL = _KNOWN | {"channel"}
-_NO_CHANNEL = Refusal(Code.INVALID_TARGET, "a CHANNEL_MESSAGE needs payload.channel")
 _STATUS_KINDS = frozenset({"state", "thinking"})
 
 
-def content_of(envelope: Envelope) -> m.Content | Refusal:
-    """What a SEND or a CHANNEL_MESSAGE says."""
+def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
+    """What a SEND or a CHANNEL_MESSAGE says, and to whom, if it is this member who says it."""
+    pair = None
     if envelope.type == CHANNEL_MESSAGE:
         channel = envelope.payload.get("channel")
-        target = parse_target(f"#{channel.removeprefix('#')}") if isinstance(channel, str) else _NO_CHANNEL
+        pair = pair_of(channel)
+        target = _other_of(pair, speaker) if pair is not None else _topic(channel)
     else:
         target = target_of(envelope.to, envelope.topic)
     if isinstance(target, Refusal):
@@ -231,12 +304,18 @@ def content_of(envelope: Envelope) -> m.Content | Refusal:
         rest["extra"] = extra
     if envelope.type == CHANNEL_MESSAGE:
         rest["frame"] = CHANNEL_MESSAGE
+    if pair is not None:
+        rest["channel"] = ":".join(("dm", *pair))
+    topic = envelope.topic or ""
+    if topic == DEFAULT_TOPIC:
+        # It counts in the same stream as no topic at all.
+        rest["topic"], topic = topic, ""
     return m.Content(
         target=target,
         body=str(body),
         data=data or None,
         kind=m.Kind.STATUS if kind in _STATUS_KINDS else m.Kind.CHAT,
-        topic=envelope.topic or "",
+        topic=topic,
         thread=thread or None,
         reply_to=MessageId(reply_to) if (reply_to := _reply_to(meta)) else None,
         ttl_ms=ttl_ms,
@@ -300,7 +379,9 @@ def channel_message(message: m.Message, key: int) -> Envelope | None:
     if rest.get("frame") != CHANNEL_MESSAGE:
         return None
     said = message.content
-    payload: dict[str, Any] = {"channel": str(said.target), "body": said.body}
+    payload: dict[str, Any] = {"channel": rest.get("channel", str(said.target)), "body": said.body}
+    if "kind" in rest:
+        payload["kind"] = rest["kind"]
     if said.data is not None:
         payload["data"] = said.data
     if said.thread is not None:
@@ -312,6 +393,7 @@ def channel_message(message: m.Message, key: int) -> Envelope | None:
         ts=message.sent_at_ms,
         sender=message.sender,
         payload=payload,
+        payload_meta=rest.get("meta"),
     )
 
 
@@ -333,7 +415,7 @@ def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_i
         ts=message.sent_at_ms,
         sender=message.sender,
         to=recipient,
-        topic=said.topic or None,
+        topic=said.topic or rest.get("topic"),
         payload=payload,
         payload_meta=rest.get("meta"),
         delivery=delivery,

@@ -32,7 +32,8 @@ does not fit, a fence that never ends. Never ends means more than `LINES_MAX` li
 the output, or another start inside the body. Known programs of this protocol *send* an unfinished body at two blank
 lines or at the next start; that would send what its author never closed, or put one recipient's message into
 another's, so here it is given back, and blank lines are text. For the same reason the one-line forms
-(`->relay:Name text`, `->relay.json:`) do not exist: they are what matches by accident.
+(`->relay:Name text`, `->relay.json:`) do not exist: they are what matches by accident. Lines that start or end agents
+(`->relay:spawn Name …`, `->relay:release Name`) are output, and told of (`Declined`), so that nobody waits for them.
 
 The screen
 ----------
@@ -58,6 +59,7 @@ from tieline.protocols.agent_relay.escapes import ESC, Column, Effect, EscapeRea
 from tieline.protocols.agent_relay.instruction import (
     BLOCK_END,
     BLOCK_START,
+    DECLINED,
     FENCE_END,
     GLYPHS,
     HEADER_BYTES_MAX,
@@ -105,7 +107,14 @@ class Extracted(msgspec.Struct, frozen=True):
     """Found before, with the screen redrawn since: the same words again on the screen, not said again."""
 
 
-Output = Passed | Extracted
+class Declined(msgspec.Struct, frozen=True):
+    """A line that asks for what is not offered, found at its end. It is output, too."""
+
+    word: str
+    """What it asks for: `spawn` or `release`."""
+
+
+Output = Passed | Extracted | Declined
 
 
 class _At(Enum):
@@ -199,6 +208,8 @@ class Extractor:
         self._after_return = False
         self._end_consumed = False
         self._code: CodeFence | None = None
+        # What the current line asks for that is not offered.
+        self._declined = ""
 
         # The open instruction: the header of a fence, its lines so far, how many, and how many bytes they took.
         self._header: Header | None = None
@@ -381,6 +392,8 @@ class Extractor:
         self._line += text
         self._show(text)
         if len(self._line) > HEADER_BYTES_MAX or not HEADER_SO_FAR.fullmatch(self._line):
+            declined = DECLINED.match(self._line[:HEADER_BYTES_MAX])
+            self._declined = declined[1].decode() if declined else ""
             self._give_back()
 
     def _read_body(self, text: bytes) -> None:
@@ -401,6 +414,10 @@ class Extractor:
             return
         self._after_return = raw != b"\n"
         self._end_consumed = False
+        if self._declined:
+            self._push_passing()
+            self._outputs.append(Declined(self._declined))
+            self._declined = ""
         match self._at:
             case _At.BEGIN | _At.PLAIN:
                 self._show(raw)

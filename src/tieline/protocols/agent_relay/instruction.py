@@ -9,6 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from tieline.contract.limits import DEFAULT_LIMITS
+from tieline.contract.message import nested_deeper
+
 PLACEHOLDERS = frozenset(
     {"agentname", "target", "recipient", "yourtarget", "targetagent", "someagent", "otheragent", "worker"}
 )
@@ -16,6 +19,9 @@ PLACEHOLDERS = frozenset(
 
 HEADER_BYTES_MAX = 512
 """The first line of a fence: two names, two tags and some spaces."""
+
+NESTING_MAX = DEFAULT_LIMITS.nesting_max
+"""Levels of a block's data: no hub takes more, and whoever sends it must be able to write it down again."""
 
 Kind = Literal["message", "action", "state", "thinking"]
 
@@ -33,6 +39,9 @@ HEADER_SO_FAR = re.compile(
     rb"->(?:relay|thinking):[^\s<>\[\]]*+(?:[ \t]++(?:\[[^\s\[\]]*+(?:\][ \t]*+|\Z))*+(?:<{1,2}+\Z|<<<[ \t]*+)?+)?+"
 )
 """The first bytes of what may become the header of a fence."""
+
+DECLINED = re.compile(rb"->relay:(spawn|release)[ \t]++[^\s<\[]")
+"""The first bytes of what known programs of this protocol do with agents, and no hub of ours does."""
 
 _HEADER = re.compile(r"->(relay|thinking):(\S++)[ \t]++((?:\[[^\s\[\]]++\][ \t]*+)*+)<<<[ \t]*+")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}+"
@@ -175,7 +184,7 @@ def read_block(text: bytes) -> Instruction | None:
         return None
     target = _parse_target(block.to)
     body = _clean(block.body if block.body is not None else block.text or "").strip()
-    if not target or not (body or block.data):
+    if not target or not (body or block.data) or (block.data and nested_deeper(block.data, NESTING_MAX)):
         return None
     project, to = target
     return Instruction(

@@ -1,32 +1,34 @@
-"""Questions that clients of this protocol ask beside the seed: each a frame, a command of the hub, and an answer."""
+"""Questions that clients of this protocol ask beside the seed: for each a frame, an errand, and a frame in answer."""
 
+import contextlib
+import os
+import resource
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from tieline.contract import command as c
 from tieline.contract import message as m
 from tieline.contract import reply as r
-from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.identifiers import MemberName
 from tieline.contract.member import Presence
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import TargetKind
+from tieline.protocols.agent_relay import codec
+from tieline.protocols.agent_relay.errand import Errand, Payload, Steps
 
 if TYPE_CHECKING:
-    from tieline.protocols.agent_relay.server import RelayServer
+    from tieline.protocols.agent_relay.connection import RelayConnection
 
 _LIMIT_MAX = 1000
+_PAGE = 500
+_PAGES_MAX = 40
+"""A question whose filters fit little looks at so many pages of messages, and no further."""
+
 _HIDDEN = frozenset({"Dashboard", "cli"})
-"""Names under which tools of the protocol connect; they are no agents."""
-
-_ENVELOPE_BYTES = 8192
-"""Room for what is around the messages of an answer: the envelope, with the asker's id in it."""
-
-_encoder = msgspec.json.Encoder()
-
-Payload = dict[str, Any]
+"""Names under which tools of the protocol connect; they are no agents. (No member's name starts with `_`.)"""
 
 
 class Query(Struct, frozen=True):
@@ -34,146 +36,224 @@ class Query(Struct, frozen=True):
 
     answer: str
     """The type of the frame that answers it, under the same id."""
-    command: Callable[[SessionId, str, Payload], c.Command | Refusal]
-    payload: Callable[[r.Reply, Payload, "RelayServer"], Payload]
+    errand: Callable[["RelayConnection", Payload], Errand]
+    refused: Callable[[Refusal], Payload] | None = None
+    """What the answer says instead when the hub refuses; an ERROR, if there is no such form."""
 
 
 def _limit(payload: Payload, default: int) -> int:
-    limit = payload.get("limit", default)
+    limit = payload.get("limit")
     return max(1, min(limit, _LIMIT_MAX)) if isinstance(limit, int) else default
 
 
-def _members(session: SessionId, _name: str, _payload: Payload) -> c.Command:
-    return c.ListMembers(session)
+# Messages.
 
 
-def _inbox(session: SessionId, name: str, payload: Payload) -> c.Command | Refusal:
-    agent = payload.get("agent", name)
-    if agent != name:
-        return Refusal(Code.FORBIDDEN, f"{name} may read its own inbox, not that of {agent}")
-    return c.Fetch(session, 0, _limit(payload, 50))
+def _inbox(connection: "RelayConnection", payload: Payload) -> Errand:
+    """What was sent to the agent, newest first; with `unreadOnly`, what it has not acknowledged, oldest first."""
+    name, limit = connection.name, _limit(payload, 50)
+    if payload.get("agent", name) != name:
+        return Refusal(Code.FORBIDDEN, f"{name} may read its own inbox, and no other")
+    sender, channel = payload.get("from"), payload.get("channel")
+    wanted_to = codec.channel_named(channel) if channel is not None else None
+    if isinstance(wanted_to, Refusal):
+        return wanted_to
+
+    def wanted(message: m.Message) -> bool:
+        target = message.content.target
+        return (
+            (sender is None or message.sender == sender)
+            and (wanted_to is None or (target.kind is TargetKind.CHANNEL and target.name == wanted_to))
+            # History has what the agent said, too.
+            and (message.sender != name or codec.written(target) == name)
+        )
+
+    if payload.get("unreadOnly") is True:
+        found = yield from _unread(connection, wanted, limit)
+    else:
+        found = yield from _past(connection, None, wanted, limit)
+    return _messages(connection, found)
 
 
-def _history(session: SessionId, _name: str, payload: Payload) -> c.Command:
-    peer = payload.get("to") or payload.get("from")
-    return c.ReadHistory(session, peer if isinstance(peer, str) else None, None, _limit(payload, 100))
+def _history(connection: "RelayConnection", payload: Payload) -> Errand:
+    """What the agent said and heard, newest first."""
+    sender, to, thread, since = (payload.get(key) for key in ("from", "to", "thread", "sinceTs"))
+    to = to.removeprefix("@") if isinstance(to, str) and to != codec.HUMANS else to
+    since_ms = since if isinstance(since, int | float) else 0
+
+    def wanted(message: m.Message) -> bool:
+        return (
+            (sender is None or message.sender == sender)
+            and (to is None or codec.written(message.content.target) == to)
+            and (thread is None or message.content.thread == thread)
+        )
+
+    peer = _peer(connection.name, sender, to)
+    found = yield from _past(connection, peer, wanted, _limit(payload, 100), since_ms)
+    return _messages(connection, found, reverse=payload.get("order") == "asc")
 
 
-def _remove(session: SessionId, _name: str, payload: Payload) -> c.Command | Refusal:
-    name = payload.get("name")
-    if not isinstance(name, str):
-        return Refusal(Code.INVALID_REQUEST, "REMOVE_AGENT needs payload.name")
-    return c.RemoveMember(session, MemberName(name))
+def _peer(name: str, sender: object, to: object) -> str | None:
+    """With whom, or in which channel, all that is asked for was said; `None` if it may be anywhere."""
+    if isinstance(to, str) and to not in (name, codec.EVERYBODY, codec.HUMANS):
+        return to
+    return sender if to == name and isinstance(sender, str) and sender != name else None
+
+
+_Wanted = Callable[[m.Message], bool]
+
+
+def _past(
+    connection: "RelayConnection", peer: str | None, wanted: _Wanted, limit: int, since_ms: float = 0
+) -> Steps[list[m.Message]]:
+    found: list[m.Message] = []
+    before: int | None = None
+    for _ in range(_PAGES_MAX):
+        page = yield c.ReadHistory(connection.session, peer, before, _PAGE)
+        assert isinstance(page, r.History), "history is answered by messages"
+        recent = [message for message in page.messages if message.sent_at_ms >= since_ms]
+        found += filter(wanted, recent)
+        if len(found) >= limit or len(recent) < len(page.messages) or not recent:
+            break
+        before = recent[-1].offset
+    return found[:limit]
+
+
+def _unread(connection: "RelayConnection", wanted: _Wanted, limit: int) -> Steps[list[m.Message]]:
+    found: list[m.Message] = []
+    after = 0
+    for _ in range(_PAGES_MAX):
+        # What cannot be acknowledged counts as read once it was given.
+        page = yield c.Fetch(connection.session, after, _PAGE, skip_muted=True)
+        assert isinstance(page, r.Fetched), "a fetch is answered by a page"
+        found += filter(wanted, (delivery.message for delivery in page.deliveries))
+        if len(found) >= limit or page.complete:
+            break
+        after = page.through
+    return found[:limit]
+
+
+def _messages(connection: "RelayConnection", found: list[m.Message], *, reverse: bool = False) -> Payload:
+    entries = codec.fitting([_message(message) for message in found], connection.server.frame_bytes_max)
+    return {"messages": entries[::-1] if reverse else entries}
 
 
 def _message(message: m.Message) -> Payload:
     said = message.content
-    view: Payload = {"id": message.id, "from": message.sender, "to": str(said.target), "body": said.body}
+    view: Payload = {"id": message.id, "from": message.sender, "to": codec.written(said.target), "body": said.body}
     if said.target.kind is TargetKind.CHANNEL:
         view["channel"] = str(said.target)
     if said.thread is not None:
         view["thread"] = said.thread
-    return view | {"timestamp": message.sent_at_ms}
+    if said.data:
+        view["data"] = said.data
+    return view | {"timestamp": message.sent_at_ms, "isBroadcast": said.target.kind is TargetKind.EVERYBODY}
 
 
-def _fitting(messages: list[Payload], server: "RelayServer") -> list[Payload]:
-    """As many of them, from the first on, as one frame has room for. One that no frame has room for is left out."""
-    room = server.frame_bytes_max - _ENVELOPE_BYTES
-    fitting: list[Payload] = []
-    for message in messages:
-        size = len(_encoder.encode(message)) + 1
-        if size > server.frame_bytes_max - _ENVELOPE_BYTES:
-            continue
-        if size > room:
-            break
-        room -= size
-        fitting.append(message)
-    return fitting
+# Agents.
 
 
-def _inbox_payload(reply: r.Reply, payload: Payload, server: "RelayServer") -> Payload:
-    assert isinstance(reply, r.Fetched), "a fetch is answered by a page"
-    wanted_from, wanted_channel = payload.get("from"), payload.get("channel")
-    messages = [_message(delivery.message) for delivery in reply.deliveries]
-    if wanted_from is not None:
-        messages = [message for message in messages if message["from"] == wanted_from]
-    if isinstance(wanted_channel, str):
-        channel = f"#{wanted_channel.removeprefix('#')}"
-        messages = [message for message in messages if message.get("channel") == channel]
-    return {"messages": _fitting(messages, server)}
-
-
-def _history_payload(reply: r.Reply, payload: Payload, server: "RelayServer") -> Payload:
-    assert isinstance(reply, r.History), "history is answered by messages"
-    since = payload.get("sinceTs")
-    thread = payload.get("thread")
-    messages = [
-        _message(message)
-        for message in reply.messages
-        if (not isinstance(since, int) or message.sent_at_ms >= since)
-        and (thread is None or message.content.thread == thread)
-    ]
-    messages = _fitting(messages, server)
-    if payload.get("order") == "asc":
-        messages.reverse()
-    return {"messages": messages}
-
-
-def _agents(reply: r.Reply, *, connected_only: bool) -> list[Payload]:
-    assert isinstance(reply, r.Roster), "a list of members is answered by a roster"
-    shown: list[Presence] = [
+def _agents(connection: "RelayConnection", *, connected_only: bool) -> Steps[list[Presence]]:
+    roster = yield c.ListMembers(connection.session)
+    assert isinstance(roster, r.Roster), "a list of members is answered by a roster"
+    return [
         presence
-        for presence in reply.members
+        for presence in roster.members
         if presence.member.name not in _HIDDEN and (presence.sessions or not connected_only)
     ]
-    return [{"name": presence.member.name, "idle": not presence.sessions} for presence in shown]
 
 
-def _list_agents(reply: r.Reply, payload: Payload, _server: "RelayServer") -> Payload:
-    return {"agents": _agents(reply, connected_only=payload.get("includeIdle") is False)}
+def _list_agents(connection: "RelayConnection", payload: Payload) -> Errand:
+    return (yield from _listing(connection, connected_only=payload.get("includeIdle") is False))
 
 
-def _list_connected(reply: r.Reply, _payload: Payload, _server: "RelayServer") -> Payload:
-    return {"agents": _agents(reply, connected_only=True)}
+def _list_connected(connection: "RelayConnection", _payload: Payload) -> Errand:
+    return (yield from _listing(connection, connected_only=True))
 
 
-def _status(reply: r.Reply, _payload: Payload, server: "RelayServer") -> Payload:
+def _listing(connection: "RelayConnection", *, connected_only: bool) -> Errand:
+    agents = yield from _agents(connection, connected_only=connected_only)
+    return {"agents": codec.fitting([_agent(connection, one) for one in agents], connection.server.frame_bytes_max)}
+
+
+def _agent(connection: "RelayConnection", presence: Presence) -> Payload:
+    name = presence.member.name
+    here = connection.server.named(name)
+    return {"name": name, "idle": not presence.sessions} | (here[-1].about if here else {})
+
+
+def _status(connection: "RelayConnection", _payload: Payload) -> Errand:
+    agents = yield from _agents(connection, connected_only=True)
+    server = connection.server
     uptime_ms = int((server.loop.time() - server.started_at) * 1000)
-    count = len(_agents(reply, connected_only=True))
-    return {"version": server.version, "uptime": uptime_ms, "cloudConnected": False, "agentCount": count}
+    return {"version": server.version, "uptime": uptime_ms, "cloudConnected": False, "agentCount": len(agents)}
 
 
-def _health(reply: r.Reply, _payload: Payload, server: "RelayServer") -> Payload:
+def _health(connection: "RelayConnection", _payload: Payload) -> Errand:
+    """A hub that answers is healthy; it starts no agents, so it sees none crash."""
+    agents = yield from _agents(connection, connected_only=True)
     return {
         "status": "healthy",
         "healthScore": 100,
-        "agentCount": len(_agents(reply, connected_only=True)),
+        "summary": "the hub is healthy",
         "issues": [],
+        "recommendations": [],
+        "crashes": [],
+        "alerts": [],
+        "agentCount": len(agents),
+        "stats": {"totalCrashes24h": 0, "totalAlerts24h": 0, "agentCount": len(agents)},
     }
 
 
-def _metrics(reply: r.Reply, _payload: Payload, _server: "RelayServer") -> Payload:
-    assert isinstance(reply, r.Roster), "a list of members is answered by a roster"
-    return {
-        "agents": [
-            {"name": presence.member.name, "connected": bool(presence.sessions), "backlog": presence.backlog}
-            for presence in reply.members
-        ]
-    }
+def _metrics(connection: "RelayConnection", payload: Payload) -> Errand:
+    only = payload.get("agent")
+    agents = yield from _agents(connection, connected_only=False)
+    entries = [
+        {
+            "name": presence.member.name,
+            "status": "connected" if presence.sessions else "away",
+            "connected": bool(presence.sessions),
+            "backlog": presence.backlog,
+        }
+        for presence in agents
+        if only is None or presence.member.name == only
+    ]
+    return {"agents": codec.fitting(entries, connection.server.frame_bytes_max), "system": _memory()}
 
 
-def _removed(_reply: r.Reply, payload: Payload, _server: "RelayServer") -> Payload:
-    return {"success": True, "name": payload.get("name")}
+def _memory() -> dict[str, int]:
+    pages = {"SC_PHYS_PAGES": 0, "SC_AVPHYS_PAGES": 0}
+    for name in pages:
+        # Not every system tells.
+        with contextlib.suppress(ValueError, OSError):
+            pages[name] = os.sysconf(name)
+    total, free = (count * resource.getpagesize() for count in pages.values())
+    unit = 1 if sys.platform == "darwin" else 1024
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return {"totalMemory": total, "freeMemory": free, "heapUsed": used}
+
+
+def _remove(connection: "RelayConnection", payload: Payload) -> Errand:
+    name = payload.get("name")
+    if not isinstance(name, str):
+        return Refusal(Code.INVALID_REQUEST, "REMOVE_AGENT needs payload.name")
+    yield c.RemoveMember(connection.session, MemberName(name))
+    return {"success": True, "removed": True, "name": name}
+
+
+def _not_removed(refusal: Refusal) -> Payload:
+    code = codec.ERROR_CODES[refusal.code].value
+    return {"success": False, "removed": False, "code": code, "message": refusal.message}
 
 
 QUERIES: dict[str, Query] = {
-    "STATUS": Query("STATUS_RESPONSE", _members, _status),
-    "INBOX": Query("INBOX_RESPONSE", _inbox, _inbox_payload),
-    "MESSAGES_QUERY": Query("MESSAGES_RESPONSE", _history, _history_payload),
-    "LIST_AGENTS": Query("LIST_AGENTS_RESPONSE", _members, _list_agents),
-    "LIST_CONNECTED_AGENTS": Query("LIST_CONNECTED_AGENTS_RESPONSE", _members, _list_connected),
-    "HEALTH": Query("HEALTH_RESPONSE", _members, _health),
-    "METRICS": Query("METRICS_RESPONSE", _members, _metrics),
-    "REMOVE_AGENT": Query("REMOVE_AGENT_RESPONSE", _remove, _removed),
+    "STATUS": Query("STATUS_RESPONSE", _status),
+    "INBOX": Query("INBOX_RESPONSE", _inbox),
+    "MESSAGES_QUERY": Query("MESSAGES_RESPONSE", _history),
+    "LIST_AGENTS": Query("LIST_AGENTS_RESPONSE", _list_agents),
+    "LIST_CONNECTED_AGENTS": Query("LIST_CONNECTED_AGENTS_RESPONSE", _list_connected),
+    "HEALTH": Query("HEALTH_RESPONSE", _health),
+    "METRICS": Query("METRICS_RESPONSE", _metrics),
+    "REMOVE_AGENT": Query("REMOVE_AGENT_RESPONSE", _remove, _not_removed),
 }
 """By the type of the frame that asks."""

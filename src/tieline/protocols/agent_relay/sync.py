@@ -7,16 +7,20 @@ after a restart of the hub the sender's own timeout speaks.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tieline.contract.refusal import Code, Refusal
-from tieline.protocols.agent_relay.codec import EVERYBODY, Envelope, ErrorCode
+from tieline.contract.target import Target, TargetKind
+from tieline.protocols.agent_relay.codec import ID_CHARACTERS_MAX, Envelope, ErrorCode
 
 if TYPE_CHECKING:
-    from tieline.protocols.agent_relay.server import RelayConnection, RelayServer
+    from tieline.protocols.agent_relay.connection import RelayConnection
+    from tieline.protocols.agent_relay.server import RelayServer
 
 TIMEOUT_MS = 30_000
 TIMEOUT_MS_MAX = 24 * 3600 * 1000
+WAITS_MAX = 1024
+"""Answers that one connection may wait for: as many as it can have deliveries on the way."""
 
 
 class Pending:
@@ -40,8 +44,9 @@ class Syncs:
     def __init__(self, server: "RelayServer") -> None:
         self._server = server
         self._pending: dict[str, Pending] = {}
+        self._of_sender: dict[RelayConnection, dict[str, Pending]] = {}
 
-    def prepare(self, envelope: Envelope, sender: "RelayConnection") -> Pending | Refusal | None:
+    def prepare(self, envelope: Envelope, target: Target, sender: "RelayConnection") -> Pending | Refusal | None:
         """What a SEND asks to wait for, if it does."""
         sync = (envelope.payload_meta or {}).get("sync")
         if not isinstance(sync, dict):
@@ -51,26 +56,36 @@ class Syncs:
             if sync.get("blocking") is not True:
                 return None
             return Refusal(Code.INVALID_MESSAGE, "Missing sync correlationId for blocking SEND")
+        if len(correlation) > ID_CHARACTERS_MAX:
+            return Refusal(Code.INVALID_MESSAGE, f"a correlationId has at most {ID_CHARACTERS_MAX} characters")
         if not isinstance(timeout_ms, int) or not 0 < timeout_ms <= TIMEOUT_MS_MAX:
             return Refusal(Code.INVALID_MESSAGE, f"sync.timeoutMs must be between 1 and {TIMEOUT_MS_MAX}")
-        if not envelope.to or envelope.to == EVERYBODY or envelope.to.startswith("#"):
+        if target.kind is not TargetKind.MEMBER:
             return Refusal(Code.INVALID_MESSAGE, "a synchronous SEND goes to one agent")
         if correlation in self._pending:
             return Refusal(Code.WIRE_ID_REUSED, f"Duplicate correlationId: {correlation}")
-        pending = Pending(correlation, sender, envelope.to.removeprefix("@"), timeout_ms)
-        self._pending[correlation] = pending
+        waits = self._of_sender.setdefault(sender, {})
+        if len(waits) >= WAITS_MAX:
+            return Refusal(Code.BACKLOG_FULL, f"{WAITS_MAX} answers are waited for already")
+        pending = Pending(correlation, sender, target.name, timeout_ms)
+        self._pending[correlation] = waits[correlation] = pending
         return pending
 
     def start(self, pending: Pending) -> None:
         """The message is durable: from now on the clock runs."""
-        if pending.correlation in self._pending:
+        if self._pending.get(pending.correlation) is pending:
             pending.timer = self._server.loop.call_later(pending.timeout_ms / 1000, self._expire, pending)
 
     def drop(self, pending: Pending) -> None:
         """Nobody waits any more."""
         if pending.timer is not None:
             pending.timer.cancel()
-        self._pending.pop(pending.correlation, None)
+        if self._pending.get(pending.correlation) is pending:
+            del self._pending[pending.correlation]
+            waits = self._of_sender[pending.sender]
+            del waits[pending.correlation]
+            if not waits:
+                del self._of_sender[pending.sender]
 
     def answer(self, correlation: str, recipient: "RelayConnection", envelope: Envelope) -> None:
         """A recipient's ACK: to whoever waits for it, if it is this recipient's to give."""
@@ -78,20 +93,19 @@ class Syncs:
         if pending is None or pending.recipient != recipient.name:
             return
         self.drop(pending)
-        payload: dict[str, Any] = envelope.payload
-        pending.sender.send("ACK", payload, sender=recipient.name, to=pending.sender.name)
+        sender = pending.sender
+        if not sender.send("ACK", envelope.payload, sender=recipient.name, to=sender.name):
+            self._fail(pending, ErrorCode.TOO_LARGE, "the answer does not fit a frame")
 
     def forget(self, sender: "RelayConnection") -> None:
         """A sender is gone."""
-        for pending in [pending for pending in self._pending.values() if pending.sender is sender]:
+        for pending in list(self._of_sender.get(sender, {}).values()):
             self.drop(pending)
 
     def _expire(self, pending: Pending) -> None:
         self.drop(pending)
-        payload = {
-            "code": ErrorCode.TIMEOUT.value,
-            "message": f"ACK timeout after {pending.timeout_ms}ms",
-            "fatal": False,
-            "correlationId": pending.correlation,
-        }
+        self._fail(pending, ErrorCode.TIMEOUT, f"ACK timeout after {pending.timeout_ms}ms")
+
+    def _fail(self, pending: Pending, code: ErrorCode, text: str) -> None:
+        payload = {"code": code.value, "message": text, "fatal": False, "correlationId": pending.correlation}
         pending.sender.send("ERROR", payload)

@@ -1,0 +1,63 @@
+"""Channels as this protocol has them: members that come and go in sight of each other.
+
+A channel is the hub's, whatever its members speak. JOIN and LEAVE are told to those of the others who are connected
+here; members on other wires are not told, and what they do there is not told here.
+"""
+
+from typing import TYPE_CHECKING
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.identifiers import MemberName
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.agent_relay import codec
+from tieline.protocols.agent_relay.errand import Errand, Payload
+
+if TYPE_CHECKING:
+    from tieline.protocols.agent_relay.connection import RelayConnection
+
+JOIN = "CHANNEL_JOIN"
+LEAVE = "CHANNEL_LEAVE"
+
+_CARRIED = ("displayName", "avatarUrl", "reason", "member")
+_CARRIED_CHARACTERS_MAX = 1024
+
+
+def join(connection: "RelayConnection", payload: Payload) -> Errand:
+    """Join a channel, or have another member join it."""
+    return _move(connection, payload, JOIN)
+
+
+def leave(connection: "RelayConnection", payload: Payload) -> Errand:
+    """Leave a channel, or have another member leave it."""
+    return _move(connection, payload, LEAVE)
+
+
+def _move(connection: "RelayConnection", payload: Payload, kind: str) -> Errand:
+    pair = codec.pair_of(payload.get("channel"))
+    if pair is not None:
+        # Both are in it, whatever they do.
+        return None if connection.name in pair else Refusal(Code.FORBIDDEN, "this channel is for its two members alone")
+    channel, other = codec.channel_named(payload.get("channel")), payload.get("member")
+    if isinstance(channel, Refusal):
+        return channel
+    if other is not None and not isinstance(other, str):
+        return Refusal(Code.INVALID_REQUEST, "payload.member must be a name")
+    session = connection.session
+    before = yield c.ListChannels(session, channel)
+    assert isinstance(before, r.Channels), "a list of channels is answered by channels"
+    member = None if other in (None, connection.name) else MemberName(other or "")
+    yield c.Subscribe(session, channel, member) if kind == JOIN else c.Unsubscribe(session, channel, member)
+    (view,) = before.channels
+    who = member or connection.name
+    if (who in view.subscribers) is (kind == LEAVE):
+        # Whoever is brought in or put out hears of it too.
+        names = {*view.subscribers, who} - {connection.name}
+        news = {"channel": f"#{channel}"} | {
+            key: value
+            for key in _CARRIED
+            if isinstance(value := payload.get(key), str) and len(value) <= _CARRIED_CHARACTERS_MAX
+        }
+        listeners = (listener for name in names for listener in connection.server.named(name))
+        connection.server.tell(kind, news, listeners, sender=connection.name)
+    return None

@@ -1,0 +1,530 @@
+"""One client of the relay: from bytes to commands, and from deliveries to bytes.
+
+Above: the event loop and `server`, which knows all connections. Below: a `Conversation` with the hub, and this folder's
+codec. A frame's way is straight: `data_received` → `_read` → `_receive` (is it its time?) → `_act` (what is it?) → one
+method for each kind. What needs several questions to the hub is an `Errand`.
+
+While the hub opens the session, and while an errand runs, no frame is taken from the buffer and nothing piles up: past
+a little, the socket is not read either.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.delivery import Replayed, State
+from tieline.contract.identifiers import SessionId
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.agent_relay import channels, codec, opening
+from tieline.protocols.agent_relay.codec import PROTOCOL, Envelope, EnvelopeBuffer, EnvelopeError, ErrorCode
+from tieline.protocols.agent_relay.errand import Errand, Payload
+from tieline.protocols.agent_relay.handshake import Greeting
+from tieline.protocols.agent_relay.pulse import Pulse, Verdict
+from tieline.protocols.agent_relay.queries import QUERIES, Query
+from tieline.protocols.agent_relay.sync import Pending
+from tieline.wire.conversation import Conversation, Parcel
+from tieline.wire.local import same_user
+
+if TYPE_CHECKING:
+    from tieline.protocols.agent_relay.server import RelayServer
+
+BUSY_BACKLOG = 1000
+"""A recipient this far behind makes its senders hear BUSY: advice to slow down, nothing is lost without it."""
+BUSY_RETRY_MS = 50
+_BUSY_EVERY_SECONDS = 1.0
+
+_EARLY_BYTES = 64 * 1024
+"""What is read on while the hub opens a session, so that frames sent before its answer can be told from later ones."""
+
+_PASSING = frozenset({ErrorCode.SHUTTING_DOWN, ErrorCode.INTERNAL})
+"""Ends that are the hub's own: clients take a fatal ERROR as advice never to come back."""
+
+log = structlog.get_logger(__name__)
+
+
+class Phase(Enum):
+    """Where a connection stands."""
+
+    GREETING = "nothing said yet"
+    OPENING = "the hub is attaching the session"
+    ACTIVE = "the session is open"
+    CLOSED = "no more"
+
+
+class RelayConnection(asyncio.Protocol):
+    """One client."""
+
+    __slots__ = (
+        "_buffer",
+        "_busy_at",
+        "_confirmed",
+        "_conversation",
+        "_deaf",
+        "_early_bytes",
+        "_errand",
+        "_greeting",
+        "_greeting_since",
+        "_heard_since",
+        "_phase",
+        "_pulse",
+        "_transport",
+        "_unacknowledged",
+        "_unsent",
+        "_writable",
+        "name",
+        "server",
+        "session_id",
+    )
+
+    def __init__(self, server: "RelayServer") -> None:
+        self.server = server
+        self._buffer = EnvelopeBuffer(server.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._conversation = Conversation(server.hub, self)
+        self._phase = Phase.GREETING
+        # What it said when it opened its session; the agent's name and the id of the session, once it is open.
+        self._greeting: Greeting | None = None
+        self.name = ""
+        self.session_id = ""
+        # Bytes that came while the hub was opening the session.
+        self._early_bytes = 0
+        # Whether bytes came since the answer with the new resume token, and whether the hub was told.
+        self._heard_since = False
+        self._confirmed = False
+        # What the hub is asked before the next frame is looked at.
+        self._errand: Errand | None = None
+        # Keys that were delivered here and not acknowledged.
+        self._unacknowledged: set[int | None] = set()
+        # Since when it may say HELLO.
+        self._greeting_since = server.loop.time()
+        self._pulse = Pulse(server.heartbeat_ms, self._greeting_since)
+        # Whether the hub does not read from it, whether it takes bytes, and how many it has not taken.
+        self._deaf = False
+        self._writable = True
+        self._unsent = 0
+        self._busy_at = 0.0
+
+    @property
+    def session(self) -> SessionId:
+        """The hub's name for the open session."""
+        return self._conversation.session
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._phase is Phase.CLOSED
+
+    @property
+    def by_token(self) -> bool:
+        """Whether a member token opened it."""
+        return self._greeting is not None and self._greeting.token is not None
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What the agent said of itself."""
+        return self._greeting.about if self._greeting is not None else {}
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not an `isinstance` check: uvloop's transports are none of asyncio's classes.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self.server.hub.limits.unsent_bytes_max)
+        self.server.connections.add(self)
+        if not same_user(transport):
+            self.record(Code.UNAUTHORIZED, "a connection of another user")
+            self.fail(ErrorCode.UNAUTHORIZED, "this socket is for the user who runs the hub")
+
+    def data_received(self, data: bytes) -> None:
+        self._pulse.heard(self.server.loop.time())
+        self._buffer.receive_data(data)
+        if self._phase is Phase.OPENING:
+            self._early_bytes += len(data)
+            if self._early_bytes > _EARLY_BYTES:
+                self._conversation.hold(True)
+            return
+        self._heard_since = True
+        self._read()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._conversation.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._conversation.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._phase = Phase.CLOSED
+        self.server.leave(self)
+        self._conversation.close()
+
+    # What the conversation calls: the Wire port.
+
+    def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+        """Push deliveries."""
+        written: list[Parcel] = []
+        given_up: list[tuple[int, int]] = []
+        frames: list[bytes] = []
+        for parcel in parcels:
+            message, key, seq = parcel
+            in_channel = codec.channel_message(message, key)
+            envelope = in_channel or codec.deliver(message, key, seq, recipient=self.name, session_id=self.session_id)
+            frame = codec.encode(envelope)
+            if codec.payload_bytes(frame) > self.server.frame_bytes_max:
+                given_up.append((key, key))
+                continue
+            frames.append(frame)
+            self.server.shadows.heard(self, envelope)
+            if in_channel is None:
+                written.append(parcel)
+                if self._greeting is not None and self._greeting.acknowledges:
+                    self._unacknowledged.add(key)
+            else:
+                # The frame has no acknowledgement, so it is offered, and that is all.
+                self._conversation.mute(key)
+        if frames and self._transport is not None:
+            self._transport.write(b"".join(frames))
+        if given_up:
+            self.submit(c.Advance(self.session, tuple(given_up), State.DEAD, "too_large"))
+        return written
+
+    def write_progress(self, step: r.Progress) -> None:
+        """Nothing is followed from here."""
+
+    def end(self, why: Refusal) -> None:
+        """The hub ended the session."""
+        code = codec.ERROR_CODES[why.code]
+        self.fail(code, why.message, fatal=code not in _PASSING)
+
+    def pause_reading(self) -> None:
+        """It sends more than the hub can take down, or has to wait for an answer."""
+        self._deaf = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+        if self._phase is Phase.ACTIVE and self._errand is None and self._writable:
+            self._busy(self.server.hub.limits.inflight_max)
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        self._deaf = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # What the server and its parts call.
+
+    def send(self, kind: str, payload: Payload, **fields: Any) -> bool:
+        """Send one envelope; says whether it could be: one that fits no frame is left out."""
+        fields["id"] = fields.get("id") or self.server.next_id()
+        frame = codec.encode(Envelope(kind, ts=self.server.now_ms(), payload=payload, **fields))
+        fits = codec.payload_bytes(frame) <= self.server.frame_bytes_max
+        if fits and self._transport is not None:
+            self._transport.write(frame)
+        return fits
+
+    def tell(self, frame: bytes) -> None:
+        """Send a frame that nobody waits for: only to an open session, and only while it keeps up."""
+        fits = codec.payload_bytes(frame) <= self.server.frame_bytes_max
+        if fits and self._writable and self._phase is Phase.ACTIVE and self._transport is not None:
+            self._transport.write(frame)
+
+    def error(self, code: ErrorCode, text: str, *, fatal: bool = False, **fields: Any) -> None:
+        """Say what is wrong."""
+        self.send("ERROR", {"code": code.value, "message": text, "fatal": fatal}, **fields)
+
+    def fail(self, code: ErrorCode, text: str, *, fatal: bool = True) -> None:
+        """Say what is wrong, say goodbye, and hang up."""
+        if self._phase is Phase.CLOSED:
+            return
+        self.error(code, text, fatal=fatal)
+        self._goodbye(text)
+
+    def submit(self, command: c.Command, done: Callable[[r.Reply], None] | None = None) -> None:
+        """Hand a command to the hub."""
+        self._conversation.submit((command,), None if done is None else (lambda replies: done(replies[0])))
+
+    def record(self, code: Code, what: str) -> None:
+        """Put into the log what never reaches the hub's own rules."""
+        self.submit(c.RecordRefusal(PROTOCOL, code, what, self.session))
+
+    def check_pulse(self, now: float) -> None:
+        """Ask a silent client for a sign of life; hang up on a dead one."""
+        if self._phase is Phase.GREETING and (now - self._greeting_since) * 1000 >= self.server.hub.limits.hello_ms:
+            self.fail(ErrorCode.UNAUTHORIZED, "say HELLO first")
+            return
+        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        if self._deaf and (self._writable or unsent < self._unsent):
+            # It is the hub that does not listen; and whoever takes bytes is alive.
+            self._pulse.heard(now)
+        self._unsent = unsent
+        match self._pulse.check(now):
+            case Verdict.DEAD:
+                log.info("a client is dead", name=self.name)
+                self._phase = Phase.CLOSED
+                if self._transport is not None:
+                    self._transport.abort()
+            case Verdict.SILENT if self._phase is Phase.ACTIVE:
+                self.send("PING", {"nonce": self.server.next_id()})
+            case _:
+                pass
+
+    # Reading.
+
+    def _read(self) -> None:
+        """Act on the frames in the buffer, until one has to be waited for."""
+        try:
+            while self._phase in (Phase.GREETING, Phase.ACTIVE) and self._errand is None:
+                envelope = self._buffer.next_envelope()
+                if envelope is None:
+                    break
+                self._receive(envelope)
+        except EnvelopeError as error:
+            self.fail(error.code, str(error))
+
+    def _receive(self, envelope: Envelope) -> None:
+        match envelope.type:
+            case "HELLO" | "RESUME" if self._phase is Phase.GREETING:
+                opening.begin(self, envelope)
+            case "HELLO" | "RESUME":
+                self.record(Code.INVALID_REQUEST, f"{envelope.type} in an open session")
+                self.error(ErrorCode.BAD_REQUEST, f"Unexpected {envelope.type}")
+            case "PING":
+                self.send("PONG", envelope.payload)
+            case "PONG":
+                self._confirm()
+            case "BYE":
+                self._goodbye("goodbye")
+            case _ if self._phase is Phase.GREETING:
+                self.record(Code.INVALID_REQUEST, "SEND before HELLO" if envelope.type == "SEND" else "before HELLO")
+                self.error(ErrorCode.BAD_REQUEST, "Not in ACTIVE state")
+            case _:
+                self._confirm()
+                if envelope.sender and envelope.sender != self.name:
+                    # The hub stamps the true name on whatever comes of it.
+                    self.record(Code.FORBIDDEN, "a frame with the name of another in `from`")
+                self._act(envelope)
+
+    def _act(self, envelope: Envelope) -> None:
+        match envelope.type:
+            case "SEND" | codec.CHANNEL_MESSAGE:
+                self._say(envelope)
+            case "ACK":
+                self._acknowledged(envelope)
+            case "NACK":
+                # Not taken now: it stays with the member and comes again in its next session.
+                self._credit(codec.key_of(envelope.payload.get("ack_id") or envelope.payload.get("nack_id")))
+            case "SUBSCRIBE" | "UNSUBSCRIBE":
+                self._subscribe(envelope)
+            case channels.JOIN:
+                self._run(channels.join(self, envelope.payload), envelope)
+            case channels.LEAVE:
+                self._run(channels.leave(self, envelope.payload), envelope)
+            case "SHADOW_BIND":
+                self._run(self.server.shadows.bind(self, envelope.payload), envelope)
+            case "SHADOW_UNBIND":
+                self.server.shadows.unbind(self, envelope.payload.get("primaryAgent"))
+            case kind if kind in QUERIES:
+                self._run(QUERIES[kind].errand(self, envelope.payload), envelope, QUERIES[kind])
+            case "LOG":
+                self._log(envelope)
+            case "SPAWN" | "RELEASE":
+                self._decline(envelope)
+            case _:
+                # Unknown types are ignored, as the protocol says.
+                pass
+
+    def _goodbye(self, reason: str) -> None:
+        self.send("BYE", {"reason": reason})
+        self._phase = Phase.CLOSED
+        self._conversation.close()
+        if self._transport is not None:
+            self._transport.close()
+
+    # What opening a session does.
+
+    def open(self, attach: c.Attach, opened: Callable[[r.Attached | Refusal], None]) -> None:
+        """Ask the hub for a session; until it is there, frames wait."""
+        self._phase = Phase.OPENING
+        self._conversation.open(attach, opened)
+
+    def activate(self, greeting: Greeting, attached: r.Attached, replay: tuple[Replayed, ...] = ()) -> None:
+        """The session is open, and the client knows it."""
+        assert attached.member is not None, "only members attach here"
+        assert attached.resume_id is not None, "every session here is resumable"
+        self._phase = Phase.ACTIVE
+        self._greeting, self.name, self.session_id = greeting, attached.member, attached.resume_id
+        self.server.enter(self, ready=not attached.resumed)
+        self._conversation.receive(
+            window=greeting.window if greeting.acknowledges else None,
+            unoffered_only=not greeting.acknowledges,
+            skip_muted=True,
+            replay=replay,
+        )
+        self._go_on()
+
+    def stay(self, why: str) -> None:
+        """The session cannot be taken up: the client may send HELLO on this connection."""
+        self.send("NACK", {"code": ErrorCode.STALE.value, "message": why})
+        self._phase = Phase.GREETING
+        self._greeting_since = self.server.loop.time()
+        self._conversation.leave()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Look at what came while the hub was opening the session."""
+        self._early_bytes = 0
+        self._heard_since = False
+        self._conversation.hold(False)
+        self._read()
+
+    def _confirm(self) -> None:
+        """A frame was sent under the new resume token; one that was sent before it could be read proves nothing."""
+        if self._phase is Phase.ACTIVE and self._heard_since and not self._confirmed:
+            self._confirmed = True
+            self.submit(c.Confirm(self.session))
+
+    # Speaking.
+
+    def _say(self, envelope: Envelope) -> None:
+        content = codec.content_of(envelope, self.name)
+        if isinstance(content, Refusal):
+            self._audited(envelope, content)
+            self._refuse_words(envelope, content)
+            return
+        pending = self.server.syncs.prepare(envelope, content.target, self)
+        if isinstance(pending, Refusal):
+            self._refuse_words(envelope, pending)
+            return
+        # The seed gives every envelope an id; a client that leaves it out has no protection against doubles.
+        in_channel = envelope.type == codec.CHANNEL_MESSAGE
+        send = c.Send(self.session, content, envelope.id or None, allow_empty=True, members_only=in_channel)
+        self.submit(send, lambda reply: self._said(envelope, pending, reply))
+
+    def _said(self, envelope: Envelope, pending: Pending | None, reply: r.Reply) -> None:
+        if not isinstance(reply, r.Accepted):
+            if pending is not None:
+                self.server.syncs.drop(pending)
+            if isinstance(reply, Refusal):
+                self._refuse_words(envelope, reply)
+            return
+        if pending is not None:
+            # Of a repeated SEND too: its sender waits anew, and the answer may have gone to a connection it lost.
+            self.server.syncs.start(pending)
+        if self._greeting is not None and self._greeting.tells:
+            self.send("ACK", {"ack_id": envelope.id, "message_id": reply.message_id})
+        if not reply.duplicate:
+            self.server.shadows.said(self, envelope, reply.message_id)
+        if reply.backlog > BUSY_BACKLOG:
+            self._busy(reply.backlog)
+
+    def _refuse_words(self, envelope: Envelope, refusal: Refusal) -> None:
+        if self._greeting is not None and self._greeting.tells:
+            code = codec.ERROR_CODES[refusal.code].value
+            self.send("NACK", {"ack_id": envelope.id, "code": code, "message": refusal.message})
+        else:
+            self._refuse(envelope, refusal)
+
+    def _refuse(self, envelope: Envelope, refusal: Refusal) -> None:
+        self.error(codec.ERROR_CODES[refusal.code], refusal.message, id=envelope.id)
+
+    def _busy(self, depth: int) -> None:
+        now = self.server.loop.time()
+        if now - self._busy_at >= _BUSY_EVERY_SECONDS:
+            self._busy_at = now
+            self.send("BUSY", {"retry_after_ms": BUSY_RETRY_MS, "queue_depth": depth})
+
+    def _acknowledged(self, envelope: Envelope) -> None:
+        payload = envelope.payload
+        key = codec.key_of(payload.get("ack_id"))
+        correlation = payload.get("correlationId")
+        if isinstance(correlation, str):
+            self.server.syncs.answer(correlation, self, envelope)
+        if key is None:
+            return
+        self._credit(key)
+        self.submit(c.Advance(self.session, ((key, key),), State.ACKED, "ACK"))
+
+    def _credit(self, key: int | None) -> None:
+        """The client is done with a delivery: once, however often it says so, and only if it was given to it."""
+        if key in self._unacknowledged:
+            self._unacknowledged.discard(key)
+            self._conversation.settled(1)
+
+    # Topics, questions and the rest.
+
+    def _subscribe(self, envelope: Envelope) -> None:
+        channel = codec.channel_named(envelope.topic or envelope.payload.get("topic"))
+        if isinstance(channel, Refusal):
+            self._refuse(envelope, channel)
+            return
+        subscribing = envelope.type == "SUBSCRIBE"
+        command = c.Subscribe(self.session, channel) if subscribing else c.Unsubscribe(self.session, channel)
+        self.submit(command, lambda reply: self._done(envelope, reply))
+
+    def _done(self, envelope: Envelope, reply: r.Reply) -> None:
+        if isinstance(reply, Refusal):
+            self._refuse(envelope, reply)
+
+    def _run(self, errand: Errand, envelope: Envelope, query: Query | None = None) -> None:
+        """Take an errand to its first command; from its replies on it goes by itself."""
+        try:
+            command = next(errand)
+        except StopIteration as returned:
+            self._answer(envelope, query, self._audited(envelope, returned.value))
+            return
+        self._errand = errand
+        self._conversation.hold(True)
+        self.submit(command, lambda reply: self._step(errand, envelope, query, reply))
+
+    def _step(self, errand: Errand, envelope: Envelope, query: Query | None, reply: r.Reply) -> None:
+        result: Payload | Refusal | None
+        if isinstance(reply, Refusal):
+            errand.close()
+            result = reply
+        else:
+            try:
+                command = errand.send(reply)
+            except StopIteration as returned:
+                result = self._audited(envelope, returned.value)
+            else:
+                self.submit(command, lambda following: self._step(errand, envelope, query, following))
+                return
+        self._answer(envelope, query, result)
+        self._errand = None
+        self._conversation.hold(False)
+        self._read()
+
+    def _audited(self, envelope: Envelope, result: Payload | Refusal | None) -> Payload | Refusal | None:
+        """What came of a frame here; what is forbidden is put into the log, as what the hub forbids is."""
+        if isinstance(result, Refusal) and result.code in (Code.FORBIDDEN, Code.RESERVED_NAME):
+            self.record(result.code, envelope.type)
+        return result
+
+    def _answer(self, envelope: Envelope, query: Query | None, result: Payload | Refusal | None) -> None:
+        if isinstance(result, Refusal):
+            if query is not None and query.refused is not None:
+                self.send(query.answer, query.refused(result), id=envelope.id)
+            else:
+                self._refuse(envelope, result)
+        elif query is not None and result is not None:
+            self.send(query.answer, result, id=envelope.id)
+
+    def _log(self, envelope: Envelope) -> None:
+        """What an agent printed is activity of its member."""
+        data, timestamp = envelope.payload.get("data"), envelope.payload.get("timestamp")
+        if isinstance(data, str):
+            event = {"kind": "log", "ts": timestamp if isinstance(timestamp, int) else int(envelope.ts), "data": data}
+            self.submit(c.RecordActivity(self.session, (event,), len(data)), lambda reply: self._done(envelope, reply))
+
+    def _decline(self, envelope: Envelope) -> None:
+        """Starting and ending agents is not the hub's work. The existing client waits for a result beside an ERROR."""
+        text = f"{envelope.type} is disabled: this hub starts and ends no agents"
+        self.error(ErrorCode.INTERNAL, text, id=envelope.id)
+        result = {"replyTo": envelope.id, "success": False, "name": envelope.payload.get("name"), "error": text}
+        self.send(f"{envelope.type}_RESULT", result)

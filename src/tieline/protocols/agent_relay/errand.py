@@ -1,0 +1,21 @@
+"""An errand: what a connection asks of the hub before it can answer a frame, written as one straight function.
+
+It yields commands, gets the reply to each, and returns what to answer: a payload, a refusal, or nothing. A command that
+the hub refuses ends it, and the refusal is the answer. `connection` runs one at a time and reads no further meanwhile.
+"""
+
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+from tieline.contract.command import Command
+from tieline.contract.refusal import Refusal
+from tieline.contract.reply import Reply
+
+Payload = dict[str, Any]
+
+_Found = TypeVar("_Found")
+
+Steps = Generator[Command, Reply, _Found]
+"""A part of an errand."""
+
+Errand = Steps[Payload | Refusal | None]

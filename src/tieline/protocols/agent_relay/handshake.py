@@ -1,0 +1,153 @@
+"""The handshake: what HELLO and RESUME say, and what WELCOME and SYNC answer.
+
+Above: `connection`. Below: the hub's words for sessions. It refuses to know sockets: payloads in, commands and payloads
+out.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.identifiers import MemberName
+from tieline.contract.limits import Limits
+from tieline.contract.member import ByToken, ByUser, MemberKind
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.agent_relay import codec
+from tieline.protocols.agent_relay.codec import DEFAULT_TOPIC, PROTOCOL
+from tieline.protocols.agent_relay.errand import Payload
+
+MAX_INFLIGHT = 256
+"""Deliveries on the way to a client that did not say how many it wants."""
+
+ABOUT = ("cli", "program", "model", "task", "team", "displayName", "parent")
+"""What HELLO may say of an agent, and a list of agents shows while it is connected."""
+_ABOUT_CHARACTERS_MAX = 1024
+
+
+class Greeting(Struct, frozen=True, kw_only=True):
+    """What a client asks for when it opens a session, or takes one up."""
+
+    name: str
+    token: str | None
+    """The member token, for a name that belongs to one."""
+    human: bool
+    about: dict[str, str]
+    acknowledges: bool
+    tells: bool
+    """Whether it wants an ACK or NACK for each SEND."""
+    window: int
+    """How many deliveries it takes at once."""
+    resume_token: str | None = None
+    session_id: str | None = None
+    """The session that a RESUME takes up; `None` in a HELLO."""
+    positions: tuple[c.Position, ...] = ()
+
+    def attach(self) -> c.Attach:
+        """The command that opens the session."""
+        return c.Attach(
+            protocol=PROTOCOL,
+            credential=ByToken(self.token) if self.token is not None else ByUser(),
+            member=MemberName(self.name),
+            acknowledges=self.acknowledges,
+            kind=MemberKind.HUMAN if self.human else MemberKind.AGENT,
+            # An agent has one connection, the newest; a person may have several.
+            exclusive=not self.human,
+            resumable=True,
+            resume_token=self.resume_token,
+            resume_id=self.session_id,
+        )
+
+    def afresh(self) -> "Greeting":
+        """The same, without the session that could not be taken up."""
+        return msgspec.structs.replace(self, resume_token=None)
+
+
+def hello(payload: Payload, limits: Limits) -> Greeting | Refusal:
+    """What a HELLO asks for."""
+    terms = _terms(payload, limits)
+    if terms is None:
+        return Refusal(
+            Code.INVALID_REQUEST, "HELLO needs payload.agent, a name, and capabilities, if any, as an object"
+        )
+    session = payload.get("session")
+    token = session.get("resume_token") if isinstance(session, dict) else None
+    return Greeting(**terms, resume_token=_text(token))
+
+
+def resume(payload: Payload, limits: Limits) -> Greeting | Refusal:
+    """What a RESUME asks for."""
+    terms, session_id = _terms(payload, limits), payload.get("session_id")
+    if terms is None or not isinstance(session_id, str):
+        return Refusal(Code.INVALID_REQUEST, "RESUME needs payload.agent, a name, and payload.session_id")
+    token, positions = _text(payload.get("resume_token")), _positions(payload.get("streams"))
+    return Greeting(**terms, session_id=session_id, resume_token=token, positions=positions)
+
+
+def _terms(payload: Payload, limits: Limits) -> Payload | None:
+    """What both say, or `None` when it is said in the wrong form."""
+    name, capabilities = payload.get("agent"), payload.get("capabilities")
+    if capabilities is None:
+        capabilities = {}
+    if not isinstance(name, str) or not isinstance(capabilities, dict):
+        return None
+    inflight = capabilities.get("max_inflight")
+    return {
+        "name": name,
+        "token": _text(payload.get("token")),
+        "human": payload.get("entityType") == "user",
+        "about": {
+            key: value
+            for key in ABOUT
+            if isinstance(value := payload.get(key), str) and 0 < len(value) <= _ABOUT_CHARACTERS_MAX
+        },
+        "acknowledges": capabilities.get("ack") is not False,
+        "tells": capabilities.get("accept") is True,
+        "window": min(inflight, limits.window_max) if isinstance(inflight, int) and inflight > 0 else MAX_INFLIGHT,
+    }
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _positions(streams: object) -> tuple[c.Position, ...]:
+    """How far a client says it got: by topic, and in our exact form also by peer."""
+    found: list[c.Position] = []
+    for topic, position in streams.items() if isinstance(streams, dict) else ():
+        if not isinstance(position, dict):
+            continue
+        name = "" if topic == DEFAULT_TOPIC else topic
+        last_seq, peers = position.get("last_seq"), position.get("peers")
+        if isinstance(last_seq, int):
+            found.append(c.Position(name, last_seq))
+        for peer, seq in peers.items() if isinstance(peers, dict) else ():
+            if isinstance(seq, int):
+                found.append(c.Position(name, seq, peer))
+    return tuple(found)
+
+
+def welcome(attached: r.Attached, server: dict[str, int]) -> Payload:
+    """What a WELCOME says."""
+    return {"session_id": attached.resume_id, "resume_token": attached.resume_token, "server": server}
+
+
+def sync(attached: r.Attached, streams: tuple[r.StreamView, ...], frame_bytes_max: int) -> Payload:
+    """What a SYNC says. A stream without a position goes on where its last acknowledgement left it.
+
+    Where a frame has no room for all streams, those with something to replay come first.
+    """
+    entries = [
+        {
+            "topic": view.topic or DEFAULT_TOPIC,
+            "peer": view.peer,
+            "last_seq": view.last_seq if view.position is None else min(view.position, view.last_seq),
+            "server_last_seq": view.last_seq,
+        }
+        for view in streams
+    ]
+    fitting = codec.fitting(entries, frame_bytes_max)
+    if len(fitting) < len(entries):
+        entries.sort(key=lambda entry: entry["last_seq"] == entry["server_last_seq"])
+        fitting = codec.fitting(entries, frame_bytes_max)
+    return {"session_id": attached.resume_id, "resume_token": attached.resume_token, "streams": fitting}

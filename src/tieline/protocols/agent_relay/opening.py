@@ -1,0 +1,68 @@
+"""Opening a session: from HELLO or RESUME to WELCOME or SYNC, or to a "no" after which HELLO may be tried again.
+
+Above: `connection`, which becomes active by it. Below: `handshake`, which has the words.
+"""
+
+from typing import TYPE_CHECKING
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.agent_relay import codec, handshake
+from tieline.protocols.agent_relay.codec import Envelope, ErrorCode
+from tieline.protocols.agent_relay.handshake import Greeting
+
+if TYPE_CHECKING:
+    from tieline.protocols.agent_relay.connection import RelayConnection
+
+_NOT_KEPT = "what happened since is not kept any more; send a fresh HELLO"
+
+
+def begin(connection: "RelayConnection", envelope: Envelope) -> None:
+    """Do what a HELLO or RESUME asks for."""
+    server = connection.server
+    read = handshake.hello if envelope.type == "HELLO" else handshake.resume
+    greeting = read(envelope.payload, server.hub.limits)
+    if isinstance(greeting, Refusal):
+        connection.fail(codec.ERROR_CODES[greeting.code], greeting.message)
+    elif greeting.session_id is not None and greeting.resume_token is None and server.require_resume_token:
+        connection.record(Code.RESUME_REFUSED, "RESUME without its token")
+        connection.stay("this hub wants payload.resume_token in a RESUME")
+    else:
+        _attach(connection, greeting)
+
+
+def _attach(connection: "RelayConnection", greeting: Greeting) -> None:
+    def opened(reply: r.Attached | Refusal) -> None:
+        if connection.closed:
+            return
+        if isinstance(reply, Refusal):
+            _refused(connection, greeting, reply)
+        elif greeting.session_id is None:
+            server = connection.server
+            limits = {"max_frame_bytes": server.frame_bytes_max, "heartbeat_ms": server.heartbeat_ms}
+            connection.send("WELCOME", handshake.welcome(reply, limits))
+            connection.activate(greeting, reply)
+        else:
+            read = c.ReadStreams(reply.session, greeting.positions)
+            connection.submit(read, lambda streams: _synchronize(connection, greeting, reply, streams))
+
+    connection.open(greeting.attach(), opened)
+
+
+def _refused(connection: "RelayConnection", greeting: Greeting, refusal: Refusal) -> None:
+    if greeting.session_id is not None:
+        connection.stay(refusal.message)
+    elif refusal.code is Code.RESUME_REFUSED:
+        connection.error(ErrorCode.RESUME_TOO_OLD, refusal.message)
+        _attach(connection, greeting.afresh())
+    else:
+        connection.end(refusal)
+
+
+def _synchronize(connection: "RelayConnection", greeting: Greeting, attached: r.Attached, reply: r.Reply) -> None:
+    if not isinstance(reply, r.Streams) or reply.stale:
+        connection.stay(_NOT_KEPT)
+        return
+    connection.send("SYNC", handshake.sync(attached, reply.streams, connection.server.frame_bytes_max))
+    connection.activate(greeting, attached, reply.replay)

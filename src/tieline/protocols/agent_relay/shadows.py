@@ -1,0 +1,172 @@
+"""Shadows: agents that are shown what another agent hears and says.
+
+What is shadowed is what passes through this protocol's server: DELIVERs and CHANNEL_MESSAGEs that the primary is
+given here, and SENDs and CHANNEL_MESSAGEs of its own that were accepted. What it does on other wires is not. A copy is
+a frame for whoever is connected and keeps up; it is no delivery: it is not stored, not counted, and not given again.
+
+**Who may.** The connections of a name that no token protects are open to every process of the hub's user, who could
+take such a name anyway. A connection that was opened with a token is shown to its own member, and to members with the
+permission `messages.shadow`, and to nobody else. That is asked at each copy, not only when the shadow binds: a name may
+get a token later.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.identifiers import MemberName, parse_member_name
+from tieline.contract.member import Origin, Presence
+from tieline.contract.permission import MESSAGES_SHADOW
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.agent_relay import codec
+from tieline.protocols.agent_relay.codec import Envelope
+from tieline.protocols.agent_relay.errand import Errand, Payload
+
+if TYPE_CHECKING:
+    from tieline.protocols.agent_relay.connection import RelayConnection
+    from tieline.protocols.agent_relay.server import RelayServer
+
+PRIMARIES_MAX = 64
+"""Agents that one connection may shadow."""
+
+INCOMING = "incoming"
+OUTGOING = "outgoing"
+
+_SESSION_END = "SESSION_END"
+_ALL = "ALL_MESSAGES"
+
+
+class Binding(Struct, frozen=True):
+    """What one connection is shown of one primary."""
+
+    directions: frozenset[str]
+    at_end: bool
+    """Whether it is told when the primary's last connection ends."""
+    permitted: bool
+    """Whether it may see what a token protects."""
+
+
+class Shadows:
+    """Who shadows whom."""
+
+    def __init__(self, server: "RelayServer") -> None:
+        self._server = server
+        self._by_primary: dict[str, dict[RelayConnection, Binding]] = {}
+        self._primaries: dict[RelayConnection, set[str]] = {}
+
+    def bind(self, shadow: "RelayConnection", payload: Payload) -> Errand:
+        """Show a connection what its primary hears and says."""
+        primary = payload.get("primaryAgent")
+        if not isinstance(primary, str) or isinstance(parse_member_name(primary), Refusal) or primary == shadow.name:
+            return Refusal(Code.INVALID_REQUEST, "SHADOW_BIND needs payload.primaryAgent, the name of another agent")
+        primaries = self._primaries.get(shadow, set())
+        if primary not in primaries and len(primaries) >= PRIMARIES_MAX:
+            return Refusal(Code.INVALID_REQUEST, f"a connection shadows at most {PRIMARIES_MAX} agents")
+        itself = _found((yield c.ListMembers(shadow.session, MemberName(shadow.name))))
+        other = _found((yield c.ListMembers(shadow.session, MemberName(primary))))
+        permitted = itself is not None and MESSAGES_SHADOW in itself.member.permissions
+        if other is not None and other.member.origin is Origin.TOKEN and not permitted:
+            return Refusal(Code.FORBIDDEN, f"{primary} belongs to a token: shadowing it needs {MESSAGES_SHADOW}")
+        self._by_primary.setdefault(primary, {})[shadow] = _binding(payload, permitted=permitted)
+        self._primaries.setdefault(shadow, set()).add(primary)
+        return None
+
+    def unbind(self, shadow: "RelayConnection", primary: object) -> None:
+        """Show it no more."""
+        primaries = self._primaries.get(shadow, set())
+        if isinstance(primary, str) and primary in primaries:
+            primaries.remove(primary)
+            if not primaries:
+                del self._primaries[shadow]
+            del self._by_primary[primary][shadow]
+            if not self._by_primary[primary]:
+                del self._by_primary[primary]
+
+    def forget(self, shadow: "RelayConnection") -> None:
+        """A connection is gone, and what it was shown with it."""
+        for primary in list(self._primaries.get(shadow, ())):
+            self.unbind(shadow, primary)
+
+    def heard(self, primary: "RelayConnection", envelope: Envelope) -> None:
+        """Copy what a primary is given."""
+        if primary.name in self._by_primary:
+            original_to = (envelope.delivery or {}).get("originalTo")
+            self._copy(primary, INCOMING, envelope, envelope.id, other=envelope.sender, original_to=original_to)
+
+    def said(self, primary: "RelayConnection", envelope: Envelope, message_id: str) -> None:
+        """Copy what a primary said, once it is accepted."""
+        if primary.name in self._by_primary:
+            to = envelope.to or str(envelope.payload.get("channel"))
+            self._copy(primary, OUTGOING, envelope, message_id, other=to.removeprefix("@"), original_to=to)
+
+    def end(self, primary: "RelayConnection") -> None:
+        """Tell those who asked for it that a primary has no connection any more."""
+        data = {"_shadowTrigger": _SESSION_END, "_shadowOf": primary.name}
+        payload = {"kind": "action", "body": f"SHADOW_TRIGGER:{_SESSION_END}", "data": data}
+        for shadow, binding in self._watching(primary):
+            if binding.at_end:
+                self._write(shadow, primary.name, self._server.next_id(), payload)
+
+    def _watching(self, primary: "RelayConnection") -> list[tuple["RelayConnection", Binding]]:
+        """Those who may see this connection of a primary."""
+        bindings = self._by_primary.get(primary.name, {})
+        return [(shadow, one) for shadow, one in bindings.items() if one.permitted or not primary.by_token]
+
+    def _copy(
+        self,
+        primary: "RelayConnection",
+        direction: str,
+        envelope: Envelope,
+        identifier: str,
+        *,
+        other: str | None,
+        original_to: str | None,
+    ) -> None:
+        marks = {"_shadowCopy": True, "_shadowOf": primary.name, "_shadowDirection": direction}
+        payload = {"kind": "message"} | envelope.payload | {"data": (envelope.payload.get("data") or {}) | marks}
+        sender = primary.name if direction == OUTGOING else envelope.sender or ""
+        for shadow, binding in self._watching(primary):
+            # What it said itself, or was told directly, it knows.
+            if direction in binding.directions and other != shadow.name:
+                # The same each time, so that a client can tell that it came before.
+                self._write(shadow, sender, f"s-{identifier}", payload, envelope.topic, original_to)
+
+    def _write(
+        self,
+        shadow: "RelayConnection",
+        sender: str,
+        identifier: str,
+        payload: Payload,
+        topic: str | None = None,
+        original_to: str | None = None,
+    ) -> None:
+        # Clients look for a number in each DELIVER; a copy counts in no stream.
+        delivery: dict[str, Any] = {"seq": 0, "session_id": shadow.session_id}
+        if original_to is not None:
+            delivery["originalTo"] = original_to
+        copy = Envelope(
+            "DELIVER",
+            id=identifier,
+            ts=self._server.now_ms(),
+            sender=sender,
+            to=shadow.name,
+            topic=topic,
+            payload=payload,
+            delivery=delivery,
+        )
+        shadow.tell(codec.encode(copy))
+
+
+def _binding(payload: Payload, *, permitted: bool) -> Binding:
+    wants = {INCOMING: payload.get("receiveIncoming"), OUTGOING: payload.get("receiveOutgoing")}
+    speak_on = payload.get("speakOn")
+    triggers = speak_on if isinstance(speak_on, list) else ()
+    directions = frozenset(direction for direction, wanted in wants.items() if wanted is not False)
+    return Binding(directions, at_end=_SESSION_END in triggers or _ALL in triggers, permitted=permitted)
+
+
+def _found(reply: r.Reply) -> Presence | None:
+    assert isinstance(reply, r.Roster), "a list of members is answered by a roster"
+    return reply.members[0] if reply.members else None

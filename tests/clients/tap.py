@@ -1,0 +1,100 @@
+"""A tap on a Unix socket of length-prefixed JSON: it passes bytes on, notes the frames, and can lose the connection.
+
+A client that is given the tap's path cannot tell it from the hub's own. Losing is exact: `hold` lets frames of one
+direction reach the tap and no further, `cut` ends the connections without passing on what is held, and while the tap is
+shut nobody can connect.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from tieline.wire.frames import FrameBuffer
+
+Frame = dict[str, Any]
+
+FROM_CLIENT = "from the client"
+FROM_HUB = "from the hub"
+_FRAME_BYTES_MAX = 16 * 1024 * 1024
+_CHUNK_BYTES = 64 * 1024
+
+
+class Tap:
+    """Stands before one socket."""
+
+    def __init__(self, path: Path, hub: Path) -> None:
+        self.path = path
+        self._hub = hub
+        # Every frame that came, with its direction, over all connections.
+        self.frames: list[tuple[str, Frame]] = []
+        self._held: set[str] = set()
+        self._server: asyncio.AbstractServer | None = None
+        # Connections that are being passed on, and both ends of each.
+        self._passing: set[asyncio.Task[None]] = set()
+        self._ends: set[asyncio.StreamWriter] = set()
+
+    def seen(self, direction: str, *kinds: str) -> list[Frame]:
+        """Frames of these types that came from one side."""
+        return [frame for way, frame in self.frames if way == direction and frame["type"] in kinds]
+
+    async def open(self) -> None:
+        """Let clients connect, and pass everything on."""
+        self._held.clear()
+        self._server = await asyncio.start_unix_server(self._connected, self.path)
+
+    def shut(self) -> None:
+        """Let nobody connect any more; connections go on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            self.path.unlink(missing_ok=True)  # newer Pythons remove it with the server
+
+    def hold(self, direction: str) -> None:
+        """Note what comes from one side, and keep it from the other."""
+        self._held.add(direction)
+
+    async def cut(self) -> None:
+        """End every connection, on both sides."""
+        for end in self._ends:
+            end.transport.abort()
+        if self._passing:
+            await asyncio.wait(self._passing)
+
+    async def close(self) -> None:
+        """Shut it and end every connection."""
+        self.shut()
+        await self.cut()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "asyncio runs this as a task"
+        self._passing.add(task)
+        ends = {writer}
+        self._ends |= ends
+        try:
+            hub_reader, hub_writer = await asyncio.open_unix_connection(self._hub)
+            ends.add(hub_writer)
+            self._ends |= ends
+            if not writer.transport.is_closing():
+                ways = self._pass(reader, hub_writer, FROM_CLIENT), self._pass(hub_reader, writer, FROM_HUB)
+                await asyncio.gather(*ways)
+        except OSError:
+            # Nobody is there, or not any more: the other side learns it below.
+            pass
+        finally:
+            for end in ends:
+                end.transport.abort()
+            self._ends -= ends
+            self._passing.discard(task)
+
+    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, direction: str) -> None:
+        frames = FrameBuffer(_FRAME_BYTES_MAX)
+        while data := await source.read(_CHUNK_BYTES):
+            frames.receive_data(data)
+            while (payload := frames.next_frame()) is not None:
+                self.frames.append((direction, json.loads(payload)))
+            if direction not in self._held:
+                sink.write(data)
+                await sink.drain()
+        sink.write_eof()

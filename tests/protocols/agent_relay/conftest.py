@@ -1,0 +1,22 @@
+"""Running hubs with a relay socket."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.protocols.agent_relay.relays import Relay, running
+
+
+@pytest.fixture
+async def relay(folder: Path) -> AsyncIterator[Relay]:
+    """Give a hub as it is by default, but for the syncs of its disk."""
+    async with running(folder / "h") as made:
+        yield made
+
+
+@pytest.fixture
+async def brisk(folder: Path) -> AsyncIterator[Relay]:
+    """Give a hub whose heart beats fast."""
+    async with running(folder / "h", "[agent_relay]\nheartbeat_ms = 100\n") as made:
+        yield made

@@ -1,0 +1,107 @@
+"""Hubs with raw agents at their relay socket, for the tests of this folder."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from tests.protocols.agent_relay.wire import Frame, Wire
+from tests.server.hubs import WAIT_SECONDS, House, house
+from tieline.contract.event import AnyEvent, Refused
+from tieline.contract.refusal import Code
+from tieline.core.ledger import decode_event
+
+MIB = 1024 * 1024
+
+
+class Relay(House):
+    """A running hub, and the raw agents at its relay socket."""
+
+    wires: list[Wire]
+
+    @property
+    def path(self) -> str:
+        """Where the socket is."""
+        assert self.running.relay_socket is not None
+        return self.running.relay_socket
+
+    async def dial(self) -> Wire:
+        """Connect, and say nothing."""
+        wire = await Wire.dial(self.path)
+        self.wires.append(wire)
+        return wire
+
+    async def agent(self, name: str, **payload: Any) -> Wire:
+        """Connect and say HELLO."""
+        wire = await self.dial()
+        await wire.hello(name, **payload)
+        return wire
+
+    async def agents(self, *names: str) -> list[Wire]:
+        """Connect several."""
+        return [await self.agent(name) for name in names]
+
+    async def leave(self, wire: Wire) -> None:
+        """Hang up without a word, and wait until the hub has seen it."""
+        await wire.close()
+        desk = await self.operator()
+        async with asyncio.timeout(WAIT_SECONDS):
+            while any(member.name == wire.name and member.sessions for member in await desk.members()):
+                pass
+
+    async def events(self) -> list[AnyEvent]:
+        """All that is in the main log."""
+        desk = await self.operator()
+        found: list[AnyEvent] = []
+        while page := (await desk.read_log("main", len(found))).rows:
+            found += [decode_event(row.event.encode()) for row in page]
+        return found
+
+    async def refusals(self, code: Code) -> list[Refused]:
+        """Wait until the log has a refusal of this code; give all of them."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while True:
+                events = [event for event in await self.events() if isinstance(event, Refused)]
+                found = [event for event in events if event.code == code]
+                if found:
+                    return found
+                await asyncio.sleep(0.01)
+
+
+def relay_of(built: House) -> Relay:
+    """The relay of a hub."""
+    made = Relay(built.home, built.hub, built.running)
+    made._clients = built._clients
+    made.wires = []
+    return made
+
+
+@contextlib.asynccontextmanager
+async def running(home: Path, config: str = "", *, store: str = "sqlite:unsafe") -> AsyncIterator[Relay]:
+    """A hub with this configuration, and its relay."""
+    if config:
+        home.mkdir(mode=0o700, exist_ok=True)
+        (home / "tieline.toml").write_text(config)
+    async with house(home, store=store) as built:
+        relay = relay_of(built)
+        try:
+            yield relay
+        finally:
+            for wire in relay.wires:
+                await wire.close()
+
+
+def numbers(deliveries: list[Frame]) -> list[tuple[str, str | None, int]]:
+    """Sender, topic and number of each delivery."""
+    return [(one["from"], one.get("topic"), one["delivery"]["seq"]) for one in deliveries]
+
+
+def texts(frames: list[Frame]) -> list[str]:
+    """What the DELIVERs among these say."""
+    return [one["payload"]["body"] for one in frames if one["type"] == "DELIVER"]
+
+
+def accepting() -> dict[str, Any]:
+    """Capabilities of a client that wants to hear that its words are taken."""
+    return {"capabilities": {"ack": True, "accept": True}}

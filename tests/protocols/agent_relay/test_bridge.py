@@ -1,0 +1,32 @@
+"""Members of other protocols, reached from this one and reaching it."""
+
+from tests.protocols.agent_relay.relays import Relay
+from tests.protocols.agent_relay.wire import frame, said
+from tests.server.hubs import bodies, take
+from tieline.protocols.agent_relay import codec
+
+
+async def test_a_member_of_another_protocol_and_an_agent_reach_each_other(relay: Relay) -> None:
+    await relay.add("nina")
+    nina = await relay.join("nina", receive=True)
+    alice = await relay.agent("alice")
+    await alice.send(frame("SEND", {"kind": "message", "body": "there", "data": {"n": 1}}, to="nina", topic="chat"))
+    (delivery,) = await take(nina, 1, ack=True)
+    message = delivery.message
+    assert (message.sender, message.body, message.data, message.topic) == ("alice", "there", {"n": 1}, "chat")
+    assert message.protocol == codec.PROTOCOL
+    await nina.send("@alice", "and back", data={"n": 2}, topic="chat")
+    answer = await alice.expect("DELIVER")
+    assert (answer["from"], answer["topic"]) == ("nina", "chat")
+    assert answer["payload"] == {"kind": "message", "body": "and back", "data": {"n": 2}}
+
+
+async def test_a_topic_is_a_channel_of_the_hub(relay: Relay) -> None:
+    await relay.add("nina")
+    nina = await relay.join("nina", receive=True)
+    await nina.subscribe("builds")
+    alice = await relay.agent("alice")
+    await alice.send(frame("SUBSCRIBE", topic="builds"), said("green", "*", topic="builds"))
+    assert bodies(await take(nina, 1, ack=True)) == ["green"]
+    await nina.send("#builds", "red")
+    assert (await alice.expect("DELIVER"))["delivery"]["originalTo"] == "*"
