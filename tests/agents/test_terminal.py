@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import select
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from tieline.agents import terminal
-from tieline.agents.terminal import run_in_terminal
+from tieline.agents.terminal import NotStarted, run_in_terminal
 from tieline.protocols.agent_relay.instruction import Instruction
 
 DEADLINE_SECONDS = 20
@@ -210,6 +211,12 @@ async def test_what_a_program_draws_again_is_sent_once() -> None:
     assert outcome.sent == [HELLO]
 
 
+async def test_what_is_not_offered_is_told() -> None:
+    declined: list[str] = []
+    outcome = await run_piped(bash("echo '->relay:spawn bob claude'"), on_declined=declined.append)
+    assert (outcome.output, declined) == (b"->relay:spawn bob claude\n", ["spawn"])
+
+
 async def test_an_exception_from_the_callback_hangs_the_program_up_and_is_raised(
     screen: Screen, tmp_path: Path
 ) -> None:
@@ -235,9 +242,10 @@ async def test_the_exit_code_is_the_programs(script: str, code: int) -> None:
     assert (await run_piped(bash(script))).code == code
 
 
-async def test_a_command_that_cannot_be_started_is_an_os_error_and_the_terminal_is_untouched(screen: Screen) -> None:
-    with pytest.raises(FileNotFoundError):
+async def test_a_command_that_cannot_be_started_says_why_and_the_terminal_is_untouched(screen: Screen) -> None:
+    with pytest.raises(NotStarted, match="no-such-program") as caught:
         await start(screen, ["no-such-program"])
+    assert caught.value.errno == errno.ENOENT
     assert screen.is_as_before
 
 
@@ -447,7 +455,7 @@ def showing(screen: Screen, script: str, messages: AsyncIterator[str], **options
 
 async def test_a_message_is_printed_on_a_line_of_its_own_and_the_program_gets_nothing(screen: Screen) -> None:
     running = showing(screen, "stty -echo; printf 'prompt> '; read -r line; echo got:$line", Messages("news"))
-    await screen.shows(b"prompt> \r\nnews\r\n")
+    await screen.shows(b"prompt> \r\nnews\r\nprompt> ")
     screen.type(b"mine\r")
     await screen.shows(b"got:mine")
     assert await running == 0
@@ -488,8 +496,7 @@ async def test_no_message_is_shown_while_the_person_types(screen: Screen) -> Non
     await screen.shows(b"ready")
     screen.type(b"f a line\r")
     await screen.shows(b"second")
-    assert screen.seen.index(b"got:half a line") < screen.seen.index(b"second")
-    assert screen.seen.index(b"got:half a line") < screen.seen.index(b"first")
+    assert screen.seen.index(b"f a line\r\n") < screen.seen.index(b"first")
     screen.type(b"\r")
     await running
 
@@ -505,6 +512,38 @@ async def test_the_next_message_is_asked_for_only_when_the_last_was_shown(screen
     assert messages.asked >= 2
     screen.type(b"\r")
     await running
+
+
+async def test_what_a_person_left_half_typed_is_no_reason_to_wait_for_ever(
+    screen: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "TYPING_SECONDS", 0.3)
+    typed = asyncio.Event()
+
+    async def later() -> AsyncIterator[str]:
+        await typed.wait()
+        yield "news"
+
+    running = showing(screen, "printf 'name? '; read -r name; echo got:$name", later())
+    await screen.shows(b"name? ")
+    screen.type(b"al")
+    await screen.shows(b"name? al")
+    typed.set()
+    await screen.shows(b"news\r\nname? al")
+    assert screen.seen.endswith(b"name? al\r\nnews\r\nname? al"), "and the line is there again"
+    screen.type(b"ice\r")
+    await screen.shows(b"got:alice")
+    assert await running == 0
+
+
+async def test_a_key_pressed_in_a_pager_is_not_half_a_line(screen: Screen) -> None:
+    script = r"printf '\033[?1049hpage'; read -rsn 1 key; printf '\033[?1049l'; read -r line"
+    running = showing(screen, script, Messages("news"))
+    await screen.shows(b"page")
+    screen.type(b"q")
+    await screen.shows(b"news")
+    screen.type(b"\r")
+    assert await running == 0
 
 
 async def test_what_a_terminal_sends_by_itself_is_not_typing(screen: Screen) -> None:
@@ -585,6 +624,40 @@ async def test_an_injected_message_cannot_make_the_program_send(screen: Screen) 
     await screen.shows(b"secret>>>")
     assert await running == 0  # on_instruction would have failed
     assert screen.seen.count(b"-> relay:carol <<<") == 2
+
+
+async def test_with_injection_a_tab_is_no_key(screen: Screen) -> None:
+    running = showing(screen, "read -r line; printf 'got:%s' \"$line\"", Messages("a\tb"), inject=True)
+    await screen.shows(rb"got:a\tb")
+    assert await running == 0
+
+
+async def test_with_injection_notices_are_printed_all_the_same(screen: Screen) -> None:
+    running = showing(screen, "read -r line; echo got:$line", Messages(), notices=Messages("for you"), inject=True)
+    await screen.shows(b"\r\nfor you\r\n")
+    screen.type(b"mine\r")
+    await screen.shows(b"got:mine")
+    assert await running == 0
+
+
+async def test_messages_are_printed_beside_an_output_that_is_no_screen(screen: Screen) -> None:
+    outcome = await run_piped(
+        bash("printf 'no line end'; sleep 0.5"), incoming=Messages("news"), screen=screen.fd, idle_ms=50
+    )
+    await screen.shows(b"news")
+    assert bytes(screen.seen) == b"news\r\n"
+    assert outcome.output == b"no line end"
+
+
+async def test_a_message_that_cannot_be_printed_was_not_shown() -> None:
+    messages = Messages("news")
+    read_out, write_out = os.pipe()
+    os.close(read_out)
+    try:
+        outcome = await run_piped(bash("echo up; sleep 0.3; exit 4"), incoming=messages, screen=write_out, idle_ms=50)
+    finally:
+        os.close(write_out)
+    assert (outcome.code, messages.asked) == (4, 1)
 
 
 async def test_with_injection_and_no_terminal_the_input_stays_open_for_messages() -> None:

@@ -13,19 +13,21 @@ line ends either.
 Showing messages
 ----------------
 A message is shown when the program has printed nothing for `idle_ms` and the person has typed nothing that is not yet
-entered; until then it waits, and so do those behind it: the next one is asked for only when the last was shown. A
-program that has printed nothing at all is still starting, for a while.
+entered (on the screen: not lately); until then it waits, and so do those behind it: the next one is asked for only when
+the last was shown. A program that has printed nothing at all is still starting, for a while.
 
 By default it is printed on the screen, for the person. The program's input gets nothing: no text, and above all no
 Enter, which could approve whatever dialog is open. While a program has the alternate screen, nothing is printed.
+Notices, which are for the person, are always printed, by the same rules.
 
 With `inject` it is typed into the program instead, on one line, and entered by a separate key after a pause, unless the
 person typed in between. **That is a risk**: nobody can tell from outside whether the program is at its prompt or asks
 for a permission, and Enter means yes. Only for programs that run where they may do whatever they like.
 
-Messages are other people's words, often a model's. What a terminal would obey is made visible instead; lines after the
-first are indented, so that none can pass for a line of ours; and what is typed has its instruction marks broken,
-because the program echoes it, and an echo that wraps must not be taken for an instruction of its own.
+Messages are other people's words, often a model's. What a terminal would obey is made visible instead (and so is the
+tab where it would be a key); lines after the first are indented, so that none can pass for a line of ours; and what
+is typed has its instruction marks broken, because the program echoes it, and an echo that wraps must not be taken for
+an instruction of its own.
 """
 
 import asyncio
@@ -38,10 +40,11 @@ import signal
 import termios
 import tty
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from tieline.protocols.agent_relay.extractor import Extracted, Extractor, Output, Passed
+from tieline.agents.screen import Screen
+from tieline.contract.text import neutral
+from tieline.protocols.agent_relay.extractor import Declined, Extracted, Extractor, Output, Passed
 from tieline.protocols.agent_relay.instruction import Instruction
 
 IDLE_MS = 400
@@ -49,6 +52,9 @@ IDLE_MS = 400
 
 START_SECONDS = 3.0
 """How long a program that has printed nothing yet counts as starting, and is not idle."""
+
+TYPING_SECONDS = 10.0
+"""How long what a person typed and did not enter keeps messages from the screen: not every key is half a line."""
 
 SUBMIT_SECONDS = 0.3
 """Between typed text and its Enter: programs take what comes at once for a paste, and an Enter within it for text."""
@@ -76,15 +82,6 @@ _FIRST_PRINTABLE = 0x20
 # The first two bits of a byte that continues a character of UTF-8.
 _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
 
-_UNSAFE = re.compile(
-    "["
-    "\x00-\x09\x0b-\x1f\x7f-\x9f"  # control characters but the line feed
-    "\u2028\u2029"  # line and paragraph separators
-    "\u202a-\u202e\u2066-\u2069"  # bidirectional overrides, which reorder what a reader sees
-    "\U000e0000-\U000e007f"  # tags: invisible to people, legible to models
-    "\ud800-\udfff"  # halves of pairs, which no terminal can show
-    "]"
-)
 _MARKS = re.compile(r"->(?=relay:|thinking:)|\[(?=\[/?RELAY\]\])")
 
 # What a person's terminal turns into these goes to whoever is in its foreground; the rest to the program itself.
@@ -92,43 +89,64 @@ _FOREGROUND_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
 _PROGRAM_SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
-async def run_in_terminal(
+class NotStarted(OSError):
+    """The command cannot be started; nothing was done to the terminal."""
+
+
+async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is told, and where
     command: Sequence[str],
     *,
     on_instruction: Callable[[Instruction], None],
+    on_declined: Callable[[str], None] | None = None,
     incoming: AsyncIterator[str] | None = None,
+    notices: AsyncIterator[str] | None = None,
     inject: bool = False,
     idle_ms: int = IDLE_MS,
     environment: Mapping[str, str] | None = None,
     stdin: int = 0,
     stdout: int = 1,
+    screen: int | None = None,
 ) -> int:
     """Run a command in a pty until it ends, and give its exit code: 128 + n where signal n ended it.
 
-    `on_instruction` is called for what the program wants sent, in order; an exception from it hangs the program up.
-    `incoming` gives the messages to show. An exception from it ends the showing, not the program, and is raised after
-    the program's end. A command that cannot be started is an `OSError`, raised before the terminal is touched.
+    `on_instruction` is called for what the program wants sent, in order, and `on_declined` with what it asks for that
+    is not offered; an exception from them hangs the program up. `incoming` gives the messages to show, `notices` those
+    that are printed even with `inject`; each is asked for the next only when the last was shown. An exception from
+    them ends the showing, not the program, and is raised after the program's end. What is printed goes to `screen`
+    where that is not the standard output. A command that cannot be started raises `NotStarted`.
     """
     with contextlib.ExitStack() as stack:
         both = os.isatty(stdin) and os.isatty(stdout)
         pty = stack.enter_context(_Pty(stdin, stdout, translate=both))
         inherits_stdin = not os.isatty(stdin) and not inject
-        pid = pty.start(command, os.environ if environment is None else environment, stdin if inherits_stdin else None)
-        run = _Run(pty, pid, on_instruction, stdout, line_end="\r\n" if both else "\n", idle_seconds=idle_ms / 1000)
+        given = os.environ if environment is None else environment
+        try:
+            pid = pty.start(command, given, stdin if inherits_stdin else None)
+        except OSError as error:
+            raise NotStarted(error.errno, error.strerror, command[0]) from error
+        where = stdout if screen is None else screen
+        raw_screen = os.isatty(stdin) and os.isatty(where)
+        printer = Screen(stdout, where, line_end="\r\n" if raw_screen else "\n")
+        run = _Run(pty, pid, printer, on_instruction, on_declined, idle_seconds=idle_ms / 1000)
         exited = asyncio.create_task(asyncio.to_thread(os.waitpid, pid, 0))
         try:
             raw = stack.enter_context(_RawMode(stdin))
             stack.enter_context(_signals(pty, pid, raw))
             tasks = [] if inherits_stdin else [asyncio.create_task(run.pass_input(stdin))]
-            showing = asyncio.create_task(run.show_messages(incoming, inject=inject)) if incoming is not None else None
+            showing = [
+                asyncio.create_task(run.show_messages(texts, inject=typed))
+                for texts, typed in ((incoming, inject), (notices, False))
+                if texts is not None
+            ]
             try:
                 await run.pass_output(exited)
             finally:
-                await _cancel(*tasks, *([showing] if showing else []))
+                await _cancel(*tasks, *showing)
         finally:
             status = await _reap(pid, exited)
-        if showing is not None and not showing.cancelled() and (error := showing.exception()) is not None:
-            raise error
+        for shown in showing:
+            if not shown.cancelled() and (failure := shown.exception()) is not None:
+                raise failure
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
@@ -309,31 +327,28 @@ class _Run:
         self,
         pty: _Pty,
         pid: int,
+        screen: Screen,
         on_instruction: Callable[[Instruction], None],
-        stdout: int,
+        on_declined: Callable[[str], None] | None,
         *,
-        line_end: str,
         idle_seconds: float,
     ) -> None:
         self._pty = pty
         self._pid = pid
+        self._screen = screen
         self._on_instruction = on_instruction
-        self._stdout = stdout
-        self._line_end = line_end
+        self._on_declined = on_declined
         self._idle_seconds = idle_seconds
         self._loop = asyncio.get_running_loop()
         self._extractor = Extractor()
-        # Writing to a screen can block, and only one may write at a time: a thread of one, and a lock for order.
-        self._screen = ThreadPoolExecutor(1, "tieline-screen")
-        self._screen_lock = asyncio.Lock()
         self._input_lock = asyncio.Lock()
-        # When the program last printed, how much it printed in all, and whether the last of it ended a line.
+        # When the program last printed, and how much it printed in all.
         self._printed_at = self._loop.time() + max(0.0, START_SECONDS - idle_seconds)
         self._printed_bytes = 0
-        self._at_left = True
-        # Characters typed and not yet entered, and reads from the keyboard in all.
+        # Characters typed and not yet entered, reads from the keyboard in all, and when the last one was.
         self._typed = 0
         self._keys = 0
+        self._keyed_at = 0.0
         self._stirred = asyncio.Event()
 
     # What the program prints
@@ -346,7 +361,7 @@ class _Run:
             self._pty.close_slave()
             limit = self._printed_bytes + DRAIN_BYTES_MAX
             before = -1
-            while not printing.done() and (self._screen_lock.locked() or before < self._printed_bytes < limit):
+            while not printing.done() and (self._screen.busy or before < self._printed_bytes < limit):
                 before = self._printed_bytes
                 await asyncio.wait({printing}, timeout=DRAIN_SECONDS)
             if printing.done():
@@ -359,7 +374,7 @@ class _Run:
                 raise
         finally:
             await _cancel(printing)
-            self._screen.shutdown(wait=False, cancel_futures=True)
+            self._screen.close()
 
     async def _pass_output(self) -> None:
         while True:
@@ -374,22 +389,24 @@ class _Run:
                 return
             self._printed_at = self._loop.time()
             self._printed_bytes += len(data)
-            await self._deliver(self._extractor.receive_data(data))
+            was_alternate = self._extractor.alternate_screen
+            outputs = self._extractor.receive_data(data)
+            if was_alternate and not self._extractor.alternate_screen:
+                self._typed = 0  # what was typed on that screen was for that screen
+            await self._deliver(outputs)
             self._stirred.set()
 
     async def _deliver(self, outputs: list[Output]) -> None:
         for output in outputs:
             match output:
                 case Passed(data=data):
-                    await self._print(data)
-                    self._at_left = data.endswith(b"\n")
+                    await self._screen.pass_on(data)
                 case Extracted(instruction=instruction, redrawn=redrawn):
                     if not redrawn:
                         self._on_instruction(instruction)
-
-    async def _print(self, data: bytes) -> None:
-        async with self._screen_lock:
-            await self._loop.run_in_executor(self._screen, _write_all, self._stdout, data)
+                case Declined(word=word):
+                    if self._on_declined is not None:
+                        self._on_declined(word)
 
     # What the program is given
 
@@ -406,6 +423,7 @@ class _Run:
     def _note_keys(self, data: bytes) -> None:
         """Count what is typed and not yet entered."""
         self._keys += 1
+        self._keyed_at = self._loop.time()
         for byte in _KEY_SEQUENCE.sub(b"", data):
             if byte in _LINE_KEYS:
                 self._typed = 0
@@ -436,15 +454,22 @@ class _Run:
             await self._wait_until_idle(any_screen=inject)
             if inject:
                 await self._type(text)
-            else:
-                await self._print(self._framed(text))
-                self._at_left = True
+                continue
+            try:
+                await self._screen.show(text)
+            except OSError:
+                return  # nobody is there to be shown anything
 
     async def _wait_until_idle(self, *, any_screen: bool) -> None:
         while True:
             timeout = None
-            if not self._typed and (any_screen or not self._extractor.alternate_screen):
-                timeout = self._printed_at + self._idle_seconds - self._loop.time()
+            # On the screen a message is beside what is being typed; typed, it would be in the middle of it.
+            held_back = self._typed and any_screen
+            if not held_back and (any_screen or not self._extractor.alternate_screen):
+                idle_at = self._printed_at + self._idle_seconds
+                if self._typed:
+                    idle_at = max(idle_at, self._keyed_at + TYPING_SECONDS)
+                timeout = idle_at - self._loop.time()
                 if timeout <= 0:
                     return
             self._stirred.clear()
@@ -452,24 +477,15 @@ class _Run:
                 async with asyncio.timeout(timeout):
                     await self._stirred.wait()
 
-    def _framed(self, text: str) -> bytes:
-        """Text on lines of its own, where only the first begins at the left edge."""
-        lines = f"{self._line_end}  ".join(_neutral(text).split("\n"))
-        return f"{'' if self._at_left else self._line_end}{lines}{self._line_end}".encode()
-
     async def _type(self, text: str) -> None:
         """Type text into the program and enter it by a separate key, unless the person began to type."""
         keys = self._keys
-        await self._give(_MARKS.sub(lambda mark: f"{mark[0]} ", _neutral(text).replace("\n", " ")).encode())
+        line = neutral(text).replace("\n", " ").replace("\t", "\\t")
+        await self._give(_MARKS.sub(lambda mark: f"{mark[0]} ", line).encode())
         await asyncio.sleep(SUBMIT_SECONDS)
         if keys == self._keys:
             await self._give(b"\r")
             self._printed_at = self._loop.time()
-
-
-def _neutral(text: str) -> str:
-    """Text that a terminal prints and does not obey."""
-    return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
 
 
 async def _wait_for_output(master: int) -> bytes:
@@ -504,14 +520,6 @@ async def _wait_for(watch: Callable[..., object], unwatch: Callable[[int], objec
         await ready
     finally:
         unwatch(fd)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        try:
-            data = data[os.write(fd, data) :]
-        except BlockingIOError:
-            select.select([], [fd], [])  # another program of this terminal made it non-blocking
 
 
 async def _cancel(*tasks: "asyncio.Task[None]") -> None:

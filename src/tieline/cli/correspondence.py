@@ -1,0 +1,534 @@
+"""A correspondence: what a program under `tieline run` and the hub say to each other, through any number of sessions.
+
+Above: `run`, which has the program in a terminal. Below: a session with a hub, renewed when the hub restarts. It
+refuses to know the terminal: instructions come in by `say`, what is to be shown is taken from `incoming` (for the
+program where it is typed into it, else for the person) and `notices` (for the person).
+
+The program never waits for the hub. What it says goes into an outbox, in order and under a wire id each, and is taken
+out when the hub has answered: a hub that goes away in between is sent it again and says it once. Both the outbox and
+what waits to be shown are bounded; past that, one line says what was left out.
+
+A delivery counts as shown when the terminal asks for the next one. What was printed for a person is `seen`, by the
+evidence `shown`: a screen says nothing about the program, which may be reading its inbox by itself. What was typed into
+the program is `seen` by the evidence `typed` and then acknowledged. What is printed where nobody looks is neither.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tieline.cli.context import Context
+from tieline.cli.failure import Failure
+from tieline.cli.output import message_lines, neutral_line
+from tieline.cli.reconnection import is_passing, reopen
+from tieline.cli.session import Link
+from tieline.cli.watch import arrivals
+from tieline.client import Accepted, Client, Delivery, HubError, HubRefused, Item, Message
+from tieline.contract.message import Kind, Priority
+from tieline.contract.refusal import Code
+from tieline.protocols.agent_relay.instruction import Instruction
+
+WINDOW = 1024
+"""Deliveries that may be on their way here: those that are only shown stay unsettled and keep their place in it."""
+
+INSTRUCTIONS_MAX = 10_000
+"""Instructions that wait for the hub: more than any agent says while a hub restarts."""
+
+INSTRUCTION_BYTES_MAX = 16 * 1024 * 1024
+"""And how large they may be together."""
+
+AWAIT_MS = 30_000
+"""How long `[await]` waits if it does not say."""
+
+AWAITS_MAX = 256
+"""Messages awaited at the same time: each is followed by the hub."""
+
+FINISH_SECONDS = 10.0
+"""After the program's end: a hub that restarts is back by then; the person would rather have the shell back."""
+
+PRINTED_CHARS_MAX = 16_000
+"""Of one message on a screen: some pages. The whole is in the inbox."""
+
+TYPED_CHARS_MAX = 4_000
+"""Of one message typed into a program: programs take no more on one line. The whole is in the history."""
+
+_CLOSE_SECONDS = 1.0
+"""A hub that reads takes the last words in less; one that hangs must not keep the program's end from the person."""
+
+_BATCH = 256
+_PAGE = 100
+_NOTICES_MAX = 50
+_ANSWERS_MAX = 50
+_EXCERPT_CHARS = 40
+# Enough of an id to tell messages apart, and to name one to a command.
+_ID_CHARS = 13
+
+_STATUS_KINDS = frozenset({"state", "thinking"})
+# Told to the program, these would go on with what they stop.
+_LOOP_CODES = frozenset({Code.LOOP_DETECTED, Code.THREAD_PAUSED})
+
+
+class Notices:
+    """Lines for the person, shown one after the other; the oldest are kept, the rest is counted."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque()
+        self._left_out = 0
+        self._stirred = asyncio.Event()
+
+    def add(self, text: str) -> None:
+        """Say something when it disturbs nothing."""
+        if len(self._lines) < _NOTICES_MAX:
+            self._lines.append(f"tieline: {text}")
+        else:
+            self._left_out += 1
+        self._stirred.set()
+
+    async def lines(self) -> AsyncIterator[str]:
+        """Lines as they come. A line is done with when the next one is asked for."""
+        while True:
+            while line := self._first():
+                yield line
+                self._drop(line)
+            self._stirred.clear()
+            await self._stirred.wait()
+
+    def rest(self) -> Iterator[str]:
+        """What was not shown."""
+        while line := self._first():
+            self._drop(line)
+            yield line
+
+    def _first(self) -> str | None:
+        if not self._lines and self._left_out:
+            self._lines.append(f"tieline: and {self._left_out} more lines like these")
+            self._left_out = 0
+        return self._lines[0] if self._lines else None
+
+    def _drop(self, line: str) -> None:
+        assert self._lines[0] == line, "only one reader takes lines"
+        self._lines.popleft()
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """An instruction on its way to the hub."""
+
+    instruction: Instruction
+    size: int
+    wire_id: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    @property
+    def target(self) -> str:
+        """Where it goes, in the hub's words."""
+        return full_target(self.instruction.to)
+
+
+class Outbox:
+    """Instructions that the hub has not answered yet, in order."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Outgoing] = deque()
+        self._size = 0
+        self._filled = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, instruction: Instruction) -> bool:
+        """Take an instruction, unless there is no room for it."""
+        size = len(msgspec.json.encode(instruction))
+        if len(self._waiting) >= INSTRUCTIONS_MAX or self._size + size > INSTRUCTION_BYTES_MAX:
+            return False
+        self._waiting.append(Outgoing(instruction, size))
+        self._size += size
+        self._filled.set()
+        self._emptied.clear()
+        return True
+
+    async def wait_for_some(self) -> list[Outgoing]:
+        """The first few, which stay in the box."""
+        await self._filled.wait()
+        return [outgoing for outgoing, _ in zip(self._waiting, range(_BATCH), strict=False)]
+
+    def drop_first(self) -> None:
+        """The first one is answered."""
+        self._size -= self._waiting.popleft().size
+        if not self._waiting:
+            self._filled.clear()
+            self._emptied.set()
+
+    async def wait_until_empty(self) -> None:
+        """Everything is answered."""
+        await self._emptied.wait()
+
+
+@dataclass
+class Await:
+    """A message whose sender waits for its acknowledgement."""
+
+    id: str
+    target: str
+    excerpt: str
+    timeout_ms: int
+    since: float
+    state: str = "pending"
+    timer: asyncio.TimerHandle | None = None
+
+
+class Correspondence:
+    """What one program and the hub say to each other."""
+
+    def __init__(self, link: Link, speaker: str, *, inject: bool, match: str | None, on_screen: bool) -> None:
+        self._link = link
+        self._speaker = speaker
+        self._inject = inject
+        self._context = Context(match)
+        # Whether what is printed is before somebody's eyes.
+        self._on_screen = on_screen
+        self.notices = Notices()
+        self._outbox = Outbox()
+        # The open session, if there is one; and whether there will be none any more.
+        self._client: Client | None = None
+        self._ended = False
+        # Messages that the program waits for, by id.
+        self._awaits: dict[str, Await] = {}
+        # What is to be shown, with its delivery if it is one, of which one at a time is taken from the hub.
+        self._incoming: asyncio.Queue[tuple[str, Delivery | Item | None]] = asyncio.Queue()
+        # What was given to be shown, until it was.
+        self._showing: tuple[str, Delivery | Item | None] | None = None
+        self._room = asyncio.Semaphore(1)
+        # Keys of the last delivery that was taken from the hub to be shown, and of the last that was.
+        self._taken_key = 0
+        self._shown_key = 0
+        # Deliveries that waited already when the program started, and had been seen before.
+        self._seen_before: int | None = 0
+        self._declined: set[str] = set()
+        self._last_answer = ""
+
+    # What the program says.
+
+    def say(self, instruction: Instruction) -> None:
+        """Take an instruction; what becomes of it is told later."""
+        target = full_target(instruction.to)
+        problem = self._problem(instruction, target)
+        if problem is None and not self._outbox.put(instruction):
+            problem = f"{len(self._outbox):,} others wait for the hub already"
+        if problem is not None:
+            self._answer(f"not sent to {target}: {problem}")
+
+    def decline(self, word: str) -> None:
+        """Tell once that something is not offered."""
+        if word not in self._declined:
+            self._declined.add(word)
+            self._answer(f"'->relay:{word}' is not offered here, and nothing was done")
+
+    def _problem(self, instruction: Instruction, target: str) -> str | None:
+        if self._ended:
+            return "the hub ended the session"
+        if instruction.project is not None:
+            return f"there are no projects here, so nobody in {instruction.project!r}; name the member alone"
+        if target == f"@{self._speaker}":
+            return "that is this program itself"
+        if instruction.awaits and not target.startswith("@"):
+            return "[await] waits for one member"
+        return None
+
+    def _answer(self, text: str, *, to_person: bool = False) -> None:
+        """Tell whoever said something what became of it: the program if it is typed to, else the person.
+
+        The same answer twice in a row goes to the person: a program that does the same again would never end.
+        """
+        if self._inject and not to_person and text != self._last_answer and self._incoming.qsize() < _ANSWERS_MAX:
+            self._last_answer = text
+            self._incoming.put_nowait((f"tieline: {text}", None))
+        else:
+            self.notices.add(text)
+
+    # What the terminal takes.
+
+    async def incoming(self) -> AsyncIterator[str]:
+        """What is to be shown; whoever asks for the next has shown the last."""
+        while True:
+            self._showing = text, delivery = await self._incoming.get()
+            yield text
+            self._showing = None
+            if delivery is not None:
+                self._shown_key = delivery.key
+                self._room.release()
+                if self._client is not None:
+                    self._tell_shown(self._client, delivery)
+
+    def _tell_shown(self, client: Client, delivery: Delivery | Item) -> None:
+        if self._inject:
+            client.see(delivery, evidence="typed")
+            client.ack(delivery)
+        elif self._on_screen:
+            client.see(delivery, evidence="shown")
+
+    # Sessions with the hub.
+
+    async def keep(self, client: Client) -> None:
+        """Carry both ways, also through restarts of the hub. Ends when the hub refuses to go on."""
+        while True:
+            self._client = client
+            try:
+                error: Exception = await self._carry(client)
+            finally:
+                self._client = None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_CLOSE_SECONDS):
+                        await client.close()
+            if is_passing(error):
+                try:
+                    client = await reopen(self._link, receive=True, window=WINDOW, tell=self.notices.add)
+                    continue
+                except (Failure, HubError) as refused:
+                    error = refused
+            self._end(error)
+            return
+
+    def _end(self, error: BaseException) -> None:
+        self._ended = True
+        self.notices.add(f"the hub ended the session: {error}; nothing more is sent or shown")
+        self._say_unsent()
+        while self._outbox:
+            self._outbox.drop_first()
+        for waiting in list(self._awaits.values()):
+            self._forget(waiting)
+
+    @property
+    def held_up(self) -> int:
+        """How many instructions wait for a hub that is away."""
+        return 0 if self._client is not None else len(self._outbox)
+
+    async def finish(self) -> None:
+        """The program has ended: send what is left, for a while, and tell what remains. Cancelling ends the wait."""
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FINISH_SECONDS):
+                    await self._outbox.wait_until_empty()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        self._say_unsent()
+        for waiting in list(self._awaits.values()):
+            self._forget(waiting)
+            self.notices.add(f"{waiting.target} had not acknowledged {waiting.excerpt} yet ({waiting.id})")
+        unshown = [self._showing] if self._showing is not None else []
+        while not self._incoming.empty():
+            unshown.append(self._incoming.get_nowait())
+        for text, delivery in unshown:
+            if delivery is None:
+                self.notices.add(text.removeprefix("tieline: "))
+
+    def _say_unsent(self) -> None:
+        if self._outbox:
+            self.notices.add(f"not sent, because the hub is not there: {len(self._outbox):,} of the last instructions")
+
+    async def _carry(self, client: Client) -> HubError:
+        """Work until the session ends, and give the reason."""
+        tasks = [asyncio.create_task(work(client)) for work in (self._send, self._receive, self._hear)]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        errors = [task.exception() or AssertionError("each goes on until the session ends") for task in done]
+        for error in errors:
+            if not isinstance(error, HubError):
+                self._end(error)  # a bug: loud at the end, and told at once
+                raise error
+        assert isinstance(errors[0], HubError), "any other was raised"
+        return errors[0]
+
+    async def _send(self, client: Client) -> None:
+        for waiting in list(self._awaits.values()):
+            await self._follow(client, waiting)
+        while True:
+            batch = await self._outbox.wait_for_some()
+            sent = (client.send(outgoing.target, **_parts(outgoing)) for outgoing in batch)
+            answers = await asyncio.gather(*sent, return_exceptions=True)
+            for outgoing, answer in zip(batch, answers, strict=True):
+                if isinstance(answer, BaseException):
+                    self._refused(outgoing, answer)
+                self._outbox.drop_first()
+                if isinstance(answer, Accepted) and outgoing.instruction.awaits:
+                    await self._await(client, outgoing, answer)
+
+    def _refused(self, outgoing: Outgoing, error: BaseException) -> None:
+        """Tell of a refusal. What only says that the session is over is raised, and the instruction stays."""
+        if not isinstance(error, HubRefused) or (is_passing(error) and error.code is not Code.STORE_FAILED):
+            raise error
+        self._answer(f"not sent to {outgoing.target}: {error.message}", to_person=error.code in _LOOP_CODES)
+
+    # Waiting for acknowledgements.
+
+    async def _await(self, client: Client, outgoing: Outgoing, accepted: Accepted) -> None:
+        if len(self._awaits) >= AWAITS_MAX:
+            self._answer(f"sent to {outgoing.target}, but not awaited: {AWAITS_MAX} others are")
+            return
+        loop = asyncio.get_running_loop()
+        timeout_ms = outgoing.instruction.await_ms or AWAIT_MS
+        excerpt = _excerpt(outgoing.instruction.body)
+        waiting = Await(accepted.id, outgoing.target, excerpt, timeout_ms, loop.time())
+        waiting.timer = loop.call_later(timeout_ms / 1000, self._time_out, waiting)
+        self._awaits[waiting.id] = waiting
+        await self._follow(client, waiting)
+
+    async def _follow(self, client: Client, waiting: Await) -> None:
+        try:
+            receipts = await client.follow(waiting.id)
+        except HubRefused as error:
+            if is_passing(error):
+                raise
+            self._forget(waiting)
+            self._answer(f"sent to {waiting.target}, but not awaited: {error.message}")
+            return
+        for receipt in receipts:
+            self._step(waiting, receipt.state)
+
+    async def _hear(self, client: Client) -> None:
+        async for step in client.progress():
+            waiting = self._awaits.get(step.id)
+            if waiting is not None:
+                self._step(waiting, step.state)
+
+    def _step(self, waiting: Await, state: str) -> None:
+        if waiting.id not in self._awaits:
+            return
+        waiting.state = state
+        if state == "acked":
+            seconds = asyncio.get_running_loop().time() - waiting.since
+            self._forget(waiting)
+            self._answer(f"{waiting.target} acknowledged {waiting.excerpt} after {seconds:.1f} s ({waiting.id})")
+        elif state in ("expired", "dead"):
+            self._forget(waiting)
+            self._answer(f"{waiting.target} can no longer acknowledge {waiting.excerpt}: it is {state} ({waiting.id})")
+
+    def _time_out(self, waiting: Await) -> None:
+        self._forget(waiting)
+        within = f"within {waiting.timeout_ms / 1000:g} s; it is {waiting.state}"
+        self._answer(f"{waiting.target} did not acknowledge {waiting.excerpt} {within} ({waiting.id})")
+
+    def _forget(self, waiting: Await) -> None:
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        self._awaits.pop(waiting.id, None)
+
+    # What comes from the hub.
+
+    async def _receive(self, client: Client) -> None:
+        async for delivery in self._deliveries(client):
+            message = delivery.message
+            if message.sender == self._speaker or not await self._is_for_here(message):
+                continue  # its own words, or for a session elsewhere: left in the inbox
+            if delivery.key <= self._shown_key:
+                # The hub offers it again, so it may not have heard of it before it went away.
+                self._tell_shown(client, delivery)
+            elif delivery.key > self._taken_key:
+                if self._was_seen(delivery):
+                    self._taken_key = delivery.key
+                    continue
+                await self._room.acquire()
+                self._taken_key = delivery.key
+                self._incoming.put_nowait((typed(message) if self._inject else printed(message), delivery))
+
+    async def _deliveries(self, client: Client) -> AsyncIterator[Delivery | Item]:
+        """All that is unsettled: what waits, which is read because only there its state is told, then what comes."""
+        after = 0
+        complete = False
+        while not complete:
+            page = await client.inbox(after=after, limit=_PAGE)
+            for item in page.items:
+                yield item
+            after, complete = page.through, page.complete
+        if self._seen_before:
+            many = "message waits" if self._seen_before == 1 else "messages wait"
+            self.notices.add(f"{self._seen_before:,} {many} that you have seen; 'tieline inbox' shows, 'drain' takes")
+        self._seen_before = None
+        async for delivery in arrivals(client, after):
+            yield delivery
+
+    async def _is_for_here(self, message: Message) -> bool:
+        # The context may have to ask git, and the program must not wait for it.
+        return not message.scope or await asyncio.to_thread(self._context.takes, message.scope)
+
+    def _was_seen(self, delivery: Delivery | Item) -> bool:
+        """Whether a person has seen it before this program started. Typing is for the program, which has not."""
+        if self._inject or self._seen_before is None or not isinstance(delivery, Item) or delivery.state != "seen":
+            return False
+        self._seen_before += 1
+        return True
+
+
+def full_target(to: str) -> str:
+    """The hub's word for the target of an instruction."""
+    return to if to == "*" or to.startswith("#") else f"@{to}"
+
+
+def _parts(outgoing: Outgoing) -> dict[str, Any]:
+    """What an instruction says, in the hub's words.
+
+    A kind that the hub has no word for is in the data; and what is only data is also said as text, because not every
+    wire carries data.
+    """
+    said = outgoing.instruction
+    data = said.data
+    if said.kind != "message":
+        data = {"kind": said.kind, **(data or {})}
+    thread = f"{said.thread_project}:{said.thread}" if said.thread_project else said.thread
+    return {
+        "body": said.body or msgspec.json.encode(said.data).decode(),
+        "data": data,
+        "kind": Kind.STATUS if said.kind in _STATUS_KINDS else Kind.CHAT,
+        "thread": thread,
+        "wire_id": outgoing.wire_id,
+    }
+
+
+def printed(message: Message) -> str:
+    """A message for a person's screen: a line of ours, then what was said."""
+    head, *rest = (line for line, _ in message_lines(message))
+    text = "\n".join(line.removeprefix("  ") for line in rest)
+    return f"tieline: {head}\n{_shortened(text, PRINTED_CHARS_MAX, 'inbox')}"
+
+
+def typed(message: Message) -> str:
+    """A message for a program's input, in the words that programs of the Agent Relay Protocol know."""
+    unverified = "" if message.verified else " (unverified)"
+    marks = [f"[{message.id[:_ID_CHARS]}]"]
+    if message.thread:
+        marks.append(f"[thread:{message.thread}]")
+    if message.priority is Priority.URGENT:
+        marks.append("[!!]")
+    if message.target.startswith("#"):
+        marks.append(f"[{message.target}] (reply to {message.target}, not sender)")
+    elif message.target == "*":
+        marks.append("[to everybody]")
+    said = [part for part in (message.title, message.body) if part]
+    if message.data:
+        said.append(f"data: {msgspec.json.encode(message.data).decode()}")
+    head = neutral_line(f"Relay message from {message.sender}{unverified} {' '.join(marks)}")
+    return f"{head}: {_shortened(' '.join(said), TYPED_CHARS_MAX, 'history')}"
+
+
+def _shortened(text: str, chars_max: int, command: str) -> str:
+    if len(text) <= chars_max:
+        return text
+    return f"{text[:chars_max]}… ({len(text) - chars_max:,} more characters: 'tieline {command}')"
+
+
+def _excerpt(body: str) -> str:
+    line = neutral_line(body)
+    return f"'{line[:_EXCERPT_CHARS]}{'…' if len(line) > _EXCERPT_CHARS else ''}'"
