@@ -571,3 +571,21 @@ async def _interleave(window: int | None, actions: list[tuple[str, int]], room: 
         if not hub.queue and len(wire.keys) == hub.last_key:
             break
     assert wire.keys == list(range(1, hub.last_key + 1))
+
+
+async def test_a_session_that_is_left_ends_and_the_wire_may_open_another() -> None:
+    hub, wire = PaperHub(), PaperWire()
+    talk = Conversation(hub, wire)
+    talk.open(ATTACH, lambda _: None)
+    hub.answer(Attached(SESSION, BOB, "bob"))
+    talk.hold(True)
+    talk.leave()
+    assert hub.asked(c.Detach) == [c.Detach(SESSION)]
+    assert hub.listening == {}
+    assert not wire.reading, "what the wire was told stays true"
+    talk.open(ATTACH, lambda _: None)
+    hub.answer(Attached(SessionId("session-2"), BOB, "bob"))
+    talk.hold(False)
+    assert wire.reading
+    talk.close()
+    assert hub.asked(c.Detach) == [c.Detach(SESSION), c.Detach(SessionId("session-2"))]

@@ -68,6 +68,7 @@ class Conversation:
         "_next_key",
         "_outstanding",
         "_parcels",
+        "_protocol",
         "_reading_paused",
         "_replay",
         "_skip_muted",
@@ -85,6 +86,7 @@ class Conversation:
         # Set by `open`, once the hub has attached the session.
         self.session: SessionId = SessionId("")
         self.member: MemberName | None = None
+        self._protocol = ""
         # Key of the first delivery that came after that.
         self._attached_key = 1
         # Commands handed over and not yet answered.
@@ -110,10 +112,16 @@ class Conversation:
         self._parcels: list[Parcel] = []
         self._closed = False
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that the hub has for this wire was handed to it."""
+        return not (self._behind or self._fetching or self._parcels)
+
     # What the protocol calls.
 
     def open(self, attach: c.Attach, opened: Callable[[Attached | Refusal], None]) -> None:
         """Attach a session; `opened` hears how it went, before anything is offered."""
+        self._protocol = attach.protocol
 
         def done(replies: Sequence[Reply]) -> None:
             (reply,) = replies
@@ -212,6 +220,13 @@ class Conversation:
         if self._behind:
             self._catch_up()
 
+    def leave(self) -> None:
+        """Give up a session that has received nothing yet. The wire stays, and may `open` another."""
+        session, self.session, self.member = self.session, SessionId(""), None
+        if session:
+            self._hub.forget(session)
+            self._hub.submit((c.Detach(session),))
+
     def close(self) -> None:
         """The wire is gone: end the session. Its deliveries stay with the member."""
         if self._closed:
@@ -225,6 +240,9 @@ class Conversation:
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
         """A new delivery: straight to the wire if it is this one's turn and there is credit."""
+        if message.signature and key == self._next_key and not self._behind and not message.reaches(self._protocol):
+            self._next_key = key + 1
+            return
         if key != self._next_key or self._behind or not self._has_credit():
             # A key below `_next_key` came with a page read in the same turn; any other waits in the inbox.
             if key >= self._next_key and not self._behind:

@@ -30,6 +30,8 @@ class Running(Struct, frozen=True):
     channels_dir: str | None
     spool: str | None
     store: str
+    peerbus: str | None = None
+    peerbus_socket: str | None = None
 
 
 def find_home(named: Path | None = None) -> Path:

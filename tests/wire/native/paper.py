@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from tieline.contract import command as c
+from tieline.contract.activity import ActivityRow
 from tieline.contract.hub import Hub, Listener, Observer
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import Limits
@@ -21,6 +22,7 @@ class PaperHub(Hub):
         # What waits for its replies, oldest first.
         self.open: deque[tuple[Sequence[c.Command], DoneCall]] = deque()
         self.listening: dict[SessionId, tuple[Listener, MemberName | None]] = {}
+        self.tails: dict[SessionId, Callable[[Sequence[ActivityRow]], None]] = {}
 
     def submit(self, commands: Sequence[c.Command], done: DoneCall | None = None) -> None:
         self.submitted.extend(commands)
@@ -35,6 +37,16 @@ class PaperHub(Hub):
 
     def forget(self, session: SessionId) -> None:
         self.listening.pop(session, None)
+
+    def tail(
+        self, session: SessionId, member: MemberName, receiver: Callable[[Sequence[ActivityRow]], None]
+    ) -> Callable[[], None]:
+        self.tails[session] = receiver
+
+        def end() -> None:
+            self.tails.pop(session, None)
+
+        return end
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         raise AssertionError("a conversation does not observe")

@@ -8,15 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tieline.contract import channel as ch
 from tieline.contract import message as m
+from tieline.contract import objective as o
+from tieline.contract import reply as r
+from tieline.contract.activity import ActivityRow
 from tieline.contract.delivery import Delivery, Receipt, State, Step
 from tieline.contract.event import LogRow
-from tieline.contract.identifiers import MemberName, MessageId
-from tieline.contract.member import Member, MemberKind, Presence
+from tieline.contract.identifiers import ChannelName, MemberName, MessageId
+from tieline.contract.member import Member, MemberKind, Presence, TokenView
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, to_member
+from tieline.wire.native import activity, channels, objectives, team, views
 from tieline.wire.native import frames as f
-from tieline.wire.native import views
 
 MESSAGE = f.Message(
     id="m1",
@@ -67,6 +71,24 @@ SEND = f.Send(
     True,
 )
 
+DONE_BY_BOB = activity.ActivityView(7, "bob", "llm", 1, 2, {"kind": "llm", "n": [1]})
+IN_DEV = ch.ChannelMember(MemberName("bob"), ch.Role.ADMIN, 3)
+TOKEN = TokenView("t1", "laptop", "alice", 1, None, 2)
+OBJECTIVE = objectives.ObjectiveView(
+    "obj-1", "t", "o", "b", "blocked", "bob", "alice", ("cy",), 1, 2, None, None, "stuck", (m.Attachment("p"),)
+)
+HAPPENINGS: list[o.AnyHappening] = [
+    o.Assigned("t", "o", "bob", ("cy",)),
+    o.Blocked("r"),
+    o.Unblocked(),
+    o.Completed("r"),
+    o.Cancelled("r"),
+    o.Reassigned("bob", "cy", "n"),
+    o.WatcherAdded("cy"),
+    o.WatcherRemoved("cy"),
+]
+STORY = [objectives.ObjectiveEventView(1, 2, "alice", what) for what in HAPPENINGS]
+
 CLIENT_FRAMES: list[f.ClientFrame] = [
     f.Hello(),
     f.Hello(token="t", key="k", member="bob", receive=True, window=3),
@@ -84,11 +106,36 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     f.RemoveMember(10, "bob"),
     f.RotateToken(11, "bob"),
     f.ListMembers(12),
-    f.ListChannels(13),
+    channels.ListChannels(13),
     f.ReadReceipts(14, "m1"),
     f.ReadHistory(15, "bob", 9, 10),
     f.ReadLog(16, "activity", 3, 4),
-    f.RecordActivity(17, ({"kind": "llm"}, {})),
+    activity.RecordActivity(17, ({"kind": "llm"}, {})),
+    activity.ReadActivity(18, "bob", 1, 2, ("llm",), 3),
+    activity.FollowActivity(19, "bob"),
+    channels.CreateChannel(20, "dev"),
+    channels.ChangeChannel(21, "dev", ch.Rename(ChannelName("design"))),
+    channels.ChangeChannel(21, "dev", ch.Archive()),
+    channels.ChangeChannel(21, "dev", ch.Enter()),
+    channels.ChangeChannel(21, "dev", ch.Admit(MemberName("bob"), ch.Role.ADMIN)),
+    channels.ChangeChannel(21, "dev", ch.Dismiss(MemberName("bob"))),
+    channels.ViewChannel(22, "dev"),
+    objectives.CreateObjective(23, "t", "o", "bob", "b", ("cy",), (m.Attachment("p"),)),
+    objectives.ChangeObjective(24, "obj-1", o.Block("r")),
+    objectives.ChangeObjective(24, "obj-1", o.Unblock()),
+    objectives.ChangeObjective(24, "obj-1", o.Complete("r")),
+    objectives.ChangeObjective(24, "obj-1", o.Cancel()),
+    objectives.ChangeObjective(24, "obj-1", o.Reassign(MemberName("cy"), "n")),
+    objectives.ChangeObjective(24, "obj-1", o.Watch((MemberName("cy"),), (MemberName("bob"),))),
+    objectives.ListObjectives(25, (o.Status.DONE,), "bob", "obj-1", 3),
+    objectives.ViewObjective(26, "obj-1", 5),
+    team.UpdateMember(27, "bob", ("log.read",), "t", "d", "i"),
+    team.SetBusy(28, busy=False),
+    team.IssueToken(29, "bob", "laptop", 5, "a token of one's own"),
+    team.ListTokens(30, "bob"),
+    team.RevokeToken(31, "bob", "t1"),
+    team.ReadTeam(32),
+    team.UpdateTeam(33, "n", "d", "c", {"lead": ("team.manage",), "old": None}),
 ]
 HUB_FRAMES: list[f.HubFrame] = [
     f.Welcome(1, "s", "bob", "bob", 256, 1024),
@@ -106,11 +153,21 @@ HUB_FRAMES: list[f.HubFrame] = [
     f.Receipts(5, "m1", (RECEIPT,)),
     f.Issued(6, "bob", "tie_x"),
     f.Roster(7, (f.MemberView("bob", "agent", ("log.read",), ("tieline",), 3, 1, None),)),
-    f.ChannelList(8, (f.ChannelView("dev", ("bob",)),)),
+    channels.ChannelList(8, (channels.ChannelView("dev", ("bob",)),)),
     f.History(9, (MESSAGE, BARE)),
     f.Log(10, (f.LogRowView(0, 1, "{}", "ab"), f.LogRowView(1, 1, "{}")), 2),
-    f.Recorded(11, 2),
+    activity.Recorded(11, 2),
     f.Done(12),
+    activity.ActivityRows(13, (DONE_BY_BOB,)),
+    activity.Did((DONE_BY_BOB,), 3),
+    channels.Channel(14, channels.ChannelView("dev", ("bob",), "c1", "bob", 1, 2, (IN_DEV,))),
+    objectives.Objective(15, OBJECTIVE),
+    objectives.ObjectiveList(16, (OBJECTIVE,), complete=True),
+    objectives.ObjectiveStory(17, OBJECTIVE, tuple(STORY), complete=False),
+    team.MemberState(18, team.MemberFile("bob", "agent", ("log.read",), "t", "d", "i", 1)),
+    team.TokenIssued(19, "bob", "tie_x", TOKEN),
+    team.TokenList(20, (TOKEN,)),
+    team.TeamState(21, team.TeamView("n", "d", "c", {"lead": ("team.manage",)})),
 ]
 
 
@@ -143,6 +200,19 @@ def test_a_message_is_encoded_once_and_carried_raw_as_if_it_were_whole() -> None
     raw = f.RawDeliver(4, 2, views.encode_message(message))
     (decoded,) = f.decode_hub_batch(f.encode_batch([raw]))
     assert decoded == f.Deliver(4, 2, views.view_message(message))
+
+
+def test_what_a_member_did_is_carried_raw_as_if_it_were_whole_in_frames_of_a_size() -> None:
+    rows = [ActivityRow(at, MemberName("bob"), "llm", 1, 2, b'{"n":%d}' % at) for at in range(5)]
+    frames = list(activity.did_frames(rows, 3, 20))
+    decoded = f.decode_hub_batch(f.encode_batch(frames))
+    assert [(len(frame.rows), frame.missed) for frame in decoded if isinstance(frame, activity.Did)] == [
+        (2, 3),
+        (2, 0),
+        (1, 0),
+    ]
+    (answer,) = f.decode_hub_batch(f.encode_batch([activity.answer_of(4, r.Activity(tuple(rows[:1])))]))
+    assert answer == activity.ActivityRows(4, (activity.ActivityView(0, "bob", "llm", 1, 2, {"n": 0}),))
 
 
 def test_the_sender_is_called_from_on_the_wire() -> None:

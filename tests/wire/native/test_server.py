@@ -12,6 +12,7 @@ from tests.wire.native.paper import PaperHub
 from tests.wire.native.test_frames import CLIENT_FRAMES, NOT_BATCHES
 from tieline.contract import command as c
 from tieline.contract import reply as r
+from tieline.contract.activity import ActivityRow
 from tieline.contract.delivery import Delivery, State
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.limits import Limits
@@ -19,6 +20,7 @@ from tieline.contract.member import ByHomeKey, ByToken
 from tieline.contract.message import Content, Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import to_member
+from tieline.wire.native import activity, channels
 from tieline.wire.native import frames as f
 from tieline.wire.native.server import _ENCODED_BYTES_MAX, PROTOCOL, NativeConnection, Transport, _Encoded
 
@@ -168,7 +170,7 @@ def test_only_a_member_receives() -> None:
 def test_what_follows_hello_waits_until_the_session_is_open() -> None:
     line = Line()
     line.say(f.Hello(token="t"), f.ListMembers(1))
-    line.say(f.ListChannels(2))
+    line.say(channels.ListChannels(2))
     assert len(line.hub.submitted) == 1
     line.hub.answer(ATTACHED)
     assert line.hub.submitted[1:] == [c.ListMembers(SESSION), c.ListChannels(SESSION)]
@@ -212,7 +214,7 @@ def test_requests_with_large_answers_wait_for_each_other_and_stop_reading() -> N
     line.say(*(f.ReadHistory(n) for n in range(1, 6)), f.ListMembers(6))
     assert len(line.hub.asked(c.ReadHistory)) == 2
     assert not line.transport.reading
-    line.say(f.ListChannels(7))
+    line.say(channels.ListChannels(7))
     line.hub.answer(r.History(()), r.History(()))
     assert len(line.hub.asked(c.ReadHistory)) == 4
     line.hub.answer(r.History(()), r.History(()))
@@ -287,7 +289,7 @@ def test_answers_repeat_the_numbers_and_keep_the_order_of_the_requests() -> None
 def test_a_refusal_that_needs_no_hub_waits_behind_what_was_asked_before_it() -> None:
     line = Line()
     line.greet()
-    line.say(f.ListMembers(1), f.Send(2, "bob", "x"), f.Follow(3, "m1", "finished"), f.ListChannels(4))
+    line.say(f.ListMembers(1), f.Send(2, "bob", "x"), f.Follow(3, "m1", "finished"), channels.ListChannels(4))
     assert line.transport.frames == []
     line.hub.answer(r.Roster(()))
     line.hub.answer()
@@ -299,7 +301,7 @@ def test_a_refusal_that_needs_no_hub_waits_behind_what_was_asked_before_it() -> 
     assert (second.n, second.code) == (2, Code.INVALID_TARGET)
     assert isinstance(third, f.Refused)
     assert (third.n, third.code) == (3, Code.INVALID_REQUEST)
-    assert fourth == f.ChannelList(4, ())
+    assert fourth == channels.ChannelList(4, ())
     assert not line.transport.closed
 
 
@@ -449,3 +451,51 @@ def test_what_is_remembered_of_encoded_messages_is_bounded_by_its_size() -> None
         assert encoded._bytes <= _ENCODED_BYTES_MAX
         assert sum(len(memoryview(kept)) for _, kept in encoded._by_offset.values()) <= encoded._bytes
     assert encoded.encode(first) is not raw
+
+
+# Activity
+
+
+def _did(number: int) -> ActivityRow:
+    return ActivityRow(number, BOB, "llm", 1, 2, b'{"n":%d}' % number)
+
+
+def test_what_was_asked_with_an_upload_does_not_wait_for_it() -> None:
+    line = Line()
+    line.greet()
+    line.say(f.ListMembers(1), activity.RecordActivity(2, ({"n": 1},)), f.ListMembers(3), f.ListMembers(4))
+    asked = [[type(command) for command in commands] for commands, _ in line.hub.open]
+    assert asked == [[c.ListMembers], [c.RecordActivity], [c.ListMembers, c.ListMembers]]
+    (record,) = line.hub.asked(c.RecordActivity)
+    assert isinstance(record, c.RecordActivity)
+    assert record.size == len(b'[{"n":1}]')
+
+
+def test_following_begins_when_the_hub_allows_it() -> None:
+    line = Line()
+    line.greet()
+    line.say(activity.FollowActivity(1, "bob"), activity.FollowActivity(2, "eve"))
+    line.hub.answer(Refusal(Code.FORBIDDEN, "no"))
+    assert line.hub.tails == {}
+    line.hub.answer(r.Done())
+    line.hub.tails[SESSION]([_did(1), _did(2)])
+    *_, done, did = line.transport.frames
+    assert done == f.Done(2)
+    assert isinstance(did, activity.Did)
+    assert [row.event for row in did.rows] == [{"n": 1}, {"n": 2}]
+
+
+def test_what_a_slow_client_missed_is_counted_and_told_with_the_next() -> None:
+    line = Line()
+    line.greet()
+    line.say(activity.FollowActivity(1, "bob"))
+    line.hub.answer(r.Done())
+    line.transport.payloads.clear()
+    line.connection.pause_writing()
+    line.hub.tails[SESSION]([_did(1), _did(2)])
+    assert line.transport.frames == []
+    line.connection.resume_writing()
+    line.hub.tails[SESSION]([_did(3)])
+    line.hub.tails[SESSION]([_did(4)])
+    told = [(len(frame.rows), frame.missed) for frame in line.transport.frames if isinstance(frame, activity.Did)]
+    assert told == [(1, 2), (1, 0)]

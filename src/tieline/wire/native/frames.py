@@ -7,23 +7,21 @@ repeats; answers come in the order of their requests.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from tieline.contract import message as m
 from tieline.contract.member import MemberKind
 from tieline.contract.refusal import Code
+from tieline.wire.native import activity, channels, objectives, team
+from tieline.wire.native import frame as root
 
 VERSION = 1
 
-Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""A number that a store can be asked with: JSON knows larger ones."""
-
-
-class Frame(Struct, frozen=True, omit_defaults=True, tag_field="t"):
-    """The root of all frames."""
+Frame = root.Frame
+Number = root.Number
 
 
 # What a client says.
@@ -153,12 +151,6 @@ class ListMembers(Frame, frozen=True, omit_defaults=True, tag="members"):
     n: int
 
 
-class ListChannels(Frame, frozen=True, omit_defaults=True, tag="channels"):
-    """Answered by `channel_list`."""
-
-    n: int
-
-
 class ReadReceipts(Frame, frozen=True, omit_defaults=True, tag="read_receipts"):
     """Answered by `receipts`."""
 
@@ -184,13 +176,6 @@ class ReadLog(Frame, frozen=True, omit_defaults=True, tag="read_log"):
     limit: Number = 1000
 
 
-class RecordActivity(Frame, frozen=True, omit_defaults=True, tag="activity"):
-    """Report what the member did. Answered by `recorded`."""
-
-    n: int
-    events: tuple[dict[str, Any], ...]
-
-
 Request = (
     Send
     | Ack
@@ -205,11 +190,13 @@ Request = (
     | RemoveMember
     | RotateToken
     | ListMembers
-    | ListChannels
     | ReadReceipts
     | ReadHistory
     | ReadLog
-    | RecordActivity
+    | channels.Request
+    | objectives.Request
+    | team.Request
+    | activity.Request
 )
 ClientFrame = Hello | Request
 
@@ -244,6 +231,7 @@ class Message(Struct, frozen=True, omit_defaults=True, rename={"sender": "from"}
     verified: bool = True
     hops: int = 0
     cause: str | None = None
+    signature: m.Signature = m.Signature.NONE
 
 
 class Welcome(Frame, frozen=True, omit_defaults=True, tag="welcome"):
@@ -360,7 +348,7 @@ class Issued(Frame, frozen=True, omit_defaults=True, tag="issued"):
     token: str
 
 
-class MemberView(Struct, frozen=True):
+class MemberView(Struct, frozen=True, omit_defaults=True):
     """A member with what is known of it now."""
 
     name: str
@@ -370,6 +358,9 @@ class MemberView(Struct, frozen=True):
     backlog: int
     created_at_ms: int
     last_seen_ms: int | None
+    title: str = ""
+    description: str = ""
+    busy: bool = False
 
 
 class Roster(Frame, frozen=True, omit_defaults=True, tag="roster"):
@@ -377,20 +368,6 @@ class Roster(Frame, frozen=True, omit_defaults=True, tag="roster"):
 
     n: int
     members: tuple[MemberView, ...]
-
-
-class ChannelView(Struct, frozen=True):
-    """A channel and its subscribers."""
-
-    name: str
-    subscribers: tuple[str, ...]
-
-
-class ChannelList(Frame, frozen=True, omit_defaults=True, tag="channel_list"):
-    """All channels."""
-
-    n: int
-    channels: tuple[ChannelView, ...]
 
 
 class History(Frame, frozen=True, omit_defaults=True, tag="history"):
@@ -417,13 +394,6 @@ class Log(Frame, frozen=True, omit_defaults=True, tag="log"):
     next: int
 
 
-class Recorded(Frame, frozen=True, omit_defaults=True, tag="recorded"):
-    """The activity is durable."""
-
-    n: int
-    count: int
-
-
 class Done(Frame, frozen=True, omit_defaults=True, tag="done"):
     """It is done."""
 
@@ -431,9 +401,23 @@ class Done(Frame, frozen=True, omit_defaults=True, tag="done"):
 
 
 Answer = (
-    Accepted | Refused | Claimed | Inbox | Receipts | Issued | Roster | ChannelList | History | Log | Recorded | Done
+    Accepted
+    | Refused
+    | Claimed
+    | Inbox
+    | Receipts
+    | Issued
+    | Roster
+    | History
+    | Log
+    | Done
+    | channels.Answer
+    | objectives.Answer
+    | team.Answer
+    | activity.Recorded
+    | activity.ActivityRows
 )
-HubFrame = Welcome | Deliver | Progress | Answer
+HubFrame = Welcome | Deliver | Progress | activity.Did | Answer
 
 
 # Bytes.

@@ -12,16 +12,19 @@ import msgspec
 from tieline.contract import command as c
 from tieline.contract import message as m
 from tieline.contract import reply as r
+from tieline.contract.activity import ActivityRow
 from tieline.contract.delivery import State
 from tieline.contract.hub import Hub
-from tieline.contract.identifiers import ChannelName, MemberName, MessageId, parse_member_name
+from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId, parse_member_name
 from tieline.contract.member import ByHomeKey, ByToken, Credential
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.conversation import Conversation, Parcel
+from tieline.wire.native import activity, channels, objectives, team, views
 from tieline.wire.native import frames as f
-from tieline.wire.native import views
 
 PROTOCOL = "tieline"
+
+_NounRequest = objectives.Request | channels.Request | team.Request | activity.Request
 
 _BATCH_BYTES = 4 * 1024 * 1024
 """Deliveries in one batch: far below the largest frame that any client takes, unless a single one is larger."""
@@ -85,8 +88,28 @@ _encoded = _Encoded()
 
 _READS_MAX = 2
 """Requests with large answers at once: each answer may be as large as a page of history."""
-_READS = (f.Fetch, f.Follow, f.ReadReceipts, f.ReadHistory, f.ReadLog)
-_READ_COMMANDS = (c.Fetch, c.Follow, c.ReadReceipts, c.ReadHistory, c.ReadLog)
+_READS = (
+    f.Fetch,
+    f.Follow,
+    f.ReadReceipts,
+    f.ReadHistory,
+    f.ReadLog,
+    objectives.ListObjectives,
+    objectives.ViewObjective,
+    activity.ReadActivity,
+)
+_READ_COMMANDS = (
+    c.Fetch,
+    c.Follow,
+    c.ReadReceipts,
+    c.ReadHistory,
+    c.ReadLog,
+    c.ListObjectives,
+    c.ViewObjective,
+    c.ReadActivity,
+)
+_APART = (c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog)
+"""Commands that may have to wait for the activity log, which what was asked with them must not."""
 
 
 class NativeConnection:
@@ -99,6 +122,7 @@ class NativeConnection:
         "_held",
         "_hub",
         "_local",
+        "_missed",
         "_reads",
         "_ready",
         "_transport",
@@ -116,6 +140,8 @@ class NativeConnection:
         # Requests with large answers that are not answered yet, and the frames that wait for them.
         self._reads = 0
         self._held: list[f.ClientFrame] = []
+        # What followed members did while the carrier took no more.
+        self._missed = 0
         self._writable = True
         self._conversation = Conversation(hub, self)
         # Whether `hello` came, and whether the session is open.
@@ -179,6 +205,15 @@ class NativeConnection:
     def write_progress(self, step: r.Progress) -> None:
         """Tell of a followed message."""
         self._send([f.Progress(step.message_id, step.member, step.state.word, step.at_ms)])
+
+    def _write_activity(self, rows: Sequence[ActivityRow]) -> None:
+        """Tell what a followed member did, or count it while the carrier takes no more."""
+        if not self._writable:
+            self._missed += len(rows)
+            return
+        for frame in activity.did_frames(rows, self._missed, _BATCH_BYTES):
+            self._send([frame])
+        self._missed = 0
 
     def end(self, why: Refusal) -> None:
         """Say why, and hang up."""
@@ -292,6 +327,11 @@ class NativeConnection:
                     self.end(command)
                     return
                 continue
+            if isinstance(command, _APART):
+                self._submit(commands, numbers)
+                commands, numbers = [], []
+                self._submit([command], [getattr(frame, "n", None)])
+                continue
             commands.append(command)
             numbers.append(getattr(frame, "n", None))
         self._submit(commands, numbers)
@@ -308,6 +348,8 @@ class NativeConnection:
             claims = sum(isinstance(reply, r.Claimed) for reply in replies)
             if claims:
                 self._conversation.settled(claims)
+            if isinstance(commands[0], c.FollowActivity) and isinstance(replies[0], r.Done):
+                self._hub.tail(self._conversation.session, commands[0].member, self._write_activity)
             reads = sum(isinstance(command, _READ_COMMANDS) for command in commands)
             if reads:
                 # Each may be as large as a frame can be.
@@ -355,27 +397,34 @@ class NativeConnection:
                 return c.RotateToken(session, MemberName(frame.name))
             case f.ListMembers():
                 return c.ListMembers(session)
-            case f.ListChannels():
-                return c.ListChannels(session)
             case f.ReadReceipts():
                 return c.ReadReceipts(session, MessageId(frame.id))
             case f.ReadHistory():
                 return c.ReadHistory(session, frame.peer, frame.before, frame.limit)
             case f.ReadLog():
                 return c.ReadLog(session, frame.log, frame.start, frame.limit)
-            case f.RecordActivity():
-                return c.RecordActivity(session, frame.events)
             case f.Hello():
                 return Refusal(Code.INVALID_REQUEST, "hello comes once")
             case _:
-                assert_never(frame)
+                return _command_of(frame, session)
+
+
+def _command_of(frame: _NounRequest, session: SessionId) -> c.Command:
+    """What a frame asks that has a module of its own."""
+    if isinstance(frame, objectives.Request):
+        return objectives.command_of(frame, session)
+    if isinstance(frame, channels.Request):
+        return channels.command_of(frame, session)
+    if isinstance(frame, team.Request):
+        return team.command_of(frame, session)
+    return activity.command_of(frame, session)
 
 
 def _answerer(connection: NativeConnection, answer: f.Refused) -> Callable[[Sequence[r.Reply]], None]:
     return lambda _: connection._send([answer])
 
 
-def _answer(n: int, reply: r.Reply) -> f.Answer:
+def _answer(n: int, reply: r.Reply) -> f.Answer | activity.RawActivityRows:
     match reply:
         case r.Accepted():
             return f.Accepted(n, reply.message_id, reply.offset, reply.recipients, reply.duplicate)
@@ -392,15 +441,19 @@ def _answer(n: int, reply: r.Reply) -> f.Answer:
             return f.Issued(n, reply.member, reply.token)
         case r.Roster():
             return f.Roster(n, tuple(views.view_presence(presence) for presence in reply.members))
-        case r.Channels():
-            return f.ChannelList(n, tuple(f.ChannelView(view.name, view.subscribers) for view in reply.channels))
+        case r.Channels() | r.ChannelState():
+            return channels.answer_of(n, reply)
+        case r.ObjectiveState() | r.ObjectiveList() | r.ObjectiveView():
+            return objectives.answer_of(n, reply)
+        case r.MemberState() | r.TokenIssued() | r.Tokens() | r.TeamState():
+            return team.answer_of(n, reply)
         case r.History():
             return f.History(n, tuple(views.view_message(message) for message in reply.messages))
         case r.LogRows():
             following = reply.rows[-1].offset + 1 if reply.rows else reply.end
             return f.Log(n, tuple(views.view_row(row) for row in reply.rows), following)
-        case r.Recorded():
-            return f.Recorded(n, reply.count)
+        case r.Recorded() | r.Activity():
+            return activity.answer_of(n, reply)
         case r.Done():
             return f.Done(n)
         case r.Attached() | r.Streams():

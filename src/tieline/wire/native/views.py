@@ -64,6 +64,7 @@ def view_message(message: m.Message) -> f.Message:
         message.verified,
         message.hops,
         message.cause,
+        message.signature,
     )
 
 
@@ -96,6 +97,9 @@ def view_presence(presence: Presence) -> f.MemberView:
         presence.backlog,
         member.created_at_ms,
         presence.last_seen_ms,
+        member.title,
+        member.description,
+        presence.busy,
     )
 
 

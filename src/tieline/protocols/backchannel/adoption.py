@@ -1,0 +1,494 @@
+"""The adoption of a spool: its local agents are members of the hub, and members of the hub can be written to from it.
+
+Above: the server's assembly. Below: the Hub port, and the folder. Each member has a mailbox in the spool, of one of two
+kinds. A local agent reads its own: it is a *resident*, whose unread files are its deliveries. For anybody else the hub
+takes out what comes. Who is local is decided once, by who was there first: a record that the hub did not write and
+whose name no token made. The mailbox remembers it.
+
+One task, the clerk, does everything that changes who is where, one thing after another, and takes files in; it starts
+over from what hub and folder say whenever anything goes wrong. Files are touched by threads, never by the event loop.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.hub import Change, EntrustingHub, MemberAppeared, MemberVanished
+from tieline.contract.identifiers import MemberName, SessionId, parse_member_name
+from tieline.contract.member import Credential, Member, Origin
+from tieline.contract.message import Message
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.backchannel import disk
+from tieline.protocols.backchannel.channels import Channels
+from tieline.protocols.backchannel.intake import Intake
+from tieline.protocols.backchannel.mailbox import Card, Mailbox
+from tieline.protocols.backchannel.notices import Notices
+from tieline.protocols.backchannel.postman import Postman
+from tieline.protocols.backchannel.record import AgentRecord
+from tieline.protocols.backchannel.resident import Resident
+from tieline.protocols.backchannel.roll import Roll
+from tieline.protocols.backchannel.sessions import ask_all
+from tieline.protocols.backchannel.shelf import PROTOCOL, Shelf
+from tieline.protocols.backchannel.spool import Spool
+
+RESCAN_SECONDS = 2.0
+"""How late something may be noticed that no notice told of."""
+_TROUBLE_SECONDS = 1.0
+"""How long the clerk rests when something went wrong."""
+_REFRESH_SECONDS = 0.1
+"""Channels are asked for at most this often: with thousands of members that is work for the hub."""
+_LOCK = ".tieline.lock"
+
+log = structlog.get_logger(__name__)
+
+
+class SpoolAdopted(OSError):
+    """Another hub has adopted this spool."""
+
+
+class _Interrupted(Exception):
+    """The hub refused what it never refuses while it works: start over."""
+
+
+class Adoption:
+    """A spool that belongs to a hub from `start` to `stop`. Observer and Listener of the hub."""
+
+    def __init__(
+        self, hub: EntrustingHub, operator: Credential, root: Path, *, rescan_seconds: float = RESCAN_SECONDS
+    ) -> None:
+        self.root = root
+        self._hub = hub
+        self._credential = operator
+        self._operator: SessionId | None = None
+        self._rescan_seconds = rescan_seconds
+        self._spool = Spool(root)
+        self._roll = Roll(self._spool)
+        self._lock: int | None = None
+        # By name: every mailbox there is, and what only local agents have.
+        self._mailboxes: dict[str, Mailbox] = {}
+        self._shelves: dict[str, Shelf] = {}
+        self._residents: dict[str, Resident] = {}
+        # Records whose names no member can have, so that each is told of once.
+        self._strangers: set[str] = set()
+        self._channels = Channels(hub, self._roll)
+        self._refreshed_at = 0.0
+        self._postman = Postman()
+        self._notices = Notices(root, mailbox=self._stir, records=self._stir_records)
+        self._intake = Intake(hub, self._mailboxes, self._shelves, self._session_of, self._stir)
+        # What the clerk has to do.
+        self._awake = asyncio.Event()
+        self._start_over = False
+        self._changes: deque[Change] = deque()
+        self._ended: dict[str, Refusal] = {}
+        self._stirred: set[str] = set()
+        self._records_stirred = True
+        self._unswept: set[str] = set()
+        self._clerk: asyncio.Task[None] | None = None
+        self._unobserve: Callable[[], None] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    # Lifecycle.
+
+    async def start(self) -> None:
+        """Adopt the spool. When this returns, nobody can take a local agent's delivery twice."""
+        self._lock = await asyncio.to_thread(self._seize)
+        self._unobserve = self._hub.observe(self)
+        self._postman.start()
+        await self._take_stock()
+        self._notices.start()
+        self._clerk = asyncio.create_task(self._work())
+
+    async def stop(self) -> None:
+        """Let go of it. Files stay where they are, and the next hub goes on from there."""
+        if self._unobserve is not None:
+            self._unobserve()
+        if self._clerk is not None:
+            self._clerk.cancel()
+            await asyncio.gather(self._clerk, return_exceptions=True)
+        await self._notices.stop()
+        await self._postman.stop()
+        for resident in self._residents.values():
+            resident.close()
+        if self._operator is not None:
+            self._hub.forget(self._operator)
+            self._hub.submit((c.Detach(self._operator),))
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def _seize(self) -> int:
+        """Make the folders, and be the only hub in them."""
+        for name in ("agents", "spool"):
+            disk.make_folder(self.root / name)
+        descriptor = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE)
+        if disk.try_lock(descriptor):
+            return descriptor
+        os.close(descriptor)
+        raise SpoolAdopted(f"another hub has adopted the spool in {self.root}")
+
+    # What the hub calls: the Observer and Listener ports.
+
+    def posted(self, message: Message, origin: SessionId) -> None:
+        """What is said reaches local agents as deliveries."""
+
+    def changed(self, change: Change) -> None:
+        """A member or channel came or went, or a member joined or left a channel."""
+        if isinstance(change, MemberAppeared | MemberVanished):
+            self._changes.append(change)
+        else:
+            self._channels.stale = True
+        self._awake.set()
+
+    def offer(self, message: Message, key: int, stream_seq: int) -> None:
+        """Nothing is offered to an operator."""
+
+    def progress(self, step: r.Progress) -> None:
+        """Nothing is followed by it either."""
+
+    def end(self, why: Refusal) -> None:
+        """The hub ended the operator's session, and those of all others."""
+        self._operator = None
+        self._start_over = True
+        self._awake.set()
+
+    # What wakes the clerk.
+
+    def _stir(self, name: str) -> None:
+        self._stirred.add(name)
+        self._awake.set()
+
+    def _stir_records(self) -> None:
+        self._records_stirred = True
+        self._awake.set()
+
+    def _stir_shelf(self, name: str) -> None:
+        self._unswept.add(name)
+        self._awake.set()
+
+    def _resident_ended(self, name: str, why: Refusal) -> None:
+        self._ended[name] = why
+        self._awake.set()
+
+    def _session_of(self, name: str) -> SessionId | None:
+        resident = self._residents.get(name)
+        return resident.session if resident is not None else None
+
+    # The clerk.
+
+    async def _work(self) -> None:
+        look_again = self._loop.time()
+        while True:
+            try:
+                if self._loop.time() >= look_again:
+                    look_again = self._loop.time() + self._rescan_seconds
+                    self._records_stirred = True
+                    self._stirred |= await asyncio.to_thread(self._restless)
+                await self._turn()
+            except _Interrupted as interruption:
+                log.info("the adoption of the spool starts over", reason=str(interruption))
+                await self._rest()
+            except Exception as error:
+                log.exception("the adoption of the spool starts over", error=str(error))
+                await self._rest()
+            if not self._intake:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, look_again - self._loop.time())):
+                        await self._awake.wait()
+
+    async def _rest(self) -> None:
+        self._start_over = True
+        await asyncio.sleep(_TROUBLE_SECONDS)
+        self._awake.set()
+
+    def _restless(self) -> set[str]:
+        """Whose mailboxes may have changed without a notice."""
+        return {name for name, mailbox in list(self._mailboxes.items()) if mailbox.has_changed()}
+
+    async def _turn(self) -> None:
+        self._awake.clear()
+        if self._start_over:
+            self._start_over = False
+            await self._take_stock()
+        while self._changes:
+            await self._follow(self._changes.popleft())
+        while self._ended:
+            await self._return(*self._ended.popitem())
+        if self._records_stirred:
+            self._records_stirred = False
+            await self._read_records(await asyncio.to_thread(self._roll.changed))
+        if self._channels.stale:
+            await self._refresh_channels()
+        if self._channels.unsettled:
+            await self._channels.settle(await self._speak())
+        if self._unswept:
+            shelves = [self._shelves[name] for name in self._unswept if name in self._shelves]
+            self._unswept.clear()
+            await asyncio.to_thread(_each, [shelf.sweep for shelf in shelves])
+        await self._look()
+        if self._intake:
+            await self._intake.take_in(await self._speak())
+
+    async def _refresh_channels(self) -> None:
+        """Ask for all channels, though not for each of many who join one after the other."""
+        now = self._loop.time()
+        if now < self._refreshed_at + _REFRESH_SECONDS:
+            self._loop.call_at(self._refreshed_at + _REFRESH_SECONDS, self._awake.set)
+            return
+        self._refreshed_at = now
+        await self._channels.refresh(await self._speak())
+
+    async def _look(self) -> None:
+        """Look into the mailboxes in which something has happened."""
+        stirred, self._stirred = self._stirred, set()
+        ready = []
+        for name in stirred:
+            resident = self._residents.get(name)
+            if resident is not None and not resident.caught_up:
+                # It does not know yet which of its files are deliveries.
+                if resident.session is not None:
+                    self._loop.call_later(0.02, self._stir, name)
+            elif name in self._mailboxes:
+                ready.append(name)
+        if not ready:
+            return
+        fresh, gone = await asyncio.to_thread(self._look_into, ready)
+        for name, ids in gone.items():
+            if name in self._residents:
+                self._residents[name].taken(ids)
+        await self._intake.add(fresh)
+
+    def _look_into(self, names: Iterable[str]) -> tuple[dict[str, set[str]], dict[str, list[str]]]:
+        fresh: dict[str, set[str]] = {}
+        gone: dict[str, list[str]] = {}
+        for name in names:
+            mailbox, shelf = self._mailboxes[name], self._shelves.get(name)
+            if shelf is None:
+                ids = (mailbox.waiting() - mailbox.passed) | set(mailbox.claimed())
+            else:
+                ids, taken = shelf.look()
+                if taken:
+                    gone[name] = taken
+            if ids:
+                fresh[name] = ids
+        return fresh, gone
+
+    # The operator.
+
+    async def _speak(self) -> SessionId:
+        """The session of the adoption itself."""
+        if self._operator is None:
+            reply = await self._hub.ask(c.Attach(protocol=PROTOCOL, credential=self._credential))
+            if not isinstance(reply, r.Attached):
+                raise _Interrupted(str(reply))
+            self._operator = reply.session
+            self._hub.listen(reply.session, self)
+        return self._operator
+
+    async def _member(self, name: str) -> Member | None:
+        """The member of this name, whatever its case."""
+        roster = await self._hub.ask(c.ListMembers(await self._speak(), MemberName(name)))
+        if not isinstance(roster, r.Roster):
+            raise _Interrupted(str(roster))
+        return roster.members[0].member if roster.members else None
+
+    # Who is where.
+
+    async def _take_stock(self) -> None:
+        """Bring hub and folder together, whatever happened before."""
+        operator = await self._speak()
+        roster, channels = await ask_all(self._hub, (c.ListMembers(operator), c.ListChannels(operator)))
+        if not isinstance(roster, r.Roster) or not isinstance(channels, r.Channels):
+            raise _Interrupted(f"{roster} {channels}")
+        self._channels.note(channels.channels)
+        self._roll.forget()
+        changed = await asyncio.to_thread(self._roll.changed)
+        members = {presence.member.name: presence.member for presence in roster.members}
+        for name in [name for name in self._mailboxes if name not in members]:
+            await self._dismiss(name)
+        await self._admit([member for name, member in members.items() if name not in self._mailboxes])
+        for name, resident in self._residents.items():
+            if resident.session is None:
+                self._ended.setdefault(name, Refusal(Code.UNKNOWN_SESSION, "the session has ended"))
+        await self._read_records(changed)
+        await self._channels.settle(operator)
+        self._stirred.update(self._mailboxes)
+
+    async def _follow(self, change: Change) -> None:
+        if isinstance(change, MemberVanished):
+            await self._dismiss(change.name)
+        elif change.name not in self._mailboxes:
+            member = await self._member(change.name)
+            if member is not None and member.name == change.name:
+                await self._admit([member])
+
+    async def _admit(self, members: Sequence[Member]) -> None:
+        """Give members of the hub their mailboxes."""
+        mailboxes = [Mailbox(self._spool.folder(member.name)) for member in members]
+        cards = await asyncio.to_thread(lambda: [mailbox.card() for mailbox in mailboxes])
+        hosted: list[tuple[Mailbox, Card]] = []
+        housed: list[tuple[Mailbox, Card | None]] = []
+        for member, mailbox, card in zip(members, mailboxes, cards, strict=True):
+            here = card.local if card is not None else member.name in self._roll
+            if member.origin is Origin.LOCAL and here:
+                housed.append((mailbox, card))
+            elif card is not None and card.local:
+                await self._furnish(mailbox, card)
+                self._ended[member.name] = Refusal(Code.NAME_TAKEN, "the name belongs to a token now")
+            else:
+                hosted.append((mailbox, Card(member=member.created_at_ms)))
+        await self._host(hosted)
+        await _together(self._house(mailbox, card) for mailbox, card in housed)
+
+    async def _host(self, hosted: Sequence[tuple[Mailbox, Card]]) -> None:
+        """Keep mailboxes of members who are elsewhere."""
+
+        def make() -> None:
+            for mailbox, card in hosted:
+                mailbox.make(durably=False)
+                if mailbox.card() != card:
+                    mailbox.label(card, durably=False)
+
+        await asyncio.to_thread(make)
+        for mailbox, _ in hosted:
+            self._mailboxes[mailbox.name] = mailbox
+            self._channels.host(mailbox.name)
+            self._stirred.add(mailbox.name)
+
+    async def _furnish(self, mailbox: Mailbox, card: Card) -> Resident:
+        """Make ready for a local agent: from now on its deliveries have to be won."""
+        name = MemberName(mailbox.name)
+
+        def sweep() -> None:
+            self._loop.call_soon_threadsafe(self._stir_shelf, name)
+
+        shelf = self._shelves[name] = await asyncio.to_thread(Shelf, mailbox, card, sweep)
+        self._mailboxes[name] = mailbox
+        self._hub.entrust(name, shelf)
+        ended = partial(self._resident_ended, name)
+        resident = self._residents[name] = Resident(self._hub, name, shelf, self._postman, ended)
+        return resident
+
+    async def _house(self, mailbox: Mailbox, card: Card | None) -> None:
+        """Let a local agent be a member."""
+        await asyncio.to_thread(mailbox.make, durably=True)
+        resident = self._residents.get(mailbox.name) or await self._furnish(mailbox, card or Card())
+        reply = await resident.attach()
+        if isinstance(reply, Refusal):
+            self._attach_failed(mailbox.name, reply)
+            return
+        member = await self._member(mailbox.name)
+        if member is None:
+            raise _Interrupted(f"{mailbox.name} was removed")
+        anew = card is None or not card.local or card.member != member.created_at_ms
+        if anew or card is None:
+            card = Card(local=True, member=member.created_at_ms, since=reply.next_key)
+        self._channels.house(resident.shelf.mailbox, card)
+        await resident.receive(card, anew=anew)
+        self._stirred.add(mailbox.name)
+        self._records_stirred = True
+
+    def _attach_failed(self, name: str, refusal: Refusal) -> None:
+        """A local agent cannot be a member, or not now."""
+        if name not in self._channels:
+            self._forget(name)
+        elif refusal.code is Code.NAME_TAKEN:
+            self._ended[name] = refusal
+            return
+        raise _Interrupted(f"{name}: {refusal.message}")
+
+    async def _return(self, name: str, why: Refusal) -> None:
+        """A resident's session ended: it comes back, unless its name belongs to a token now."""
+        resident = self._residents.get(name)
+        if resident is None:
+            return
+        if why.code is not Code.NAME_TAKEN:
+            member = await self._member(name)
+            if member is None:
+                # It was removed, and a change says so, or will.
+                return
+            if member.origin is Origin.LOCAL:
+                await self._house(resident.shelf.mailbox, await asyncio.to_thread(resident.shelf.mailbox.card))
+                return
+        if not await resident.retire():
+            raise _Interrupted(f"{name} cannot be retired yet")
+        member = await self._member(name)
+        mailbox = resident.shelf.mailbox
+        card = Card(member=member.created_at_ms if member is not None else 0)
+        await asyncio.to_thread(mailbox.label, card, durably=True)
+        await asyncio.to_thread(resident.shelf.clear)
+        self._forget(name)
+        await self._host([(mailbox, card)])
+
+    async def _dismiss(self, name: str) -> None:
+        """A member is no more: neither is its record nor its mailbox, but for what is in it."""
+        mailbox = self._mailboxes.get(name)
+        shelf = self._shelves.get(name)
+        self._forget(name)
+        if shelf is not None:
+            await asyncio.to_thread(shelf.sweep)
+        if mailbox is not None:
+            await asyncio.to_thread(self._roll.strike, name)
+            await asyncio.to_thread(mailbox.remove)
+        if self._strangers:
+            # Its name may have been in the way of one of them.
+            self._strangers.clear()
+            self._roll.forget()
+            self._records_stirred = True
+
+    def _forget(self, name: str) -> None:
+        resident = self._residents.pop(name, None)
+        if resident is not None:
+            self._hub.entrust(resident.name, None)
+            resident.close()
+        self._shelves.pop(name, None)
+        self._mailboxes.pop(name, None)
+        self._channels.forget(name)
+        self._ended.pop(name, None)
+
+    async def _read_records(self, changed: dict[str, AgentRecord | None]) -> None:
+        """Follow what others wrote into records; an agent that is new here becomes a member."""
+        self._strangers -= {name for name, record in changed.items() if record is None}
+        known = self._mailboxes.keys() | self._strangers
+        new = [name for name, record in changed.items() if record is not None and name not in known]
+        await _together(map(self._meet, new))
+        self._channels.read(changed)
+
+    async def _meet(self, name: str) -> None:
+        """A record whose name is no member's, as far as is known here."""
+        refusal = parse_member_name(name)
+        member = await self._member(name)
+        if isinstance(refusal, Refusal) or (member is not None and member.name != name):
+            reason = refusal.message if isinstance(refusal, Refusal) else "it differs from a member's in case only"
+            log.warning("an agent of the spool cannot be a member", member=name, reason=reason)
+            self._strangers.add(name)
+            return
+        if member is not None:
+            await self._admit([member])
+            return
+        mailbox = Mailbox(self._spool.folder(name))
+        card = await asyncio.to_thread(mailbox.card)
+        if card is None or card.local:
+            await self._house(mailbox, card)
+        else:
+            # What is left of a member that was removed while nobody looked.
+            await asyncio.to_thread(self._roll.strike, name)
+            await asyncio.to_thread(mailbox.remove)
+
+
+async def _together(works: Iterable[Awaitable[None]]) -> None:
+    """Do all of this; what went wrong is told when all of it has come to an end."""
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def _each(works: Sequence[Callable[[], None]]) -> None:
+    for work in works:
+        work()

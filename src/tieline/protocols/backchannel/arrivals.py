@@ -1,0 +1,85 @@
+"""Arrivals: an agent's messages as they come, by notifications of the file system, with a look from time to time.
+
+Above: `tieline watch`. Below: a spool. A notification can get lost, or there may be none at all (a network share, too
+many watches on the machine), so `new/` is looked at again every few seconds in any case.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from tieline.protocols.backchannel import disk
+from tieline.protocols.backchannel.message import Message
+from tieline.protocols.backchannel.spool import Spool
+
+RESCAN_SECONDS = 2.0
+"""How late a message may be seen that no notification told of."""
+_STEP_MS = 20
+"""How often the watching thread wakes up to see whether anything came: rarely enough to cost next to nothing."""
+
+
+class Arrivals:
+    """Each unread message of an agent, once, oldest first; what waits already comes first. Nothing is claimed.
+
+    A message that vanishes and comes back (another reader claimed it and gave it back) is an arrival again.
+    """
+
+    def __init__(self, spool: Spool, agent: str, *, rescan_seconds: float = RESCAN_SECONDS) -> None:
+        self._spool = spool
+        self._agent = agent
+        self._rescan_seconds = rescan_seconds
+        # Ids that were seen and are still there.
+        self._seen: set[str] = set()
+        # When to show a message again that was given back, by its id.
+        self._again: dict[str, float] = {}
+        self._changed = asyncio.Event()
+
+    def again(self, message_id: str, after_seconds: float) -> None:
+        """Let a message arrive once more, later, if it is still there."""
+        self._again[message_id] = asyncio.get_running_loop().time() + after_seconds
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[Message]:
+        disk.make_folder(self._spool.folder(self._agent) / "new")
+        notifying = asyncio.create_task(self._notify())
+        try:
+            while True:
+                # The watch is set up by then, or the next look finds what it missed.
+                await asyncio.sleep(0)
+                self._changed.clear()
+                for message in self._look():
+                    yield message
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._pause()):
+                        await self._changed.wait()
+        finally:
+            notifying.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await notifying
+
+    def _look(self) -> list[Message]:
+        now = asyncio.get_running_loop().time()
+        waiting = set(self._spool.waiting(self._agent))
+        due = {message_id for message_id, at in self._again.items() if at <= now}
+        for message_id in due:
+            del self._again[message_id]
+        fresh = (waiting - self._seen - self._again.keys()) | (due & waiting)
+        # Those to be shown again are not seen yet; what cannot be read is not looked at twice.
+        self._seen = waiting - self._again.keys()
+        found = (self._spool.peek(self._agent, message_id) for message_id in fresh)
+        return sorted((message for message in found if message is not None), key=lambda each: (each.ts, each.id))
+
+    def _pause(self) -> float:
+        now = asyncio.get_running_loop().time()
+        return max(0.0, min([self._rescan_seconds, *(at - now for at in self._again.values())]))
+
+    async def _notify(self) -> None:
+        from watchfiles import awatch  # noqa: PLC0415 - only those who watch need it
+
+        folder = self._spool.folder(self._agent) / "new"
+        # Without notifications the looks from time to time have to do.
+        with contextlib.suppress(OSError, RuntimeError):
+            async for _ in awatch(folder, watch_filter=None, step=_STEP_MS, debounce=2 * _STEP_MS, recursive=False):
+                self._changed.set()

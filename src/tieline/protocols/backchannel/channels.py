@@ -1,0 +1,155 @@
+"""Channels of an adopted spool: who subscribes to what is said twice, in the hub and in records, and must be one.
+
+Above: the adoption. Below: the Hub port, and the roll. For a member who is elsewhere the hub decides, and its record
+follows. A local agent may subscribe on either side: what one of them added or took away since they last agreed happens
+on the other too. What they agreed on is kept in the mailbox, so that this works across restarts.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import structlog
+from msgspec.structs import replace
+
+from tieline.contract import command as c
+from tieline.contract.hub import Hub
+from tieline.contract.identifiers import GENERAL, USERS, ChannelName, MemberName, SessionId, parse_channel_name
+from tieline.contract.refusal import Refusal
+from tieline.contract.reply import Channels as Listed
+from tieline.contract.reply import ChannelView
+from tieline.protocols.backchannel.mailbox import Card, Mailbox
+from tieline.protocols.backchannel.record import AgentRecord
+from tieline.protocols.backchannel.roll import Roll
+from tieline.protocols.backchannel.sessions import ask_all
+from tieline.protocols.backchannel.view import subscriptions
+
+EVERYBODY = f"#{GENERAL}"
+
+log = structlog.get_logger(__name__)
+
+
+class Channels:
+    """The subscriptions of everybody in one spool."""
+
+    def __init__(self, hub: Hub, roll: Roll) -> None:
+        self._hub = hub
+        self._roll = roll
+        # Whether the hub's channels are others than those known here.
+        self.stale = False
+        # Channels by member, as the hub has them.
+        self._joined: dict[str, list[str]] = {}
+        # What the records of those say who are elsewhere; none if that is not known.
+        self._hosted: dict[str, tuple[str, ...] | None] = {}
+        # Local agents: their mailboxes, what was agreed on, and their records.
+        self._housed: dict[str, tuple[Mailbox, Card]] = {}
+        self._records: dict[str, AgentRecord] = {}
+        # Whose sides may differ.
+        self.unsettled: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        """Whether this is a local agent."""
+        return name in self._housed
+
+    def host(self, name: str) -> None:
+        """Keep the record of a member who is elsewhere."""
+        self._hosted.setdefault(name, None)
+        self.unsettled.add(name)
+
+    def house(self, mailbox: Mailbox, card: Card) -> None:
+        """Keep the sides of a local agent together."""
+        self._housed[mailbox.name] = (mailbox, card)
+        self.unsettled.add(mailbox.name)
+
+    def forget(self, name: str) -> None:
+        """It is neither any more."""
+        self._hosted.pop(name, None)
+        self._housed.pop(name, None)
+        self._records.pop(name, None)
+        self.unsettled.discard(name)
+
+    def note(self, channels: Sequence[ChannelView]) -> None:
+        """These are the hub's channels now."""
+        self.stale = False
+        joined = subscriptions(channels)
+        known = {*self._hosted, *self._housed}
+        self.unsettled |= {name for name in known if joined.get(name, []) != self._joined.get(name, [])}
+        self._joined = joined
+
+    async def refresh(self, operator: SessionId) -> None:
+        """Ask the hub for its channels."""
+        self.stale = False
+        reply = await self._hub.ask(c.ListChannels(operator))
+        if isinstance(reply, Listed):
+            self.note(reply.channels)
+
+    def read(self, changed: Mapping[str, AgentRecord | None]) -> None:
+        """These records are new, or say something else, or are gone."""
+        for name, record in changed.items():
+            if name in self._hosted:
+                self._hosted[name] = record.subscriptions if record is not None else None
+            elif record is not None:
+                self._records[name] = record
+            else:
+                self._records.pop(name, None)
+            self.unsettled.add(name)
+
+    async def settle(self, operator: SessionId) -> None:
+        """Bring both sides together where they differ."""
+        unsettled, self.unsettled = self.unsettled, set()
+        said = {name: self._said(name) for name in unsettled if name in self._hosted}
+        wanted = {name: channels for name, channels in said.items() if self._hosted[name] != channels}
+        if wanted:
+            await asyncio.to_thread(self._roll.write, wanted)
+            self._hosted.update(wanted)
+        for name in unsettled:
+            if name not in self._housed:
+                continue
+            if name in self._records:
+                await self._agree(name, operator)
+            elif name not in self._roll:
+                # A member has a record: whoever wants neither removes the member.
+                await asyncio.to_thread(self._roll.write, {name: self._housed[name][1].channels})
+
+    def _said(self, name: str) -> tuple[str, ...]:
+        return (EVERYBODY, *sorted(self._joined.get(name, ())))
+
+    async def _agree(self, name: str, operator: SessionId) -> None:
+        """Let hub and record of a local agent say the same."""
+        mailbox, card = self._housed[name]
+        record = self._records[name]
+        before = set(card.channels)
+        here = {channel for channel in record.subscriptions if _is_shared(channel)}
+        there = set(self._joined.get(name, ()))
+        agreed = (before | here | there) - (before - here) - (before - there)
+        joins, leaves = sorted(agreed - there), sorted(there - agreed)
+        if joins or leaves:
+            member = MemberName(name)
+            commands: list[c.Command] = [c.Subscribe(operator, _name(channel), member) for channel in joins]
+            commands += [c.Unsubscribe(operator, _name(channel), member) for channel in leaves]
+            replies = await ask_all(self._hub, commands)
+            for channel, reply in zip(joins, replies, strict=False):
+                if isinstance(reply, Refusal):
+                    # The record may say it all the same: only local senders look there.
+                    log.warning("a local agent cannot join a channel", member=name, channel=channel, code=reply.code)
+                    agreed.discard(channel)
+                    here.discard(channel)
+        if agreed != here:
+            said = [channel for channel in record.subscriptions if channel in agreed or channel not in here]
+            said += sorted(agreed.difference(said))
+            await asyncio.to_thread(self._roll.write, {name: said})
+            self._records[name] = record.in_channels(said)
+        if agreed != before:
+            card = replace(card, channels=tuple(sorted(agreed)))
+            await asyncio.to_thread(mailbox.label, card, durably=True)
+            self._housed[name] = (mailbox, card)
+        self._joined[name] = sorted(agreed)
+
+
+def _is_shared(channel: str) -> bool:
+    """Whether the hub can have a channel of this name that one joins."""
+    name = parse_channel_name(channel.removeprefix("#"))
+    return channel.startswith("#") and not isinstance(name, Refusal) and name not in (GENERAL, USERS)
+
+
+def _name(channel: str) -> ChannelName:
+    return ChannelName(channel.removeprefix("#"))

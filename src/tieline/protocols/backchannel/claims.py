@@ -1,0 +1,178 @@
+"""Claims: taking messages out of a spool so that exactly one reader handles each.
+
+Above: the command line, the hub. Below: `rename`, which one of many racers wins. A claimed message is in `cur/` under
+a name of its own until its reader has finished with it, so a reader that is killed loses nothing: its claims stay
+there, and since the lock that it held ended with it, they can be told from those of a reader at work and be given
+back. A message that was kept on purpose is in `cur/` under its usual name.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tieline.contract.limits import DEFAULT_LIMITS
+from tieline.protocols.backchannel import disk
+from tieline.protocols.backchannel.message import BadMessage, Message, decode, is_id
+
+SUFFIX = ".json"
+_CLAIM = ".claim"
+_LOCK = ".lock"
+
+
+def read_message(path: str | Path, message_id: str) -> Message | str | None:
+    """The message in a file, `None` when it is gone, or why it is none."""
+    try:
+        data = disk.read(path, DEFAULT_LIMITS.message_bytes_max)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    if data is None:
+        return "it is no plain file, or too large"
+    try:
+        message = decode(data)
+    except BadMessage as error:
+        return f"it is no message: {error}"
+    if message.id != message_id:
+        return f"it says that its id is {message.id[:80]!r}"
+    return message
+
+
+class Claims:
+    """What one reader took from an agent's spool and has not finished. Close it, or use it as a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self._new = folder / "new"
+        self._cur = folder / "cur"
+        # Names the claims of this reader, and its lock.
+        self._reader = secrets.token_hex(8)
+        self._lock: int | None = None
+        self._open: set[str] = set()
+        self._synced = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def claim(self, message_id: str) -> Message | None:
+        """Take a message; `None` when another was first, or there is none that can be read.
+
+        Call `sync` before anybody hears of it, and `finish` or `release` in the end.
+        """
+        if not is_id(message_id):
+            return None
+        waiting = self._new / f"{message_id}{SUFFIX}"
+        # Read first: what cannot be read stays where it is seen.
+        message = read_message(waiting, message_id)
+        if not isinstance(message, Message):
+            return None
+        self._announce()
+        try:
+            waiting.rename(self._claimed(message_id))
+        except FileNotFoundError:
+            return None
+        self._open.add(message_id)
+        self._synced = False
+        return message
+
+    def sync(self) -> None:
+        """Make the claims so far durable: after a power failure nobody can take these messages again.
+
+        A rename is one change of both folders, so syncing one of them is enough.
+        """
+        if not self._synced:
+            disk.sync_folder(self._new)
+            self._synced = True
+
+    def finish(self, message_id: str, *, keep: bool = False) -> None:
+        """Be done with a message: it is deleted, or kept in `cur/`."""
+        self._open.remove(message_id)
+        if keep:
+            self._claimed(message_id).rename(self._cur / f"{message_id}{SUFFIX}")
+        else:
+            self._claimed(message_id).unlink()
+
+    def release(self, message_id: str) -> None:
+        """Give a message back: it is unread again."""
+        self._open.remove(message_id)
+        self._claimed(message_id).rename(self._new / f"{message_id}{SUFFIX}")
+
+    def close(self) -> None:
+        """Give back what was not finished."""
+        for message_id in list(self._open):
+            self.release(message_id)
+        if self._lock is not None:
+            self._lock_path.unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
+
+    @property
+    def _lock_path(self) -> Path:
+        return self._cur / f".{self._reader}{_LOCK}"
+
+    def _claimed(self, message_id: str) -> Path:
+        return self._cur / f"{message_id}.{self._reader}{_CLAIM}"
+
+    def _announce(self) -> None:
+        """Hold a lock before the first claim: as long as it is held, the claims have a reader."""
+        if self._lock is not None:
+            return
+        disk.make_folder(self._cur)
+        self._lock = disk.create(self._lock_path, b"")
+        # Only somebody who looks whether it is held can hold it now, for an instant.
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+
+def abandoned(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Claims in an agent's spool whose reader is gone, with the ids of their messages."""
+    dead: dict[str, bool] = {}
+    for path in sorted(_listed(folder / "cur", _CLAIM)):
+        message_id, _, reader = path.name.removesuffix(_CLAIM).rpartition(".")
+        if not is_id(message_id):
+            continue
+        if reader not in dead:
+            dead[reader] = not _is_held(folder / "cur" / f".{reader}{_LOCK}")
+        if dead[reader]:
+            yield path, message_id
+
+
+def loose_locks(folder: Path) -> Iterator[Path]:
+    """Locks in an agent's spool that nobody holds."""
+    for path in sorted(_listed(folder / "cur", _LOCK)):
+        if not _is_held(path):
+            yield path
+
+
+def give_back(folder: Path, claim: Path, message_id: str) -> bool:
+    """Make an abandoned claim unread again; false when another did so meanwhile."""
+    try:
+        claim.rename(folder / "new" / f"{message_id}{SUFFIX}")
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _listed(folder: Path, suffix: str) -> list[Path]:
+    try:
+        return [folder / name for name in os.listdir(folder) if name.endswith(suffix)]  # noqa: PTH208 - half the time
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, descriptor)
+        return not disk.try_lock(descriptor)

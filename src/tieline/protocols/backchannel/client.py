@@ -1,0 +1,287 @@
+"""The client of a relay: the spool's verbs over HTTP, for commands that ask once and end.
+
+Above: the command line. Below: the standard library's HTTP client, which blocks; `RelayArrivals` reads its stream on a
+thread of its own. A relay proves who speaks by a token, so the sender is never ours to say.
+"""
+
+import asyncio
+import contextlib
+import http.client
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from tieline.contract.limits import DEFAULT_LIMITS
+from tieline.protocols.backchannel.message import BadMessage, Message, decode
+from tieline.protocols.backchannel.record import AgentRecord, BadRecord, decode_record
+
+_ANSWER_SECONDS = 20.0
+_SILENCE_SECONDS = 60.0
+"""A relay says something every 25 s on an open stream."""
+_RETRY_SECONDS = 2.0
+_ANSWER_BYTES_MAX = 64 * 1024 * 1024
+_LINE_BYTES_MAX = 2 * DEFAULT_LIMITS.message_bytes_max
+_QUEUE_MAX = 64
+_SEEN_MAX = 10_000
+"""Ids remembered against showing a message twice; past it the oldest may be shown again after a reconnection."""
+_OK = 200
+_CLIENT_ERRORS = range(400, 500)
+
+
+class RelayError(Exception):
+    """The root of what can go wrong with a relay."""
+
+
+class RelayUnreachable(RelayError):
+    """Nobody answers there, or not as a relay does."""
+
+
+class RelayRefused(RelayError):
+    """The relay said no; the text is its own."""
+
+
+class RelayClient:
+    """A relay, and the token by which it knows us."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.url = url.rstrip("/")
+        self.token = token
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise RelayUnreachable(f"{url!r} is no address of a relay: write http://HOST:PORT")
+        self._secure = parts.scheme == "https"
+        self._host = parts.netloc.rpartition("@")[2]
+        self._path = parts.path
+
+    # The verbs.
+
+    def register(self, name: str) -> tuple[AgentRecord, str | None]:
+        """Make an agent known, or note that it was here; a new one gets a token, this once."""
+        document = self._object(self._ask("POST", "/v1/register", {"name": name}))
+        token = document.pop("token", None)
+        return _record(document), token if isinstance(token, str) else None
+
+    def agents(self) -> list[AgentRecord]:
+        """All agents."""
+        return [_record(self._object(document)) for document in self._list(self._ask("GET", "/v1/agents"))]
+
+    def channels(self) -> list[str]:
+        """All channels, with their `#`."""
+        return [name for name in self._list(self._ask("GET", "/v1/channels")) if isinstance(name, str)]
+
+    def subscribe(self, agent: str, channel: str) -> None:
+        """Join a channel."""
+        self._ask("POST", "/v1/subscribe", {"agent": agent, "channel": channel})
+
+    def unsubscribe(self, agent: str, channel: str) -> None:
+        """Leave a channel."""
+        self._ask("POST", "/v1/unsubscribe", {"agent": agent, "channel": channel})
+
+    def send(self, form: dict[str, Any]) -> Message:
+        """Send a message: `to`, `body`, and what else it has."""
+        said = {key: value for key, value in form.items() if value}
+        return _message(self._ask("POST", "/v1/send", said))
+
+    def inbox(self, agent: str) -> list[Message]:
+        """Unread messages, oldest first, without claiming them."""
+        return [_message(document) for document in self._list(self._ask("GET", f"/v1/inbox/{quote(agent, safe='')}"))]
+
+    def take(self, agent: str, message_id: str, *, keep: bool = False) -> Message | None:
+        """Claim one message; `None` when another was first."""
+        form = {"agent": agent, "id": message_id, "keep": keep}
+        document = self._object(self._ask("POST", "/v1/take", form)).get("message")
+        return None if document is None else _message(document)
+
+    def events(self, agent: str) -> Iterator[Message]:
+        """Messages as the relay streams them, those that wait first, until the connection ends."""
+        with self._connection(_SILENCE_SECONDS) as connection:
+            response = self._request(connection, "GET", f"/v1/events/{quote(agent, safe='')}", None)
+            if response.status != _OK:
+                self._answer(response)
+            said = b""
+            while line := response.readline(_LINE_BYTES_MAX):
+                text = line.rstrip(b"\r\n")
+                if text.startswith(b"data: ") and len(said) < _LINE_BYTES_MAX:
+                    said += text.removeprefix(b"data: ") + b"\n"
+                elif not text and said:
+                    with contextlib.suppress(BadMessage):
+                        yield decode(said)
+                    said = b""
+
+    # HTTP.
+
+    @contextlib.contextmanager
+    def _connection(self, seconds: float) -> Iterator[http.client.HTTPConnection]:
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        connection = kind(self._host, timeout=seconds)
+        try:
+            yield connection
+        except (OSError, http.client.HTTPException) as error:
+            why = str(error) or type(error).__name__
+            raise RelayUnreachable(f"no relay answers at {self.url}: {why}") from error
+        finally:
+            connection.close()
+
+    def _request(
+        self, connection: http.client.HTTPConnection, method: str, path: str, form: dict[str, Any] | None
+    ) -> http.client.HTTPResponse:
+        headers = {"content-type": "application/json"}
+        if self.token:
+            headers["authorization"] = f"Bearer {self.token}"
+        try:
+            body = None if form is None else msgspec.json.encode(form)
+            connection.request(method, self._path + path, body=body, headers=headers)
+        except ValueError as error:
+            raise RelayRefused(f"this cannot be said over HTTP: {error}") from error
+        return connection.getresponse()
+
+    def _ask(self, method: str, path: str, form: dict[str, Any] | None = None) -> Any:
+        with self._connection(_ANSWER_SECONDS) as connection:
+            return self._answer(self._request(connection, method, path, form))
+
+    def _answer(self, response: http.client.HTTPResponse) -> Any:
+        data = response.read(_ANSWER_BYTES_MAX)
+        try:
+            document = msgspec.json.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            message = f"what answers at {self.url} is no relay (status {response.status}, and no JSON)"
+            raise RelayUnreachable(message) from error
+        if response.status == _OK:
+            return document
+        why = document.get("error") if isinstance(document, dict) else None
+        text = why if isinstance(why, str) else f"the relay answered with status {response.status}"
+        if response.status in _CLIENT_ERRORS:
+            raise RelayRefused(text)
+        raise RelayUnreachable(text)
+
+    def _object(self, document: Any) -> dict[str, Any]:
+        if not isinstance(document, dict):
+            raise RelayUnreachable(f"what answers at {self.url} is no relay: it answered with no object")
+        return document
+
+    def _list(self, document: Any) -> list[Any]:
+        if not isinstance(document, list):
+            raise RelayUnreachable(f"what answers at {self.url} is no relay: it answered with no list")
+        return document
+
+
+def _message(document: Any) -> Message:
+    try:
+        return decode(msgspec.json.encode(document))
+    except BadMessage as error:
+        raise RelayUnreachable(f"the relay gave what is no message: {error}") from error
+
+
+def _record(document: dict[str, Any]) -> AgentRecord:
+    try:
+        return decode_record(str(document.get("name", "")), msgspec.json.encode(document))
+    except BadRecord as error:
+        raise RelayUnreachable(f"the relay gave what is no agent: {error}") from error
+
+
+class RelayClaims:
+    """What one reader takes through a relay, which has no way to give anything back.
+
+    Where `late`, a message is taken when its reader has finished with it, as the protocol wants it of whoever handles
+    a stream: a reader that fails leaves it unread, and two readers may handle it. Otherwise it is taken at once.
+    """
+
+    def __init__(self, client: RelayClient, agent: str, *, late: bool, keep: bool) -> None:
+        self._client = client
+        self._agent = agent
+        self._late = late
+        self._keep = keep
+
+    def __enter__(self) -> "RelayClaims":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def claim(self, message_id: str) -> Message | None:
+        """Take a message, or where it is taken late, see whether it is still there."""
+        if not self._late:
+            return self._client.take(self._agent, message_id, keep=self._keep)
+        return next((message for message in self._client.inbox(self._agent) if message.id == message_id), None)
+
+    def sync(self) -> None:
+        """The relay answered after it had."""
+
+    def finish(self, message_id: str, *, keep: bool = False) -> None:
+        """Be done with a message."""
+        if self._late:
+            self._client.take(self._agent, message_id, keep=keep)
+
+    def release(self, message_id: str) -> None:
+        """Leave a message unread. What was taken at once stays taken."""
+
+
+class RelayArrivals:
+    """Each unread message of an agent, once, as a relay streams them; reconnects when the stream ends."""
+
+    def __init__(self, client: RelayClient, agent: str) -> None:
+        self._client = client
+        self._agent = agent
+        self._queue: asyncio.Queue[Message | RelayRefused] = asyncio.Queue(_QUEUE_MAX)
+        self._stopped = threading.Event()
+        # Ids that came before, oldest first: each new stream begins with all that is unread.
+        self._seen: dict[str, None] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    def again(self, message_id: str, after_seconds: float) -> None:
+        """Let a message arrive once more, later, if it is still there."""
+
+        async def ask() -> None:
+            await asyncio.sleep(after_seconds)
+            with contextlib.suppress(RelayError):
+                for message in await asyncio.to_thread(self._client.inbox, self._agent):
+                    if message.id == message_id:
+                        await self._queue.put(message)
+
+        task = asyncio.ensure_future(ask())
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[Message]:
+        threading.Thread(target=self._read, daemon=True).start()
+        try:
+            while True:
+                found = await self._queue.get()
+                if isinstance(found, RelayRefused):
+                    raise found
+                yield found
+        finally:
+            self._stopped.set()
+            for task in self._asking:
+                task.cancel()
+
+    def _read(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                for message in self._client.events(self._agent):
+                    if message.id not in self._seen:
+                        self._remember(message.id)
+                        self._put(message)
+            except RelayRefused as error:
+                self._put(error)
+                return
+            except RelayUnreachable:
+                pass
+            self._stopped.wait(_RETRY_SECONDS)
+
+    def _remember(self, message_id: str) -> None:
+        self._seen[message_id] = None
+        if len(self._seen) > _SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
+
+    def _put(self, found: Message | RelayRefused) -> None:
+        # Ends with the loop, so this thread does too.
+        with contextlib.suppress(RuntimeError, asyncio.CancelledError):
+            asyncio.run_coroutine_threadsafe(self._queue.put(found), self._loop).result()

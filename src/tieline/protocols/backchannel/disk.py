@@ -1,0 +1,120 @@
+"""The disk: private folders and files, synced where a promise hangs on it.
+
+Above: the spool. Below: the operating system. A rename is durable once its folder is synced, and what it names is
+whole only if the file was synced before.
+"""
+
+import contextlib
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+
+_LOCK_SECONDS_MAX = 10.0
+"""Whoever holds the lock of a folder writes one small file; longer means that it is stopped or hangs."""
+_LOCK_PAUSE_SECONDS = 0.005
+
+
+class LockBusy(Exception):
+    """Another process holds the lock of a folder and does not let go."""
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for its owner alone, with all above it, so that it is there after a power failure."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=FOLDER_MODE)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def create(path: Path, content: bytes) -> int:
+    """Write a new file; returns it open, for `sync`."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, FILE_MODE)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def sync(descriptor: int) -> None:
+    """Make the content of a file durable, and close it."""
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace(path: Path, content: bytes, *, durably: bool = True) -> None:
+    """Let a file appear whole or not at all, durably. Its name meanwhile does not end like those that are read."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    descriptor = create(temporary, content)
+    if durably:
+        sync(descriptor)
+    else:
+        os.close(descriptor)
+    temporary.replace(path)
+    if durably:
+        sync_folder(path.parent)
+
+
+def read(path: str | Path, bytes_max: int) -> bytes | None:
+    """The content of a plain file of bounded size; `None` for anything else that has this name.
+
+    A name in a folder that many write to may be a pipe, which would make us wait, or a link to elsewhere.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        known = os.fstat(descriptor)
+        if not stat.S_ISREG(known.st_mode) or known.st_size > bytes_max:
+            return None
+        parts = []
+        while part := os.read(descriptor, known.st_size + 1):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock that a file stands for. It ends with the process that holds it, however that ends."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    try:
+        deadline = time.monotonic() + _LOCK_SECONDS_MAX
+        while not try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise LockBusy(f"another process holds {path} and does not let go")
+            time.sleep(_LOCK_PAUSE_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the lock of an open file, unless another has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,104 @@
+"""The stream of an agent's messages: all that is unread, then each new one, for as long as the reader stays.
+
+Above: the relay. Below: a `Conversation` for each reader, which holds it back by its socket alone. Writing a message
+here offers it and claims nothing: until it is taken, it comes again in the next stream.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+from starlette.types import Receive, Send
+
+from tieline.contract import command as c
+from tieline.contract.hub import Hub
+from tieline.contract.member import ByToken
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Attached, Progress
+from tieline.protocols.backchannel import view
+from tieline.wire.conversation import Conversation, Parcel
+from tieline.wire.http import Answer, failure
+from tieline.wire.sse import EventStream, comment, event
+
+_encode = msgspec.json.Encoder().encode
+
+
+def not_yours(owner: str, name: str) -> Answer:
+    """The answer to whoever asks for another agent's messages."""
+    return failure(403, f'token is for "{owner}", not "{name[:140]}"')
+
+
+class _Reader:
+    """One stream: the Wire of its conversation."""
+
+    __slots__ = ("conversation", "stream")
+
+    def __init__(self, hub: Hub, keepalive_seconds: float) -> None:
+        self.conversation = Conversation(hub, self)
+        self.stream = EventStream(
+            hub.limits.unsent_bytes_max,
+            self.conversation.pause_writing,
+            self.conversation.resume_writing,
+            keepalive_seconds=keepalive_seconds,
+        )
+
+    def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+        """Push messages."""
+        for message, _, _ in parcels:
+            self.stream.write(event(_encode(view.received(message))))
+        return parcels
+
+    def write_progress(self, step: Progress) -> None:
+        """Nothing is followed here."""
+
+    def end(self, why: Refusal) -> None:
+        """Say why, for a person who looks, and end the stream."""
+        self.stream.write(comment(why.message))
+        self.stream.close()
+
+    def pause_reading(self) -> None:
+        """A reader says nothing that could be left unread."""
+
+    def resume_reading(self) -> None:
+        """See `pause_reading`."""
+
+
+class Events:
+    """All open streams."""
+
+    def __init__(self, hub: Hub, protocol: str, keepalive_seconds: float) -> None:
+        self._hub = hub
+        self._protocol = protocol
+        self._keepalive_seconds = keepalive_seconds
+        self._readers: set[_Reader] = set()
+
+    async def serve(self, token: str, name: str, receive: Receive, send: Send) -> Answer | Refusal | None:
+        """Stream an agent's messages to whoever shows its token; returns when that is over, or why it never began."""
+        reader = _Reader(self._hub, self._keepalive_seconds)
+        conversation = reader.conversation
+        attached: asyncio.Future[Attached | Refusal] = asyncio.get_running_loop().create_future()
+
+        def opened(reply: Attached | Refusal) -> None:
+            # Whoever waited may be gone.
+            if not attached.done():
+                attached.set_result(reply)
+
+        conversation.open(c.Attach(protocol=self._protocol, credential=ByToken(token)), opened)
+        self._readers.add(reader)
+        try:
+            reply = await attached
+            if isinstance(reply, Refusal):
+                return reply
+            if conversation.member != name:
+                return not_yours(str(conversation.member), name)
+            conversation.receive(window=None)
+            await reader.stream.run(receive, send)
+            return None
+        finally:
+            self._readers.discard(reader)
+            conversation.close()
+
+    def close(self) -> None:
+        """The hub stops."""
+        for reader in list(self._readers):
+            reader.end(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))

@@ -1,0 +1,87 @@
+"""The identity: who speaks from a spool's folder, and whether a relay elsewhere takes the place of the folder.
+
+Above: the command line. Below: `config.json`, which other programs read and write too, so keys that we do not know
+stay in it. It may hold a token, so only its owner can read what we write.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tieline.protocols.backchannel import disk
+
+HOME_VARIABLE = "BACKCHANNEL_HOME"
+AGENT_VARIABLE = "BACKCHANNEL_AGENT"
+URL_VARIABLE = "BACKCHANNEL_URL"
+TOKEN_VARIABLE = "BACKCHANNEL_TOKEN"
+
+CONFIG_FILE = "config.json"
+_CONFIG_BYTES_MAX = 1024 * 1024
+
+
+class BadConfig(Exception):
+    """`config.json` is there and cannot be used; the text names it."""
+
+
+class Identity(Struct, frozen=True):
+    """Who speaks, and through which relay."""
+
+    agent: str | None = None
+    url: str | None = None
+    token: str | None = None
+    hub: str | None = None
+    """The address again when a hub of ours is there, which can do more than a relay."""
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether the address is known to be a hub's."""
+        return self.url is not None and self.url == self.hub
+
+    def with_environment(self) -> "Identity":
+        """The identity with what the variables of backchannel override. The stored token is for the stored address."""
+        url = os.environ.get(URL_VARIABLE) or self.url
+        return msgspec.structs.replace(
+            self,
+            agent=os.environ.get(AGENT_VARIABLE) or self.agent,
+            url=url,
+            token=os.environ.get(TOKEN_VARIABLE) or (self.token if url == self.url else None),
+        )
+
+
+def default_root() -> Path:
+    """Where a spool is that nobody named."""
+    named = os.environ.get(HOME_VARIABLE)
+    return Path(named).expanduser().absolute() if named else Path.home() / ".backchannel"
+
+
+def read_identity(root: Path) -> Identity:
+    """What `config.json` says; nothing when there is none."""
+    try:
+        return msgspec.convert(_document(root), Identity)
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"{root / CONFIG_FILE}: {error}") from error
+
+
+def save_identity(root: Path, identity: Identity) -> None:
+    """Write it down; what else is in the file stays."""
+    said = {key: value for key, value in msgspec.structs.asdict(identity).items() if value is not None}
+    kept = {key: value for key, value in _document(root).items() if key not in Identity.__struct_fields__}
+    disk.make_folder(root)
+    disk.replace(root / CONFIG_FILE, msgspec.json.format(msgspec.json.encode({**said, **kept}), indent=2))
+
+
+def _document(root: Path) -> dict[str, Any]:
+    path = root / CONFIG_FILE
+    try:
+        data = disk.read(path, _CONFIG_BYTES_MAX)
+    except FileNotFoundError:
+        return {}
+    if data is None:
+        raise BadConfig(f"{path}: it is no plain file, or too large")
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadConfig(f"{path}: {error}") from error

@@ -1,0 +1,311 @@
+"""The intake: what local processes put into the mailboxes of an adopted spool becomes messages of the hub.
+
+Above: the adoption, which says which mailboxes have something new. Below: the mailboxes, and the Hub port. A sender has
+fanned its message out already, one file for each recipient under one id, so each file is one delivery to the owner of
+its mailbox, and the hub adds nobody. Files of one id that are there together are one message. The wire id is the id of
+the file, so that doing it again changes nothing: one that comes later is a message of its own, to its owner alone.
+
+A file in the mailbox of a member who is elsewhere is claimed by rename, routed, and removed after the commit. One in a
+local agent's mailbox is recorded and stays where it is.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tieline.contract import command as c
+from tieline.contract import message as m
+from tieline.contract import reply as r
+from tieline.contract.delivery import SETTLED
+from tieline.contract.hub import Hub
+from tieline.contract.identifiers import MemberName, MessageId, SessionId
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.target import Target, TargetKind, to_member
+from tieline.protocols.backchannel.mailbox import Mailbox
+from tieline.protocols.backchannel.message import NORMAL, URGENT, Message, agent_of
+from tieline.protocols.backchannel.sessions import ask_all
+from tieline.protocols.backchannel.shelf import PROTOCOL, Shelf
+from tieline.protocols.backchannel.view import Draft, content_of, target_of
+from tieline.protocols.backchannel.voices import Voices
+
+BATCH = 128
+"""Messages of one round: bounds what is in memory, and how long a new file waits behind old ones."""
+WHAT = "a file in a spool"
+"""What was attempted, in the log of refusals."""
+
+_LATER = frozenset(
+    {
+        Code.BACKLOG_FULL,
+        Code.TOO_MANY_STREAMS,
+        Code.LOOP_DETECTED,
+        Code.THREAD_PAUSED,
+        Code.STORE_FAILED,
+        Code.SHUTTING_DOWN,
+        Code.UNKNOWN_SESSION,
+        Code.UNAUTHORIZED,
+        Code.UNKNOWN_MEMBER,
+    }
+)
+"""Refusals that may be none another time: a file cannot be told of them, so it waits."""
+_LATER_SECONDS = 15.0
+_PERSONAL = frozenset({Code.BACKLOG_FULL, Code.TOO_MANY_STREAMS, Code.UNKNOWN_MEMBER})
+"""Refusals that are about one recipient, and no reason to keep a message from the others."""
+
+log = structlog.get_logger(__name__)
+
+
+class Found(Struct, frozen=True):
+    """One message, and whose mailboxes it is in."""
+
+    message: Message
+    owners: tuple[str, ...]
+
+
+class Letter(Struct, frozen=True):
+    """What is sent for it."""
+
+    found: Found
+    owners: tuple[str, ...]
+    wire_id: str
+    content: m.Content
+
+
+class Intake:
+    """What waits to be taken in, oldest first."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        mailboxes: Mapping[str, Mailbox],
+        shelves: Mapping[str, Shelf],
+        resident: Callable[[str], SessionId | None],
+        again: Callable[[str], None],
+    ) -> None:
+        self._hub = hub
+        self._mailboxes = mailboxes
+        # Of those owners who are local.
+        self._shelves = shelves
+        self._resident = resident
+        # Asks for another look into a mailbox.
+        self._again = again
+        # Whose mailboxes each message is in, by id; and when it was written.
+        self._owners: dict[str, dict[str, None]] = {}
+        self._order: list[tuple[str, str]] = []
+        # Claimed files of this round that the hub has now.
+        self._done: list[tuple[Mailbox, str]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._order)
+
+    async def add(self, arrivals: Mapping[str, set[str]]) -> None:
+        """Note ids that are new in mailboxes, by owner."""
+        fresh = [
+            (owner, message_id)
+            for owner, ids in arrivals.items()
+            for message_id in ids
+            if owner not in self._owners.get(message_id, {})
+        ]
+        for start in range(0, len(fresh), BATCH):
+            for owner, message_id, found in await asyncio.to_thread(self._read, fresh[start : start + BATCH]):
+                if isinstance(found, Message):
+                    if message_id not in self._owners:
+                        heapq.heappush(self._order, (found.ts, message_id))
+                    self._owners.setdefault(message_id, {})[owner] = None
+                elif found is not None:
+                    self._mailboxes[owner].passed.add(message_id)
+                    log.warning("a file in the spool is passed over", member=owner, file=message_id, reason=found)
+
+    def _read(self, fresh: Sequence[tuple[str, str]]) -> list[tuple[str, str, Message | str | None]]:
+        return [(owner, message_id, self._mailboxes[owner].read(message_id)) for owner, message_id in fresh]
+
+    async def take_in(self, operator: SessionId) -> None:
+        """Take in the oldest of what waits."""
+        batch = [heapq.heappop(self._order)[1] for _ in range(min(BATCH, len(self._order)))]
+        owners = {message_id: tuple(self._owners.pop(message_id)) for message_id in batch}
+        found = await asyncio.to_thread(self._claim, owners)
+        voices = Voices(self._hub, PROTOCOL, operator, self._resident)
+        try:
+            found = await self._strangers(operator, found)
+            letters = await self._send(operator, voices, [letter for one in found for letter in _letters(one)])
+            await self._send(operator, voices, letters)
+        finally:
+            voices.close()
+            done, self._done = self._done, []
+            await asyncio.to_thread(_drop, done)
+
+    def _claim(self, owners: Mapping[str, Sequence[str]]) -> list[Found]:
+        """Read the messages, and take those that are not for local agents out of `new/`."""
+        together: dict[Message, list[str]] = {}
+        for message_id, names in owners.items():
+            for name in names:
+                mailbox = self._mailboxes.get(name)
+                message = mailbox.read(message_id) if mailbox is not None else None
+                if mailbox is None or not isinstance(message, Message):
+                    continue
+                if name in self._shelves or mailbox.claim(message_id):
+                    together.setdefault(message, []).append(name)
+        return [Found(message, tuple(names)) for message, names in together.items()]
+
+    async def _strangers(self, operator: SessionId, found: Sequence[Found]) -> list[Found]:
+        """Leave out what the hub itself wrote: files that somebody took and put back, or that a crash left."""
+        suspects = [one for one in found if _is_ours(one.message.id)]
+        if not suspects:
+            return list(found)
+        asked = [c.ReadReceipts(operator, MessageId(one.message.id)) for one in suspects]
+        known = dict(zip(suspects, await ask_all(self._hub, asked), strict=True))
+        left = []
+        for one in found:
+            receipts = known.get(one)
+            strangers = one.owners
+            if isinstance(receipts, r.Receipts):
+                strangers = await self._reconcile(one.message.id, one.owners, receipts)
+            if strangers:
+                left.append(Found(one.message, strangers))
+        return left
+
+    async def _reconcile(self, message_id: str, owners: Sequence[str], receipts: r.Receipts) -> tuple[str, ...]:
+        """Be done with the files of deliveries that are known; returns the owners that have none."""
+        steps = {receipt.member: receipt.steps for receipt in receipts.receipts}
+        for owner in owners:
+            if owner not in steps:
+                continue
+            last = steps[owner][-1]
+            shelf = self._shelves.get(owner)
+            if shelf is None:
+                self._done.append((self._mailboxes[owner], message_id))
+            elif last.state in SETTLED and last.protocol != PROTOCOL:
+                # The hub had it settled, and then the rename that had won it was lost with the power.
+                await asyncio.to_thread(shelf.withdraw, message_id)
+            else:
+                shelf.accept((message_id,))
+        return tuple(owner for owner in owners if owner not in steps)
+
+    async def _send(self, operator: SessionId, voices: Voices, letters: Sequence[Letter]) -> list[Letter]:
+        """Send what may be sent; returns the letters for owners that a known message had not reached."""
+        sends: list[tuple[Letter, c.Send]] = []
+        for letter in letters:
+            session = await voices.of(letter.found.message.sender)
+            if isinstance(session, Refusal):
+                await self._refuse(letter, session, by_hub=False)
+            else:
+                only = tuple(map(MemberName, letter.owners))
+                send = c.Send(session, letter.content, letter.wire_id, shared_id=True, only=only, unverified=True)
+                sends.append((letter, send))
+        if not sends:
+            return []
+        late: list[Letter] = []
+        for (letter, _), reply in zip(sends, await ask_all(self._hub, [send for _, send in sends]), strict=True):
+            match reply:
+                case r.Accepted(duplicate=False):
+                    self._accepted(letter)
+                case r.Accepted(message_id):
+                    late += await self._known(operator, letter, message_id)
+                case Refusal():
+                    if len(letter.owners) > 1 and reply.code in _PERSONAL:
+                        late += [_alone(letter.found, owner) for owner in letter.owners]
+                    else:
+                        await self._refuse(letter, reply, by_hub=True)
+                case _:
+                    raise AssertionError(f"a send is answered by {reply}")
+        return late
+
+    def _accepted(self, letter: Letter) -> None:
+        message_id = letter.found.message.id
+        for owner in letter.owners:
+            shelf = self._shelves.get(owner)
+            if shelf is not None:
+                shelf.accept((message_id,))
+            elif owner in self._mailboxes:
+                self._done.append((self._mailboxes[owner], message_id))
+
+    async def _known(self, operator: SessionId, letter: Letter, message_id: MessageId) -> list[Letter]:
+        """The wire id was used before for the same content: it was this very file, or one of the same message."""
+        receipts = await self._hub.ask(c.ReadReceipts(operator, message_id))
+        if not isinstance(receipts, r.Receipts):
+            assert isinstance(receipts, Refusal), "receipts are asked for"
+            await self._refuse(letter, receipts, by_hub=True)
+            return []
+        missed = await self._reconcile(letter.found.message.id, letter.owners, receipts)
+        return [_alone(letter.found, owner) for owner in missed]
+
+    async def _refuse(self, letter: Letter, refusal: Refusal, *, by_hub: bool) -> None:
+        """Keep the files: for another try, or for a person to look at."""
+        message_id = letter.found.message.id
+        later = refusal.code in _LATER
+        if not later:
+            fields = {"file": message_id, "sender": letter.found.message.sender, "code": refusal.code.value}
+            log.warning("a file in the spool is refused", members=letter.owners, **fields)
+            if not by_hub:
+                self._hub.submit((c.RecordRefusal(PROTOCOL, refusal.code, WHAT),))
+        for owner in letter.owners:
+            mailbox = self._mailboxes.get(owner)
+            if mailbox is None:
+                continue
+            if owner in self._shelves:
+                # Its reader sees it in any case: file permissions are all that protects a local agent.
+                mailbox.passed.add(message_id)
+            elif later:
+                mailbox.passed.add(message_id)
+                await asyncio.to_thread(mailbox.give_back, message_id)
+            else:
+                await asyncio.to_thread(mailbox.refuse, message_id, refusal.code)
+        if later:
+            asyncio.get_running_loop().call_later(_LATER_SECONDS, self._retry, letter.owners, message_id)
+
+    def _retry(self, owners: Sequence[str], message_id: str) -> None:
+        for owner in owners:
+            if owner in self._mailboxes:
+                self._mailboxes[owner].passed.discard(message_id)
+                self._again(owner)
+
+
+def _drop(done: Sequence[tuple[Mailbox, str]]) -> None:
+    for mailbox, message_id in done:
+        mailbox.drop(message_id)
+
+
+def _is_ours(message_id: str) -> bool:
+    """Whether the hub may have made this id: a UUIDv7, which no other program of backchannel makes."""
+    return message_id[14] == "7"
+
+
+def _letters(found: Found) -> list[Letter]:
+    """One for all owners of a channel's message; for anything else one each, because its mailbox says who gets it."""
+    message = found.message
+    target = target_of(message.to)
+    if isinstance(target, Target) and target.kind is TargetKind.CHANNEL:
+        return [Letter(found, found.owners, message.id, _content(message, target))]
+    return [
+        Letter(found, (owner,), message.id, _content(message, to_member(MemberName(owner))))
+        if owner == agent_of(message.to)
+        else _alone(found, owner)
+        for owner in found.owners
+    ]
+
+
+def _alone(found: Found, owner: str) -> Letter:
+    """To the owner of one mailbox, whatever the message says of whom it is for; that is noted."""
+    message = found.message
+    content = _content(message, to_member(MemberName(owner)))
+    notes = (*content.notes, f"addressed to {message.to[:200]}")
+    return Letter(found, (owner,), f"{message.id}|{owner}", replace(content, notes=notes))
+
+
+def _content(message: Message, target: Target) -> m.Content:
+    urgent = message.priority == URGENT
+    draft = Draft(
+        to=message.to,
+        body=message.body,
+        priority="urgent" if urgent else "normal",
+        scope=message.scope,
+        thread=message.thread,
+        refs=message.refs,
+    )
+    content = content_of(draft, target)
+    if urgent or message.priority == NORMAL:
+        return content
+    return replace(content, notes=(f"priority {message.priority[:200]}",))

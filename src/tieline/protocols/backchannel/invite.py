@@ -1,0 +1,47 @@
+"""Invites: one string to paste, with all that a newcomer needs to join a relay.
+
+Above: the command line. Below: nothing. It usually holds the relay's room token, so it is a secret.
+"""
+
+import base64
+import binascii
+
+import msgspec
+from msgspec import Struct
+
+_PREFIX = "bch1-"
+_CHARS_MAX = 64 * 1024
+
+
+class BadInvite(Exception):
+    """The text is no invite; the message says why."""
+
+
+class Invite(Struct, frozen=True, omit_defaults=True):
+    """Where to join, and how."""
+
+    url: str
+    token: str | None = None
+    """The room token, which admits newcomers and nothing else."""
+    room: str | None = None
+    channels: tuple[str, ...] = ()
+
+
+def encode_invite(invite: Invite) -> str:
+    """An invite as it is passed on."""
+    return _PREFIX + base64.urlsafe_b64encode(msgspec.json.encode(invite)).decode().rstrip("=")
+
+
+def decode_invite(text: str) -> Invite:
+    """An invite as it was pasted."""
+    text = text.strip()
+    if not text.startswith(_PREFIX) or len(text) > _CHARS_MAX:
+        raise BadInvite(f"not a backchannel invite (expected it to start with {_PREFIX})")
+    encoded = text.removeprefix(_PREFIX)
+    try:
+        invite = msgspec.json.decode(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)), type=Invite)
+    except (binascii.Error, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise BadInvite(f"malformed invite: {error}") from error
+    if not invite.url:
+        raise BadInvite("malformed invite: it names no relay")
+    return invite

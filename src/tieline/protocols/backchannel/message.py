@@ -1,0 +1,158 @@
+"""The message of backchannel as JSON, and the rules for its names and ids.
+
+Above: the spool, the relay. Below: nothing. It refuses to know files and sockets. `to` is what the sender wrote:
+`@agent`, a bare name, or `#channel`. Names and ids become parts of paths, so they are checked here, before they do.
+"""
+
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tieline.contract.limits import DEFAULT_LIMITS
+from tieline.contract.refusal import Code, Refusal
+
+NORMAL = "normal"
+URGENT = "urgent"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_ID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\Z")
+_CHANNEL_MAX = 200
+"""Characters of a channel's name: it is a line in a list, never a document."""
+
+
+class BadMessage(Exception):
+    """The bytes are no message of backchannel; the text says why."""
+
+
+class Message(Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
+    """One message. `from` is what its writer claims: only a relay proves it."""
+
+    id: str
+    sender: str
+    to: str
+    body: str
+    ts: str
+    """ISO 8601 in milliseconds, UTC."""
+    priority: str = NORMAL
+    """`normal` or `urgent`; other words are carried as they are."""
+    scope: str | None = None
+    thread: str | None = None
+    """The id of the message that this one answers."""
+    refs: tuple[str, ...] = ()
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it asks for the recipient to be woken."""
+        return self.priority == URGENT
+
+
+def document_of(message: Message) -> dict[str, Any]:
+    """A message with the keys of the protocol in their order; what is empty is left out."""
+    document: dict[str, Any] = {
+        "id": message.id,
+        "from": message.sender,
+        "to": message.to,
+        "body": message.body,
+        "priority": message.priority,
+    }
+    if message.scope:
+        document["scope"] = message.scope
+    if message.thread:
+        document["thread"] = message.thread
+    if message.refs:
+        document["refs"] = message.refs
+    document["ts"] = message.ts
+    return document
+
+
+def encode(message: Message) -> bytes:
+    """A message as a file or a relay has it."""
+    return msgspec.json.encode(document_of(message))
+
+
+def decode(data: bytes) -> Message:
+    """A message from what somebody wrote. Keys that are null or unknown count as not there."""
+    try:
+        document = msgspec.json.decode(data, type=dict[str, Any])
+        said = {key: value for key, value in document.items() if value is not None}
+        return msgspec.convert(said, Message)
+    except RecursionError as error:
+        raise BadMessage("it is nested too deeply") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadMessage(str(error)) from error
+
+
+def check_message(message: Message) -> Refusal | None:
+    """Refuse what nobody could deliver."""
+    if not message.body:
+        return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")
+    try:
+        size = len(encode(message))
+    except UnicodeEncodeError:
+        return Refusal(Code.INVALID_MESSAGE, "the text holds half a surrogate pair, which no file can carry")
+    if size > DEFAULT_LIMITS.message_bytes_max:
+        limit = DEFAULT_LIMITS.message_bytes_max
+        return Refusal(Code.MESSAGE_TOO_LARGE, f"the message is larger than {limit} bytes")
+    return None
+
+
+# Names, ids and targets.
+
+
+def check_name(name: str) -> Refusal | None:
+    """Refuse a name that no agent can have. The sentence is one that existing clients look for."""
+    if _NAME.match(name):
+        return None
+    return Refusal(Code.INVALID_NAME, f'invalid agent name "{name[:140]}" (use letters, digits, . _ -)')
+
+
+def is_id(text: str) -> bool:
+    """Whether this can be a message's id: a UUID, as every client makes them."""
+    return _ID.match(text) is not None
+
+
+def is_channel(target: str) -> bool:
+    """Whether a target names a channel; everything else names an agent."""
+    return target.startswith("#")
+
+
+def agent_of(target: str) -> str:
+    """The agent that a target names."""
+    return target.removeprefix("@")
+
+
+def channel_of(text: str) -> str | Refusal:
+    """A channel's name with its `#`, which people may leave out when they subscribe."""
+    name = text if text.startswith("#") else f"#{text}"
+    if name == "#" or len(name) > _CHANNEL_MAX or not name.isprintable():
+        return Refusal(Code.INVALID_NAME, f"{text[:_CHANNEL_MAX]!r} cannot be a channel's name")
+    return name
+
+
+# Time.
+
+
+def timestamp(at_ms: int) -> str:
+    """A moment as messages and records have it."""
+    return f"{_second(at_ms // 1000)}.{at_ms % 1000:03}Z"
+
+
+@lru_cache(maxsize=256)
+def _second(seconds: int) -> str:
+    # Remembered, because an inbox or a busy minute has many messages of the same second.
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def moment(ts: str) -> int | None:
+    """The milliseconds of a timestamp, if it is one."""
+    try:
+        found = datetime.fromisoformat(ts)
+    except ValueError:
+        return None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return round(found.timestamp() * 1000)

@@ -1,0 +1,126 @@
+"""The postman: brings the hub's deliveries to the shelves of local agents, many at a time, so that syncs are shared.
+
+Above: residents, who call when they have something. Below: their shelves, on a thread. All files of a round are written
+before the first is synced, because one sync of a disk's journal then covers many.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from tieline.protocols.backchannel.shelf import Sheaf, Shelf
+from tieline.wire.conversation import Parcel
+
+_ROUND = 512
+"""Deliveries of one round, though always all of one resident's: each is a file that is open for a moment."""
+
+log = structlog.get_logger(__name__)
+
+Load = Sequence[Parcel]
+
+
+class Customer(Protocol):
+    """Who has deliveries for a shelf."""
+
+    shelf: Shelf
+
+    def collect(self) -> Load:
+        """What is for the shelf; may be nothing any more."""
+
+    def placed(self, parcels: Load, sheaf: Sheaf) -> None:
+        """It is done."""
+
+    def failed(self) -> None:
+        """It could not be done; call again later."""
+
+
+class Postman:
+    """One for all shelves of a spool."""
+
+    def __init__(self) -> None:
+        self._called: dict[Customer, None] = {}
+        self._awake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        # The round that is on its way.
+        self._round: asyncio.Future[list[Sheaf | str]] | None = None
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._task = asyncio.create_task(self._work())
+
+    async def stop(self) -> None:
+        """Finish the round and stop; what is not shown yet is staged again by the next hub."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Wait until no round is on its way that began before."""
+        if self._round is not None:
+            await asyncio.wait((self._round,))
+
+    def call(self, customer: Customer) -> None:
+        """Come and collect."""
+        self._called[customer] = None
+        self._awake.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._awake.wait()
+            loads: list[tuple[Customer, Load]] = []
+            count = 0
+            while self._called and count < _ROUND:
+                customer = next(iter(self._called))
+                del self._called[customer]
+                load = customer.collect()
+                if load:
+                    loads.append((customer, load))
+                    count += len(load)
+            if not self._called:
+                self._awake.clear()
+            rounds = [(customer.shelf, load) for customer, load in loads]
+            # Shielded: a round that has begun is finished, so that its files are where they belong.
+            self._round = asyncio.ensure_future(asyncio.to_thread(_place, rounds))
+            outcomes = await asyncio.shield(self._round)
+            self._round = None
+            for (customer, load), outcome in zip(loads, outcomes, strict=True):
+                if isinstance(outcome, Sheaf):
+                    customer.placed(load, outcome)
+                else:
+                    log.error(
+                        "messages cannot be written to the spool", agent=customer.shelf.mailbox.name, error=outcome
+                    )
+                    customer.failed()
+
+
+def _place(loads: Sequence[tuple[Shelf, Load]]) -> list[Sheaf | str]:
+    """Bring each load to its shelf; a text says why one could not be."""
+    outcomes: list[Sheaf | str] = []
+    for shelf, load in loads:
+        sheaf = Sheaf()
+        try:
+            shelf.stage(load, sheaf)
+        except OSError as error:
+            _abandon(sheaf)
+            outcomes.append(str(error))
+        else:
+            outcomes.append(sheaf)
+    for step in (Shelf.mark, Shelf.show):
+        for index, (shelf, _) in enumerate(loads):
+            outcome = outcomes[index]
+            if isinstance(outcome, Sheaf) and outcome.copies:
+                try:
+                    step(shelf, outcome)
+                except OSError as error:
+                    _abandon(outcome)
+                    outcomes[index] = str(error)
+    return outcomes
+
+
+def _abandon(sheaf: Sheaf) -> None:
+    while sheaf.open:
+        os.close(sheaf.open.pop())

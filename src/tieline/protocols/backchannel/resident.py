@@ -1,0 +1,215 @@
+"""A resident: a local agent of an adopted spool as a member of the hub.
+
+Above: the adoption. Below: the Hub port through a conversation, and the agent's shelf. Its session lasts as long as the
+spool is adopted, so that it counts as present. What the hub has for it goes to the shelf, where its own programs find
+it; what is gone from there was taken, and is acknowledged.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+
+from tieline.contract import command as c
+from tieline.contract.delivery import State
+from tieline.contract.hub import EntrustingHub
+from tieline.contract.identifiers import MemberName, MessageId, SessionId
+from tieline.contract.member import ByPlace, ByUser, Credential
+from tieline.contract.refusal import Refusal
+from tieline.contract.reply import Attached, Fetched, Progress
+from tieline.protocols.backchannel.mailbox import Card
+from tieline.protocols.backchannel.postman import Postman
+from tieline.protocols.backchannel.shelf import PROTOCOL, Fate, Sheaf, Shelf
+from tieline.wire.conversation import Conversation, Parcel
+
+TAKEN = "taken from the spool"
+TOO_LARGE = "too_large"
+
+_RETRY_SECONDS = 2.0
+"""A disk that is full, or a folder that cannot be written to, is tried again this often."""
+_PAGE = 256
+
+
+class Resident:
+    """One local agent. The wire of its session, and what puts its deliveries onto its shelf."""
+
+    def __init__(
+        self, hub: EntrustingHub, name: MemberName, shelf: Shelf, postman: Postman, ended: Callable[[Refusal], None]
+    ) -> None:
+        self.name = name
+        self.shelf = shelf
+        self._hub = hub
+        self._postman = postman
+        # Told when the hub has ended the session.
+        self._ended = ended
+        self._conversation: Conversation | None = None
+        # What the shelf was not given yet.
+        self._parcels: list[Parcel] = []
+        # Whether all that waited when the session began is on the shelf.
+        self._caught_up = False
+
+    @property
+    def session(self) -> SessionId | None:
+        """Its session, if one is open."""
+        return self._conversation.session if self._conversation is not None else None
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all that waited when the session began is on the shelf, so that it knows what is a delivery."""
+        conversation = self._conversation
+        if not self._caught_up and conversation is not None:
+            self._caught_up = conversation.caught_up and not self._parcels
+        return self._caught_up
+
+    async def attach(self, credential: Credential | None = None) -> Attached | Refusal:
+        """Open its session; this makes the member, if there is none of this name yet."""
+        conversation = self._conversation = Conversation(self._hub, self)
+        attached: asyncio.Future[Attached | Refusal] = asyncio.get_running_loop().create_future()
+        attach = c.Attach(protocol=PROTOCOL, credential=credential or ByUser(), member=self.name)
+
+        def opened(reply: Attached | Refusal) -> None:
+            # Whoever waited may be gone.
+            if not attached.done():
+                attached.set_result(reply)
+
+        conversation.open(attach, opened)
+        reply = await attached
+        if isinstance(reply, Refusal):
+            self._conversation = None
+        else:
+            self.shelf.session = conversation.session
+        return reply
+
+    async def receive(self, card: Card, *, anew: bool) -> None:
+        """Bring the shelf to where a hub before this one left it, and put there what waits."""
+        conversation = self._conversation
+        assert conversation is not None, "attached before"
+        await self._put_down()
+        await asyncio.to_thread(self.shelf.begin, card, anew=anew)
+        if anew:
+            # Not before the shelf is empty: what is marked there is another member's.
+            await asyncio.to_thread(self.shelf.mailbox.label, card, durably=True)
+        for leftover in await asyncio.to_thread(self.shelf.leftovers):
+            fetch = c.Fetch(conversation.session, leftover.key - 1, 1)
+            reply = await self._hub.ask(fetch)
+            if not isinstance(reply, Fetched):
+                return
+            unsettled = any(delivery.key == leftover.key for delivery in reply.deliveries)
+            with contextlib.suppress(FileNotFoundError):
+                await asyncio.to_thread(self.shelf.recover, leftover, unsettled=unsettled)
+        if self._conversation is conversation:
+            conversation.receive(window=None)
+
+    async def _put_down(self) -> None:
+        """Have nothing on its way to the shelf."""
+        self._parcels = []
+        self._caught_up = False
+        await self._postman.settle()
+
+    def close(self) -> None:
+        """End its session."""
+        if self._conversation is not None:
+            self._conversation.close()
+            self._conversation = None
+
+    async def retire(self) -> bool:
+        """Take everything out of the spool, because the agent is no local one any more; false to try again."""
+        await self._put_down()
+        attached = await self.attach(ByPlace())
+        if isinstance(attached, Refusal):
+            return False
+        try:
+            return await self._recall(attached.session)
+        finally:
+            self.close()
+
+    async def _recall(self, session: SessionId) -> bool:
+        after, complete = 0, False
+        while not complete:
+            reply = await self._hub.ask(c.Fetch(session, after, _PAGE))
+            if not isinstance(reply, Fetched):
+                return False
+            after, complete = reply.through, reply.complete
+            taken = [
+                delivery.key
+                for delivery in reply.deliveries
+                if await asyncio.to_thread(self.shelf.recall, delivery.message, delivery.key) is Fate.TAKEN
+            ]
+            if taken:
+                await self._hub.ask(c.Advance(session, _ranges(taken), State.ACKED, TAKEN))
+        return True
+
+    # What the spool tells.
+
+    def taken(self, names: Iterable[str]) -> None:
+        """Messages are gone from the shelf."""
+        ids = tuple(names)
+        own = tuple(f"{each}|{self.name}" for each in ids)
+        message_ids = tuple(map(MessageId, ids))
+        self._hub.submit((c.AcknowledgeIds(self.shelf.session, (*ids, *own), message_ids, TAKEN),))
+
+    # What the postman calls.
+
+    def collect(self) -> Sequence[Parcel]:
+        """What is for the shelf."""
+        return self._parcels
+
+    def placed(self, parcels: Sequence[Parcel], sheaf: Sheaf) -> None:
+        """These are where they belong."""
+        conversation = self._conversation
+        if conversation is None or parcels is not self._parcels:
+            # Another session has begun meanwhile, and starts from the beginning.
+            return
+        self._parcels = []
+        session = conversation.session
+        commands: list[c.Command] = [c.Offered(session, first, last) for first, last in _ranges(sheaf.shown)]
+        if sheaf.taken:
+            commands.append(c.Advance(session, _ranges(sheaf.taken), State.ACKED, TAKEN))
+        if sheaf.too_large:
+            commands.append(c.Advance(session, _ranges(sheaf.too_large), State.DEAD, TOO_LARGE))
+        if commands:
+            self._hub.submit(commands)
+        conversation.resume_writing()
+
+    def failed(self) -> None:
+        """They could not be written: again, after a while."""
+        asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._call_again)
+
+    def _call_again(self) -> None:
+        if self._parcels:
+            self._postman.call(self)
+
+    # What the conversation calls: the Wire port.
+
+    def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+        """Have these put onto the shelf. They count as offered when they are there, so none does yet."""
+        self._parcels = [*self._parcels, *parcels]
+        if self._conversation is not None:
+            # What comes meanwhile waits in the inbox.
+            self._conversation.pause_writing()
+        self._postman.call(self)
+        return ()
+
+    def write_progress(self, step: Progress) -> None:
+        """Nothing is followed from here."""
+
+    def end(self, why: Refusal) -> None:
+        """The hub ended the session."""
+        self.close()
+        self._ended(why)
+
+    def pause_reading(self) -> None:
+        """Nothing is read from this wire."""
+
+    def resume_reading(self) -> None:
+        """Nothing is read from this wire."""
+
+
+def _ranges(keys: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Keys in order, as inclusive ranges."""
+    ranges: list[tuple[int, int]] = []
+    for key in keys:
+        if ranges and ranges[-1][1] + 1 == key:
+            ranges[-1] = (ranges[-1][0], key)
+        else:
+            ranges.append((key, key))
+    return tuple(ranges)

@@ -1,0 +1,76 @@
+"""The roll: the records of an adopted spool, read when they change and written when the hub knows better.
+
+Above: the adoption. Below: a spool. A record tells a local program whom it can write to and who is in a channel, so
+every member of the hub has one, without any token. Methods touch the disk: they are for threads.
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from tieline.protocols.backchannel.claims import SUFFIX
+from tieline.protocols.backchannel.message import check_name
+from tieline.protocols.backchannel.record import AgentRecord
+from tieline.protocols.backchannel.spool import Spool, SpoolBroken
+
+log = structlog.get_logger(__name__)
+
+_Signature = tuple[int, int, int]
+"""Of a file: another one means that it may say something else."""
+_UNSEEN: _Signature = (0, 0, 0)
+
+
+class Roll:
+    """The records of one spool."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._seen: dict[str, _Signature] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._seen
+
+    def forget(self) -> None:
+        """Take every record for a new one."""
+        self._seen = {}
+
+    def changed(self) -> dict[str, AgentRecord | None]:
+        """Records that are new or may say something else than before; none for those that are gone."""
+        now = self._signatures()
+        changed: dict[str, AgentRecord | None] = {name: None for name in self._seen if name not in now}
+        for name, signature in now.items():
+            if self._seen.get(name) == signature:
+                continue
+            try:
+                record = self._spool.record(name)
+            except SpoolBroken as error:
+                log.warning("a record of the spool is passed over", member=name, reason=str(error))
+                continue
+            if record is not None:
+                changed[name] = record
+        self._seen = now
+        return changed
+
+    def _signatures(self) -> dict[str, _Signature]:
+        found: dict[str, _Signature] = {}
+        with os.scandir(self._spool.root / "agents") as entries:
+            for entry in entries:
+                name = entry.name.removesuffix(SUFFIX)
+                if name != entry.name and check_name(name) is None:
+                    with contextlib.suppress(FileNotFoundError):
+                        known = entry.stat(follow_symlinks=False)
+                        found[name] = (known.st_mtime_ns, known.st_size, known.st_ino)
+        return found
+
+    def write(self, channels: Mapping[str, Sequence[str]]) -> None:
+        """Let the records of these members say their channels."""
+        self._spool.describe(channels)
+        # Seen in no state yet: so it is noticed if somebody removes one at once.
+        self._seen.update(dict.fromkeys(channels, _UNSEEN))
+
+    def strike(self, name: str) -> None:
+        """Remove a record."""
+        self._spool.strike(name)
+        self._seen.pop(name, None)

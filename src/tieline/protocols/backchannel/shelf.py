@@ -1,0 +1,325 @@
+"""A shelf: the unread messages of a local agent, which are deliveries of the hub and files that others can take.
+
+Above: residents, which put deliveries here, and the hub's own thread, which must win a delivery here before it settles
+it. Below: the disk. One lock a shelf makes each rename and what is remembered of it one step; it is held for a rename
+or two. Three facts are enough to do everything exactly once, however the hub ends:
+
+- a delivery is first *staged* (`hub/<id>.<key>.staged`, synced), then *marked* (`hub/placed` holds its key, synced),
+  and then *shown* (renamed into `new/`). After a crash, what is not marked is staged again; what is marked and still
+  staged is shown; what is marked and nowhere to be found was taken;
+- what the hub wins is renamed to `hub/<id>.<key>.won` and removed after the commit. After a crash it is settled, or it
+  is given back;
+- a file that somebody else put into `new/` is a delivery once the hub has recorded it; it keeps its own id.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tieline.contract.identifiers import SessionId
+from tieline.contract.limits import DEFAULT_LIMITS
+from tieline.contract.message import Message
+from tieline.protocols.backchannel import disk
+from tieline.protocols.backchannel.claims import SUFFIX
+from tieline.protocols.backchannel.mailbox import Card, Mailbox
+from tieline.protocols.backchannel.view import received
+from tieline.wire.conversation import Parcel
+
+PROTOCOL = "spool"
+"""What sessions of the spool are called, and what says that a message came as a file."""
+
+_PLACED = "placed"
+_STAGED = ".staged"
+_WON = ".won"
+_MARK = "{:020d}\n"
+_SURELY_FITS = 1024 * 1024
+"""A body of this many characters is far from the limit of a file, whatever has to be escaped in it."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def file_id(message: Message) -> str:
+    """The id of the file that a message came as."""
+    assert message.wire_id is not None, "what comes from the spool has the id of its file"
+    return message.wire_id.partition("|")[0]
+
+
+def _is_too_large(message: Message) -> bool:
+    """Whether no reader of the spool would take the file."""
+    if len(message.content.body) < _SURELY_FITS and message.content.data is None:
+        return False
+    return len(_encode(received(message))) > DEFAULT_LIMITS.message_bytes_max
+
+
+class Copy(Struct, frozen=True):
+    """A delivery that is staged."""
+
+    key: int
+    name: str
+    path: Path
+
+
+class Sheaf(Struct):
+    """Deliveries on their way to one shelf, and what was found of them."""
+
+    copies: list[Copy] = []
+    open: list[int] = []
+    """Files that are written and not synced."""
+    shown: list[int] = []
+    """Keys of those that are in `new/`."""
+    taken: list[int] = []
+    too_large: list[int] = []
+
+
+class Leftover(Struct, frozen=True):
+    """A file that a hub left when it ended."""
+
+    path: Path
+    name: str
+    key: int
+    won: bool
+
+
+class Fate(StrEnum):
+    """What became of a delivery that is called back."""
+
+    RECALLED = "recalled"
+    TAKEN = "taken"
+
+
+class Shelf:
+    """The files of one local agent. Implements the Custodian port."""
+
+    def __init__(self, mailbox: Mailbox, card: Card, sweep: Callable[[], None]) -> None:
+        self.mailbox = mailbox
+        self.session = SessionId("")
+        # Called when there is something to sweep, from any thread.
+        self._sweep = sweep
+        self._lock = threading.Lock()
+        self._since = card.since
+        # Deliveries up to this key are shown, or were; a file's own deliveries count no matter what their key is.
+        self._placed = self._marked = self._read_mark()
+        # Ids of deliveries in `new/`.
+        self._shown: set[str] = set()
+        # Keys that the hub settles before they are shown, and whether that is durable.
+        self._withheld: dict[int, bool] = {}
+        # What the hub has won and not settled durably, by key; and what only has to be removed.
+        self._won: dict[int, Path] = {}
+        self._litter: list[Path] = []
+        # Ids that were called back: nobody else can take them any more.
+        self._recalled: set[str] = set()
+
+    def begin(self, card: Card, *, anew: bool) -> None:
+        """The session is open: forget what an earlier one had begun; with `anew`, the member itself is another."""
+        with self._lock:
+            self._since = card.since
+            self._withheld.clear()
+            self._won.clear()
+            if anew:
+                self._placed = self._marked = 0
+                self._shown.clear()
+        if anew:
+            self.clear()
+            disk.sync(disk.create(self.mailbox.hub / _PLACED, _MARK.format(0).encode()))
+            disk.sync_folder(self.mailbox.hub)
+
+    def _read_mark(self) -> int:
+        try:
+            data = disk.read(self.mailbox.hub / _PLACED, 64)
+            return int(data or b"0")
+        except (OSError, ValueError):
+            return 0
+
+    def _name(self, message: Message, key: int) -> str:
+        return file_id(message) if self._is_file(message, key) else message.id
+
+    def _is_file(self, message: Message, key: int) -> bool:
+        return message.protocol == PROTOCOL and key >= self._since
+
+    def _waiting(self, name: str) -> Path:
+        return self.mailbox.new / f"{name}{SUFFIX}"
+
+    # Showing deliveries, in three steps: each is for a thread.
+
+    def stage(self, parcels: Sequence[Parcel], sheaf: Sheaf) -> None:
+        """Find out what has become of deliveries that are no news here, and write down the others."""
+        disk.make_folder(self.mailbox.new)
+        for message, key, _ in parcels:
+            name = self._name(message, key)
+            if self._is_file(message, key):
+                self._find(sheaf, name, key)
+            elif _is_too_large(message):
+                sheaf.too_large.append(key)
+            elif key <= self._placed:
+                self._find(sheaf, name, key)
+            elif not self._withheld.get(key, False):
+                path = self.mailbox.hub / f"{name}.{key}{_STAGED}"
+                sheaf.copies.append(Copy(key, name, path))
+                # One that was marked before must stay whole: a crash would show it as it is.
+                if key > self._marked or not path.exists():
+                    sheaf.open.append(disk.create(path, _encode(received(message))))
+
+    def _find(self, sheaf: Sheaf, name: str, key: int) -> None:
+        with self._lock:
+            if self._waiting(name).exists():
+                self._shown.add(name)
+                sheaf.shown.append(key)
+            elif key not in self._won:
+                self._shown.discard(name)
+                sheaf.taken.append(key)
+
+    def mark(self, sheaf: Sheaf) -> None:
+        """Make the copies durable, and that they are about to be shown."""
+        while sheaf.open:
+            disk.sync(sheaf.open.pop())
+        disk.sync_folder(self.mailbox.hub)
+        # In place, because its length never changes: one sync instead of three.
+        descriptor = os.open(self.mailbox.hub / _PLACED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, disk.FILE_MODE)
+        try:
+            os.pwrite(descriptor, _MARK.format(sheaf.copies[-1].key).encode(), 0)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+        self._marked = sheaf.copies[-1].key
+
+    def show(self, sheaf: Sheaf) -> None:
+        """Let everybody see the copies."""
+        for copy in sheaf.copies:
+            with self._lock:
+                self._show(copy, sheaf)
+                self._placed = copy.key
+        with self._lock:
+            for key in [key for key in self._withheld if key <= self._placed]:
+                del self._withheld[key]
+
+    def _show(self, copy: Copy, sheaf: Sheaf) -> None:
+        settled = self._withheld.pop(copy.key, None)
+        if settled is None:
+            try:
+                copy.path.rename(self._waiting(copy.name))
+            except FileNotFoundError:
+                if copy.path.exists():
+                    raise
+                # The hub has won it.
+                return
+            self._shown.add(copy.name)
+            sheaf.shown.append(copy.key)
+        elif settled:
+            copy.path.unlink(missing_ok=True)
+        else:
+            # It stays until the commit, because a crash before that must find it.
+            self._won[copy.key] = copy.path
+
+    # The Custodian port: on the hub's own thread.
+
+    def win(self, message: Message, key: int) -> bool | None:
+        """Take a delivery away from whoever could take it here."""
+        name = self._name(message, key)
+        won = self.mailbox.hub / f"{name}.{key}{_WON}"
+        with self._lock:
+            for path in (self._waiting(name), self.mailbox.hub / f"{name}.{key}{_STAGED}"):
+                try:
+                    path.rename(won)
+                except FileNotFoundError:
+                    continue
+                except OSError:
+                    return None
+                self._shown.discard(name)
+                self._won[key] = won
+                return True
+            if name in self._recalled:
+                return True
+            if key > self._placed and not self._is_file(message, key):
+                self._withheld[key] = False
+                return True
+            self._shown.discard(name)
+            return False
+
+    def finish(self, keys: Sequence[int]) -> None:
+        """What was won is settled: its files can go."""
+        with self._lock:
+            for key in keys:
+                path = self._won.pop(key, None)
+                if path is not None:
+                    self._litter.append(path)
+                elif key in self._withheld:
+                    self._withheld[key] = True
+        self._sweep()
+
+    def sweep(self) -> None:
+        """Remove the files of what is settled; for a thread, because that may wait for the disk."""
+        with self._lock:
+            litter, self._litter = self._litter, []
+        for path in litter:
+            path.unlink(missing_ok=True)
+
+    # Looking.
+
+    def look(self) -> tuple[set[str], list[str]]:
+        """Ids in `new/` that are no deliveries yet, and those of deliveries that are gone from it: they were taken."""
+        with self._lock:
+            before = set(self._shown)
+        waiting = self.mailbox.waiting()
+        with self._lock:
+            gone = [name for name in before - waiting if name in self._shown and not self._waiting(name).exists()]
+            self._shown.difference_update(gone)
+            return waiting - self._shown - self.mailbox.passed, gone
+
+    def accept(self, names: Iterable[str]) -> None:
+        """Files that somebody put here are deliveries now."""
+        with self._lock:
+            self._shown.update(names)
+
+    def withdraw(self, name: str) -> None:
+        """Remove a file whose delivery was settled elsewhere."""
+        with self._lock:
+            self._waiting(name).unlink(missing_ok=True)
+            self._shown.discard(name)
+
+    # Beginnings and ends.
+
+    def leftovers(self) -> list[Leftover]:
+        """What a hub was in the middle of when it ended."""
+        found = []
+        for path in self.mailbox.hub.iterdir():
+            name, _, key = path.stem.rpartition(".")
+            if path.suffix in (_STAGED, _WON) and key.isdecimal():
+                found.append(Leftover(path, name, int(key), path.suffix == _WON))
+        return found
+
+    def clear(self) -> None:
+        """Remove what was left: it is nobody's here."""
+        for leftover in self.leftovers():
+            leftover.path.unlink(missing_ok=True)
+
+    def recover(self, leftover: Leftover, *, unsettled: bool) -> None:
+        """Show a leftover whose delivery waits; remove any other, which is settled or will be staged again."""
+        if unsettled and (leftover.won or leftover.key <= self._placed):
+            leftover.path.rename(self._waiting(leftover.name))
+        else:
+            leftover.path.unlink(missing_ok=True)
+
+    def recall(self, message: Message, key: int) -> Fate:
+        """Take an unsettled delivery out of the spool for good."""
+        name = self._name(message, key)
+        with self._lock:
+            recalled = name in self._recalled
+            self._recalled.add(name)
+            self._shown.discard(name)
+            won = self.mailbox.hub / f"{name}.{key}{_WON}"
+            for path in (self._waiting(name), self.mailbox.hub / f"{name}.{key}{_STAGED}"):
+                try:
+                    # Removed when the mailbox is no local agent's any more: until then it says that nobody took it.
+                    path.rename(won)
+                except FileNotFoundError:
+                    continue
+                return Fate.RECALLED
+            if recalled or won.exists() or (key > self._placed and not self._is_file(message, key)):
+                return Fate.RECALLED
+            self._recalled.discard(name)
+            return Fate.TAKEN

@@ -1,0 +1,399 @@
+"""The spool: one folder in which agents leave each other messages, shared with every program that knows its layout.
+
+    config.json                     who speaks from here
+    agents/<name>.json              the record of an agent
+    spool/<agent>/tmp/<id>.json     being written
+    spool/<agent>/new/<id>.json     unread
+    spool/<agent>/cur/              claimed, or kept
+
+Above: the command line, the hub. Below: the disk. There is no daemon: file permissions are the boundary, `rename` is
+the only arbiter, and a message is accepted once its file and the name in `new/` are on the disk. What others wrote is
+read with tolerance: a file that is no message is passed over here and reported by `upkeep`.
+"""
+
+import contextlib
+import difflib
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.backchannel import disk
+from tieline.protocols.backchannel.claims import SUFFIX, Claims, abandoned, give_back, read_message
+from tieline.protocols.backchannel.message import (
+    NORMAL,
+    Message,
+    agent_of,
+    channel_of,
+    check_message,
+    check_name,
+    encode,
+    is_channel,
+    is_id,
+    moment,
+    timestamp,
+)
+from tieline.protocols.backchannel.record import AgentRecord, BadRecord, decode_record, encode_record, new_record
+
+_BOXES = ("tmp", "new", "cur")
+_RECORD_BYTES_MAX = 1024 * 1024
+"""A record is a name and a list of channels."""
+_SEEN_MS = 10_000
+"""How stale `lastSeen` may be: writing it with every message would cost as much as the message."""
+_READ_TRIES = 20
+_READ_PAUSE_SECONDS = 0.01
+"""Other programs write records in place, so a reader may see half of one for a moment."""
+_OPEN_MAX = 256
+"""Files of one batch that are open at the same time: a process may have 1024."""
+_NEAR_MAX = 3
+
+
+class SpoolError(Exception):
+    """The root of all errors of the spool."""
+
+
+class SpoolRefused(SpoolError):
+    """The spool does not do this; the refusal says why."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+class SpoolBroken(SpoolError):
+    """A file that the spool depends on cannot be used; the text names it."""
+
+
+class Letter(Struct, frozen=True, kw_only=True):
+    """What somebody wants to send."""
+
+    sender: str
+    to: str
+    body: str
+    priority: str = NORMAL
+    scope: str | None = None
+    thread: str | None = None
+    refs: tuple[str, ...] = ()
+
+
+class Sent(Struct, frozen=True):
+    """A message that was accepted, and who received it."""
+
+    message: Message
+    recipients: tuple[str, ...]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+class Spool:
+    """One spool folder. It holds nothing open, so any number of processes may use the same one."""
+
+    def __init__(self, root: Path, *, now_ms: Callable[[], int] = _now_ms, new_id: Callable[[], str] = _new_id) -> None:
+        self.root = root
+        self._now_ms = now_ms
+        self._new_id = new_id
+
+    def folder(self, agent: str) -> Path:
+        """The folder that holds an agent's messages."""
+        _refuse(check_name(agent))
+        return self.root / "spool" / agent
+
+    # Agents.
+
+    def register(self, name: str) -> AgentRecord:
+        """Make an agent known, or note that it was here."""
+        _refuse(check_name(name))
+        with self._locked():
+            known = self.record(name)
+            if known is None:
+                twin = next((other for other in self.names() if other.lower() == name.lower()), None)
+                if twin is not None:
+                    _refuse(Refusal(Code.NAME_TAKEN, f'"{name}" differs only in case from the agent "{twin}"'))
+                known = new_record(name, timestamp(self._now_ms()))
+                self._write(known)
+            else:
+                known = self._refresh(known)
+        for box in _BOXES:
+            disk.make_folder(self.folder(name) / box)
+        return known
+
+    def touch(self, name: str) -> None:
+        """Note that an agent was here; nothing for one that is not registered."""
+        known = self.record(name)
+        if known is None or not self._is_stale(known):
+            return
+        with self._locked():
+            known = self.record(name)
+            if known is not None:
+                self._refresh(known)
+
+    def names(self) -> list[str]:
+        """The agents that have a record, by name."""
+        try:
+            found = os.listdir(self.root / "agents")  # noqa: PTH208 - names are all we want
+        except FileNotFoundError:
+            return []
+        names = (name.removesuffix(SUFFIX) for name in found if name.endswith(SUFFIX))
+        return sorted(name for name in names if check_name(name) is None)
+
+    def record(self, name: str) -> AgentRecord | None:
+        """What is known of an agent."""
+        _refuse(check_name(name))
+        path = self.root / "agents" / f"{name}{SUFFIX}"
+        problem = "it is no plain file, or too large"
+        for tries in range(_READ_TRIES):
+            if tries:
+                time.sleep(_READ_PAUSE_SECONDS)
+            try:
+                data = disk.read(path, _RECORD_BYTES_MAX)
+                if data is not None:
+                    return decode_record(name, data)
+            except FileNotFoundError:
+                return None
+            except BadRecord as error:
+                problem = str(error)
+        raise SpoolBroken(f"the record {path} cannot be used: {problem}")
+
+    def agents(self) -> list[AgentRecord]:
+        """All agents, by name."""
+        records = (self.record(name) for name in self.names())
+        return [record for record in records if record is not None]
+
+    def describe(self, channels: Mapping[str, Sequence[str]]) -> None:
+        """Give agents a record that says just these channels, by name. Not synced: who knows them can say it again."""
+        with self._locked():
+            for name, said in channels.items():
+                try:
+                    known = self.record(name)
+                except SpoolBroken:
+                    known = None
+                record = (known or new_record(name, timestamp(self._now_ms()))).in_channels(said)
+                disk.replace(self.root / "agents" / f"{name}{SUFFIX}", encode_record(record), durably=False)
+
+    def strike(self, name: str) -> None:
+        """Remove the record of an agent. Its messages stay."""
+        _refuse(check_name(name))
+        with self._locked():
+            (self.root / "agents" / f"{name}{SUFFIX}").unlink(missing_ok=True)
+
+    # Channels.
+
+    def subscribe(self, agent: str, channel: str) -> None:
+        """Join a channel, which exists as long as somebody is in it."""
+        name = _channel(channel)
+        with self._changing(agent) as record:
+            if record is None:
+                text = f'unknown agent "{agent}" — run `bch init {agent}` first'
+                raise SpoolRefused(Refusal(Code.UNKNOWN_MEMBER, text))
+            self._write(record.subscribed(name))
+
+    def unsubscribe(self, agent: str, channel: str) -> None:
+        """Leave a channel. Not being in it, or not being known, is no error."""
+        name = _channel(channel)
+        with self._changing(agent) as record:
+            if record is not None and name in record.subscriptions:
+                self._write(record.unsubscribed(name))
+
+    def channels(self) -> list[str]:
+        """The channels that somebody subscribes to, with their `#`."""
+        return sorted({channel for record in self.agents() for channel in record.subscriptions})
+
+    # Sending.
+
+    def send(self, letter: Letter) -> Sent:
+        """Send one message; it is durable when this returns."""
+        (sent,) = self.send_many([letter])
+        return sent
+
+    def send_many(self, letters: Sequence[Letter]) -> list[Sent]:
+        """Send messages for the price of few syncs; all are durable when this returns, or one is refused and none is.
+
+        A full disk may stop it between two messages: those whose names are in `new/` by then are delivered.
+        """
+        recipients = self._recipients(letters)
+        # Messages of one millisecond are read in the order of their ids, so ids follow the order of the letters.
+        ids = sorted(self._new_id() for _ in letters)
+        sent = []
+        for message_id, letter in zip(ids, letters, strict=True):
+            message = Message(
+                id=message_id,
+                sender=letter.sender,
+                to=letter.to,
+                body=letter.body,
+                priority=letter.priority,
+                scope=letter.scope or None,
+                thread=letter.thread or None,
+                refs=letter.refs,
+                ts=timestamp(self._now_ms()),
+            )
+            _refuse(check_name(letter.sender) or check_message(message))
+            sent.append(Sent(message, recipients(letter.sender, letter.to)))
+        self.deliver([(name, each.message) for each in sent for name in each.recipients])
+        for sender in {letter.sender for letter in letters}:
+            self.touch(sender)
+        return sent
+
+    def deliver(self, copies: Sequence[tuple[str, Message]]) -> None:
+        """Put messages into the spools of these agents, each in its own copy."""
+        for start in range(0, len(copies), _OPEN_MAX):
+            self._deliver(copies[start : start + _OPEN_MAX])
+
+    def _deliver(self, copies: Sequence[tuple[str, Message]]) -> None:
+        encoded: dict[str, bytes] = {}
+        written: list[tuple[Path, Path]] = []
+        descriptors: list[int] = []
+        try:
+            for agent, message in copies:
+                _refuse(None if is_id(message.id) else Refusal(Code.INVALID_MESSAGE, f"{message.id!r} is no UUID"))
+                folder = self.folder(agent)
+                name = f"{message.id}{SUFFIX}"
+                content = encoded.setdefault(message.id, encode(message))
+                for box in ("tmp", "new"):
+                    disk.make_folder(folder / box)
+                written.append((folder / "tmp" / name, folder / "new" / name))
+                descriptors.append(disk.create(written[-1][0], content))
+            # All are written before the first is synced: one sync of the journal then covers many.
+            while descriptors:
+                disk.sync(descriptors.pop())
+            for temporary, final in written:
+                temporary.rename(final)
+        except BaseException:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            for temporary, _ in written:
+                temporary.unlink(missing_ok=True)
+            raise
+        for folder in {final.parent for _, final in written}:
+            disk.sync_folder(folder)
+
+    def _recipients(self, letters: Sequence[Letter]) -> Callable[[str, str], tuple[str, ...]]:
+        """Who receives what a sender says to a target; records are read once for all letters."""
+        subscribers: dict[str, list[str]] = {}
+        if any(is_channel(letter.to) for letter in letters):
+            for record in self.agents():
+                for channel in record.subscriptions:
+                    subscribers.setdefault(channel, []).append(record.name)
+        known: set[str] = set()
+
+        def find(sender: str, to: str) -> tuple[str, ...]:
+            if is_channel(to):
+                others = tuple(name for name in subscribers.get(to, ()) if name != sender)
+                if not others:
+                    text = f"channel {to} has no other subscribers — nothing to deliver"
+                    raise SpoolRefused(Refusal(Code.NO_RECIPIENTS, text))
+                return others
+            name = agent_of(to)
+            if name not in known:
+                if self.record(name) is None:
+                    raise SpoolRefused(self._unknown(name))
+                known.add(name)
+            return (name,)
+
+        return find
+
+    def _unknown(self, name: str) -> Refusal:
+        by_lower = {other.lower(): other for other in self.names()}
+        near = difflib.get_close_matches(name.lower(), by_lower, n=_NEAR_MAX)
+        text = f'unknown agent "{name}" — they must `bch init {name}` first'
+        return Refusal(Code.UNKNOWN_MEMBER, text, tuple(by_lower[each] for each in near))
+
+    # Reading.
+
+    def waiting(self, agent: str) -> list[str]:
+        """The ids of an agent's unread messages, in no order. Other names in `new/` are not ours to read."""
+        try:
+            names = os.listdir(self.folder(agent) / "new")  # noqa: PTH208 - names are all we want
+        except FileNotFoundError:
+            return []
+        ids = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
+        return [each for each in ids if is_id(each)]
+
+    def peek(self, agent: str, message_id: str) -> Message | None:
+        """One unread message, without claiming it."""
+        if not is_id(message_id):
+            return None
+        message = read_message(self.folder(agent) / "new" / f"{message_id}{SUFFIX}", message_id)
+        return message if isinstance(message, Message) else None
+
+    def inbox(self, agent: str) -> list[Message]:
+        """An agent's unread messages, oldest first, without claiming them; the agent was here."""
+        self.touch(agent)
+        return self.unread(agent)
+
+    def unread(self, agent: str) -> list[Message]:
+        """The same, for somebody else who looks."""
+        found = (self.peek(agent, message_id) for message_id in self.waiting(agent))
+        return sorted((message for message in found if message is not None), key=lambda each: (each.ts, each.id))
+
+    def claims(self, agent: str) -> Claims:
+        """What a reader of this agent's messages takes, to be finished or given back."""
+        return Claims(self.folder(agent))
+
+    def take(self, agent: str, message_id: str, *, keep: bool = False) -> Message | None:
+        """Claim one message and be done with it; `None` when another was first or there is no such message."""
+        with self.claims(agent) as claims:
+            message = claims.claim(message_id)
+            if message is not None:
+                claims.sync()
+                claims.finish(message_id, keep=keep)
+            return message
+
+    def recover(self, agent: str) -> int:
+        """Make unread again what readers had claimed when they were killed; returns how many messages."""
+        folder = self.folder(agent)
+        return sum(give_back(folder, claim, message_id) for claim, message_id in abandoned(folder))
+
+    # Records on disk.
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone with the records, as far as programs go that know this lock."""
+        folder = self.root / "agents"
+        disk.make_folder(folder)
+        try:
+            with disk.locked(folder / ".lock"):
+                yield
+        except disk.LockBusy as error:
+            raise SpoolBroken(str(error)) from error
+
+    @contextlib.contextmanager
+    def _changing(self, agent: str) -> Iterator[AgentRecord | None]:
+        _refuse(check_name(agent))
+        with self._locked():
+            yield self.record(agent)
+
+    def _is_stale(self, record: AgentRecord) -> bool:
+        seen_ms = moment(record.last_seen)
+        return seen_ms is None or not 0 <= self._now_ms() - seen_ms < _SEEN_MS
+
+    def _refresh(self, record: AgentRecord) -> AgentRecord:
+        if not self._is_stale(record):
+            return record
+        fresh = record.seen_at(timestamp(self._now_ms()))
+        self._write(fresh)
+        return fresh
+
+    def _write(self, record: AgentRecord) -> None:
+        disk.replace(self.root / "agents" / f"{record.name}{SUFFIX}", encode_record(record))
+
+
+def _refuse(refusal: Refusal | None) -> None:
+    if refusal is not None:
+        raise SpoolRefused(refusal)
+
+
+def _channel(text: str) -> str:
+    name = channel_of(text)
+    if isinstance(name, Refusal):
+        raise SpoolRefused(name)
+    return name

@@ -1,0 +1,171 @@
+"""Upkeep: what is wrong in a spool, and putting it right where that loses nothing.
+
+Above: `tieline doctor`. Below: a spool. Three things are left by killed processes: a file in `tmp/` of a writer that
+had not said "accepted" (it is removed), a claim in `cur/` of a reader that had not finished (it is made unread again),
+and a reader's lock (it is removed). What others wrote and we cannot read is reported and left to its owner. A message
+in `cur/` under its usual name was kept, or is all that a killed reader of another program left: nothing tells them
+apart, so they are counted.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+
+from msgspec import Struct
+
+from tieline.protocols.backchannel.claims import SUFFIX, abandoned, give_back, loose_locks, read_message
+from tieline.protocols.backchannel.message import Message, check_name, is_id
+from tieline.protocols.backchannel.spool import Spool, SpoolBroken
+
+_LEFT_SECONDS = 60.0
+"""A writer renames what it wrote within moments; what is older than this has no writer any more."""
+_OTHERS = 0o077
+"""Permissions of everybody but the owner."""
+
+
+class Fault(StrEnum):
+    """What can be wrong in a spool."""
+
+    UNFINISHED_WRITE = "unfinished_write"
+    UNFINISHED_CLAIM = "unfinished_claim"
+    LOOSE_LOCK = "loose_lock"
+    STRANGE_NAME = "strange_name"
+    UNREADABLE_MESSAGE = "unreadable_message"
+    UNREADABLE_RECORD = "unreadable_record"
+    NO_RECORD = "no_record"
+    OPEN_TO_OTHERS = "open_to_others"
+
+
+REPAIRABLE = frozenset({Fault.UNFINISHED_WRITE, Fault.UNFINISHED_CLAIM, Fault.LOOSE_LOCK})
+
+
+class Finding(Struct, frozen=True):
+    """One thing that is wrong."""
+
+    fault: Fault
+    path: str
+    what: str
+
+    @property
+    def repairable(self) -> bool:
+        """Whether `repair` puts it right."""
+        return self.fault in REPAIRABLE
+
+
+class Report(Struct, frozen=True):
+    """The state of a spool."""
+
+    agents: int
+    unread: int
+    kept: int
+    findings: tuple[Finding, ...]
+
+
+def check(spool: Spool, *, now: Callable[[], float] = time.time) -> Report:
+    """Look at everything and change nothing."""
+    names = spool.names()
+    folders = sorted(path.name for path in _entries(spool.root / "spool") if path.is_dir())
+    findings = [*_openness(spool), *_records(spool), *_strangers(spool, names, folders)]
+    unread = kept = 0
+    for name in folders:
+        if check_name(name) is not None:
+            continue
+        findings += _unfinished(spool, name, now())
+        findings += _unread_problems(spool, name)
+        unread += len(spool.waiting(name))
+        kept += sum(is_id(path.stem) for path in _entries(spool.folder(name) / "cur") if path.suffix == SUFFIX)
+    return Report(len(names), unread, kept, tuple(findings))
+
+
+def repair(spool: Spool, report: Report) -> list[Finding]:
+    """Put right what can be; returns what was."""
+    done = []
+    for finding in report.findings:
+        path = Path(finding.path)
+        match finding.fault:
+            case Fault.UNFINISHED_CLAIM:
+                # Asked again: only what has no reader now is given back.
+                folder = path.parent.parent
+                repaired = any(
+                    give_back(folder, claim, message_id) for claim, message_id in abandoned(folder) if claim == path
+                )
+            case Fault.UNFINISHED_WRITE | Fault.LOOSE_LOCK:
+                path.unlink(missing_ok=True)
+                repaired = True
+            case _:
+                repaired = False
+        if repaired:
+            done.append(finding)
+    return done
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return [folder / name for name in sorted(os.listdir(folder))]  # noqa: PTH208 - sorted names
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _openness(spool: Spool) -> Iterator[Finding]:
+    try:
+        mode = spool.root.stat().st_mode
+    except FileNotFoundError:
+        return
+    if mode & _OTHERS:
+        what = "other users of the machine may look in, and file permissions are all that protects a spool: chmod 700"
+        yield Finding(Fault.OPEN_TO_OTHERS, str(spool.root), what)
+
+
+def _records(spool: Spool) -> Iterator[Finding]:
+    for path in _entries(spool.root / "agents"):
+        if path.suffix != SUFFIX:
+            continue
+        if check_name(path.stem) is not None:
+            yield Finding(Fault.STRANGE_NAME, str(path), "no agent can have this name")
+            continue
+        try:
+            spool.record(path.stem)
+        except SpoolBroken as error:
+            yield Finding(Fault.UNREADABLE_RECORD, str(path), str(error))
+
+
+def _strangers(spool: Spool, names: list[str], folders: list[str]) -> Iterator[Finding]:
+    for name in folders:
+        path = str(spool.root / "spool" / name)
+        if check_name(name) is not None:
+            yield Finding(Fault.STRANGE_NAME, path, "no agent can have this name")
+        elif name not in names and spool.waiting(name):
+            what = f"{len(spool.waiting(name))} messages wait for an agent that has no record"
+            yield Finding(Fault.NO_RECORD, path, what)
+
+
+def _unfinished(spool: Spool, name: str, now: float) -> Iterator[Finding]:
+    folder = spool.folder(name)
+    for path in _entries(folder / "tmp"):
+        if _age(path, now) > _LEFT_SECONDS:
+            what = "a writer was killed before the message was accepted"
+            yield Finding(Fault.UNFINISHED_WRITE, str(path), what)
+    for path, _ in abandoned(folder):
+        yield Finding(Fault.UNFINISHED_CLAIM, str(path), "a reader was killed before it had finished with the message")
+    for path in loose_locks(folder):
+        if _age(path, now) > _LEFT_SECONDS:
+            yield Finding(Fault.LOOSE_LOCK, str(path), "a reader was killed")
+
+
+def _age(path: Path, now: float) -> float:
+    try:
+        return now - path.lstat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _unread_problems(spool: Spool, name: str) -> Iterator[Finding]:
+    for path in _entries(spool.folder(name) / "new"):
+        if path.suffix != SUFFIX or not is_id(path.stem):
+            yield Finding(Fault.STRANGE_NAME, str(path), "its name is not <UUID>.json, so nobody reads it")
+            continue
+        found = read_message(path, path.stem)
+        if found is not None and not isinstance(found, Message):
+            yield Finding(Fault.UNREADABLE_MESSAGE, str(path), found)

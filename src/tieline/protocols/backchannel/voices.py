@@ -1,0 +1,74 @@
+"""Voices: the sessions in which the hub says what files in a spool say.
+
+Above: the intake. Below: the Hub port. A file proves nothing about who wrote it, so its `from` may be a local agent's
+name, or any other name that a local session made, or one that nobody has; it is shown as unverified in any case. A
+name that was made by a token is never spoken under, and neither is one that differs from a member's in case.
+"""
+
+from collections.abc import Callable
+
+from tieline.contract import command as c
+from tieline.contract.hub import Hub
+from tieline.contract.identifiers import MemberName, SessionId, parse_member_name
+from tieline.contract.member import ByUser, Origin, Unnamed
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Attached, Roster
+
+PLACE = "spool"
+"""Where those are who have no name in the hub: they speak as `<from>@spool`."""
+
+
+class Voices:
+    """Sessions by sender, for one batch of files. Close it."""
+
+    def __init__(
+        self, hub: Hub, protocol: str, operator: SessionId, resident: Callable[[str], SessionId | None]
+    ) -> None:
+        self._hub = hub
+        self._protocol = protocol
+        self._operator = operator
+        # The session of a local agent, which has one anyway.
+        self._resident = resident
+        self._opened: dict[str, SessionId | Refusal] = {}
+
+    async def of(self, sender: str) -> SessionId | Refusal:
+        """The session for what a sender says, or why there is none."""
+        own = self._resident(sender)
+        if own is not None:
+            return own
+        known = self._opened.get(sender)
+        if known is None:
+            known = self._opened[sender] = await self._open(sender)
+        return known
+
+    async def _open(self, sender: str) -> SessionId | Refusal:
+        name = parse_member_name(sender)
+        if isinstance(name, Refusal):
+            return name
+        roster = await self._hub.ask(c.ListMembers(self._operator, name))
+        if isinstance(roster, Refusal):
+            return roster
+        assert isinstance(roster, Roster), "members are asked for"
+        if not roster.members:
+            attach = c.Attach(protocol=self._protocol, credential=Unnamed(name, PLACE))
+        else:
+            member = roster.members[0].member
+            if member.name != name or member.origin is not Origin.LOCAL:
+                return _not_proven(name)
+            attach = c.Attach(protocol=self._protocol, credential=ByUser(), member=name)
+        reply = await self._hub.ask(attach)
+        if isinstance(reply, Refusal):
+            return reply
+        assert isinstance(reply, Attached), "an attach is answered by these"
+        return reply.session
+
+    def close(self) -> None:
+        """End the sessions that were opened for the batch."""
+        opened = [session for session in self._opened.values() if isinstance(session, str)]
+        if opened:
+            self._hub.submit([c.Detach(session) for session in opened])
+        self._opened.clear()
+
+
+def _not_proven(name: MemberName) -> Refusal:
+    return Refusal(Code.NAME_TAKEN, f"the name {name!r} belongs to a member, and a file proves nothing")

@@ -1,0 +1,150 @@
+"""HTTP as the protocols on the hub's port share it: answers in JSON, bearer tokens, bodies within bounds.
+
+Above: protocols with routes. Below: ASGI, so whatever server holds the port. It refuses to know any route. An answer
+is a value; a handler returns one, and one place sends it.
+"""
+
+import asyncio
+import re
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
+from starlette.types import Receive, Scope, Send
+
+JSON = b"application/json;charset=utf-8"
+
+_BODY_SECONDS_MAX = 60.0
+"""A body at the limit of 32 MiB passes a line of 5 Mbit/s in this time; a client that trickles is cut off."""
+_HELD_BODIES_MAX = 8
+"""Bodies of the largest size that are received at the same time, in bytes all together."""
+_DISCARD_SECONDS_MAX = 2.0
+"""How long the rest of a refused body is read and thrown away: most clients hear no answer before they have sent."""
+
+_BEARER = re.compile(r"\s*(?:bearer\s+)?(\S.*?)\s*\Z", re.IGNORECASE)
+_encoder = msgspec.json.Encoder()
+_Shape = TypeVar("_Shape")
+
+
+class Answer(Struct, frozen=True):
+    """What goes back for one request."""
+
+    status: int
+    body: bytes
+    content_type: bytes = JSON
+    close: bool = False
+    """Whether the connection ends with it, because the rest of the request cannot be read."""
+
+
+class HttpApp(Protocol):
+    """A protocol that has routes on the hub's port: an ASGI application which knows what is its own."""
+
+    def serves(self, scope: Scope) -> bool:
+        """Whether this request is for it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request."""
+
+    def close(self) -> None:
+        """The hub stops: end every answer that would go on for ever."""
+
+
+def answer(value: Any, status: int = 200) -> Answer:
+    """A value as JSON."""
+    return Answer(status, _encoder.encode(value))
+
+
+def failure(status: int, text: str, *, close: bool = False) -> Answer:
+    """A "no", in the one form that all clients understand."""
+    return Answer(status, _encoder.encode({"error": text}), close=close)
+
+
+async def respond(send: Send, reply: Answer) -> None:
+    """Send an answer."""
+    headers = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(reply.body))]
+    if reply.close:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """The first header of this name, which is in lower case."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return str(value, "latin-1")
+    return None
+
+
+def bearer(scope: Scope) -> str | None:
+    """The token that a request shows, with or without the word before it."""
+    found = _BEARER.match(header(scope, b"authorization") or "")
+    return found[1] if found else None
+
+
+def foreign(scope: Scope) -> bool:
+    """Whether a browser sent this for a page from elsewhere, which must not reach a hub through its visitor."""
+    origin = header(scope, b"origin")
+    return origin is not None and origin.partition("://")[2] != header(scope, b"host")
+
+
+def decode(body: bytes, shape: type[_Shape]) -> _Shape | Answer:
+    """A body as what it should be, or the answer that says what is wrong with it."""
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except msgspec.ValidationError as error:
+        return failure(400, f"invalid request: {error}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return failure(400, f"invalid JSON: {error}")
+
+
+class Bodies:
+    """Reads the bodies of all requests to one protocol, within a size for each, a size for all, and a time."""
+
+    __slots__ = ("_held", "_held_max", "_seconds_max")
+
+    def __init__(self, largest: int, *, seconds_max: float = _BODY_SECONDS_MAX) -> None:
+        self._seconds_max = seconds_max
+        # Bytes of bodies that are not complete yet.
+        self._held = 0
+        self._held_max = _HELD_BODIES_MAX * largest
+
+    async def read(self, scope: Scope, receive: Receive, bytes_max: int) -> bytes | Answer:
+        """The whole body, or the answer that says why there is none."""
+        declared = header(scope, b"content-length")
+        if declared is not None and declared.isdecimal() and int(declared) > bytes_max:
+            return await self._too_large(receive, bytes_max, more=True)
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._seconds_max):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return failure(400, "the request ended early", close=True)
+                    chunk: bytes = message.get("body", b"")
+                    more: bool = message.get("more_body", False)
+                    size += len(chunk)
+                    self._held += len(chunk)
+                    if size > bytes_max:
+                        break
+                    if self._held > self._held_max:
+                        return failure(503, "too many large requests at once; try again", close=True)
+                    if not more:
+                        return b"".join((*chunks, chunk)) if chunks else chunk
+                    chunks.append(chunk)
+        except TimeoutError:
+            return failure(408, f"the body did not come within {self._seconds_max:g} seconds", close=True)
+        finally:
+            self._held -= size
+        chunks.clear()
+        return await self._too_large(receive, bytes_max, more=more)
+
+    async def _too_large(self, receive: Receive, bytes_max: int, *, more: bool) -> Answer:
+        try:
+            async with asyncio.timeout(min(_DISCARD_SECONDS_MAX, self._seconds_max)):
+                while more:
+                    more = (await receive()).get("more_body", False)
+        except TimeoutError:
+            pass
+        return failure(413, f"the body is larger than {bytes_max} bytes", close=True)

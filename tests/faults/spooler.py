@@ -1,0 +1,93 @@
+"""Processes that use one spool and may be killed at any instant: `python -m tests.faults.spooler ROLE ROOT …`.
+
+`drain`: says `ready`, waits for a line, takes all it can and prints what it got. `write`: sends numbered words until it
+is killed and prints each number once it was accepted. `read`: takes what comes until it is killed and prints each word
+once it has finished with it. `stop`: stops at the step that it is told, and says so.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tieline.protocols.backchannel import Letter, Spool, disk
+
+
+def say(text: str) -> None:
+    """A line that is out before anything else happens."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def drain(root: str) -> None:
+    """Take everything, as `tieline drain` does."""
+    spool = Spool(Path(root))
+    say("ready")
+    sys.stdin.readline()
+    taken: list[str] = []
+    with spool.claims("bob") as claims:
+        spool.recover("bob")
+        while waiting := spool.inbox("bob"):
+            mine = [message for message in waiting if claims.claim(message.id) is not None]
+            claims.sync()
+            taken += [message.body for message in mine]
+            for message in mine:
+                claims.finish(message.id)
+    say(json.dumps(taken))
+
+
+def write(root: str, name: str) -> None:
+    """Send until killed, to one agent and to a channel in turn."""
+    spool = Spool(Path(root))
+    spool.register(name)
+    number = 0
+    while True:
+        target = "#all" if number % 3 == 0 else "@bob"
+        spool.send(Letter(sender=name, to=target, body=f"{name}/{number}" + "x" * (number % 7) * 3000))
+        say(f"{number} {target}")
+        number += 1
+
+
+def read(root: str, agent: str) -> None:
+    """Take what comes until killed."""
+    spool = Spool(Path(root))
+    with spool.claims(agent) as claims:
+        while True:
+            spool.recover(agent)
+            for message in spool.inbox(agent):
+                if claims.claim(message.id) is not None:
+                    claims.sync()
+                    say(message.body.rstrip("x"))
+                    claims.finish(message.id)
+            time.sleep(0.001)
+
+
+def stop(root: str, step: str) -> None:
+    """Come to one exact step, say so, and wait to be killed there."""
+
+    def here(*_: object) -> None:
+        say("here")
+        time.sleep(600)
+
+    def half(descriptor: int, data: bytes) -> None:
+        write_all(descriptor, bytes(data)[: len(data) // 2])
+        here()
+
+    spool = Spool(Path(root))
+    write_all = os.write
+    # What is replaced is the step itself, so the process is exactly before it.
+    replaced = {"half-written": (os, "write", half), "written": (disk, "sync", here), "synced": (Path, "rename", here)}
+    if step in replaced:
+        setattr(*replaced[step])
+        spool.send(Letter(sender="alice", to="@bob", body="half" * 1000))
+    else:
+        assert step == "claimed", step
+        spool.claims("bob").claim(spool.inbox("bob")[0].id)
+        here()
+
+
+if __name__ == "__main__":
+    roles: dict[str, Callable[..., None]] = {"drain": drain, "write": write, "read": read, "stop": stop}
+    roles[sys.argv[1]](*sys.argv[2:])

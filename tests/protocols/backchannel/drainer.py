@@ -1,0 +1,52 @@
+"""One of many processes that drain one agent's inbox over the relay: `python -m …backchannel.drainer SEED`.
+
+It reads address, name and token, says `ready`, waits for a line, takes all it can, and prints what it won: as a real
+drain does, inbox and then take for each message, but in an order of its own, and again until the inbox is empty.
+"""
+
+import json
+import random
+import sys
+from http.client import HTTPConnection
+from typing import Any
+
+ROUND = 200
+"""Takes between two looks into the inbox: what others took meanwhile need not be tried."""
+
+
+def drain(connection: HTTPConnection, name: str, token: str, chance: random.Random) -> tuple[list[str], int]:
+    """Take until nothing is left; returns the ids that were won, and how often another was first."""
+    shown = {"authorization": f"Bearer {token}"}
+
+    def ask(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        connection.request(method, path, json.dumps(body) if body is not None else None, shown)
+        response = connection.getresponse()
+        assert response.status == 200, response.status
+        return json.loads(response.read())
+
+    won: list[str] = []
+    lost = 0
+    while unread := [message["id"] for message in ask("GET", f"/v1/inbox/{name}")]:
+        chance.shuffle(unread)
+        for message_id in unread[:ROUND]:
+            message = ask("POST", "/v1/take", {"id": message_id, "agent": name})["message"]
+            if message is None:
+                lost += 1
+            else:
+                assert message["id"] == message_id
+                won.append(message_id)
+    return won, lost
+
+
+def main() -> None:
+    """Race."""
+    address, name, token = (sys.stdin.readline().strip() for _ in range(3))
+    connection = HTTPConnection(address, timeout=60)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    sys.stdout.write(json.dumps(drain(connection, name, token, random.Random(int(sys.argv[1])))) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""A program that knows the layout of a spool, and nothing of ours: what the first program of backchannel does.
+
+Plain files, no sync, no lock, records written in place. Also a process: `python -m tests.protocols.backchannel.raw ROOT
+COMMAND …`, which prints what it did as JSON.
+"""
+
+import json
+import sys
+import time
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def now() -> str:
+    """A timestamp as messages have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Raw:
+    """One spool."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def new(self, agent: str) -> Path:
+        """Where an agent's unread messages are."""
+        return self.root / "spool" / agent / "new"
+
+    def init(self, name: str, *channels: str) -> None:
+        """Make an agent known."""
+        (self.root / "agents").mkdir(parents=True, exist_ok=True)
+        self.new(name).mkdir(parents=True, exist_ok=True)
+        known = self.record(name) or {"name": name, "subscriptions": [], "createdAt": now()}
+        self.write_record({**known, "subscriptions": [*known["subscriptions"], *channels], "lastSeen": now()})
+
+    def record(self, name: str) -> Json | None:
+        """An agent's record."""
+        path = self.root / "agents" / f"{name}.json"
+        record: Json | None = json.loads(path.read_text()) if path.exists() else None
+        return record
+
+    def write_record(self, record: Json) -> None:
+        """Write it in place."""
+        (self.root / "agents" / f"{record['name']}.json").write_text(json.dumps(record, indent=2))
+
+    def agents(self) -> dict[str, Json]:
+        """All records by name."""
+        paths = sorted((self.root / "agents").glob("*.json"))
+        return {path.stem: json.loads(path.read_text()) for path in paths}
+
+    def send(self, sender: str, to: str, body: str, **fields: Any) -> Json:
+        """Write to an agent, or to everybody who subscribes to a channel but the sender; one copy each."""
+        if to.startswith("#"):
+            names = [name for name, record in self.agents().items() if to in record["subscriptions"] and name != sender]
+        else:
+            names = [to.removeprefix("@")]
+            assert self.record(names[0]) is not None, f"unknown agent {names[0]}"
+        assert names, "nobody to deliver to"
+        message = {"id": str(uuid.uuid4()), "from": sender, "to": to, "body": body, "priority": "normal", "ts": now()}
+        message |= fields
+        for name in names:
+            self.put(name, message)
+        return message
+
+    def put(self, agent: str, message: Json) -> None:
+        """Write to `tmp/`, rename into `new/`."""
+        temporary = self.root / "spool" / agent / "tmp" / f"{message['id']}.json"
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        self.new(agent).mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(message))
+        temporary.rename(self.new(agent) / temporary.name)
+
+    def names(self, agent: str) -> list[str]:
+        """What is in `new/`."""
+        return [path.name for path in self.new(agent).iterdir()]
+
+    @staticmethod
+    def read(path: Path) -> Json:
+        """The message in a file."""
+        message: Json = json.loads(path.read_text())
+        return message
+
+    def inbox(self, agent: str) -> list[Json]:
+        """What is unread, oldest first."""
+        found = []
+        for name in self.names(agent):
+            try:
+                found.append(self.read(self.new(agent) / name))
+            except FileNotFoundError:
+                continue
+        return sorted(found, key=lambda message: message["ts"])
+
+    def take(self, agent: str, message_id: str) -> Json | None:
+        """Claim by rename, then delete."""
+        claimed = self.root / "spool" / agent / "cur" / f"{message_id}.json"
+        claimed.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            (self.new(agent) / claimed.name).rename(claimed)
+        except FileNotFoundError:
+            return None
+        message = self.read(claimed)
+        claimed.unlink()
+        return message
+
+    def drain(self, agent: str) -> list[Json]:
+        """Take all that is there."""
+        taken = (self.take(agent, message["id"]) for message in self.inbox(agent))
+        return [message for message in taken if message is not None]
+
+    def wait(self, agent: str, count: int, seconds: float = 20.0) -> list[Json]:
+        """Take this many, as they come."""
+        taken: list[Json] = []
+        deadline = time.monotonic() + seconds
+        while len(taken) < count:
+            assert time.monotonic() < deadline, f"{agent} waits for {count} and has {taken}"
+            taken += self.drain(agent)
+            time.sleep(0.005)
+        return taken
+
+
+def main(root: str, command: str, *args: str) -> None:
+    """One command, as a person types it."""
+    spool = Raw(Path(root))
+    match command:
+        case "init":
+            spool.init(*args)
+            answer: Any = None
+        case "send":
+            answer = spool.send(*args)
+        case "wait":
+            answer = spool.wait(args[0], int(args[1]))
+        case "agents":
+            answer = spool.agents()
+        case _:
+            raise AssertionError(command)
+    sys.stdout.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

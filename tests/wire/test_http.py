@@ -1,0 +1,168 @@
+"""What HTTP protocols share: answers, tokens, and bodies that are bounded in size, number and time."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from starlette.types import Message, Receive
+
+from tieline.wire.http import JSON, Answer, Bodies, answer, bearer, decode, failure, foreign, respond
+
+Scope = dict[str, Any]
+
+
+def scope(**headers: str) -> Scope:
+    return {"headers": [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]}
+
+
+class Form(Struct):
+    name: str
+
+
+def body_of(*chunks: bytes, then: str = "end") -> Receive:
+    """A client that sends these chunks, and then is done, silent or gone."""
+    waiting: list[Message] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    if then == "end" and waiting:
+        waiting[-1]["more_body"] = False
+
+    async def receive() -> Message:
+        if waiting:
+            return waiting.pop(0)
+        if then == "gone":
+            return {"type": "http.disconnect"}
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    return receive
+
+
+async def read(chunks: Sequence[bytes], bytes_max: int = 10, *, then: str = "end", **headers: str) -> bytes | Answer:
+    return await Bodies(bytes_max, seconds_max=0.05).read(scope(**headers), body_of(*chunks, then=then), bytes_max)
+
+
+def status(reply: bytes | Answer) -> int:
+    assert isinstance(reply, Answer), reply
+    assert set(json.loads(reply.body)) == {"error"}
+    return reply.status
+
+
+@pytest.mark.parametrize(
+    ("shown", "token"),
+    [
+        ("Bearer abc", "abc"),
+        ("bearer abc", "abc"),
+        ("BEARER \t abc ", "abc"),
+        ("abc", "abc"),
+        ("a b", "a b"),
+        ("bearerabc", "bearerabc"),
+        ("bearer bearer x", "bearer x"),
+        ("Bearer", "Bearer"),
+        ("", None),
+        ("   ", None),
+    ],
+)
+def test_a_token_is_what_comes_after_the_word_if_there_is_the_word(shown: str, token: str | None) -> None:
+    assert bearer(scope(authorization=shown)) == token
+
+
+def test_without_the_header_there_is_no_token() -> None:
+    assert bearer(scope()) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"host": "hub:1"}, False),
+        ({"host": "hub:1", "origin": "http://hub:1"}, False),
+        ({"host": "hub:1", "origin": "http://hub:2"}, True),
+        ({"host": "hub:1", "origin": "null"}, True),
+        ({"origin": "http://hub:1"}, True),
+    ],
+)
+def test_a_page_from_elsewhere_is_known_by_its_origin(headers: dict[str, str], expected: bool) -> None:
+    assert foreign(scope(**headers)) is expected
+
+
+async def test_an_answer_is_json_with_its_length() -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await respond(send, answer({"é": 1}))
+    await respond(send, failure(413, "no", close=True))
+    assert sent[0]["headers"] == [(b"content-type", JSON), (b"content-length", b"8")]
+    assert sent[1]["body"] == '{"é":1}'.encode()
+    assert (sent[2]["status"], sent[2]["headers"][-1]) == (413, (b"connection", b"close"))
+    assert sent[3]["body"] == b'{"error":"no"}'
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff", b"[" * 100_000, b"{}", b"[]", b'{"name":1}', b'{"name":"\\ud800"}']
+)
+def test_a_body_that_is_not_what_it_should_be_is_400(body: bytes) -> None:
+    assert status_of(decode(body, Form)) == 400
+
+
+def status_of(found: Form | Answer) -> int:
+    assert isinstance(found, Answer)
+    return found.status
+
+
+def test_a_body_that_is_what_it_should_be_may_say_more() -> None:
+    found = decode(b'{"name":"x","more":[1]}', Form)
+    assert isinstance(found, Form)
+    assert found.name == "x"
+
+
+@pytest.mark.parametrize("chunks", [[b""], [b"0123456789"], [b"01234", b"56789"], [b"0123", b"", b"4"], [b"0", b""]])
+async def test_a_body_up_to_the_limit_is_read_whole(chunks: list[bytes]) -> None:
+    assert await read(chunks) == b"".join(chunks)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "then"),
+    [
+        ([b"0123456789x"], "end"),
+        ([b"012345", b"6789x"], "end"),
+        ([b"012345", b"6789x"], "silent"),
+        ([b"x" * 11], "gone"),
+    ],
+)
+async def test_a_body_beyond_the_limit_is_413_however_it_comes(chunks: list[bytes], then: str) -> None:
+    assert status(await read(chunks, then=then)) == 413
+
+
+async def test_a_body_that_says_it_is_too_large_is_thrown_away_unread_and_refused() -> None:
+    receive = body_of(b"x" * 6, b"x" * 6)
+    reply = await Bodies(10).read(scope(content_length="12"), receive, 10)
+    assert status(reply) == 413
+    assert isinstance(reply, Answer)
+    assert reply.close
+
+
+@pytest.mark.parametrize("length", ["x", "", "-1", "٣"])
+async def test_a_length_that_is_none_does_not_matter(length: str) -> None:
+    headers = {"headers": [(b"content-length", length.encode())]}
+    assert await Bodies(10).read(headers, body_of(b"x"), 10) == b"x"
+
+
+async def test_a_body_that_does_not_come_is_408() -> None:
+    assert status(await read([], then="silent")) == 408
+    assert status(await read([b"012"], then="silent")) == 408
+
+
+async def test_a_client_that_goes_away_in_the_middle_ends_the_reading() -> None:
+    assert status(await read([b"012"], then="gone")) == 400
+
+
+async def test_all_bodies_together_have_a_limit_which_is_free_again_afterwards() -> None:
+    bodies = Bodies(10, seconds_max=0.3)
+    waiting = [asyncio.create_task(bodies.read(scope(), body_of(b"x" * 10, then="silent"), 10)) for _ in range(8)]
+    await asyncio.sleep(0)
+    assert status(await bodies.read(scope(), body_of(b"x", b"y"), 10)) == 503
+    assert [status(reply) for reply in await asyncio.gather(*waiting)] == [408] * 8
+    assert await bodies.read(scope(), body_of(b"x", b"y"), 10) == b"xy"
