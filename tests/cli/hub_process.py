@@ -20,6 +20,7 @@ from tieline.client import Client, connect
 from tieline.wire.home import RUN_FILE, Running, read_running
 
 TIELINE = Path(sys.executable).with_name("tieline")
+OWN_VARIABLES = ("TIELINE_", "BACKCHANNEL_", "PEERBUS_")
 DEADLINE_SECONDS = 20.0
 """Far beyond anything here on a busy machine; a hang fails here, with what the hub said, not in pytest's timeout."""
 
@@ -34,7 +35,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 def environment(home: Path, extra: dict[str, str] | None = None) -> dict[str, str]:
     """The environment without anything of the developer's own hub, and with this home."""
-    mine = {name: value for name, value in os.environ.items() if not name.startswith("TIELINE_")}
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(OWN_VARIABLES)}
     return {**mine, "TIELINE_HOME": str(home), "COLUMNS": "120", **(extra or {})}
 
 

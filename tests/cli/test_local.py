@@ -222,7 +222,8 @@ def test_a_home_with_a_hubs_database_and_no_running_hub_is_not_bypassed(tmp_path
             done = hub.cli(*args)
             assert (done.returncode, done.stdout) == (4, ""), args
             assert "tieline serve --home" in done.stderr
-        assert not (hub.home / "spool-home").exists()
+        spool = hub.home / "spool-home"
+        assert not [*spool.glob("spool/*/new/*"), *spool.glob("agents/carol.json")]
         # Unless the spool is named: then nothing is silent about it.
         assert hub.cli("members", "--spool", str(tmp_path / "spool")).returncode == 0
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import HubProcess, run_cli
+from tieline.server.config import load_config
 from tieline.stores.sqlite.database import open_database
 
 pytestmark = pytest.mark.slow
@@ -31,9 +32,20 @@ def test_a_first_start_says_where_everything_is_and_what_to_do_next() -> None:
             assert part in said
         for command in ("tieline member add alice", "tieline send @bob hello --as alice", "tieline drain --as bob"):
             assert command in said
+        room_token = load_config(hub.home).backchannel.room_token
+        assert f"bch init NAME --url {running.http} --token {room_token}" in said
         hub.start()
         assert hub.stop() == 0
         assert "first start" not in hub.stdout
+        assert room_token not in hub.stdout, "a secret is shown once"
+
+
+@pytest.mark.parametrize(("options", "warned"), [((), True), (("--no-backchannel",), False)])
+def test_a_hub_that_anybody_can_register_with_says_so(tmp_path: Path, options: tuple[str, ...], warned: bool) -> None:
+    (tmp_path / "tieline.toml").write_text("[backchannel]\nroom_token = ''\n")
+    with HubProcess(*options, home=tmp_path) as hub:
+        assert hub.stop() == 0
+        assert ("can register" in hub.stdout) is warned
 
 
 def test_a_second_hub_in_the_same_home_is_refused(hub: HubProcess) -> None:

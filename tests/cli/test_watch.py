@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import TIELINE, HubProcess, wait_until
+from tieline.cli.context import Context
 from tieline.cli.session import Link
 from tieline.cli.watch import Watcher, arrivals
 
@@ -118,7 +119,7 @@ def test_a_claim_whose_answer_was_lost_is_handled_if_it_was_made(
     hub: HubProcess, alice: str, bob: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def resolve(*, claimed: bool) -> str:
-        watcher = Watcher(Link(home=hub.home), None, urgent_only=False, match=None, peek=False, json=False)
+        watcher = Watcher(Link(home=hub.home), None, Context(None), urgent_only=False, peek=False, json=False)
         async with await hub.connect(bob) as before:
             item = (await before.inbox()).items[0]
             assert before.welcome is not None

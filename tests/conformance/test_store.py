@@ -13,8 +13,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.core.doubles import content
+from tieline.contract import objective as o
+from tieline.contract.channel import ChannelId, Role
 from tieline.contract.delivery import State, Step
-from tieline.contract.event import Acknowledged, Claimed, Delivered, Event, Expired, LogRow, Moved, Sent, Subscribed
+from tieline.contract.event import (
+    Acknowledged,
+    Claimed,
+    Delivered,
+    Event,
+    Expired,
+    LogRow,
+    Moved,
+    ObjectiveChanged,
+    Sent,
+    Subscribed,
+)
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId
 from tieline.contract.member import Member, MemberKind, Origin
 from tieline.contract.message import Attachment, Content, Level, Message, Priority
@@ -23,17 +36,20 @@ from tieline.core.inbox import Image
 from tieline.core.ladder import STATES
 from tieline.core.ledger import GENESIS, Ledger, digest, encode_content
 from tieline.core.store import (
-    ACTIVITY,
-    MAIN,
+    ChannelRow,
     Chronicle,
     Foundation,
     MemberImage,
     MemberRow,
     MovedReplay,
+    ObjectiveQuery,
+    ObjectiveRow,
     Route,
     SentReplay,
+    Span,
     Store,
     StoreError,
+    Subscription,
     TokenRow,
 )
 from tieline.stores.memory import MemoryStore
@@ -55,6 +71,9 @@ def sqlite(folder: Path) -> Opener:
 
 
 STORES: dict[str, Callable[[Path], Opener]] = {"memory": memory, "sqlite": sqlite}
+
+
+_UNBLOCKED = o.Unblocked()
 
 
 class Writer:
@@ -112,6 +131,12 @@ class Writer:
         row = self.ledger.append(kind("bob", number, ranges, **fields), at_ms)
         self.store.advance(row, number, STATES[kind], ranges)
 
+    def change(self, row: ObjectiveRow, what: o.AnyHappening = _UNBLOCKED) -> o.ObjectiveEvent:
+        event = o.ObjectiveEvent(self.ledger.end, 600, MemberName("ada"), what)
+        said = ObjectiveChanged(row.objective.id, "unblocked", "ada", row.objective.status, "bob", "", "")
+        self.store.objectives.change(self.ledger.append(said, 600), row, event)
+        return event
+
     def record(self, event: Event | None = None) -> LogRow:
         row = self.ledger.append(event or Subscribed("ada", "dev"), 500)
         self.store.record(row)
@@ -136,6 +161,33 @@ def member(number: int, name: str, **fields: Any) -> MemberRow:
     return MemberRow(number, Member(MemberName(name), **fields))
 
 
+def token(mark: int, number: int) -> TokenRow:
+    return TokenRow(bytes([mark]) * 32, number, 5, id=f"token-{mark}")
+
+
+def channel(channel_id: str, name: str, archived_at_ms: int | None = None) -> ChannelRow:
+    return ChannelRow(ChannelId(channel_id), ChannelName(name), "ada", 5, archived_at_ms, (Span(f"#{name}", 3),))
+
+
+def subscription(channel_id: str, number: int, role: Role = Role.MEMBER) -> Subscription:
+    return Subscription(ChannelId(channel_id), number, role, 8)
+
+
+def objective(serial: int, *parties: int, status: o.Status = o.Status.ACTIVE, **fields: Any) -> ObjectiveRow:
+    made = o.Objective(
+        id=o.ObjectiveId(f"obj-{serial}"),
+        title="title",
+        outcome="outcome",
+        assignee=MemberName("bob"),
+        originator=MemberName("ada"),
+        created_at_ms=1,
+        updated_at_ms=2,
+        status=status,
+        **fields,
+    )
+    return ObjectiveRow(serial, made, parties or (2, 1))
+
+
 def image(number: int, base: int = 1, streams: dict[str, int] | None = None) -> MemberImage:
     inbox = Image(base, b"\x01" * 16, b"\x02" * 16, b"\x00\x02")
     return MemberImage(number, inbox, streams or {"ada\x1f": 2}, last_seen_ms=77)
@@ -146,14 +198,17 @@ def same(foundation: Foundation) -> dict[str, Any]:
     return {
         "members": sorted(foundation.members, key=lambda row: row.number),
         "tokens": sorted(foundation.tokens, key=lambda row: row.digest),
-        "subscriptions": sorted(foundation.subscriptions),
+        "settings": foundation.settings,
+        "channels": sorted(foundation.channels, key=lambda row: row.id),
+        "subscriptions": sorted(foundation.subscriptions, key=lambda one: (one.channel, one.number)),
+        "objectives": sorted(foundation.objectives, key=lambda row: row.serial),
         "images": sorted(foundation.images, key=lambda row: row.number),
         "rest": (
             foundation.snapshot_end,
             foundation.log_end,
             foundation.log_head,
-            foundation.activity_end,
             foundation.next_number,
+            foundation.next_serial,
         ),
     }
 
@@ -171,11 +226,12 @@ def write_everything(writer: Writer) -> None:
     store.save_member(member(1, "ada"))
     store.save_member(member(2, "bob"))
     store.save_token(TokenRow(b"d" * 32, 1, 5))
-    store.subscribe(ChannelName("dev"), 1)
+    store.save_setting("team", b"one")
+    store.channels.save(channel("c", "dev"))
+    store.channels.join(subscription("c", 1))
     writer.accept(wire_id="w")
     writer.advance(Acknowledged, (1, 1))
-    writer.record()
-    store.record_activity(1, [LogRow(0, 9, b"{}")])
+    writer.change(objective(1))
     store.save_snapshot([image(1)], writer.ledger.end)
 
 
@@ -183,7 +239,7 @@ def test_an_empty_store_gives_an_empty_foundation(writer: Writer) -> None:
     assert same(writer.restore()) == same(Foundation())
     assert list(writer.store.replay(0)) == []
     assert list(writer.store.expiring()) == []
-    assert list(writer.store.read_log(MAIN, 0, 10)[0]) == list(writer.store.read_log(ACTIVITY, 0, 10)[0]) == []
+    assert list(writer.store.read_log(0, 10)[0]) == []
 
 
 @pytest.mark.parametrize("how", ["restore", "crash"])
@@ -196,7 +252,7 @@ def test_what_was_not_committed_is_gone_as_a_whole(writer: Writer, how: str) -> 
     assert store.find_message(MessageId("m-0")) is None
     assert store.messages([0], PAGE_BYTES)[0] == {}
     assert list(store.steps(2, 1)) == []
-    assert list(store.read_log(MAIN, 0, 10)[0]) == list(store.read_log(ACTIVITY, 0, 10)[0]) == []
+    assert list(store.read_log(0, 10)[0]) == []
 
 
 @pytest.mark.parametrize("how", ["restore", "crash"])
@@ -209,20 +265,22 @@ def test_what_was_committed_is_there_as_a_whole(writer: Writer, how: str) -> Non
         Foundation(
             members=[member(1, "ada"), member(2, "bob")],
             tokens=[TokenRow(b"d" * 32, 1, 5)],
-            subscriptions=[(ChannelName("dev"), 1)],
+            settings={"team": b"one"},
+            channels=[channel("c", "dev")],
+            subscriptions=[subscription("c", 1)],
+            objectives=[objective(1)],
+            next_serial=2,
             images=[image(1)],
             snapshot_end=3,
             log_end=3,
             log_head=head,
-            activity_end=1,
             next_number=3,
         )
     )
     store = writer.store
     assert store.find_wire_id("ada", "hub", "w") is not None
     assert [step.state for step in store.steps(2, 1)] == [State.ACKED]
-    assert len(store.read_log(MAIN, 0, 10)[0]) == 3
-    assert len(store.read_log(ACTIVITY, 0, 10)[0]) == 1
+    assert len(store.read_log(0, 10)[0]) == 3
 
 
 def test_dropping_what_is_buffered_leaves_what_was_committed_before_untouched(writer: Writer) -> None:
@@ -231,12 +289,17 @@ def test_dropping_what_is_buffered_leaves_what_was_committed_before_untouched(wr
     before = same(writer.restore())
     store = writer.store
     store.drop_member(2, 9)
-    store.save_token(TokenRow(b"e" * 32, 1, 6))
-    store.unsubscribe(ChannelName("dev"), 1)
+    store.save_token(token(7, 1))
+    store.save_setting("team", b"two")
+    store.drop_token(b"d" * 32)
+    store.channels.leave(ChannelId("c"), 1)
+    store.channels.drop(ChannelId("c"))
+    store.channels.save(channel("d", "ops"))
+    writer.change(objective(1, status=o.Status.DONE))
+    writer.change(objective(2))
     store.save_member(member(3, "cy"))
     writer.accept(wire_id="w2")
     writer.advance(Delivered, (2, 2))
-    store.record_activity(1, [LogRow(1, 9, b"{}")])
     store.save_snapshot([image(1, base=9)], writer.ledger.end)
     store.prune(10**9, frozenset(), 10)
     for _ in range(2):
@@ -277,7 +340,7 @@ def test_reads_see_what_is_buffered(writer: Writer) -> None:
     assert known.digest == digest(encode_content(message.content))
     assert list(store.steps(2, 1)) == [Step(State.OFFERED, 2000, "s", "hub")]
     assert store.names([1, 2]) == {1: "ada", 2: "bob"}
-    chronicle = Chronicle(reader="ada", since=0, channels=(), peer=None, before=None, limit=10, bytes_max=PAGE_BYTES)
+    chronicle = Chronicle(reader="ada", since=0, before=None, limit=10, bytes_max=PAGE_BYTES)
     assert list(store.history(chronicle)) == [message]
 
 
@@ -337,27 +400,19 @@ def test_a_reader_of_the_log_gets_committed_rows_only(writer: Writer) -> None:
     first = writer.record()
     writer.store.commit()
     writer.accept()
-    writer.store.record_activity(1, [LogRow(0, 9, b"{}")])
     writer.store.messages([1], PAGE_BYTES)[0]  # makes a store with a buffer show it to its own reads
-    assert list(writer.store.read_log(MAIN, 0, 10)[0]) == [first]
-    assert list(writer.store.read_log(ACTIVITY, 0, 10)[0]) == []
+    assert list(writer.store.read_log(0, 10)[0]) == [first]
     writer.store.commit()
-    assert len(writer.store.read_log(MAIN, 0, 10)[0]) == 2
-    assert len(writer.store.read_log(ACTIVITY, 0, 10)[0]) == 1
+    assert len(writer.store.read_log(0, 10)[0]) == 2
 
 
-@pytest.mark.parametrize("log", [MAIN, ACTIVITY])
-def test_rows_of_a_log_are_consecutive_from_where_the_reader_starts(writer: Writer, log: str) -> None:
-    if log == MAIN:
-        rows = [writer.record() for _ in range(5)]
-    else:
-        rows = [LogRow(offset, 7, b'{"n":%d}' % offset) for offset in range(5)]
-        writer.store.record_activity(1, rows[:2])
-        writer.store.record_activity(2, rows[2:])
+def test_a_log_is_read_from_any_offset_on_up_to_a_limit(writer: Writer) -> None:
+    rows = [writer.record() for _ in range(5)]
     writer.store.commit()
-    for start, limit, expected in ((0, 10, rows), (1, 3, rows[1:4]), (4, 3, rows[4:]), (5, 3, []), (99, 3, [])):
-        read, end = writer.store.read_log(log, start, limit)
-        assert (list(read), end) == (expected, len(rows))
+    for start, limit in ((0, 10), (0, 2), (3, 10), (4, 1), (5, 10), (9, 10)):
+        read, end = writer.store.read_log(start, limit)
+        assert list(read) == rows[start : start + limit]
+        assert end == 5
 
 
 def test_the_replay_tells_messages_and_moves_in_order_and_nothing_else(writer: Writer) -> None:
@@ -569,12 +624,25 @@ def test_a_member_is_kept_with_all_its_fields(writer: Writer) -> None:
     assert foundation.next_number == 5
 
 
+def test_a_member_saved_again_belongs_to_the_credential_that_it_then_has(writer: Writer) -> None:
+    local = member(4, "ada", kind=MemberKind.HUMAN, origin=Origin.LOCAL, created_at_ms=99)
+    writer.store.save_member(local)
+    writer.store.commit()
+    owned = member(4, "ada", kind=MemberKind.HUMAN, origin=Origin.TOKEN, created_at_ms=99)
+    writer.store.save_member(owned)
+    assert list(writer.crash().members) == [local]
+    writer.store.save_member(owned)
+    writer.store.commit()
+    assert list(writer.crash().members) == [owned]
+
+
 def test_a_dropped_member_loses_its_name_tokens_and_subscriptions_but_not_its_number(writer: Writer) -> None:
     store = writer.store
+    store.channels.save(channel("c", "dev"))
     for number, name in ((1, "ada"), (2, "bob")):
         store.save_member(member(number, name))
-        store.save_token(TokenRow(bytes([number]) * 32, number, 5))
-        store.subscribe(ChannelName("dev"), number)
+        store.save_token(token(number, number))
+        store.channels.join(subscription("c", number))
     store.save_snapshot([image(1), image(2)], 0)
     store.commit()
     store.drop_member(2, 9)
@@ -582,7 +650,7 @@ def test_a_dropped_member_loses_its_name_tokens_and_subscriptions_but_not_its_nu
     foundation = writer.crash()
     assert [row.number for row in foundation.members] == [1]
     assert [row.number for row in foundation.tokens] == [1]
-    assert list(foundation.subscriptions) == [("dev", 1)]
+    assert list(foundation.subscriptions) == [subscription("c", 1)]
     assert [row.number for row in foundation.images] == [1]
     assert foundation.next_number == 3
     assert writer.store.names([1, 2]) == {1: "ada", 2: "bob"}
@@ -591,30 +659,80 @@ def test_a_dropped_member_loses_its_name_tokens_and_subscriptions_but_not_its_nu
     assert [row.member.name for row in writer.crash().members] == ["ada", "BOB"]
 
 
-def test_saving_a_token_revokes_the_earlier_ones_of_that_member_alone(writer: Writer) -> None:
+def test_a_member_may_have_several_tokens_and_each_is_dropped_alone(writer: Writer) -> None:
     store = writer.store
     for number, name in ((1, "ada"), (2, "bob")):
         store.save_member(member(number, name))
-        store.save_token(TokenRow(bytes([number]) * 32, number, 5))
+        store.save_token(token(number, number))
+    more = TokenRow(b"n" * 32, 1, 6, 70, "token-3", "laptop", "bob")
+    store.save_token(more)
     store.commit()
-    store.save_token(TokenRow(b"n" * 32, 1, 6, expires_at_ms=70))
-    store.commit()
-    tokens = sorted(writer.crash().tokens, key=lambda row: row.number)
-    assert tokens == [TokenRow(b"n" * 32, 1, 6, 70), TokenRow(b"\x02" * 32, 2, 5)]
+    kept = sorted(writer.crash().tokens, key=lambda row: row.id)
+    assert kept == [token(1, 1), token(2, 2), more]
+    writer.store.drop_token(token(1, 1).digest)
+    writer.store.commit()
+    assert sorted(writer.crash().tokens, key=lambda row: row.id) == [token(2, 2), more]
 
 
-def test_subscriptions_are_a_set(writer: Writer) -> None:
+def test_a_setting_is_what_was_kept_last_under_its_key(writer: Writer) -> None:
+    writer.store.save_setting("team", b"one")
+    writer.store.save_setting("team", b"two")
+    writer.store.save_setting("other", b"three")
+    writer.store.commit()
+    assert writer.crash().settings == {"team": b"two", "other": b"three"}
+
+
+def test_a_member_is_kept_as_it_was_saved_last(writer: Writer) -> None:
+    writer.store.save_member(member(1, "ada"))
+    about = {"title": "lead", "description": "leads", "instructions": "lead!"}
+    changed = member(1, "ada", permissions=("members.manage",), **about)
+    writer.store.save_member(changed)
+    writer.store.commit()
+    assert list(writer.crash().members) == [changed]
+
+
+def test_a_channel_is_kept_as_it_was_saved_last_and_dropped_with_its_members(writer: Writer) -> None:
     store = writer.store
     store.save_member(member(1, "ada"))
-    for _ in range(2):
-        store.subscribe(ChannelName("dev"), 1)
-    store.subscribe(ChannelName("ops"), 1)
+    store.channels.save(channel("c", "dev"))
+    store.channels.save(channel("d", "ops"))
+    for one in ("c", "d"):
+        store.channels.join(subscription(one, 1))
     store.commit()
-    assert sorted(writer.crash().subscriptions) == [("dev", 1), ("ops", 1)]
-    for _ in range(2):
-        writer.store.unsubscribe(ChannelName("dev"), 1)
+    spans = (Span("#dev", 0, 5), Span("#design", 5))
+    renamed = ChannelRow(ChannelId("c"), ChannelName("design"), "ada", 5, 7, spans)
+    writer.crash()
+    writer.store.channels.save(renamed)
+    writer.store.channels.drop(ChannelId("d"))
     writer.store.commit()
-    assert list(writer.crash().subscriptions) == [("ops", 1)]
+    foundation = writer.crash()
+    assert list(foundation.channels) == [renamed]
+    assert list(foundation.subscriptions) == [subscription("c", 1)]
+
+
+def test_an_archived_channel_leaves_its_name_to_another(writer: Writer) -> None:
+    store = writer.store
+    store.channels.save(channel("c", "dev", archived_at_ms=9))
+    store.channels.save(channel("d", "dev"))
+    store.commit()
+    assert {row.id for row in writer.crash().channels} == {"c", "d"}
+
+
+def test_a_subscription_is_one_for_each_channel_and_member(writer: Writer) -> None:
+    store = writer.store
+    store.save_member(member(1, "ada"))
+    store.channels.save(channel("c", "dev"))
+    store.channels.save(channel("d", "ops"))
+    for role in (Role.MEMBER, Role.ADMIN, Role.MEMBER):
+        store.channels.join(subscription("c", 1, role))
+    store.channels.join(subscription("d", 1, Role.ADMIN))
+    store.commit()
+    kept = sorted(writer.crash().subscriptions, key=lambda one: one.channel)
+    assert kept == [subscription("c", 1), subscription("d", 1, Role.ADMIN)]
+    for _ in range(2):
+        writer.store.channels.leave(ChannelId("c"), 1)
+    writer.store.commit()
+    assert list(writer.crash().subscriptions) == [subscription("d", 1, Role.ADMIN)]
 
 
 # Snapshots
@@ -668,11 +786,11 @@ def test_pruning_leaves_the_rows_of_the_log(writer: Writer) -> None:
     writer.accept(at_ms=10)
     writer.advance(Acknowledged, (1, 1))
     writer.store.commit()
-    rows = list(writer.store.read_log(MAIN, 0, 10)[0])
+    rows = list(writer.store.read_log(0, 10)[0])
     assert list(writer.store.prune(50, frozenset(), 10)) == [0]
     writer.store.commit()
     writer.crash()
-    assert list(writer.store.read_log(MAIN, 0, 10)[0]) == rows
+    assert list(writer.store.read_log(0, 10)[0]) == rows
     assert len(rows) == 2
 
 
@@ -713,34 +831,150 @@ def told(writer: Writer) -> Writer:
     return writer
 
 
+def read(writer: Writer, expected: list[int], **query: Any) -> None:
+    """Page by page and from any offset on, a query gives these messages."""
+    for before, limit in ((None, 10), (None, 2), (5, 10), (3, 1), (0, 10)):
+        chronicle = Chronicle(since=0, before=before, limit=limit, bytes_max=PAGE_BYTES, **query)
+        wanted = [offset for offset in expected if before is None or offset < before][:limit]
+        assert [message.offset for message in writer.store.history(chronicle)] == wanted
+
+
 @pytest.mark.parametrize(
-    ("reader", "channels", "peer", "expected"),
+    ("reader", "spans", "expected"),
     [
-        (None, (), None, [6, 5, 4, 3, 2, 1, 0]),
-        (None, (), "#dev", [3]),
-        (None, (), "bob", [2, 0]),
-        ("ada", ("general",), None, [6, 5, 4, 3, 1, 0]),
-        ("cy", (), None, [4, 2]),
-        ("cy", ("dev", "general"), None, [5, 4, 3, 2]),
-        ("ada", (), "bob", [1, 0]),
-        ("bob", (), "ada", [1, 0]),
-        ("bob", (), "cy", [2]),
-        ("ada", (), "ada", [6]),
-        ("bob", ("dev",), "#dev", [3]),
-        ("bob", ("general",), "#dev", []),
-        ("ada", (), "nobody", []),
+        (None, (), [6, 5, 4, 3, 2, 1, 0]),
+        ("ada", ("*", "@ada", "#general"), [6, 5, 4, 3, 1, 0]),
+        ("cy", ("*", "@cy"), [4, 2]),
+        ("cy", ("*", "@cy", "#dev", "#general"), [5, 4, 3, 2]),
     ],
 )
-def test_history_is_what_the_reader_may_see_newest_first(
-    told: Writer, reader: str | None, channels: tuple[str, ...], peer: str | None, expected: list[int]
+def test_history_is_what_the_reader_said_and_what_it_may_see_newest_first(
+    told: Writer, reader: str | None, spans: tuple[str, ...], expected: list[int]
 ) -> None:
-    named = [ChannelName(channel) for channel in channels]
-    for before, limit in ((None, 10), (None, 2), (5, 10), (3, 1), (0, 10)):
-        chronicle = Chronicle(
-            reader=reader, since=0, channels=named, peer=peer, before=before, limit=limit, bytes_max=PAGE_BYTES
-        )
-        wanted = [offset for offset in expected if before is None or offset < before][:limit]
-        assert [message.offset for message in told.store.history(chronicle)] == wanted
+    read(told, expected, reader=reader, spans=[Span(target) for target in spans])
+
+
+@pytest.mark.parametrize(
+    ("reader", "peer", "expected"),
+    [
+        (None, "bob", [2, 0]),
+        ("ada", "bob", [1, 0]),
+        ("bob", "ada", [1, 0]),
+        ("bob", "cy", [2]),
+        ("ada", "ada", [6]),
+        ("ada", "nobody", []),
+    ],
+)
+def test_history_with_a_peer_is_what_the_two_said_to_each_other(
+    told: Writer, reader: str | None, peer: str, expected: list[int]
+) -> None:
+    read(told, expected, reader=reader, peer=peer)
+
+
+def test_history_of_places_is_what_was_said_there_in_their_spans(writer: Writer) -> None:
+    for target in ("#dev", "#dev", "#ops", "#dev", "#ops", "#dev", "@bob"):
+        writer.accept(content(target), sender="cy", route=Route([], [], []))
+    for reader in (None, "ada"):
+        read(writer, [5, 3, 1, 0], reader=reader, places=[Span("#dev")])
+        read(writer, [], reader=reader, places=[])
+        read(writer, [4, 3, 1], reader=reader, places=[Span("#dev", 1, 4), Span("#ops", 4)])
+
+
+def test_what_was_said_under_a_name_while_it_was_anothers_is_not_seen(writer: Writer) -> None:
+    for sender in ("cy", "cy", "ada", "cy", "cy"):
+        writer.accept(content("#dev"), sender=sender, route=Route([], [], []))
+    read(writer, [3, 2], reader="ada", spans=[Span("#dev", 3, 4)])
+    read(writer, [4, 2, 0], reader="ada", spans=[Span("#dev", 0, 1), Span("#dev", 4)])
+
+
+def test_threads_are_seen_by_those_who_have_a_part_in_the_objective(writer: Writer) -> None:
+    for number, name in enumerate(("ada", "bob", "cy"), start=1):
+        writer.store.save_member(member(number, name))
+    writer.change(objective(1, 2, 1))
+    writer.change(objective(2, 2, 1, 3))
+    for serial in (1, 2):
+        writer.accept(content(f"obj:obj-{serial}"), sender="bob", route=Route([], [], []))
+    assert writer.ledger.end == 4
+    read(writer, [3, 2], reader="ada", threads=1)
+    read(writer, [3], reader="cy", threads=3)
+    read(writer, [3, 2], reader="cy", threads=3, all_threads=True)
+    writer.change(objective(2, 2, 1))
+    read(writer, [], reader="cy", threads=3)
+
+
+# Objectives
+
+
+@pytest.fixture
+def shop(writer: Writer) -> Writer:
+    """A store with four objectives of three members, one for each status."""
+    for number, name in enumerate(("ada", "bob", "cy"), start=1):
+        writer.store.save_member(member(number, name))
+    parties = ((2, 1), (2, 1, 3), (3, 1), (1, 1))
+    for serial, (status, numbers) in enumerate(zip(o.Status, parties, strict=True), start=1):
+        writer.change(objective(serial, *numbers))
+        writer.change(objective(serial, *numbers, status=status))
+    writer.store.commit()
+    return writer
+
+
+def serials(writer: Writer, **query: Any) -> list[int]:
+    given = {"party": None, "assignee": None, "statuses": (), "before": None, "limit": 10, **query}
+    return [row.serial for row in writer.store.objectives.select(ObjectiveQuery(**given))]
+
+
+def test_an_objective_is_kept_as_it_stood_last(shop: Writer) -> None:
+    shop.crash()
+    found = shop.store.objectives.find(o.ObjectiveId("obj-2"))
+    assert found == objective(2, 2, 1, 3, status=o.Status.BLOCKED)
+    assert shop.store.objectives.find(o.ObjectiveId("obj-9")) is None
+
+
+def test_a_foundation_has_the_objectives_that_can_still_change(shop: Writer) -> None:
+    foundation = shop.crash()
+    assert [row.serial for row in foundation.objectives] == [1, 2]
+    assert foundation.next_serial == 5
+
+
+def test_objectives_are_selected_by_party_assignee_and_status_newest_first(shop: Writer) -> None:
+    assert serials(shop) == [4, 3, 2, 1]
+    assert serials(shop, party=3) == [3, 2]
+    assert serials(shop, party=1, assignee=2) == [2, 1]
+    assert serials(shop, assignee=3) == [3]
+    assert serials(shop, statuses=(o.Status.ACTIVE, o.Status.CANCELLED)) == [4, 1]
+    assert serials(shop, before=3, limit=1) == [2]
+    assert serials(shop, party=9) == []
+
+
+def test_a_party_that_is_none_any_more_is_not_found_by_it(shop: Writer) -> None:
+    shop.change(objective(2, 1, 1))
+    assert serials(shop, party=3) == [3]
+    assert serials(shop, party=2) == [1]
+    shop.restore()
+    assert serials(shop, party=3) == [3, 2]
+
+
+def test_an_event_log_keeps_every_happening_in_order(writer: Writer) -> None:
+    for number, name in enumerate(("ada", "bob"), start=1):
+        writer.store.save_member(member(number, name))
+    happenings: list[o.AnyHappening] = [
+        o.Assigned("t", "o", "bob", ("cy",)),
+        o.Blocked("r"),
+        o.Unblocked(),
+        o.Reassigned("a", "b", "n"),
+        o.WatcherAdded("w"),
+        o.WatcherRemoved("w"),
+        o.Completed("r"),
+        o.Cancelled(),
+    ]
+    kept = [writer.change(objective(1), what) for what in happenings]
+    writer.change(objective(2))
+    assert list(writer.store.objectives.events(1, -1, 100)) == kept
+    writer.store.commit()
+    writer.crash()
+    assert list(writer.store.objectives.events(1, -1, 100)) == kept
+    assert list(writer.store.objectives.events(1, kept[2].offset, 2)) == kept[3:5]
+    assert list(writer.store.objectives.events(9, -1, 100)) == []
 
 
 def test_messages_are_read_up_to_an_amount_of_content_but_at_least_one(writer: Writer) -> None:
@@ -755,5 +989,5 @@ def test_history_is_read_up_to_an_amount_of_content_but_at_least_one(writer: Wri
     for _ in range(4):
         writer.accept(content("@bob", "x" * 1000))
     for bytes_max, offsets in ((0, [3]), (2500, [3, 2]), (PAGE_BYTES, [3, 2, 1, 0])):
-        chronicle = Chronicle(reader="ada", since=0, channels=(), peer=None, before=None, limit=10, bytes_max=bytes_max)
+        chronicle = Chronicle(reader="ada", since=0, before=None, limit=10, bytes_max=bytes_max)
         assert [message.offset for message in writer.store.history(chronicle)] == offsets

@@ -14,10 +14,12 @@ from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, Fetched, Issued, LogRows, Receipts, Reply, Roster
 from tieline.contract.target import Target, parse_target
 from tieline.core import ledger
+from tieline.core.activity import Journal
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.outcome import Outcome
 from tieline.core.store import Store
+from tieline.stores.memory import MemoryActivity
 
 HOME_KEY = "the key of the test's home"
 START_MS = 1_800_000_000_000
@@ -61,6 +63,7 @@ class Desk:
 
     def __init__(self, open_store: Callable[[], Store], limits: Limits = DEFAULT_LIMITS) -> None:
         self._open_store = open_store
+        self._activity = MemoryActivity()
         self.limits = limits
         self.nature = FakeNature()
         self.open()
@@ -69,6 +72,7 @@ class Desk:
         """Start a broker over what the store holds."""
         self.store = self._open_store()
         self.broker = Broker(self.store, self.nature, self.limits, home_key=token_digest(HOME_KEY))
+        self.journal = Journal(self._activity, self.limits)
         self.outcome = Outcome()
         self.operator = self.attach(None)
 
@@ -93,12 +97,15 @@ class Desk:
         """Handle commands as one batch, and commit nothing."""
         self.outcome = self.broker.handle(commands)
         assert len(self.outcome.replies) == len(commands)
+        for place, errand in self.outcome.errands.items():
+            self.outcome.replies[place], _ = self.journal.carry_out(errand)
         return self.outcome.replies
 
     def ask_all(self, *commands: c.Command) -> list[Reply]:
         """Handle commands as one batch and commit it."""
         replies = self.decide(*commands)
         self.broker.commit()
+        self.journal.commit()
         return replies
 
     def ask(self, command: c.Command) -> Reply:

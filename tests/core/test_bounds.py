@@ -58,6 +58,16 @@ def test_too_many_streams_are_refused_and_known_ones_go_on(make_desk: MakeDesk) 
     desk.send(ada, "@bob", topic="one")
 
 
+def test_a_member_with_too_many_streams_still_hears_everybody_without_a_topic(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(streams_max=2))
+    ada, carol = desk.join("ada"), desk.join("carol")
+    desk.add("bob")
+    for topic in ("one", "two"):
+        desk.send(ada, "@bob", topic=topic)
+    assert desk.send(carol, "@bob").recipients == 1
+    assert desk.send(carol, "#general").recipients == 2
+
+
 @pytest.mark.parametrize("settle", ["ack", "remove"])
 def test_a_settled_message_is_followed_no_more(desk: Desk, settle: str) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")

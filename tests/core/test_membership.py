@@ -8,7 +8,13 @@ from tests.core.doubles import HOME_KEY, Desk, content
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.event import Refused, Registered, Removed, Subscribed, Unsubscribed
-from tieline.contract.hub import ChannelAppeared, ChannelVanished, MemberAppeared, MemberVanished
+from tieline.contract.hub import (
+    ChannelAppeared,
+    ChannelVanished,
+    MemberAppeared,
+    MemberVanished,
+    SubscriptionsChanged,
+)
 from tieline.contract.identifiers import ChannelName, MemberName, SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.member import ByHomeKey, ByPlace, ByToken, Credential, MemberKind, Unnamed
@@ -332,14 +338,15 @@ def test_a_refusal_leaves_a_trace_with_who_was_refused_what(desk: Desk) -> None:
 
 def test_a_channel_comes_with_its_first_subscriber_and_goes_with_its_last(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
+    ada_changed, bob_changed = SubscriptionsChanged(MemberName("ada")), SubscriptionsChanged(MemberName("bob"))
     desk.subscribe(ada, "dev")
-    assert desk.outcome.changes == [ChannelAppeared(ChannelName("dev"))]
+    assert desk.outcome.changes == [ada_changed, ChannelAppeared(ChannelName("dev"))]
     desk.subscribe(bob, "dev")
-    assert desk.outcome.changes == []
+    assert desk.outcome.changes == [bob_changed]
     desk.ask(c.Unsubscribe(ada, ChannelName("dev")))
-    assert desk.outcome.changes == []
+    assert desk.outcome.changes == [ada_changed]
     desk.ask(c.Unsubscribe(bob, ChannelName("dev")))
-    assert desk.outcome.changes == [ChannelVanished(ChannelName("dev"))]
+    assert desk.outcome.changes == [bob_changed, ChannelVanished(ChannelName("dev"))]
     assert desk.refused(c.Send(ada, content("#dev"))).code is Code.UNKNOWN_CHANNEL
 
 

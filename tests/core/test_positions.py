@@ -53,6 +53,16 @@ def test_a_position_without_a_peer_is_for_each_peer_that_has_none_of_its_own(des
     assert [(view.peer, view.position) for view in told.streams] == [("ada", 1), ("eve", 2)]
 
 
+def test_what_was_offered_is_replayed_to_whoever_is_given_each_delivery_once(desk: Desk) -> None:
+    ada, bob = desk.join("ada"), desk.attach_by_token(desk.add("bob"), acknowledges=False)
+    for _ in range(4):
+        desk.send(ada, "@bob", topic="chat")
+    desk.offered(bob, 1, 3)
+    told = streams(desk, bob, c.Position("chat", 1))
+    assert [item.key for item in told.replay] == [2, 3]
+    assert not told.stale
+
+
 def test_a_position_ahead_of_the_hub_asks_for_nothing(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     desk.send(ada, "@bob", topic="chat")

@@ -10,7 +10,7 @@ from tieline.contract import command as c
 from tieline.contract.limits import Limits
 from tieline.contract.member import Unnamed
 from tieline.contract.refusal import Code
-from tieline.contract.reply import Attached, History, LogRows, Recorded
+from tieline.contract.reply import Attached, History, LogRows
 
 
 def history(desk: Desk, name: str | None, **arguments: Any) -> list[str]:
@@ -57,7 +57,8 @@ def test_history_with_a_peer_is_what_the_two_said_to_each_other(told: Desk) -> N
 def test_history_of_a_channel_is_for_its_subscribers(told: Desk) -> None:
     assert history(told, "bob", peer="#dev") == ["ada in dev"]
     assert history(told, "ada", peer="#dev") == []
-    assert history(told, "ada", peer="#general") == ["cy in general"]
+    # Everybody is in it, so what was said to everybody was said there.
+    assert history(told, "ada", peer="#general") == ["cy in general", "ada to all"]
 
 
 def test_the_operator_sees_the_history_of_all(told: Desk) -> None:
@@ -140,42 +141,3 @@ def test_a_page_of_the_log_is_never_larger_than_the_limit(make_desk: MakeDesk) -
 
 def test_an_unknown_log_is_refused(desk: Desk) -> None:
     assert desk.refused(c.ReadLog(desk.operator, "audit", 0)).code is Code.UNKNOWN_LOG
-
-
-# Activity
-
-
-def test_activity_is_kept_in_its_own_dense_log_and_delivered_to_nobody(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    main = len(desk.log())
-    assert desk.expect(Recorded, c.RecordActivity(ada, ({"kind": "llm", "tokens": 7}, {"kind": "http"}))).count == 2
-    assert desk.expect(Recorded, c.RecordActivity(bob, ({"kind": "llm"},))).count == 1
-    rows = desk.log("activity")
-    assert [(row.offset, row.hash) for row in rows] == [(0, ""), (1, ""), (2, "")]
-    assert rows[0].event == b'{"kind":"llm","tokens":7}'
-    assert len(desk.log()) == main
-    assert desk.bodies(bob) == []
-
-
-@pytest.mark.parametrize("how", ["restart", "crash"])
-def test_activity_goes_on_where_it_was_when_the_hub_comes_back(desk: Desk, how: str) -> None:
-    desk.add("ada")
-    desk.ask(c.RecordActivity(desk.attach("ada"), ({"n": 1},)))
-    getattr(desk, how)()
-    desk.ask(c.RecordActivity(desk.attach("ada"), ({"n": 2},)))
-    assert [(row.offset, row.event) for row in desk.log("activity")] == [(0, b'{"n":1}'), (1, b'{"n":2}')]
-
-
-def test_activity_that_was_not_committed_is_not_read_and_is_gone_after_a_crash(desk: Desk) -> None:
-    desk.add("ada")
-    _, rows = desk.decide(c.RecordActivity(desk.attach("ada"), ({"n": 1},)), c.ReadLog(desk.operator, "activity", 0))
-    assert isinstance(rows, LogRows)
-    assert rows.rows == ()
-    desk.crash()
-    assert desk.log("activity") == ()
-    desk.ask(c.RecordActivity(desk.attach("ada"), ({"n": 2},)))
-    assert [row.event for row in desk.log("activity")] == [b'{"n":2}']
-
-
-def test_only_members_have_activity(desk: Desk) -> None:
-    assert desk.refused(c.RecordActivity(desk.operator, ({},))).code is Code.INVALID_REQUEST

@@ -197,6 +197,7 @@ class Restarts(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         self.desk.broker.commit()
+        self.desk.journal.commit()
         self.kept = len(self.sent)
         self.kept_streams = dict(self.streams)
         self.kept_generation = dict(self.generation)
@@ -212,6 +213,7 @@ class Restarts(RuleBasedStateMachine):
         self.desk.nature.time_ms = self.kept_ms
         if restore_only:
             self.desk.broker.restore()
+            self.desk.journal.restore()
             self.desk.operator = self.desk.attach(None)
         else:
             self.desk.crash()

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tieline.contract import objective
 from tieline.contract.delivery import SETTLED, TRANSITIONS
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import MEANINGS, Code
@@ -25,6 +26,14 @@ def test_the_drawing_of_the_ladder_is_the_table_in_the_code() -> None:
     }
     ends = {(state.word, "[*]") for state in SETTLED}
     assert arrows == table | ends | {("[*]", "pending")}
+
+
+def test_the_drawing_of_objectives_is_the_table_in_the_code() -> None:
+    drawn = ARCHITECTURE.partition("<!-- objectives -->")[2].partition("<!-- /objectives -->")[0]
+    arrows = set(re.findall(r"^ +(\S+) --> (\S+)$", drawn, re.MULTILINE))
+    table = {(before.value, after.value) for row in objective.TRANSITIONS.values() for before, after in row.items()}
+    ends = {(status.value, "[*]") for status in objective.TERMINAL}
+    assert arrows == table | ends | {("[*]", "active")}
 
 
 @pytest.mark.parametrize("code", list(Code))

@@ -19,12 +19,36 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_the_first_start_writes_a_configuration_that_says_the_defaults(folder: Path) -> None:
-    assert load_config(folder) == Config()
+    config = load_config(folder)
+    # All but the secrets, which each home makes for itself.
+    backchannel = msgspec.structs.replace(config.backchannel, room_token="")
+    peerbus = msgspec.structs.replace(config.peerbus, tokens=(), hmac_secret="")
+    assert msgspec.structs.replace(config, backchannel=backchannel, peerbus=peerbus) == Config()
     path = folder / CONFIG_FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     written = path.read_text(encoding="utf-8")
-    assert load_config(folder) == Config()
+    assert load_config(folder) == config
     assert path.read_text(encoding="utf-8") == written
+
+
+def test_each_home_has_a_room_token_of_its_own(folder: Path) -> None:
+    tokens = set()
+    for name in ("one", "other"):
+        (folder / name).mkdir()
+        tokens.add(load_config(folder / name).backchannel.room_token)
+    assert len(tokens) == 2
+    assert min(len(token) for token in tokens) >= 32
+
+
+def test_a_configuration_without_a_room_token_admits_everybody_and_the_environment_can_set_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, "[backchannel]\nenabled = true\n")
+    assert load_config(folder).backchannel.room_token == ""
+    monkeypatch.setenv("BACKCHANNEL_TOKEN", "from the environment")
+    assert load_config(folder).backchannel.room_token == "from the environment"
+    monkeypatch.setenv("BACKCHANNEL_TOKEN", "")
+    assert load_config(folder).backchannel.room_token == ""
 
 
 def test_what_the_template_shows_as_an_example_works_when_uncommented(folder: Path) -> None:

@@ -21,7 +21,7 @@ from tieline.wire.home import RUN_FILE, read_running
 from tieline.wire.unix import SocketPathTooLong
 
 DATABASES = {"activity.db", "tieline.db"}
-KEPT = DATABASES | {"key", "lock", "tieline.toml", "channels"}
+KEPT = DATABASES | {"key", "lock", "tieline.toml", "channels", "spool-home"}
 
 
 def options(home: Path, **values: str) -> Options:
@@ -53,13 +53,18 @@ async def test_a_hub_says_where_it_is_once_everything_listens(folder: Path) -> N
         assert running.store == "sqlite"
         assert running.http.startswith("http://127.0.0.1:")
         assert not running.http.endswith(":0")
-        assert {path.name for path in sockets(folder)} == {"hub.sock", "general.sock", "agent-relay.sock"}
+        assert {path.name for path in sockets(folder)} == {
+            "hub.sock",
+            "general.sock",
+            "agent-relay.sock",
+            "peerbus.sock",
+        }
 
 
 async def test_stopping_removes_the_sockets_and_the_announcement(folder: Path) -> None:
     async with house(folder) as there:
         await there.add("alice")
-        assert len(sockets(folder)) == 4
+        assert len(sockets(folder)) == 5
     assert sockets(folder) == []
     assert {path.name for path in folder.iterdir()} == KEPT
     assert list((folder / "channels" / "main").iterdir()) == []
@@ -179,7 +184,7 @@ async def test_a_hub_in_memory_forgets_everything(folder: Path) -> None:
 async def test_agent_channels_can_be_left_out(folder: Path) -> None:
     async with house(folder, agent_channels=False) as there:
         assert there.running.channels_dir is None
-        assert {path.name for path in sockets(folder)} == {"hub.sock", "agent-relay.sock"}
+        assert {path.name for path in sockets(folder)} == {"hub.sock", "agent-relay.sock", "peerbus.sock"}
 
 
 async def test_the_channels_can_be_elsewhere(folder: Path) -> None:
@@ -224,7 +229,7 @@ async def test_clients_of_a_stopped_hub_are_told_that_none_is_there(folder: Path
 async def test_agent_relay_can_be_left_out_and_put_elsewhere(folder: Path) -> None:
     async with house(folder, agent_relay=False) as there:
         assert there.running.relay_socket is None
-        assert {path.name for path in sockets(folder)} == {"hub.sock", "general.sock"}
+        assert {path.name for path in sockets(folder)} == {"hub.sock", "general.sock", "peerbus.sock"}
     async with house(folder, relay_socket=folder / "other.sock") as there:
         assert there.running.relay_socket == str(folder / "other.sock")
         assert "other.sock" in {path.name for path in sockets(folder)}

@@ -6,7 +6,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -15,14 +15,16 @@ import pytest
 from tests.conformance.test_store import Writer
 from tests.core.doubles import Desk, content
 from tieline.contract import command as c
-from tieline.contract.event import Acknowledged, LogRow
+from tieline.contract.channel import Role
+from tieline.contract.event import Acknowledged
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import Member
 from tieline.core.ledger import GENESIS, link
-from tieline.core.store import ACTIVITY, MAIN, MemberRow, StoreError
-from tieline.stores.sqlite import SqliteStore
+from tieline.core.store import ActivityEntry, ActivityQuery, MemberRow, Span, StoreError
+from tieline.stores.sqlite import SqliteActivity, SqliteStore
+from tieline.stores.sqlite.activity import ACTIVITY_FILE
 from tieline.stores.sqlite.database import open_database, open_for_reading
-from tieline.stores.sqlite.store import ACTIVITY_FILE, MAIN_FILE
+from tieline.stores.sqlite.store import MAIN_FILE
 
 PAGE_BYTES = 1 << 30
 """More than any test stores."""
@@ -31,8 +33,21 @@ ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = {MAIN_FILE: "main", ACTIVITY_FILE: "activity"}
 
 
+OPENERS: dict[str, Callable[[Path], object]] = {MAIN_FILE: SqliteStore, ACTIVITY_FILE: SqliteActivity}
+
+
 def writer_on(folder: Path, *, synchronous: str = "OFF", vfs: str | None = None) -> Writer:
     return Writer(lambda: SqliteStore(folder, synchronous=synchronous, vfs=vfs))
+
+
+def activity_on(folder: Path, *, synchronous: str = "OFF", vfs: str | None = None) -> SqliteActivity:
+    activity = SqliteActivity(folder, synchronous=synchronous, vfs=vfs)
+    activity.restore()
+    return activity
+
+
+def entries(start: int, count: int, event: bytes = b"{}") -> list[ActivityEntry]:
+    return [ActivityEntry(offset, 0, 1, "llm", 0, event) for offset in range(start, start + count)]
 
 
 # Files and settings
@@ -50,13 +65,16 @@ def open_umask() -> Iterator[None]:
 def test_nobody_else_can_read_any_of_the_files(tmp_path: Path) -> None:
     writer = writer_on(tmp_path / "home")
     writer.record()
-    writer.store.record_activity(1, [LogRow(0, 0, b"{}")])
     writer.store.commit()
+    activity = activity_on(tmp_path / "home")
+    activity.append(entries(0, 1))
+    activity.commit()
     files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "home").iterdir()}
     assert {MAIN_FILE, f"{MAIN_FILE}-wal", ACTIVITY_FILE, f"{ACTIVITY_FILE}-wal"} <= files.keys()
     assert set(files.values()) == {0o600}
     assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
     writer.store.close()
+    activity.close()
 
 
 @pytest.mark.parametrize(("name", "schema"), SCHEMAS.items())
@@ -75,6 +93,7 @@ def test_a_clean_close_leaves_two_files_and_no_write_ahead_log(tmp_path: Path) -
     writer.record()
     writer.store.commit()
     writer.store.close()
+    activity_on(tmp_path).close()
     assert sorted(path.name for path in tmp_path.iterdir()) == [ACTIVITY_FILE, MAIN_FILE]
 
 
@@ -112,7 +131,7 @@ def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path, name: str, sc
     connection.pragma("user_version", current + 1)
     connection.close()
     with pytest.raises(StoreError) as refusal:
-        SqliteStore(tmp_path)
+        OPENERS[name](tmp_path)
     text = str(refusal.value)
     assert name in text
     assert f"schema {current + 1}" in text
@@ -136,6 +155,50 @@ def test_an_older_schema_is_brought_up_to_date(tmp_path: Path, name: str, schema
     connection.close()
 
 
+def test_subscriptions_and_tokens_of_an_older_schema_become_channels_with_roles_and_tokens_with_ids(
+    tmp_path: Path,
+) -> None:
+    old = apsw.Connection(str(tmp_path / MAIN_FILE))
+    for script in ("main_0001.sql", "main_0002.sql"):
+        old.execute((ROOT / "src/tieline/stores/sqlite/schema" / script).read_text())
+    old.pragma("user_version", 2)
+    for number, name in ((1, "ada"), (2, "bob")):
+        old.execute("insert into member values (?, ?, 'agent', ?, 'token', 5, 0, null)", (number, name, b"[]"))
+        old.execute("insert into token values (?, ?, 5, null)", (bytes([number]) * 32, number))
+    for channel, number in (("dev", 2), ("dev", 1), ("ops", 2)):
+        old.execute("insert into subscription values (?, ?)", (channel, number))
+    old.close()
+    writer = writer_on(tmp_path)
+    foundation = writer.restore()
+    names = {row.id: row.name for row in foundation.channels}
+    assert sorted(names.values()) == ["dev", "ops"]
+    assert {row.name: (row.created_by, row.spans) for row in foundation.channels} == {
+        "dev": ("ada", (Span("#dev"),)),
+        "ops": ("bob", (Span("#ops"),)),
+    }
+    assert sorted((names[one.channel], one.number, one.role) for one in foundation.subscriptions) == [
+        ("dev", 1, Role.ADMIN),
+        ("dev", 2, Role.MEMBER),
+        ("ops", 2, Role.ADMIN),
+    ]
+    assert len({row.id for row in foundation.tokens}) == 2
+    assert [row.member.title for row in foundation.members] == ["", ""]
+    writer.store.close()
+
+
+def test_activity_of_an_older_schema_is_found_by_kind_and_time(tmp_path: Path) -> None:
+    old = apsw.Connection(str(tmp_path / ACTIVITY_FILE))
+    old.execute((ROOT / "src/tieline/stores/sqlite/schema/activity_0001.sql").read_text())
+    old.pragma("user_version", 1)
+    for offset, event in enumerate((b'{"kind":"llm"}', b'{"kind":7}', b"{}")):
+        old.execute("insert into activity values (?, 9, 1, ?)", (offset, event))
+    old.close()
+    activity = activity_on(tmp_path)
+    found = activity.select(ActivityQuery(1, 9, 9, (), 10, PAGE_BYTES))
+    assert [(entry.offset, entry.kind, entry.ts_ms) for entry in found] == [(2, "", 9), (1, "", 9), (0, "llm", 9)]
+    activity.close()
+
+
 def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     foreign = sqlite3.connect(tmp_path / MAIN_FILE)
     # The first script makes `log` and `message` before it comes to this name.
@@ -155,7 +218,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> Non
 def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, name: str, garbage: bytes) -> None:
     (tmp_path / name).write_bytes(garbage)
     with pytest.raises(StoreError, match=name):
-        SqliteStore(tmp_path)
+        OPENERS[name](tmp_path)
     assert (tmp_path / name).read_bytes() == garbage
 
 
@@ -251,14 +314,14 @@ def test_a_batch_of_accepted_messages_makes_one_sync_through_the_broker(tmp_path
 
 
 def test_activity_is_synced_on_its_own_file_alone(tmp_path: Path, vfs: CountingVfs) -> None:
-    writer = writer_on(tmp_path, synchronous="FULL", vfs=vfs.name)
-    writer.store.record_activity(1, [LogRow(0, 0, b"{}")])
-    writer.store.commit()
+    activity = activity_on(tmp_path, synchronous="FULL", vfs=vfs.name)
+    activity.append(entries(0, 1))
+    activity.commit()
     vfs.syncs.clear()
-    writer.store.record_activity(1, [LogRow(1, 0, b"{}"), LogRow(2, 0, b"{}")])
-    writer.store.commit()
+    activity.append(entries(1, 2))
+    activity.commit()
     assert vfs.syncs == [f"{ACTIVITY_FILE}-wal"]
-    writer.store.close()
+    activity.close()
 
 
 # The write-ahead log is moved in time
@@ -282,13 +345,12 @@ def test_the_write_ahead_log_of_messages_does_not_grow_without_bound(tmp_path: P
 
 
 def test_the_write_ahead_log_of_activity_does_not_grow_without_bound(tmp_path: Path) -> None:
-    writer = writer_on(tmp_path)
-    event = BIG.encode()
+    activity = activity_on(tmp_path)
     for batch in range(40):
-        writer.store.record_activity(1, [LogRow(25 * batch + row, 0, event) for row in range(25)])
-        writer.store.commit()
+        activity.append(entries(25 * batch, 25, BIG.encode()))
+        activity.commit()
     assert (tmp_path / f"{ACTIVITY_FILE}-wal").stat().st_size < BOUND_BYTES
-    writer.store.close()
+    activity.close()
 
 
 def test_a_reader_that_stays_does_not_stop_the_store(tmp_path: Path) -> None:
@@ -303,7 +365,7 @@ def test_a_reader_that_stays_does_not_stop_the_store(tmp_path: Path) -> None:
             writer.accept(content("@bob", BIG))
         writer.store.commit()
     reader.close()
-    assert len(writer.store.read_log(MAIN, 0, 1000)[0]) == 251
+    assert len(writer.store.read_log(0, 1000)[0]) == 251
     writer.store.close()
 
 
@@ -314,18 +376,20 @@ import sys
 from pathlib import Path
 from tests.conformance.test_store import Writer
 from tests.core.doubles import content
-from tieline.contract.event import LogRow
-from tieline.stores.sqlite import SqliteStore
+from tests.stores.test_sqlite import entries
+from tieline.stores.sqlite import SqliteActivity, SqliteStore
 
 writer = Writer(lambda: SqliteStore(Path(sys.argv[1])))
-activity = writer.restore().activity_end
+activity = SqliteActivity(Path(sys.argv[1]))
+end = activity.restore()
 while True:
     for _ in range(3):
         writer.accept(content("@bob", "x" * 2000), wire_id=str(writer.ledger.end))
-    writer.store.record_activity(1, [LogRow(activity, 0, b"{}")])
     writer.store.commit()
-    activity += 1
-    sys.stdout.write(f"{writer.ledger.end} {activity}\\n")
+    activity.append(entries(end, 2))
+    activity.commit()
+    end += 2
+    sys.stdout.write(f"{writer.ledger.end} {end}\\n")
     sys.stdout.flush()
 """
 
@@ -351,14 +415,17 @@ def test_kill_nine_loses_nothing_that_was_reported_committed(tmp_path: Path, rou
         foundation = writer.restore()
         assert foundation.log_end >= end
         assert foundation.log_end % 3 == 0, "a commit is there as a whole or not at all"
-        assert foundation.activity_end >= activity
+        kept = activity_on(tmp_path)
+        rows, activity_end = kept.read_log(0, 1 << 30, PAGE_BYTES)
+        assert activity_end == len(rows) >= activity
+        assert activity_end % 2 == 0, "an upload is there as a whole or not at all"
+        kept.close()
         assert len(writer.store.messages(range(foundation.log_end), PAGE_BYTES)[0]) == foundation.log_end
         previous = GENESIS
-        for row in writer.store.read_log(MAIN, 0, foundation.log_end)[0]:
+        for row in writer.store.read_log(0, foundation.log_end)[0]:
             assert row.hash == link(previous, row.event)
             previous = row.hash
         assert previous == foundation.log_head
-        assert len(writer.store.read_log(ACTIVITY, 0, foundation.activity_end)[0]) == foundation.activity_end
         writer.store.close()
 
 

@@ -222,6 +222,19 @@ async def test_caught_up_pushes_go_straight_out_as_one_batch_a_turn() -> None:
     assert table.fetches == [(0, 10)], "nothing is read again"
 
 
+async def test_a_wire_is_caught_up_when_everything_was_handed_to_it() -> None:
+    table = Table()
+    assert not table.talk.caught_up
+    table.page(1, complete=False)
+    assert not table.talk.caught_up
+    table.page(2)
+    assert table.talk.caught_up
+    table.offer(3)
+    assert not table.talk.caught_up
+    await turn()
+    assert table.talk.caught_up
+
+
 async def test_an_offer_that_a_page_already_covered_is_ignored() -> None:
     table = Table()
     table.page(1, 2, 3)

@@ -192,6 +192,9 @@ class _Pty:
 
         The first terminal that the leader of a session opens is the session's; so it is opened there, by name.
         """
+        if not command[0]:
+            # No shell finds it; Python would call it a mistake of ours.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         path = os.ttyname(self._slave)
         first = 0 if stdin is None else 1
         actions = [(os.POSIX_SPAWN_OPEN, first, path, os.O_RDWR, 0)]

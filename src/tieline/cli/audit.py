@@ -35,22 +35,33 @@ class Format(StrEnum):
     """How a log can be written down."""
 
     JSONL = "jsonl"
+    PEERBUS = "peerbus"
 
 
 @audit_app.command("verify")
-def verify(home: HomeOption = None, json: JsonOption = False) -> None:
+def verify(
+    home: HomeOption = None,
+    checkpoint: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A checkpoint that was kept elsewhere; may be given several times."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
     """Check that the audit chain is whole and that nothing is stored which it does not say.
 
+    Checkpoints show whether its end was cut off: those of the home, and those that were kept elsewhere.
     Exit codes: 0 intact, 1 broken, 2 could not be checked.
     """
-    ended_by(lambda: _verify(home, json=json))
+    ended_by(lambda: _verify(home, checkpoint or [], json=json))
 
 
-def _verify(home: Path | None, *, json: bool) -> None:
-    from tieline.core import audit
+def _verify(home: Path | None, kept: list[Path], *, json: bool) -> None:
+    from tieline.cli.checkpoints import Checkpoints
+    from tieline.wire.home import find_home
 
+    checkpoints = Checkpoints(find_home(home))
     with _inspection(home) as inspection:
-        report = audit.verify(inspection)
+        report = checkpoints.verify(inspection, kept)
     if json:
         print_json({"intact": report.intact, **_fields(report)})
     elif report.intact:
@@ -76,10 +87,75 @@ def export(
     home: HomeOption = None,
     form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.JSONL,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to; else stdout.")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The same.", show_default=False)] = None,
 ) -> None:
-    """Write the log, one row a line, each with the text that was hashed and its hash."""
-    assert form is Format.JSONL, "there is no other yet"
-    ended_by(lambda: _export(home, out))
+    """Write the log: as JSON, one row a line, each with the text that was hashed and its hash; or as peerbus keeps it.
+
+    The peerbus format is a database for `peerbus audit verify`: send, deliver and ack, a row for each recipient, in a
+    chain of their own. It is written only when this hub's own chain is intact.
+    """
+    where = out or file
+    if form is Format.PEERBUS:
+        ended_by(lambda: _export_peerbus(home, where))
+    else:
+        ended_by(lambda: _export(home, where))
+
+
+def _export_peerbus(home: Path | None, out: Path | None) -> None:
+    from tieline.cli.audit_peerbus import write
+    from tieline.core import audit
+    from tieline.protocols.peerbus.database import DatabaseError
+
+    if out is None:
+        raise Failure(Exit.USAGE, "a database cannot be written to stdout", "name a file: --out FILE")
+    with _inspection(home) as inspection:
+        report = audit.verify(inspection)
+        if not report.intact:
+            raise Failure(Exit.FAILED, f"the audit chain is broken at row {report.findings[0].offset}, so it is kept")
+    with _inspection(home) as inspection, _appearing(out) as temporary:
+        try:
+            count = write(inspection, temporary)
+        except DatabaseError as error:
+            raise Failure(Exit.FAILED, str(error)) from error
+    say(f"{count} rows are in {out}.")
+
+
+@audit_app.command("checkpoint")
+def checkpoint(
+    home: HomeOption = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it there too: a copy kept elsewhere is worth most.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Sign how long the audit chain is and what it ends with, so that 'audit verify' can tell if its end is cut off.
+
+    The key is made in the home by the first checkpoint. Whoever can change the database but has no such key cannot
+    hide rows; against one who has the whole home, keep a copy elsewhere and give it to 'audit verify --checkpoint'.
+    """
+    ended_by(lambda: _checkpoint(home, out, json=json))
+
+
+def _checkpoint(home: Path | None, out: Path | None, *, json: bool) -> None:
+    import msgspec
+
+    from tieline.cli.checkpoints import Checkpoints
+    from tieline.wire.home import find_home
+
+    checkpoints = Checkpoints(find_home(home))
+    with _inspection(home) as inspection:
+        report = checkpoints.verify(inspection, ())
+    if not report.intact:
+        first = report.findings[0]
+        raise Failure(Exit.FAILED, f"the audit chain is broken at row {first.offset}: {first.what}")
+    made = checkpoints.add(report.rows, report.head)
+    if out is not None:
+        with _writing(out) as file:
+            file.write(msgspec.json.encode(made) + b"\n")
+    if json:
+        print_json(msgspec.structs.asdict(made))
+    else:
+        say(f"Checkpoint: {made.rows} rows, the last one's hash is {made.head}.")
 
 
 def _export(home: Path | None, out: Path | None) -> None:
@@ -121,12 +197,19 @@ def _writing(out: Path | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    with _appearing(out) as temporary, temporary.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _appearing(out: Path) -> Iterator[Path]:
+    """An empty file of its owner alone, which becomes `out` when it is done."""
     temporary = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        yield temporary
         temporary.replace(out)
     except OSError as error:
         raise Failure(Exit.FAILED, f"cannot write {out}: {error.strerror or error}") from error

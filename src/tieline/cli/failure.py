@@ -5,6 +5,7 @@ for what a user can bring about.
 """
 
 from enum import IntEnum
+from pathlib import Path
 
 
 class Exit(IntEnum):
@@ -30,13 +31,43 @@ class Failure(Exception):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """The failure that an error of the SDK or of the store stands for; `None` for a bug."""
+    """The failure that an error of the SDK, of the store or of a spool stands for; `None` for a bug."""
+    if isinstance(error, Failure):
+        return error
+    return _without_hub(error) or _of_hub(error)
+
+
+def _without_hub(error: Exception) -> Failure | None:
+    """What goes wrong on a spool, with a relay, or with the configuration that names them."""
+    from tieline.contract.refusal import Code
+    from tieline.protocols.backchannel import SpoolBroken, SpoolRefused
+    from tieline.protocols.backchannel.client import RelayRefused, RelayUnreachable
+    from tieline.protocols.backchannel.identity import BadConfig
+
+    match error:
+        case SpoolRefused(refusal=refusal) if refusal.code is Code.UNKNOWN_MEMBER:
+            near = f"; did you mean {' or '.join(refusal.near)}?" if refusal.near else ""
+            hint = "'tieline members' lists them; an agent is known after its first command: 'tieline inbox --as NAME'"
+            return Failure(Exit.REFUSED, f"{refusal.message.partition(' — ')[0]}{near}", hint)
+        case SpoolRefused(refusal=refusal) if refusal.code is Code.NO_RECIPIENTS:
+            return Failure(Exit.REFUSED, refusal.message, "'tieline channels' lists who is where")
+        case SpoolRefused() | RelayRefused():
+            return Failure(Exit.REFUSED, str(error))
+        case SpoolBroken() | BadConfig():
+            return Failure(Exit.FAILED, str(error), "'tieline doctor' shows what is wrong there")
+        case RelayUnreachable():
+            return Failure(Exit.UNREACHABLE, str(error))
+        case OSError(filename=str(name)) | OSError(filename=Path() as name):
+            return Failure(Exit.FAILED, f"{name}: {error.strerror or error}")
+        case _:
+            return None
+
+
+def _of_hub(error: Exception) -> Failure | None:
     from tieline.client import Disconnected, HubRefused, HubUnreachable
     from tieline.core.store import StoreError
 
     match error:
-        case Failure():
-            return error
         case HubRefused():
             return _refused(error)
         case HubUnreachable():
@@ -64,6 +95,8 @@ def _refused(error: Exception) -> Failure:
             return Failure(Exit.REFUSED, error.message, hint)
         case Code.UNKNOWN_MEMBER:
             return Failure(Exit.REFUSED, error.message, "'tieline members' lists them; 'tieline member add' makes one")
+        case Code.UNKNOWN_OBJECTIVE:
+            return Failure(Exit.REFUSED, error.message, "'tieline objectives list' has those that you may see")
         case Code.UNKNOWN_CHANNEL:
             return Failure(Exit.REFUSED, error.message, "'tieline channels' lists them; 'tieline sub' makes one")
         case _:

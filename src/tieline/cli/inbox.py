@@ -1,7 +1,7 @@
 """The inbox: looking, taking one, taking all.
 
-Above: the command line. Below: a session with a hub. Looking is evidence that a message was read; taking claims it,
-so that of several sessions of a member exactly one handles it.
+Above: the command line. Below: a session with a hub, or `local` without one. Looking is evidence that a message was
+read; taking claims it, so that of several sessions of a member exactly one handles it.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.output import print_items, print_json, say
-from tieline.cli.session import JsonOption, Link, speaker_of, talks
+from tieline.cli.output import print_brief, print_items, print_json, say
+from tieline.cli.session import JsonOption, Link, speaker_of, talks_anywhere
 from tieline.contract.scope import matches
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ MatchOption = Annotated[
     str | None,
     typer.Option("--match", metavar="CTX", help="Where you are, e.g. your git remote: messages scoped to it match."),
 ]
+KeepOption = Annotated[bool, typer.Option("--keep", help="Keep its file in the spool's cur/; a hub keeps all it has.")]
 
 _PAGE = 500
 """Deliveries read or claimed in one go: enough for one commit to cover many, few enough for one frame."""
@@ -29,16 +30,31 @@ _ID_CHARS = 36
 """A whole id; anything shorter can only be the beginning of one."""
 
 
-@talks
-async def inbox(link: Link, match: MatchOption = None, json: JsonOption = False) -> None:
+@talks_anywhere
+async def inbox(
+    link: Link,
+    match: MatchOption = None,
+    brief: Annotated[bool, typer.Option("--brief", help="One line for each message.")] = False,
+    json: JsonOption = False,
+) -> None:
     """Show what waits, without taking it.
 
-    The senders learn that it was seen. Without --match it shows messages of every scope, with it only those that match.
+    The senders learn that it was seen, from a hub. Without --match it shows messages of every scope, with it only those
+    that match.
     """
+    postbox = link.postbox()
+    if postbox is not None:
+        from tieline.cli import local
+
+        local.inbox(link, postbox, match, brief=brief, json=json)
+        return
     async with await link.open_member() as client:
         items = [item for item in await _unsettled(client) if match is None or matches(item.message.scope, match)]
         if json:
             print_json(items)
+        elif items and brief:
+            for item in items:
+                print_brief(item.message)
         elif items:
             print_items(items, with_state=True)
         else:
@@ -47,18 +63,25 @@ async def inbox(link: Link, match: MatchOption = None, json: JsonOption = False)
         client.see(*items, evidence="inbox")
 
 
-@talks
+@talks_anywhere
 async def take(
     link: Link,
     id: Annotated[
         str, typer.Argument(metavar="ID", help="An id from the inbox, or its beginning.", show_default=False)
     ],
+    keep: KeepOption = False,
     json: JsonOption = False,
 ) -> None:
     """Take one message.
 
     No other session of the member can take it then.
     """
+    postbox = link.postbox()
+    if postbox is not None:
+        from tieline.cli import local
+
+        local.take(link, postbox, id, keep=keep, json=json)
+        return
     async with await link.open_member() as client:
         whole = id if len(id) >= _ID_CHARS else await _complete(client, id)
         item = await client.claim(whole)
@@ -70,7 +93,7 @@ async def take(
             print_items([item])
 
 
-@talks
+@talks_anywhere
 async def drain(
     link: Link,
     match: MatchOption = None,
@@ -81,11 +104,20 @@ async def drain(
 ) -> None:
     """Take everything that waits, and print it.
 
-    Without --match only messages without a scope; scoped ones wait for a session in their context. What was taken
-    stays in 'tieline history'.
+    Without --match you are where the current folder's git remote is, if it has one; messages of another scope wait for
+    a session in their context. What was taken stays in a hub's 'tieline history'.
     """
+    from tieline.cli.context import Context
+
+    context = Context(match)
+    postbox = link.postbox()
+    if postbox is not None:
+        from tieline.cli import local
+
+        local.drain(link, postbox, context, hook=hook, json=json)
+        return
     async with await link.open_member() as client:
-        wanted = [item for item in await _unsettled(client) if matches(item.message.scope, match)]
+        wanted = [item for item in await _unsettled(client) if context.takes(item.message.scope)]
         taken, error = await _claim_all(client, wanted)
         if json:
             print_json(taken)
@@ -127,13 +159,6 @@ async def _claim_all(client: "Client", items: "Sequence[Item]") -> "tuple[list[I
 
 
 async def _complete(client: "Client", beginning: str) -> str:
-    found = [item.message.id for item in await _unsettled(client) if item.message.id.startswith(beginning.lower())]
-    match found:
-        case [one]:
-            return one
-        case []:
-            raise Failure(
-                Exit.REFUSED, f"no message in the inbox begins with {beginning!r}", "'tieline inbox' shows what waits"
-            )
-        case _:
-            raise Failure(Exit.USAGE, f"{len(found)} messages begin with {beginning!r}: {', '.join(found[:5])}")
+    from tieline.cli.local import complete
+
+    return complete(beginning, [item.message.id for item in await _unsettled(client)])

@@ -4,6 +4,7 @@ Above: the shell. Below: the modules of this folder, one for each noun.
 """
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -11,16 +12,23 @@ import typer
 from tieline import __version__
 from tieline.cli.audit import audit_app
 from tieline.cli.channels import channels, resume, sub, unsub
+from tieline.cli.doctor import doctor
 from tieline.cli.failure import Exit
+from tieline.cli.import_peerbus import import_peerbus
+from tieline.cli.imports import import_app
 from tieline.cli.inbox import drain, inbox, take
+from tieline.cli.joining import init, invite, join
 from tieline.cli.members import member_app, members, whoami
 from tieline.cli.messages import history, receipts, send
+from tieline.cli.objectives import objectives_app
+from tieline.cli.peerbus import peerbus_app
+from tieline.cli.run import run
 from tieline.cli.serve import serve
 from tieline.cli.watch import watch
 
 _EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 hub not reachable, 5 timed out. "
-    "Environment: TIELINE_HOME, TIELINE_URL, TIELINE_AGENT, TIELINE_TOKEN."
+    "Environment: TIELINE_HOME, TIELINE_URL, TIELINE_AGENT, TIELINE_TOKEN; BACKCHANNEL_HOME, BACKCHANNEL_AGENT."
 )
 
 app = typer.Typer(
@@ -49,12 +57,13 @@ def tieline(
     """One hub for coding agents: send, receive, and see what became of what you sent."""
 
 
-for panel, commands in {
-    "The hub": {"serve": serve},
+_PANELS: dict[str, dict[str, Callable[..., None]]] = {
+    "The hub": {"serve": serve, "doctor": doctor},
     "Messages": {
         "send": send,
         "inbox": inbox,
         "take": take,
+        "read": take,
         "drain": drain,
         "watch": watch,
         "receipts": receipts,
@@ -63,16 +72,26 @@ for panel, commands in {
     "Members and channels": {
         "members": members,
         "whoami": whoami,
+        "init": init,
+        "invite": invite,
+        "join": join,
         "channels": channels,
         "sub": sub,
         "unsub": unsub,
         "resume": resume,
     },
-}.items():
+}
+for panel, commands in _PANELS.items():
     for name, command in commands.items():
         app.command(name, rich_help_panel=panel)(command)
+# Options behind the program's name are the program's.
+app.command("run", rich_help_panel="Messages", context_settings={"allow_interspersed_args": False})(run)
 app.add_typer(member_app, name="member", rich_help_panel="Members and channels")
+import_app.command("peerbus")(import_peerbus)
+app.add_typer(import_app, name="import", rich_help_panel="The hub")
+app.add_typer(objectives_app, name="objectives", rich_help_panel="Objectives")
 app.add_typer(audit_app, name="audit", rich_help_panel="The hub")
+app.add_typer(peerbus_app, name="peerbus", rich_help_panel="The hub")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Members: who they are, making and removing them, and who a session is.
 
-Above: the command line. Below: a session with a hub, or `offline` when none runs.
+Above: the command line. Below: a session with a hub, or `offline` when none runs, or `local` when there is none.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -10,7 +10,7 @@ import typer
 
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import local_time, neutral_line, print_json, print_table, say, warn, without_framing
-from tieline.cli.session import JsonOption, Link, talks
+from tieline.cli.session import JsonOption, Link, talks, talks_anywhere
 from tieline.contract.member import MemberKind
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def add(
 
     Works with the hub running or not. In a place where the hub is reached by --url, TIELINE_TOKEN says who asks.
     """
-    async with await _registrar(link, make=True) as hub:
+    async with await open_registrar(link, make=True) as hub:
         issued = await hub.add_member(name, kind=kind, permissions=tuple(permission or ()), token=token)
     _print_issued(issued, f"{issued.member} is a member now.", json=json)
 
@@ -51,7 +51,7 @@ async def add(
 @talks
 async def list_members(link: Link, json: JsonOption = False) -> None:
     """List members, also while no hub runs."""
-    async with await _registrar(link) as hub:
+    async with await open_registrar(link) as hub:
         members = await hub.members()
     _print_members(members, json=json)
 
@@ -60,7 +60,7 @@ async def list_members(link: Link, json: JsonOption = False) -> None:
 @talks
 async def remove(link: Link, name: NameArgument) -> None:
     """Remove a member: its sessions end, its tokens die, and what waits for it is dead."""
-    async with await _registrar(link) as hub:
+    async with await open_registrar(link) as hub:
         await hub.remove_member(name)
     say(f"{neutral_line(name)} is no member any more.")
 
@@ -69,42 +69,55 @@ async def remove(link: Link, name: NameArgument) -> None:
 @talks
 async def rotate(link: Link, name: NameArgument, json: JsonOption = False) -> None:
     """Replace a member's token; the old one dies at once."""
-    async with await _registrar(link) as hub:
+    async with await open_registrar(link) as hub:
         issued = await hub.rotate_token(name)
     _print_issued(issued, f"{issued.member} has a new token; the old one is dead.", json=json)
 
 
-@talks
+@talks_anywhere
 async def members(link: Link, json: JsonOption = False) -> None:
     """List members: who is connected, and what waits for them."""
+    postbox = link.postbox()
+    if postbox is not None:
+        from tieline.cli import local
+
+        local.members(postbox, json=json)
+        return
     async with await link.open() as client:
         found = await client.members()
     _print_members(found, json=json)
 
 
-@talks
+@talks_anywhere
 async def whoami(link: Link, json: JsonOption = False) -> None:
     """Say who you are here, and through which hub."""
-    async with await link.open() as client:
+    postbox = link.postbox()
+    if postbox is not None:
+        from tieline.cli import local
+
+        local.whoami(link, postbox, json=json)
+        return
+    async with await link.or_stored().open() as client:
         welcome = client.welcome
     assert welcome is not None, "an open session was welcomed"
-    where = link.address or str(link.folder)
+    url, _ = link.way()
+    where = url or str(link.folder)
     if json:
         print_json({**without_framing(welcome), "hub": where})
     elif welcome.member is None:
         say(f"the operator of the hub in {where}, who manages members and has no voice; --as NAME speaks as one")
     else:
-        say(f"{welcome.member}, through the hub {'at' if link.address else 'in'} {where}")
+        say(f"{welcome.member}, through the hub {'at' if url else 'in'} {where}")
 
 
-async def _registrar(link: Link, *, make: bool = False) -> AbstractAsyncContextManager["Registrar"]:
+async def open_registrar(link: Link, *, make: bool = False) -> AbstractAsyncContextManager["Registrar"]:
     """The running hub; else, on its machine, its home without it."""
     from tieline.client import HubUnreachable
 
     try:
         return cast(AbstractAsyncContextManager["Registrar"], await link.open_operator())
     except HubUnreachable:
-        if link.address is not None or link.token is not None:
+        if link.way() != (None, None):
             raise
     from tieline.cli.offline import OfflineHub
     from tieline.wire.home import KEY_FILE

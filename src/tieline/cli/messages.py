@@ -1,6 +1,6 @@
 """Messages: sending, what became of them, and what was said before.
 
-Above: the command line. Below: a session with a hub.
+Above: the command line. Below: a session with a hub, or `local` without one.
 """
 
 import sys
@@ -19,7 +19,7 @@ from tieline.cli.output import (
     say,
     without_framing,
 )
-from tieline.cli.session import JsonOption, Link, talks
+from tieline.cli.session import JsonOption, Link, talks, talks_anywhere
 from tieline.contract.identifiers import parse_member_name
 from tieline.contract.message import Level, Priority
 from tieline.contract.refusal import Refusal
@@ -41,7 +41,7 @@ class WaitFor(StrEnum):
     ACKED = "acked"
 
 
-@talks
+@talks_anywhere
 async def send(  # noqa: PLR0913 - one parameter an option
     link: Link,
     *,
@@ -49,7 +49,7 @@ async def send(  # noqa: PLR0913 - one parameter an option
         str, typer.Argument(metavar="TARGET", help="@member, #channel, * or a member's name.", show_default=False)
     ],
     body: Annotated[
-        str,
+        list[str],
         typer.Argument(
             metavar="BODY", help="What to say; - reads stdin, without its last line end.", show_default=False
         ),
@@ -74,6 +74,7 @@ async def send(  # noqa: PLR0913 - one parameter an option
     """Say something; done once it is durable.
 
     With --wait-for, done once every recipient came that far; exit code 1 when one expired or was removed before.
+    Several words are one message. Where no hub is configured it goes into the spool of an agent on this machine.
     """
     if timeout is not None and wait_for is None:
         raise Failure(Exit.USAGE, "--timeout says how long to --wait-for something", "add --wait-for acked, or seen")
@@ -88,7 +89,13 @@ async def send(  # noqa: PLR0913 - one parameter an option
         "refs": tuple(ref or ()),
         "ttl_ms": None if ttl is None else max(1, round(ttl * 1000)),
     }
-    text = _read_stdin() if body == "-" else body
+    text = _read_stdin() if body == ["-"] else " ".join(body)
+    postbox = link.postbox()
+    if postbox is not None:
+        from tieline.cli import local
+
+        local.send(link, postbox, target, text, {**parts, "wait_for": wait_for}, json=json)
+        return
     client = await link.open_member()
     try:
         client, accepted = await _deliver(link, client, full_target(target), text, parts)

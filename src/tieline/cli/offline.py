@@ -1,26 +1,27 @@
 """The hub's members while no hub runs: the broker's own rules, in this process, over the home's store.
 
-Above: `tieline member`. Below: `server.hub`. It holds the lock of the home meanwhile, so that no hub starts over it,
-and has the methods of the SDK's `Client` that manage members.
+Above: `tieline member` and `tieline import`. Below: `server.hub`. It holds the lock of the home meanwhile, so that no
+hub starts over it, and has the methods of the SDK's `Client` that manage members; a `Voice` has those of a member.
 """
 
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import warn
-from tieline.client import HubRefused, Issued, MemberView
+from tieline.client import Accepted, HubRefused, Issued, MemberView
 from tieline.contract import command as c
 from tieline.contract import reply as r
-from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.identifiers import ChannelName, MemberName, SessionId
 from tieline.contract.member import ByHomeKey, MemberKind
 from tieline.contract.refusal import Refusal
 from tieline.server.config import ConfigError, load_config
 from tieline.server.home import Home, HomeBusy
 from tieline.server.hub import open_broker
-from tieline.wire.native.views import view_presence
+from tieline.wire.native.frames import Send
+from tieline.wire.native.views import content_of, view_presence
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")
@@ -71,11 +72,14 @@ class OfflineHub:
             self._home.release()
             raise
 
-    def _attach(self) -> SessionId:
-        attached = self._broker.handle((c.Attach(protocol="tieline", credential=ByHomeKey(self._home.key())),))
-        (reply,) = attached.replies
-        assert isinstance(reply, r.Attached), "this process holds the key of the home"
-        return reply.session
+    def _attach(self, member: str | None = None) -> SessionId:
+        name = None if member is None else MemberName(member)
+        command = c.Attach(protocol="tieline", credential=ByHomeKey(self._home.key()), member=name)
+        return self._ask(command, r.Attached, lambda reply: reply.session)
+
+    def voice(self, member: str) -> "Voice":
+        """A session of a member."""
+        return Voice(self._ask, self._attach(member))
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,6 +124,26 @@ class OfflineHub:
             raise HubRefused(reply.code, reply.message, reply.near)
         assert isinstance(reply, expected), "each command has its own answer"
         return view(reply)
+
+
+class Voice:
+    """A member's session with a hub that does not run."""
+
+    def __init__(self, ask: Callable[..., Any], session: SessionId) -> None:
+        self._ask = ask
+        self._session = session
+
+    async def send(self, target: str, body: str, *, wire_id: str | None = None, **parts: Any) -> Accepted:
+        """Say something; returns once it is durable."""
+        content = content_of(Send(0, target, body, **parts))
+        if isinstance(content, Refusal):
+            raise HubRefused(content.code, content.message, content.near)
+        accepted: r.Accepted = self._ask(c.Send(self._session, content, wire_id), r.Accepted, lambda reply: reply)
+        return Accepted(0, accepted.message_id, accepted.offset, accepted.recipients, accepted.duplicate)
+
+    async def subscribe(self, channel: str) -> None:
+        """Join a channel."""
+        self._ask(c.Subscribe(self._session, ChannelName(channel.removeprefix("#"))), r.Done, lambda _: None)
 
 
 def _issued(reply: r.Issued) -> Issued:

@@ -8,37 +8,21 @@ header. JSON carries the same text unharmed, because JSON can escape it.
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from tieline.contract.text import UNSAFE, neutral
 
 if TYPE_CHECKING:
     from tieline.client import Item, Message, ReceiptView
 
-_UNSAFE = re.compile(
-    "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and line feed
-    "\u2028\u2029"  # line and paragraph separators
-    "\u202a-\u202e\u2066-\u2069"  # bidirectional overrides, which reorder what a reader sees
-    "\U000e0000-\U000e007f"  # tags: invisible to people, legible to models
-    "\ud800-\udfff"  # halves of pairs, which no terminal can show
-    "]"
-)
 _BEYOND_BMP = 0xFFFF
 
 
-def neutral(text: str) -> str:
-    """Text of several lines that a terminal prints and does not obey."""
-    return _UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
-
-
 def neutral_line(text: str) -> str:
-    """The same on one line."""
+    """Text that a terminal prints on one line and does not obey."""
     return neutral(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _visible(match: re.Match[str]) -> str:
-    return ascii(match[0])[1:-1]
 
 
 # Programs read this.
@@ -55,7 +39,7 @@ def print_json(value: Any) -> None:
 
 
 # JSON escapes the first 32 by itself; the line feeds left are those of its own layout.
-_UNSAFE_IN_JSON = re.compile(_UNSAFE.pattern.replace("\x00-\x08\x0b-\x1f", ""))
+_UNSAFE_IN_JSON = re.compile(UNSAFE.pattern.replace("\x00-\x08\x0b-\x1f", ""))
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -141,16 +125,33 @@ def local_time(at_ms: int, *, exact: bool = False) -> str:
 
 
 def print_message(message: "Message", state: str | None = None) -> None:
-    """A message: one line of ours, then what was said, indented."""
+    """A message, on lines of its own."""
+    for line, style in message_lines(message, state):
+        say(line, style=style)
+
+
+_BRIEF_CHARS = 120
+
+
+def print_brief(message: "Message") -> None:
+    """A message on one line, as far as it fits."""
+    body = " ".join(message.body.split())
+    excerpt = f"{body[:_BRIEF_CHARS]}…" if len(body) > _BRIEF_CHARS else body
+    urgent = "" if message.priority == "normal" else f"  [{message.priority.value}]"
+    say(neutral_line(f"{message.id}  {message.sender} → {message.target}{urgent}: {excerpt}"))
+
+
+def message_lines(message: "Message", state: str | None = None) -> Iterator[tuple[str, str]]:
+    """A message as lines with their styles: one of ours, then what was said, indented."""
     head = f"{message.id}  {message.sender} → {message.target}  {local_time(message.sent_at_ms)}"
     marks = "".join(f"  [{mark}]" for mark in _marks(message, state))
-    say(neutral_line(head + marks), style="bold")
+    yield neutral_line(head + marks), "bold"
     if message.title:
-        say(f"  {neutral_line(message.title)}", style="bold")
+        yield f"  {neutral_line(message.title)}", "bold"
     for line in neutral(message.body).split("\n"):
-        say(f"  {line}")
+        yield f"  {line}", ""
     for label, text in _particulars(message):
-        say(f"  {label}: {neutral_line(text)}", style="dim")
+        yield f"  {label}: {neutral_line(text)}", "dim"
 
 
 def _marks(message: "Message", state: str | None) -> list[str]:
@@ -163,6 +164,8 @@ def _marks(message: "Message", state: str | None) -> list[str]:
         marks.append(message.kind.value)
     if not message.verified:
         marks.append("unverified sender")
+    if message.signature not in ("", "verified"):
+        marks.append(f"signature {message.signature}")
     marks.extend(
         f"{label} {value}"
         for label, value in (

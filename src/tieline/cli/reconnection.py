@@ -1,11 +1,13 @@
 """Reconnection: coming back to a hub that restarts, for commands that outlive it.
 
-Above: `watch`, and `send` while it waits. Below: a `Link`.
+Above: `watch` and `run`, and `send` while it waits. Below: a `Link`.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import warn
 from tieline.cli.session import Link
 from tieline.client import Disconnected, HubRefused, HubUnreachable
@@ -29,22 +31,26 @@ def is_passing(error: Exception) -> bool:
             return True
         case HubRefused(code=code):
             return code in _PASSING
+        case Failure(code=exit_code):
+            return exit_code is Exit.UNREACHABLE
         case _:
             return False
 
 
-async def reopen(link: Link, *, receive: bool = False, window: int = 256) -> "Client":
+async def reopen(
+    link: Link, *, receive: bool = False, window: int = 256, tell: Callable[[str], None] = warn
+) -> "Client":
     """A new session of the member, however long the hub takes to be back."""
-    warn("The hub went away; trying until it is back.")
+    tell("The hub went away; trying until it is back.")
     pause = _PAUSE_SECONDS_MIN
     while True:
         await asyncio.sleep(pause)
         pause = min(2 * pause, _PAUSE_SECONDS_MAX)
         try:
             client = await link.open_member(receive=receive, window=window)
-        except (Disconnected, HubRefused, HubUnreachable) as error:
+        except (Disconnected, Failure, HubRefused, HubUnreachable) as error:
             if not is_passing(error):
                 raise
         else:
-            warn("The hub is back.")
+            tell("The hub is back.")
             return client

@@ -5,6 +5,7 @@ run: logs on stderr, one screen on stdout that says what runs where and what to 
 """
 
 import contextlib
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -30,7 +31,7 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-def serve(
+def serve(  # noqa: PLR0913, PLR0917 - an argument for each option
     home: Annotated[
         Path | None,
         typer.Option(
@@ -53,24 +54,57 @@ def serve(
     agent_relay: Annotated[
         bool | None, typer.Option("--agent-relay/--no-agent-relay", help="Speak the Agent Relay Protocol.")
     ] = None,
+    backchannel: Annotated[
+        bool | None, typer.Option("--backchannel/--no-backchannel", help="Speak backchannel's relay API.")
+    ] = None,
+    spool: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The spool to adopt; else BACKCHANNEL_HOME, else one in the home."),
+    ] = None,
+    no_spool: Annotated[bool, typer.Option("--no-spool", help="Adopt no spool.")] = False,
+    peerbus: Annotated[
+        str | None, typer.Option(metavar="HOST[:PORT]", help="A port for peerbus alone, 47821 if none is named.")
+    ] = None,
+    no_peerbus: Annotated[bool, typer.Option("--no-peerbus", help="Do not speak peerbus.")] = False,
+    no_ac7: Annotated[bool, typer.Option("--no-ac7", help="Do not speak ac7.")] = False,
     log_level: Annotated[LogLevel, typer.Option(help="How much to say on stderr.")] = LogLevel.INFO,
 ) -> None:
     """Run the hub until Ctrl-C or SIGTERM."""
     import uvloop
 
+    from tieline.protocols.peerbus.server import DEFAULT_PORT
     from tieline.server.config import ConfigError, parse_address
     from tieline.server.hub import Options
-    from tieline.wire.home import find_home
+    from tieline.wire.home import HOME_VARIABLE, find_home
 
-    if http is not None:
+    if spool is not None and no_spool:
+        raise typer.BadParameter("--spool names one to adopt, and --no-spool says none", param_hint="--spool")
+    for option, address, default_port in (("--http", http, None), ("--peerbus", peerbus, DEFAULT_PORT)):
+        if address is None:
+            continue
         try:
-            parse_address(http)
+            parse_address(address, default_port)
         except ConfigError as error:
-            raise typer.BadParameter(str(error), param_hint="--http") from error
+            raise typer.BadParameter(str(error), param_hint=option) from error
     configure_logs(log_level)
     where = channels_dir.expanduser().absolute() if channels_dir is not None else None
     relay = relay_socket.expanduser().absolute() if relay_socket is not None else None
-    options = Options(find_home(home), http, where, store, agent_channels, relay, agent_relay)
+    options = Options(
+        find_home(home),
+        http,
+        where,
+        store,
+        agent_channels,
+        relay,
+        agent_relay,
+        backchannel,
+        False if no_peerbus else None,
+        peerbus,
+        spool.expanduser().absolute() if spool is not None else None,
+        False if no_spool else None,
+        home is not None or bool(os.environ.get(HOME_VARIABLE)),
+        False if no_ac7 else None,
+    )
     ended_by(lambda: uvloop.run(_run(options)))
 
 
@@ -119,7 +153,7 @@ async def _run(options: "Options") -> None:
     except OSError as error:
         raise _failed_start(options, error) from error
     try:
-        _print(_ready(running, options.home, first=hub.first_start))
+        _print(_ready(running, options.home, hub.room_token, first=hub.first_start))
         code = await hub.wait(asked)
     finally:
         await hub.stop()
@@ -137,10 +171,16 @@ def _busy(home: Path, message: str) -> Failure:
 
 
 def _failed_start(options: "Options", error: OSError) -> Failure:
+    from tieline.protocols.backchannel.adoption import SpoolAdopted
     from tieline.server.config import load_config
+    from tieline.wire.local import PipesNotOffered
     from tieline.wire.unix import SocketCheckTimeout, SocketInUse, SocketPathTooLong
 
     match error:
+        case SpoolAdopted():
+            return Failure(Exit.FAILED, str(error), "stop that hub, or name another spool with --spool DIR")
+        case PipesNotOffered():
+            return Failure(Exit.FAILED, str(error), "name it with --relay-socket PATH")
         case SocketPathTooLong():
             return Failure(Exit.FAILED, str(error), "name a home with a shorter path: --home DIR")
         case SocketInUse() | SocketCheckTimeout():
@@ -154,7 +194,7 @@ def _failed_start(options: "Options", error: OSError) -> Failure:
             return Failure(Exit.FAILED, message, "stop what listens there, or choose another with --http HOST:PORT")
 
 
-def _ready(running: "Running", home: Path, *, first: bool) -> str:
+def _ready(running: "Running", home: Path, room_token: str | None, *, first: bool) -> str:
     from tieline.wire.home import CONFIG_FILE, HOME_VARIABLE, default_home
 
     lines = [
@@ -167,11 +207,20 @@ def _ready(running: "Running", home: Path, *, first: bool) -> str:
         lines.append(f"  channels  {running.channels_dir}")
     if running.relay_socket is not None:
         lines.append(f"  relay     {running.relay_socket}")
+    if running.spool is not None:
+        lines.append(f"  spool     {running.spool}")
+    if running.peerbus is not None:
+        lines.append(f"  peerbus   {running.peerbus}")
     lines.append(f"  store     {running.store}")
     if first:
         lines.append(
             f"This is its first start: all it keeps is in that home, its configuration in {CONFIG_FILE} there."
         )
+    if room_token == "":
+        lines.append("Anybody who reaches that HTTP address can register with it: it has no room token.")
+    elif first and room_token is not None:
+        lines.append("To register with it from elsewhere, with a backchannel client:")
+        lines.append(f"  bch init NAME --url {running.http} --token {room_token}")
     lines.append("To a first message, from another terminal:")
     if home != default_home():
         import shlex
@@ -188,7 +237,6 @@ def _ready(running: "Running", home: Path, *, first: bool) -> str:
 
 def _own_name() -> str:
     """How a person in this folder calls this very command: by its name if that finds it, else by its path."""
-    import os
     import shutil
 
     here = Path(sys.argv[0])

@@ -1,13 +1,14 @@
 """The session of a command: which hub it talks to, as whom, and how its end becomes an exit code.
 
 Above: every command that talks to a hub. Below: the SDK. `talks` gives a command the options that say where the hub
-is and who speaks, so that they are the same everywhere.
+is and who speaks, so that they are the same everywhere; `talks_anywhere` does so for commands that also work without a
+hub, on a spool.
 """
 
 import inspect
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
@@ -17,6 +18,7 @@ import typer
 from tieline.cli.failure import Exit, Failure, failure_of
 
 if TYPE_CHECKING:
+    from tieline.cli.postbox import Postbox
     from tieline.client import Client
 
 P = ParamSpec("P")
@@ -50,7 +52,17 @@ AsOption = Annotated[
     typer.Option(
         "--as",
         metavar="NAME",
-        help="The member that speaks; else TIELINE_AGENT.",
+        help="The member that speaks; else TIELINE_AGENT, else the one that 'init' or 'join' stored.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+SpoolOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--spool",
+        metavar="DIR",
+        help="Work on this Maildir spool, without a hub.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -70,6 +82,8 @@ class Link:
     url: str | None = None
     token: str | None = None
     member: str | None = None
+    spool: Path | None = None
+    """A spool to work on instead of any hub."""
 
     @property
     def address(self) -> str | None:
@@ -88,39 +102,87 @@ class Link:
 
         return find_home(self.home)
 
+    def postbox(self) -> "Postbox | None":
+        """Where messages are left and found without a hub; `None` when there is a hub."""
+        from tieline.cli.whereabouts import find_postbox
+
+        return find_postbox(self)
+
+    def environment(self, speaker: str) -> dict[str, str]:
+        """The environment of a program that we start, where a `tieline` speaks with this hub as this member."""
+        from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
+        from tieline.wire.home import HOME_VARIABLE
+
+        here = {**os.environ, MEMBER_VARIABLE: speaker}
+        url, token = self.way()
+        if token is not None:
+            here[TOKEN_VARIABLE] = token
+        if url is not None:
+            here[URL_VARIABLE] = url
+        else:
+            # An address in the environment would be stronger than a home there, and it is not the one we talk to.
+            here.pop(URL_VARIABLE, None)
+            here[HOME_VARIABLE] = str(self.folder)
+        return here
+
     async def open(self, *, receive: bool = False, window: int = 256) -> "Client":
         """A session with the hub, of a member or of the operator."""
         import asyncio
 
         from tieline.client import connect
 
+        url, token = self.way()
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 return await connect(
                     member=self.member,
-                    token=self.token,
-                    url=self.address,
+                    token=token,
+                    url=url,
                     home=self.home,
                     receive=receive,
                     window=window,
                 )
         except TimeoutError as error:
-            where = self.address or self.folder
+            where = url or self.folder
             raise Failure(Exit.UNREACHABLE, f"the hub at {where} takes connections and does not answer") from error
 
-    async def open_member(self, *, receive: bool = False, window: int = 256) -> "Client":
-        """A session of a member: of whoever `--as`, a token or the environment names."""
-        self.require_speaker()
-        return await self.open(receive=receive, window=window)
+    def way(self) -> tuple[str | None, str | None]:
+        """The address and the token to connect with, as far as they are not the home's: named, or stored by `join`."""
+        from tieline.cli.whereabouts import joined_hub
+        from tieline.client.client import TOKEN_VARIABLE
 
-    def require_speaker(self) -> None:
+        joined = joined_hub(self)
+        if joined is None:
+            return self.address, self.token
+        # The stored token is for the stored address alone.
+        return joined.url, self.token or os.environ.get(TOKEN_VARIABLE) or joined.token
+
+    async def open_member(self, *, receive: bool = False, window: int = 256) -> "Client":
+        """A session of a member: of whoever `--as`, a token or the environment names, or `init` stored."""
+        return await self.with_speaker().open(receive=receive, window=window)
+
+    def with_speaker(self) -> "Link":
         """Only a member can do this, so somebody must be named before anything is asked of the hub."""
         from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE
 
-        if self.member or self.token or os.environ.get(MEMBER_VARIABLE) or os.environ.get(TOKEN_VARIABLE):
-            return
+        link = self.or_stored()
+        if link.member or self._is_named():
+            return link
         message = "nobody is named who does this"
-        raise Failure(Exit.USAGE, message, f"add --as NAME, or set {MEMBER_VARIABLE} or {TOKEN_VARIABLE}")
+        hint = f"add --as NAME, set {MEMBER_VARIABLE} or {TOKEN_VARIABLE}, or store a name with 'tieline init NAME'"
+        raise Failure(Exit.USAGE, message, hint)
+
+    def or_stored(self) -> "Link":
+        """This link as whoever `init` or `join` stored, unless somebody is named."""
+        from tieline.cli.whereabouts import stored_identity
+
+        return self if self._is_named() else replace(self, member=stored_identity(self).agent)
+
+    def _is_named(self) -> bool:
+        from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE
+
+        named = (self.member, self.token, os.environ.get(MEMBER_VARIABLE), os.environ.get(TOKEN_VARIABLE))
+        return any(named)
 
     async def open_operator(self) -> "Client":
         """A session that manages members: the operator's by the key of the home, else that of whom the flags name.
@@ -147,9 +209,18 @@ def talks(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> Callable[
 
     A command that has an option of the same name keeps its own.
     """
+    return _talking(command, _LINK_OPTIONS)
+
+
+def talks_anywhere(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> Callable[..., None]:
+    """The same for a command that also works on a spool: it asks its link for a postbox first."""
+    return _talking(command, {**_LINK_OPTIONS, "spool": SpoolOption})
+
+
+def _talking(command: Callable[Concatenate[Link, P], Awaitable[None]], options: dict[str, Any]) -> Callable[..., None]:
     own = list(inspect.signature(command).parameters.values())[1:]
     taken = {parameter.name for parameter in own}
-    added = {name: option for name, option in _LINK_OPTIONS.items() if name not in taken}
+    added = {name: option for name, option in options.items() if name not in taken}
 
     @wraps(command)
     def run(**values: Any) -> None:

@@ -1,25 +1,24 @@
 """`tieline watch`: messages as they come, printed or handed to a command.
 
-Above: a person, or a script that reacts. Below: a session with a hub, renewed when the hub restarts. A message is
-claimed before it is handled, so that of several watchers exactly one handles it, and once.
+Above: a person, or a script that reacts. Below: a session with a hub, renewed when the hub restarts; `local` without
+one. A message is claimed before it is handled, so that of several watchers exactly one handles it, and once.
 """
 
-import os
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tieline.cli.inbox import MatchOption
 from tieline.cli.output import print_json, print_message, warn
-from tieline.cli.session import Link, speaker_of, talks
+from tieline.cli.session import Link, speaker_of, talks_anywhere
 from tieline.contract.message import Priority
-from tieline.contract.scope import matches
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tieline.client import Client, Delivery, Item, Message
+    from tieline.cli.context import Context
+    from tieline.cli.reaction import Reaction
+    from tieline.client import Client, Delivery, Item
 
 _WINDOW = 1024
 """Deliveries that may be on their way here: those passed over stay unsettled and keep their place in it."""
@@ -27,11 +26,8 @@ _WINDOW = 1024
 _POLL_SECONDS = 1.0
 """How often the inbox is read once the window is full of messages that were passed over."""
 
-_BODY_BYTES_MAX = 100_000
-"""A variable of the environment holds less than 128 KiB on Linux; the whole message is on stdin."""
 
-
-@talks
+@talks_anywhere
 async def watch(
     link: Link,
     command: Annotated[
@@ -47,27 +43,48 @@ async def watch(
 ) -> None:
     """Take messages as they come, and print them; Ctrl-C ends it.
 
-    What waits already comes first. Without --match only messages without a scope are taken.
+    What waits already comes first. Without --match you are where the current folder's git remote is, if it has one;
+    messages of another scope are left.
 
     With --exec the command runs in the shell with the message as JSON on its stdin and TIELINE_ID, TIELINE_FROM,
-    TIELINE_TO, TIELINE_BODY and TIELINE_PRIORITY in its environment; nothing of a message becomes part of the
-    command. A message is taken before its command runs, so that no other watcher runs one for it: if the command
-    fails, a warning says so and the message stays in 'tieline history'. Commands run one after the other.
+    TIELINE_TO, TIELINE_BODY, TIELINE_PRIORITY, TIELINE_SCOPE and TIELINE_THREAD in its environment (and the same as
+    BCH_…); {{body}}, {{from}} and so on in the command stand for them, quoted. Nothing of a message becomes part of
+    the command. A message is taken before its command runs, so that no other watcher runs one for it. If the command
+    fails, a warning says so: with a hub the message stays in 'tieline history'; without one it stays unread, and the
+    command is run again, up to five times. Commands run one after the other.
     """
-    watcher = Watcher(link, command, urgent_only=urgent_only, match=match, peek=peek, json=json)
-    await watcher.run()
+    from tieline.cli.context import Context
+    from tieline.cli.reaction import Reaction
+
+    context = Context(match)
+    reaction = None if command is None else Reaction(command)
+    postbox = link.postbox()
+    if postbox is not None:
+        from tieline.cli.local import LocalWatch
+
+        local = LocalWatch(link, postbox, reaction, context, urgent_only=urgent_only, peek=peek, json=json)
+        await local.run()
+        return
+    await Watcher(link, reaction, context, urgent_only=urgent_only, peek=peek, json=json).run()
 
 
 class Watcher:
     """One watch over a member's inbox, through any number of sessions."""
 
     def __init__(
-        self, link: Link, command: str | None, *, urgent_only: bool, match: str | None, peek: bool, json: bool
+        self,
+        link: Link,
+        reaction: "Reaction | None",
+        context: "Context",
+        *,
+        urgent_only: bool,
+        peek: bool,
+        json: bool,
     ) -> None:
         self._link = link
-        self._command = command
+        self._reaction = reaction
+        self._context = context
         self._urgent_only = urgent_only
-        self._match = match
         self._peek = peek
         self._json = json
         # The key of the last delivery that was dealt with: a new session is offered everything unsettled again.
@@ -97,7 +114,7 @@ class Watcher:
     async def _deal_with(self, client: "Client", delivery: "Delivery | Item") -> None:
         message = delivery.message
         passed_over = self._urgent_only and message.priority is not Priority.URGENT
-        if passed_over or not matches(message.scope, self._match):
+        if passed_over or not self._context.takes(message.scope):
             return
         if self._peek:
             await self._handle(client, delivery)
@@ -123,8 +140,10 @@ class Watcher:
 
     async def _handle(self, client: "Client", delivery: "Delivery | Item") -> None:
         message = delivery.message
-        if self._command is not None:
-            await _execute(self._command, message, _environment(self._link, client, message))
+        if self._reaction is not None:
+            code = await self._reaction.run(message, self._link.environment(speaker_of(client)))
+            if code:
+                warn(f"The command ended with {code} for {message.id}, which stays in 'tieline history'.")
         elif self._json:
             print_json({"key": delivery.key, "seq": delivery.seq, "message": message})
         else:
@@ -165,42 +184,3 @@ async def arrivals(client: "Client", after: int) -> "AsyncIterator[Delivery | It
 
 async def _next(pushed: "AsyncIterator[Delivery]") -> "Delivery":
     return await anext(pushed)
-
-
-def _environment(link: Link, client: "Client", message: "Message") -> dict[str, str]:
-    """The message, and all that lets a `tieline` in the command speak with the same hub as the same member."""
-    from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
-    from tieline.wire.home import HOME_VARIABLE
-
-    here = {MEMBER_VARIABLE: speaker_of(client)}
-    if link.token is not None:
-        here[TOKEN_VARIABLE] = link.token
-    if link.address is not None:
-        here[URL_VARIABLE] = link.address
-    else:
-        here[HOME_VARIABLE] = str(link.folder)
-    said = {
-        "TIELINE_ID": message.id,
-        "TIELINE_FROM": message.sender,
-        "TIELINE_TO": message.target,
-        "TIELINE_BODY": message.body.encode()[:_BODY_BYTES_MAX].decode(errors="ignore"),
-        "TIELINE_PRIORITY": message.priority.value,
-    }
-    # A variable ends at its first NUL, so there is none in it; stdin has the text as it is.
-    return {**os.environ, **here, **{name: value.replace("\0", "") for name, value in said.items()}}
-
-
-async def _execute(command: str, message: "Message", environment: dict[str, str]) -> None:
-    import asyncio
-
-    from tieline.client.client import to_json
-
-    sys.stdout.flush()
-    process = await asyncio.create_subprocess_shell(command, stdin=asyncio.subprocess.PIPE, env=environment)
-    try:
-        await process.communicate(to_json(message) + b"\n")
-    finally:
-        if process.returncode is None:
-            process.terminate()
-    if process.returncode:
-        warn(f"The command ended with {process.returncode} for {message.id}, which stays in 'tieline history'.")

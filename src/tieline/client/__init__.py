@@ -11,9 +11,13 @@ async with await connect(member="bob", receive=True) as client:
 
 from tieline.client.client import Client, Delivery, connect
 from tieline.client.errors import Disconnected, HubError, HubRefused, HubUnreachable
+from tieline.contract.channel import Admit, Archive, Dismiss, Enter, Rename, Role
+from tieline.contract.member import TokenView
+from tieline.contract.objective import Block, Cancel, Complete, Reassign, Status, Unblock, Watch
+from tieline.wire.native.activity import ActivityView, Did
+from tieline.wire.native.channels import ChannelView
 from tieline.wire.native.frames import (
     Accepted,
-    ChannelView,
     Inbox,
     Issued,
     Item,
@@ -24,13 +28,24 @@ from tieline.wire.native.frames import (
     ReceiptView,
     StepView,
 )
+from tieline.wire.native.objectives import ObjectiveEventView, ObjectiveList, ObjectiveStory, ObjectiveView
+from tieline.wire.native.team import MemberFile, TeamView, TokenIssued
 
 __all__ = [
     "Accepted",
+    "ActivityView",
+    "Admit",
+    "Archive",
+    "Block",
+    "Cancel",
     "ChannelView",
     "Client",
+    "Complete",
     "Delivery",
+    "Did",
     "Disconnected",
+    "Dismiss",
+    "Enter",
     "HubError",
     "HubRefused",
     "HubUnreachable",
@@ -38,10 +53,24 @@ __all__ = [
     "Issued",
     "Item",
     "LogRowView",
+    "MemberFile",
     "MemberView",
     "Message",
+    "ObjectiveEventView",
+    "ObjectiveList",
+    "ObjectiveStory",
+    "ObjectiveView",
     "Progress",
+    "Reassign",
     "ReceiptView",
+    "Rename",
+    "Role",
+    "Status",
     "StepView",
+    "TeamView",
+    "TokenIssued",
+    "TokenView",
+    "Unblock",
+    "Watch",
     "connect",
 ]

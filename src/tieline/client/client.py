@@ -11,11 +11,18 @@ import msgspec
 
 from tieline.client.carriers import Carrier, dial_socket
 from tieline.client.errors import Disconnected, HubRefused, HubUnreachable
-from tieline.contract.member import MemberKind
+from tieline.contract.channel import AnyChange as ChannelChange
+from tieline.contract.member import MemberKind, TokenView
 from tieline.contract.message import Attachment, Kind, Level, Priority
+from tieline.contract.objective import AnyChange as ObjectiveChange
+from tieline.contract.objective import Status
 from tieline.contract.refusal import Code
 from tieline.wire.home import HUB_SOCKET, find_home, read_key, read_running
+from tieline.wire.native import activity as ac
+from tieline.wire.native import channels as ch
 from tieline.wire.native import frames as f
+from tieline.wire.native import objectives as ob
+from tieline.wire.native import team as tm
 
 URL_VARIABLE = "TIELINE_URL"
 TOKEN_VARIABLE = "TIELINE_TOKEN"
@@ -82,6 +89,7 @@ class Client:
         self._welcome: asyncio.Future[f.Welcome] = asyncio.get_running_loop().create_future()
         self._deliveries: asyncio.Queue[f.Deliver | None] = asyncio.Queue()
         self._progress: asyncio.Queue[f.Progress | None] = asyncio.Queue()
+        self._did: asyncio.Queue[ac.Did | None] = asyncio.Queue()
         # Why the connection ended, once it has.
         self._lost: Exception | None = None
         self.welcome: f.Welcome | None = None
@@ -246,10 +254,25 @@ class Client:
         n = next(self._numbers)
         return (await self._ask(n, f.ListMembers(n), f.Roster)).members
 
-    async def channels(self) -> tuple[f.ChannelView, ...]:
+    async def channels(self) -> tuple[ch.ChannelView, ...]:
         """All channels."""
         n = next(self._numbers)
-        return (await self._ask(n, f.ListChannels(n), f.ChannelList)).channels
+        return (await self._ask(n, ch.ListChannels(n), ch.ChannelList)).channels
+
+    async def create_channel(self, name: str) -> ch.ChannelView:
+        """Make a channel, and be its admin."""
+        n = next(self._numbers)
+        return (await self._ask(n, ch.CreateChannel(n, name), ch.Channel)).channel
+
+    async def change_channel(self, channel: str, change: ChannelChange) -> ch.ChannelView:
+        """Do something to a channel, by its name or id."""
+        n = next(self._numbers)
+        return (await self._ask(n, ch.ChangeChannel(n, channel, change), ch.Channel)).channel
+
+    async def channel(self, channel: str) -> ch.ChannelView:
+        """A channel with its members, by its name or id."""
+        n = next(self._numbers)
+        return (await self._ask(n, ch.ViewChannel(n, channel), ch.Channel)).channel
 
     async def receipts(self, message_id: str) -> tuple[f.ReceiptView, ...]:
         """What became of a message."""
@@ -268,10 +291,136 @@ class Client:
         n = next(self._numbers)
         return await self._ask(n, f.ReadLog(n, log, start, limit), f.Log)
 
+    # Objectives.
+
+    async def create_objective(
+        self,
+        title: str,
+        outcome: str,
+        assignee: str,
+        *,
+        body: str = "",
+        watchers: tuple[str, ...] = (),
+        attachments: tuple[Attachment, ...] = (),
+    ) -> ob.ObjectiveView:
+        """Give a member work with an outcome."""
+        n = next(self._numbers)
+        frame = ob.CreateObjective(n, title, outcome, assignee, body, watchers, attachments)
+        return (await self._ask(n, frame, ob.Objective)).objective
+
+    async def change_objective(self, objective_id: str, change: ObjectiveChange) -> ob.ObjectiveView:
+        """Do something to an objective. What is said in its thread is a message to `obj:<id>`."""
+        n = next(self._numbers)
+        frame = ob.ChangeObjective(n, objective_id, change)
+        return (await self._ask(n, frame, ob.Objective)).objective
+
+    async def objectives(
+        self,
+        *,
+        statuses: tuple[Status, ...] = (),
+        assignee: str | None = None,
+        before: str | None = None,
+        limit: int = 1000,
+    ) -> ob.ObjectiveList:
+        """Objectives that this member may see, newest first; go on before the last of them."""
+        n = next(self._numbers)
+        frame = ob.ListObjectives(n, statuses, assignee, before, limit)
+        return await self._ask(n, frame, ob.ObjectiveList)
+
+    async def objective(self, objective_id: str, *, after: int = -1) -> ob.ObjectiveStory:
+        """An objective and what happened to it, oldest first; go on after the offset of the last of it."""
+        n = next(self._numbers)
+        return await self._ask(n, ob.ViewObjective(n, objective_id, after), ob.ObjectiveStory)
+
+    # The team.
+
+    async def update_member(
+        self,
+        name: str,
+        *,
+        permissions: tuple[str, ...] | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        instructions: str | None = None,
+    ) -> tm.MemberFile:
+        """Change what a member may do and what it is told; what is left out stays."""
+        n = next(self._numbers)
+        frame = tm.UpdateMember(n, name, permissions, title, description, instructions)
+        return (await self._ask(n, frame, tm.MemberState)).member
+
+    async def set_busy(self, busy: bool = True) -> None:
+        """Say that this member is at work, which counts for a while, or is not."""
+        n = next(self._numbers)
+        await self._ask(n, tm.SetBusy(n, busy), f.Done)
+
+    async def issue_token(
+        self, name: str, *, label: str = "", expires_at_ms: int | None = None, token: str | None = None
+    ) -> tm.TokenIssued:
+        """Give a member one more token."""
+        n = next(self._numbers)
+        return await self._ask(n, tm.IssueToken(n, name, label, expires_at_ms, token), tm.TokenIssued)
+
+    async def tokens(self, name: str) -> tuple[TokenView, ...]:
+        """A member's tokens that are still good, oldest first."""
+        n = next(self._numbers)
+        return (await self._ask(n, tm.ListTokens(n, name), tm.TokenList)).tokens
+
+    async def revoke_token(self, name: str, token_id: str) -> None:
+        """Void one token of a member."""
+        n = next(self._numbers)
+        await self._ask(n, tm.RevokeToken(n, name, token_id), f.Done)
+
+    async def team(self) -> tm.TeamView:
+        """What is said about the team."""
+        n = next(self._numbers)
+        return (await self._ask(n, tm.ReadTeam(n), tm.TeamState)).team
+
+    async def update_team(
+        self,
+        *,
+        name: str | None = None,
+        directive: str | None = None,
+        context: str | None = None,
+        presets: dict[str, tuple[str, ...] | None] | None = None,
+    ) -> tm.TeamView:
+        """Change what is said about the team; what is left out stays, a preset of `None` is forgotten."""
+        n = next(self._numbers)
+        frame = tm.UpdateTeam(n, name, directive, context, presets or {})
+        return (await self._ask(n, frame, tm.TeamState)).team
+
+    # Activity.
+
     async def record_activity(self, *events: dict[str, Any]) -> int:
         """Report what this member did."""
         n = next(self._numbers)
-        return (await self._ask(n, f.RecordActivity(n, events), f.Recorded)).count
+        return (await self._ask(n, ac.RecordActivity(n, events), ac.Recorded)).count
+
+    async def activity(
+        self,
+        member: str,
+        *,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        kinds: tuple[str, ...] = (),
+        limit: int = 200,
+    ) -> tuple[ac.ActivityView, ...]:
+        """What a member did, newest first."""
+        n = next(self._numbers)
+        frame = ac.ReadActivity(n, member, from_ms, to_ms, kinds, limit)
+        return (await self._ask(n, frame, ac.ActivityRows)).rows
+
+    async def follow_activity(self, member: str) -> None:
+        """Hear of what a member does from now on; it comes from `doings`."""
+        n = next(self._numbers)
+        await self._ask(n, ac.FollowActivity(n, member), f.Done)
+
+    async def doings(self) -> AsyncIterator[ac.Did]:
+        """What followed members do, as they do it."""
+        while (did := await self._did.get()) is not None:
+            yield did
+        # For whoever asks again, or asks at the same time.
+        self._did.put_nowait(None)
+        raise self._lost or Disconnected("the connection ended")
 
     # What the carrier calls.
 
@@ -288,6 +437,8 @@ class Client:
                     self._deliveries.put_nowait(frame)
                 case f.Progress():
                     self._progress.put_nowait(frame)
+                case ac.Did():
+                    self._did.put_nowait(frame)
                 case f.Welcome():
                     if not self._welcome.done():
                         self._welcome.set_result(frame)
@@ -360,6 +511,7 @@ class Client:
                 future.set_exception(why)
         self._deliveries.put_nowait(None)
         self._progress.put_nowait(None)
+        self._did.put_nowait(None)
 
 
 def to_json(value: msgspec.Struct | tuple[msgspec.Struct, ...]) -> bytes:

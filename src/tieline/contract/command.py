@@ -8,10 +8,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from tieline.contract.channel import AnyChange as ChannelChange
 from tieline.contract.delivery import Replayed, State
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.member import Credential, MemberKind
-from tieline.contract.message import Content
+from tieline.contract.message import Attachment, Content, Signature
+from tieline.contract.objective import AnyChange as ObjectiveChange
+from tieline.contract.objective import ObjectiveId, Status
+from tieline.contract.refusal import Code
 
 
 class Attach(Struct, frozen=True, kw_only=True):
@@ -55,6 +59,15 @@ class Send(Struct, frozen=True, gc=False):
     wire_id: str | None = None
     allow_empty: bool = False
     """Accept a message to a channel that nobody else subscribes to (it is kept in the log)."""
+    shared_id: bool = False
+    """The wire id is one for all senders of the protocol, because its recipients name deliveries by it."""
+    signature: Signature = Signature.NONE
+    members_only: bool = False
+    """Refuse a message to a channel that the sender itself is not in."""
+    only: tuple[MemberName, ...] = ()
+    """Who receives it, whatever the target says: its sender has chosen them already. Else those whom that names."""
+    unverified: bool = False
+    """The sender is a name that somebody wrote down, and nothing proves it."""
 
 
 class Offered(Struct, frozen=True, gc=False):
@@ -76,6 +89,16 @@ class Advance(Struct, frozen=True, gc=False):
     evidence: str = ""
 
 
+class AcknowledgeIds(Struct, frozen=True):
+    """Acknowledge the session's own deliveries by the ids of their messages. Unknown ones are ignored."""
+
+    session: SessionId
+    wire_ids: tuple[str, ...] = ()
+    """Shared ones, of the session's protocol."""
+    message_ids: tuple[MessageId, ...] = ()
+    evidence: str = ""
+
+
 class Claim(Struct, frozen=True):
     """Take one delivery so that nobody else does. Answered, once durable, by `Claimed`, with `None` for the loser."""
 
@@ -91,8 +114,6 @@ class Fetch(Struct, frozen=True):
     limit: int = 100
     unoffered_until: int = 0
     """Leave out deliveries with keys below this one that were offered before."""
-    skip_muted: bool = False
-    """Leave out what went out once in a form that cannot be acknowledged."""
     replay: tuple[Replayed, ...] = ()
     """Settled deliveries to be given again, in key order, among the unsettled ones."""
 
@@ -129,6 +150,8 @@ class Subscribe(Struct, frozen=True):
 
     session: SessionId
     channel: ChannelName
+    member: MemberName | None = None
+    """Who joins, if not the session's own member: for those who manage members."""
 
 
 class Unsubscribe(Struct, frozen=True):
@@ -136,6 +159,8 @@ class Unsubscribe(Struct, frozen=True):
 
     session: SessionId
     channel: ChannelName
+    member: MemberName | None = None
+    """Who leaves, if not the session's own member: for those who manage members."""
 
 
 class ResumeThread(Struct, frozen=True):
@@ -154,6 +179,72 @@ class AddMember(Struct, frozen=True):
     permissions: tuple[str, ...] = ()
     token: str | None = None
     """A token chosen by the operator; else the hub makes one."""
+    adopt: bool = False
+    """If a local session made the name and it has no token: give it one, to which it belongs from then on."""
+    title: str = ""
+    description: str = ""
+    instructions: str = ""
+
+
+class UpdateMember(Struct, frozen=True):
+    """Change what a member may do and what it is told. Answered by `MemberState`; `None` leaves a field as it is."""
+
+    session: SessionId
+    name: MemberName
+    permissions: tuple[str, ...] | None = None
+    title: str | None = None
+    description: str | None = None
+    instructions: str | None = None
+
+
+class SetBusy(Struct, frozen=True):
+    """Say that the session's member is at work, which counts for a while, or that it is not. Answered by `Done`."""
+
+    session: SessionId
+    busy: bool
+
+
+class IssueToken(Struct, frozen=True):
+    """Give a member one more token. Answered by `TokenIssued`; the token is shown this once."""
+
+    session: SessionId
+    name: MemberName
+    label: str = ""
+    expires_at_ms: int | None = None
+    token: str | None = None
+    """A token chosen by who asks; else the hub makes one."""
+
+
+class ListTokens(Struct, frozen=True):
+    """A member's tokens that are still good, oldest first. Answered by `Tokens`."""
+
+    session: SessionId
+    name: MemberName
+
+
+class RevokeToken(Struct, frozen=True):
+    """Void one token of a member; sessions that it opened end. Answered by `Done`."""
+
+    session: SessionId
+    name: MemberName
+    id: str
+
+
+class ReadTeam(Struct, frozen=True):
+    """Answered by `TeamState`."""
+
+    session: SessionId
+
+
+class UpdateTeam(Struct, frozen=True):
+    """Change what is said about the team. Answered by `TeamState`; `None` leaves a field as it is."""
+
+    session: SessionId
+    name: str | None = None
+    directive: str | None = None
+    context: str | None = None
+    presets: dict[str, tuple[str, ...] | None] = {}
+    """Sets of permissions to keep by name, or, with `None`, to forget."""
 
 
 class RemoveMember(Struct, frozen=True):
@@ -174,12 +265,40 @@ class ListMembers(Struct, frozen=True):
     """Answered by `Roster`."""
 
     session: SessionId
+    name: MemberName | None = None
+    """Only the member of this name, whatever its case."""
 
 
 class ListChannels(Struct, frozen=True):
     """Answered by `Channels`."""
 
     session: SessionId
+    channel: ChannelName | None = None
+    """Only this one, whether anybody is in it or not."""
+
+
+class CreateChannel(Struct, frozen=True):
+    """Make a channel, with the session's member as its admin. Answered by `ChannelState`."""
+
+    session: SessionId
+    name: ChannelName
+
+
+class ChangeChannel(Struct, frozen=True):
+    """Do something to a channel. Answered by `ChannelState`, also when there was nothing to change."""
+
+    session: SessionId
+    channel: str
+    """Its name, or its id, which an archived one is found by."""
+    change: ChannelChange
+
+
+class ViewChannel(Struct, frozen=True):
+    """A channel with its members. Answered by `ChannelState`."""
+
+    session: SessionId
+    channel: str
+    """Its name, or its id, which an archived one is found by."""
 
 
 class ReadReceipts(Struct, frozen=True):
@@ -194,10 +313,51 @@ class ReadHistory(Struct, frozen=True):
 
     session: SessionId
     peer: str | None = None
-    """Only messages with this member, or in this channel when it starts with `#`."""
+    """Only messages with this member; in a channel, as `#name` or `chan:<id>`; or in a thread, as `obj:<id>`."""
     before: int | None = None
     """Only messages whose log offset is lower."""
     limit: int = 50
+
+
+class CreateObjective(Struct, frozen=True, kw_only=True):
+    """Give a member work with an outcome. Answered by `ObjectiveState`."""
+
+    session: SessionId
+    title: str
+    outcome: str
+    assignee: MemberName
+    body: str = ""
+    watchers: tuple[MemberName, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+
+
+class ChangeObjective(Struct, frozen=True):
+    """Do something to an objective. Answered by `ObjectiveState`, also when there was nothing to change."""
+
+    session: SessionId
+    id: ObjectiveId
+    change: ObjectiveChange
+
+
+class ListObjectives(Struct, frozen=True):
+    """Objectives that the member may see, newest first. Answered by `ObjectiveList`."""
+
+    session: SessionId
+    statuses: tuple[Status, ...] = ()
+    """Only those that stand so; empty for all."""
+    assignee: MemberName | None = None
+    before: ObjectiveId | None = None
+    """Only those that are older than this one."""
+    limit: int = 1000
+
+
+class ViewObjective(Struct, frozen=True):
+    """An objective with its event log, oldest first. Answered by `ObjectiveView`."""
+
+    session: SessionId
+    id: ObjectiveId
+    after: int = -1
+    """Only events whose log offset is higher."""
 
 
 class ReadLog(Struct, frozen=True):
@@ -214,6 +374,39 @@ class RecordActivity(Struct, frozen=True):
 
     session: SessionId
     events: tuple[dict[str, Any], ...]
+    size: int = 0
+    """How many bytes it was on its wire: what waits to be written is bounded by that."""
+
+
+class ReadActivity(Struct, frozen=True):
+    """What a member did, newest first. Answered by `Activity`; for itself and who has `activity.read`."""
+
+    session: SessionId
+    member: MemberName
+    from_ms: int | None = None
+    to_ms: int | None = None
+    """Both ends count."""
+    kinds: tuple[str, ...] = ()
+    """Only events of these kinds; empty for all."""
+    limit: int = 200
+
+
+class FollowActivity(Struct, frozen=True):
+    """Ask to hear of what a member does from now on. Answered by `Done`; then `Hub.tail` tells of it."""
+
+    session: SessionId
+    member: MemberName
+
+
+class RecordRefusal(Struct, frozen=True):
+    """Keep in the log what a protocol refused by itself, as the hub keeps its own refusals."""
+
+    protocol: str
+    code: Code
+    what: str
+    """What was attempted: one of a few texts, because each has rows of its own."""
+    session: SessionId = SessionId("")
+    """Whose attempt it was, if it had said who it is."""
 
 
 class Tick(Struct, frozen=True):
@@ -227,6 +420,7 @@ Command = (
     | Send
     | Offered
     | Advance
+    | AcknowledgeIds
     | Claim
     | Fetch
     | ReadStreams
@@ -235,13 +429,30 @@ Command = (
     | Unsubscribe
     | ResumeThread
     | AddMember
+    | UpdateMember
+    | SetBusy
+    | IssueToken
+    | ListTokens
+    | RevokeToken
+    | ReadTeam
+    | UpdateTeam
     | RemoveMember
     | RotateToken
     | ListMembers
     | ListChannels
+    | CreateChannel
+    | ChangeChannel
+    | ViewChannel
     | ReadReceipts
     | ReadHistory
+    | CreateObjective
+    | ChangeObjective
+    | ListObjectives
+    | ViewObjective
     | ReadLog
     | RecordActivity
+    | ReadActivity
+    | FollowActivity
+    | RecordRefusal
     | Tick
 )

@@ -64,7 +64,7 @@ class Died(Moved, frozen=True, omit_defaults=True, tag="die", gc=False):
 
 
 class Registered(Event, frozen=True, omit_defaults=True, tag="register", gc=False):
-    """A member was made, or got a new token."""
+    """A member was made, changed, or got or lost a token."""
 
     member: str
     by: str
@@ -111,6 +111,38 @@ class Unsubscribed(Event, frozen=True, omit_defaults=True, tag="unsubscribe", gc
     channel: str
 
 
+class TeamChanged(Event, frozen=True, omit_defaults=True, tag="team", gc=False):
+    """What is said about the team changed."""
+
+    by: str
+    what: str
+
+
+class ChannelChanged(Event, frozen=True, omit_defaults=True, tag="channel", gc=False):
+    """A channel was made, renamed or archived, or a role in it changed."""
+
+    id: str
+    name: str
+    by: str
+    what: str
+    member: str = ""
+    """Whose role changed."""
+
+
+class ObjectiveChanged(Event, frozen=True, omit_defaults=True, tag="objective", gc=False):
+    """An objective was made or changed. What happened is in its own event log, at the same offset."""
+
+    id: str
+    kind: str
+    by: str
+    status: str
+    assignee: str
+    digest: str
+    """Hex blake3 of what its event log holds of this change."""
+    state: str
+    """Hex blake3 of the objective as it stood afterwards."""
+
+
 class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
     """A thread was paused because agents looped in it."""
 
@@ -139,6 +171,9 @@ AnyEvent = (
     | Refused
     | Subscribed
     | Unsubscribed
+    | TeamChanged
+    | ChannelChanged
+    | ObjectiveChanged
     | Paused
     | Resumed
 )

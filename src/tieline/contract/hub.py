@@ -10,6 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from tieline.contract.activity import ActivityRow
 from tieline.contract.command import Command
 from tieline.contract.identifiers import ChannelName, MemberName, SessionId
 from tieline.contract.limits import Limits
@@ -42,7 +43,13 @@ class ChannelVanished(Struct, frozen=True):
     name: ChannelName
 
 
-Change = MemberAppeared | MemberVanished | ChannelAppeared | ChannelVanished
+class SubscriptionsChanged(Struct, frozen=True):
+    """A member joined or left a channel."""
+
+    name: MemberName
+
+
+Change = MemberAppeared | MemberVanished | ChannelAppeared | ChannelVanished | SubscriptionsChanged
 
 
 class Listener(Protocol):
@@ -88,5 +95,36 @@ class Hub(Protocol):
     def forget(self, session: SessionId) -> None:
         """The listener of this session is gone."""
 
+    def tail(
+        self, session: SessionId, member: MemberName, receiver: Callable[[Sequence[ActivityRow]], None]
+    ) -> Callable[[], None]:
+        """Tell this receiver what a member does, once durable, until the session ends or the function is called.
+
+        Only after `FollowActivity` was answered by `Done`. The receiver returns at once and never raises.
+        """
+
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Show everything to this observer until the returned function is called."""
+
+
+class Custodian(Protocol):
+    """Holds a member's deliveries outside the hub as well, where others can take them: whoever is first has each.
+
+    The hub asks before it settles one. It does so on its own thread, so the answer must be quick.
+    """
+
+    session: SessionId
+    """The session of the custodian itself: what it settles there it has won before."""
+
+    def win(self, message: Message, key: int) -> bool | None:
+        """Take a delivery from those outside; false if one of them was first, `None` if that cannot be told."""
+
+    def finish(self, keys: Sequence[int]) -> None:
+        """What was won is settled, durably."""
+
+
+class EntrustingHub(Hub, Protocol):
+    """A hub that can leave deliveries with a custodian. One that is far away cannot: it would wait for each answer."""
+
+    def entrust(self, member: MemberName, custodian: Custodian | None) -> None:
+        """Ask this custodian from now on before a delivery of the member is settled; with `None`, nobody any more."""

@@ -13,7 +13,10 @@ SessionId = NewType("SessionId", str)
 GENERAL = ChannelName("general")
 """The channel that holds every member implicitly."""
 
-RESERVED_NAMES = frozenset({"all", "everybody", "hub", "operator", "system", "tieline"})
+USERS = ChannelName("users")
+"""The channel that holds every human member implicitly; it is written to, and not listed."""
+
+RESERVED_NAMES = frozenset({"ac7", "all", "everybody", "hub", "operator", "system", "tieline", "users"})
 """Names that protocols use for groups or that the hub speaks under."""
 
 INBOX_PREFIX = "inbox-"

@@ -83,6 +83,54 @@ class Limits(Struct, frozen=True):
     page_bytes_max: int = 8 * MEBIBYTE
     """Stored bytes of the messages in one answer, though always one message: it must fit a client's frame."""
 
+    activity_events_max: int = 500
+    """Events of one upload."""
+
+    activity_event_bytes_max: int = 8 * MEBIBYTE
+    """One event of an agent's activity: an exchange with a model, with all its context."""
+
+    activity_waiting_bytes_max: int = 64 * MEBIBYTE
+    """Activity that waits to be written: what comes faster than the disk takes it must be uploaded again."""
+
+    activity_waiting_max: int = 1024
+    """Uploads and questions about activity that wait for their turn."""
+
+    tokens_max: int = 100
+    """Tokens of one member: one for each place it works at."""
+
+    member_text_chars_max: int = 16_384
+    """A member's role and instructions, and what is said about the team: a page or two for a prompt."""
+
+    permissions_max: int = 100
+    """Permissions of one member or preset, and presets of the team: a list for a person to read."""
+
+    busy_ms: int = 30_000
+    """How long a member counts as busy when it does not say so again."""
+
+    channels_max: int = 10_000
+    """Channels of a hub, archived ones too: their members are kept in memory."""
+
+    objectives_open_max: int = 10_000
+    """Objectives that are neither done nor cancelled: they are kept in memory."""
+
+    objective_title_chars_max: int = 200
+    """An objective's title: one line of a list."""
+
+    objective_outcome_chars_max: int = 2048
+    """An objective's outcome: what must be true, not how to get there."""
+
+    objective_body_chars_max: int = 4096
+    """An objective's body; longer texts are attachments."""
+
+    objective_reason_chars_max: int = 2048
+    """Why an objective is blocked or cancelled, and the note at a reassignment."""
+
+    objective_result_chars_max: int = 4096
+    """What came of an objective; longer texts are attachments."""
+
+    objective_watchers_max: int = 256
+    """Watchers of one objective: each gets every message of its thread."""
+
     snapshot_rows: int = 50_000
     """Log rows between two snapshots: bounds the replay at start to well under a second."""
 

@@ -20,6 +20,8 @@ class Origin(StrEnum):
 
     TOKEN = "token"
     LOCAL = "local"
+    SHARED = "shared"
+    """A token that several names share; the hub knows which one."""
 
 
 class Member(Struct, frozen=True):
@@ -30,6 +32,12 @@ class Member(Struct, frozen=True):
     permissions: tuple[str, ...] = ()
     origin: Origin = Origin.TOKEN
     created_at_ms: int = 0
+    title: str = ""
+    """Its role on the team, in a word or two."""
+    description: str = ""
+    """What that role is."""
+    instructions: str = ""
+    """What it is told to do; for itself and those who manage members."""
 
 
 class Presence(Struct, frozen=True):
@@ -41,10 +49,33 @@ class Presence(Struct, frozen=True):
     backlog: int
     """Deliveries that wait for it and that a session could still acknowledge."""
     last_seen_ms: int | None
+    busy: bool = False
+    """Whether it said lately that it is at work."""
+
+
+class TokenView(Struct, frozen=True):
+    """What may be known of a member's token."""
+
+    id: str
+    label: str
+    created_by: str
+    created_at_ms: int
+    expires_at_ms: int | None
+    last_used_ms: int | None
+    """When a session was last opened by it, since the hub started."""
 
 
 class ByToken(Struct, frozen=True):
     """A member token, as every protocol's bearer token."""
+
+    token: str
+
+
+class ByShared(Struct, frozen=True):
+    """A token that several names may share, which the protocol has found among those it was configured with.
+
+    It owns the names that were first made under it, whether they are connected or not.
+    """
 
     token: str
 
@@ -70,4 +101,4 @@ class Unnamed(Struct, frozen=True):
     place: str
 
 
-Credential = ByToken | ByHomeKey | ByUser | ByPlace | Unnamed
+Credential = ByToken | ByShared | ByHomeKey | ByUser | ByPlace | Unnamed

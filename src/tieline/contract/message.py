@@ -41,6 +41,23 @@ class Kind(StrEnum):
     EVENT = "event"
 
 
+class Signature(StrEnum):
+    """What the hub found of a sender's own signature, where its protocol has one."""
+
+    NONE = ""
+    """The protocol does not sign."""
+    VERIFIED = "verified"
+    UNVERIFIED = "unverified"
+    """The hub has no secret to check it with."""
+    FAILED = "failed"
+    MISNAMED = "misnamed"
+    """Signed, right or not to be checked, under another name than the session's."""
+
+
+_CONFINED = frozenset({Signature.FAILED, Signature.MISNAMED})
+"""Recipients of the same protocol decide for themselves; nobody else is shown such a message as its sender's."""
+
+
 class Attachment(Struct, frozen=True, omit_defaults=True):
     """What is known of an attached file; its bytes are kept elsewhere."""
 
@@ -94,6 +111,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     hops: int = 0
     """Quick automatic replies that led here; see `core.loops`."""
     cause: MessageId | None = None
+    signature: Signature = Signature.NONE
+
+    def reaches(self, protocol: str) -> bool:
+        """Whether sessions of a protocol may be given it: what is signed badly stays within its own."""
+        return self.signature not in _CONFINED or self.protocol == protocol
 
 
 def _bytes(text: str) -> int:
@@ -119,7 +141,7 @@ def _label_problem(content: Content, limits: Limits) -> str | None:
     return None
 
 
-def _deeper(value: Any, levels: int) -> bool:
+def nested_deeper(value: Any, levels: int) -> bool:
     """Whether lists and objects are nested deeper than this many levels; looks at each level at once."""
     level = [value]
     for _ in range(levels):
@@ -137,7 +159,7 @@ def check_content(content: Content, limits: Limits) -> Refusal | None:
     ttl_ms = content.ttl_ms
     if ttl_ms is not None and not 0 < ttl_ms <= limits.ttl_ms_max:
         return Refusal(Code.INVALID_MESSAGE, f"ttl_ms must be between 1 and {limits.ttl_ms_max}")
-    if content.data and _deeper(content.data, limits.nesting_max):
+    if content.data and nested_deeper(content.data, limits.nesting_max):
         return Refusal(Code.INVALID_MESSAGE, f"the data is nested deeper than {limits.nesting_max} levels")
     try:
         if _bytes(content.body) > limits.body_bytes_max:

@@ -21,6 +21,7 @@ class Code(StrEnum):
     UNKNOWN_SESSION = "unknown_session"
     UNKNOWN_OBJECTIVE = "unknown_objective"
     UNKNOWN_LOG = "unknown_log"
+    UNKNOWN_TOKEN = "unknown_token"
     INVALID_TARGET = "invalid_target"
     INVALID_MESSAGE = "invalid_message"
     INVALID_REQUEST = "invalid_request"
@@ -35,9 +36,17 @@ class Code(StrEnum):
     BACKLOG_FULL = "backlog_full"
     TOO_MANY_STREAMS = "too_many_streams"
     TOO_MANY_FOLLOWED = "too_many_followed"
+    TOO_MANY_OBJECTIVES = "too_many_objectives"
+    TOO_MANY_CHANNELS = "too_many_channels"
+    TOO_MANY_TOKENS = "too_many_tokens"
+    OBJECTIVE_ENDED = "objective_ended"
+    CHANNEL_ARCHIVED = "channel_archived"
+    LAST_MANAGER = "last_manager"
+    ACTIVITY_FULL = "activity_full"
     TAKEN_OVER = "taken_over"
     RESUME_REFUSED = "resume_refused"
     NEVER_ACKNOWLEDGED = "never_acknowledged"
+    CANNOT_SIGN = "cannot_sign"
     STORE_FAILED = "store_failed"
     SHUTTING_DOWN = "shutting_down"
 
@@ -50,8 +59,9 @@ MEANINGS: dict[Code, str] = {
     Code.UNKNOWN_CHANNEL: "No channel has this name; the nearest names are suggested.",
     Code.UNKNOWN_MESSAGE: "No message with this id is known to this member.",
     Code.UNKNOWN_SESSION: "The session has ended or never was.",
-    Code.UNKNOWN_OBJECTIVE: "No objective has this id.",
+    Code.UNKNOWN_OBJECTIVE: "No objective with this id is known to this member.",
     Code.UNKNOWN_LOG: "There is no log of this name.",
+    Code.UNKNOWN_TOKEN: "The member has no token with this id.",
     Code.INVALID_TARGET: "The target is none of @member, #channel, * and obj:<id>.",
     Code.INVALID_MESSAGE: "A field of the message is missing, of the wrong type or out of its range.",
     Code.INVALID_REQUEST: "The request is malformed or out of order.",
@@ -66,9 +76,17 @@ MEANINGS: dict[Code, str] = {
     Code.BACKLOG_FULL: "A recipient has too many unsettled deliveries.",
     Code.TOO_MANY_STREAMS: "A recipient has too many streams: use fewer topics.",
     Code.TOO_MANY_FOLLOWED: "Too many unsettled messages are followed.",
+    Code.TOO_MANY_OBJECTIVES: "Too many objectives are open; complete or cancel some first.",
+    Code.TOO_MANY_CHANNELS: "There are too many channels; archived ones count.",
+    Code.TOO_MANY_TOKENS: "The member has too many tokens; revoke some first.",
+    Code.OBJECTIVE_ENDED: "The objective is done or cancelled, and changes no more.",
+    Code.CHANNEL_ARCHIVED: "The channel is archived: it can be read and not written to.",
+    Code.LAST_MANAGER: "Nobody else may manage members, so this one must stay able to.",
+    Code.ACTIVITY_FULL: "Too much activity waits to be written; upload it again later.",
     Code.TAKEN_OVER: "A newer session of the same member took this one's place.",
     Code.RESUME_REFUSED: "The session cannot be resumed: its token is unknown, expired, used before or another's.",
     Code.NEVER_ACKNOWLEDGED: "The recipient is connected only through wires that have no acknowledgement.",
+    Code.CANNOT_SIGN: "The recipient's wire takes signed messages only, and the hub has no secret to sign with.",
     Code.STORE_FAILED: "The store could not make the change durable; nothing was accepted.",
     Code.SHUTTING_DOWN: "The hub is stopping; send again after it is back.",
 }

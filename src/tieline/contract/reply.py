@@ -2,12 +2,16 @@
 
 from msgspec import Struct
 
+from tieline.contract.activity import ActivityRow
+from tieline.contract.channel import ChannelId, ChannelMember
 from tieline.contract.delivery import Delivery, Receipt, Replayed, State
 from tieline.contract.event import LogRow
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
-from tieline.contract.member import Presence
+from tieline.contract.member import Member, Presence, TokenView
 from tieline.contract.message import Message
+from tieline.contract.objective import Objective, ObjectiveEvent
 from tieline.contract.refusal import Refusal
+from tieline.contract.team import Team
 
 
 class Done(Struct, frozen=True):
@@ -94,6 +98,32 @@ class Issued(Struct, frozen=True):
     token: str
 
 
+class TokenIssued(Struct, frozen=True):
+    """A member has one more token. It is shown this once and stored hashed."""
+
+    member: MemberName
+    token: str
+    view: TokenView
+
+
+class Tokens(Struct, frozen=True):
+    """Tokens of a member, oldest first."""
+
+    tokens: tuple[TokenView, ...]
+
+
+class MemberState(Struct, frozen=True):
+    """A member as it is after what was asked."""
+
+    member: Member
+
+
+class TeamState(Struct, frozen=True):
+    """The team as it is after what was asked."""
+
+    team: Team
+
+
 class Roster(Struct, frozen=True):
     """All members, by name."""
 
@@ -105,6 +135,20 @@ class ChannelView(Struct, frozen=True):
 
     name: ChannelName
     subscribers: tuple[MemberName, ...]
+    id: ChannelId = ChannelId("")
+    """The name itself for a channel that holds its members implicitly; empty where there is no channel."""
+    created_by: str = ""
+    """Nobody, if the hub itself has made it."""
+    created_at_ms: int = 0
+    archived_at_ms: int | None = None
+    members: tuple[ChannelMember, ...] = ()
+    """Admins first, then by the time they came; none where they are implicit."""
+
+
+class ChannelState(Struct, frozen=True):
+    """A channel as it stands after what was asked."""
+
+    channel: ChannelView
 
 
 class Channels(Struct, frozen=True):
@@ -119,6 +163,29 @@ class History(Struct, frozen=True):
     messages: tuple[Message, ...]
 
 
+class ObjectiveState(Struct, frozen=True):
+    """An objective as it stands after what was asked."""
+
+    objective: Objective
+
+
+class ObjectiveList(Struct, frozen=True):
+    """Objectives, newest first."""
+
+    objectives: tuple[Objective, ...]
+    complete: bool
+    """Whether there is none older."""
+
+
+class ObjectiveView(Struct, frozen=True):
+    """An objective, and what happened to it, oldest first."""
+
+    objective: Objective
+    events: tuple[ObjectiveEvent, ...]
+    complete: bool
+    """Whether these are all its events from where they begin."""
+
+
 class LogRows(Struct, frozen=True):
     """Consecutive rows of a log."""
 
@@ -131,6 +198,12 @@ class Recorded(Struct, frozen=True):
     """The activity is durable."""
 
     count: int
+
+
+class Activity(Struct, frozen=True):
+    """What a member did, newest first."""
+
+    rows: tuple[ActivityRow, ...]
 
 
 class Progress(Struct, frozen=True):
@@ -151,10 +224,19 @@ Reply = (
     | Streams
     | Receipts
     | Issued
+    | TokenIssued
+    | Tokens
+    | MemberState
+    | TeamState
     | Roster
     | Channels
+    | ChannelState
     | History
+    | ObjectiveState
+    | ObjectiveList
+    | ObjectiveView
     | LogRows
     | Recorded
+    | Activity
     | Refusal
 )

@@ -16,4 +16,6 @@ def matches(scope: str | None, context: str | None) -> bool:
     """Whether a message of this scope is for a reader in this context."""
     if not scope:
         return True
-    return context is not None and normalize(scope) in normalize(context)
+    if not context:
+        return False
+    return normalize(scope) in normalize(context)

@@ -2,17 +2,19 @@
 
 Integrity: offsets are dense and every hash follows from the one before and its event. Completeness: every message has
 its `send` row with the digest of its content; every step has the row that made it; every delivery that a snapshot calls
-settled has the row that settled it. It reads in log order, so that it needs no more memory than the members do.
+settled has the row that settled it; every objective and every entry of its event log has the row that says so, and no
+such row is without its entry. It reads in log order, so that it needs no more memory than the members do.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import MsgspecError, Struct
 
 from tieline.contract.delivery import SETTLED, State
-from tieline.contract.event import AnyEvent, LogRow, Moved, Sent
+from tieline.contract.event import AnyEvent, LogRow, Moved, ObjectiveChanged, Sent
 from tieline.core import ledger
+from tieline.core.checkpoints import Checkpoint
 from tieline.core.inbox import Image
 from tieline.core.ladder import STATES
 
@@ -32,11 +34,14 @@ class StoredMessage(Struct, frozen=True):
     sent_at_ms: int
     route: bytes
     content: bytes
+    signature: str = ""
+    wire_id: str | None = None
 
     def seal(self) -> str:
         """The digest that its `Sent` event must carry."""
         stamps = (self.id, self.sender, self.protocol, self.verified, self.sent_at_ms)
-        return ledger.seal(self.content, self.route, *stamps)
+        signature = (self.signature, self.wire_id or "") if self.signature else ()
+        return ledger.seal(self.content, self.route, *stamps, *signature)
 
 
 class StoredStep(Struct, frozen=True):
@@ -49,8 +54,34 @@ class StoredStep(Struct, frozen=True):
     last: int
 
 
+class StoredObjective(Struct, frozen=True):
+    """An objective as it stands, at the offset of its last change."""
+
+    offset: int
+    id: str
+    status: str
+    parties: bytes
+    content: bytes
+
+
+class StoredObjectiveEvent(Struct, frozen=True):
+    """An entry of an objective's event log."""
+
+    offset: int
+    id: str
+    at_ms: int
+    actor: str
+    event: bytes
+
+
 class Inspection(Protocol):
     """A store held still, read in order."""
+
+    def objectives(self) -> Iterator[StoredObjective]:
+        """Objectives by the offset of their last change."""
+
+    def objective_events(self) -> Iterator[StoredObjectiveEvent]:
+        """Entries of all event logs by their offset."""
 
     def rows(self) -> Iterator[LogRow]:
         """The main log by offset."""
@@ -119,8 +150,12 @@ class _Audit:
         self.message_count = 0
         self._messages = inspection.messages()
         self._steps = inspection.steps()
+        self._objectives = inspection.objectives()
+        self._objective_events = inspection.objective_events()
         self._message = next(self._messages, None)
         self._step = next(self._steps, None)
+        self._objective = next(self._objectives, None)
+        self._objective_event = next(self._objective_events, None)
         self._settled: dict[int, _Ranges] = {}
 
     def find(self, offset: int, what: str) -> None:
@@ -142,6 +177,8 @@ class _Audit:
                 ranges.add(first, last)
         self._match_messages(row.offset, event)
         self._match_steps(row.offset, event)
+        self._match_objective_events(row, event)
+        self._match_objectives(row.offset, event)
 
     def _match_messages(self, offset: int, event: AnyEvent) -> None:
         while self._message is not None and self._message.offset <= offset:
@@ -168,6 +205,27 @@ class _Audit:
                 self.find(step.offset, f"{keys} have no {State(step.state).word} row at {step.offset}")
             self._step = next(self._steps, None)
 
+    def _match_objective_events(self, row: LogRow, event: AnyEvent) -> None:
+        told = False
+        while self._objective_event is not None and self._objective_event.offset <= row.offset:
+            entry = self._objective_event
+            digest = ledger.seal(entry.event, b"", entry.id, entry.actor, entry.at_ms)
+            told = entry.offset == row.offset and isinstance(event, ObjectiveChanged) and event.digest == digest
+            if not told:
+                self.find(entry.offset, f"the event log of {entry.id} is not what row {entry.offset} says happened")
+            self._objective_event = next(self._objective_events, None)
+        if isinstance(event, ObjectiveChanged) and not told:
+            self.find(row.offset, f"row {row.offset} says that {event.id} changed, and its event log does not")
+
+    def _match_objectives(self, offset: int, event: AnyEvent) -> None:
+        while self._objective is not None and self._objective.offset <= offset:
+            objective = self._objective
+            state = ledger.seal(objective.content, objective.parties, objective.id)
+            said = event if objective.offset == offset and isinstance(event, ObjectiveChanged) else None
+            if said is None or (said.state, said.status) != (state, objective.status):
+                self.find(objective.offset, f"objective {objective.id} is not as row {objective.offset} left it")
+            self._objective = next(self._objectives, None)
+
     def finish(self, inspection: Inspection, end: int) -> None:
         """What is left over has no row at all."""
         while self._message is not None:
@@ -177,6 +235,12 @@ class _Audit:
         while self._step is not None:
             self.find(self._step.offset, f"a step points at row {self._step.offset}: the log ends at {end}")
             self._step = next(self._steps, None)
+        while self._objective_event is not None:
+            self.find(end, f"the event log of {self._objective_event.id} goes on after the log's end at {end}")
+            self._objective_event = next(self._objective_events, None)
+        while self._objective is not None:
+            self.find(end, f"objective {self._objective.id} has no row: the log ends at {end}")
+            self._objective = next(self._objectives, None)
         if inspection.snapshot_end() > end:
             self.find(end, f"the snapshot is of row {inspection.snapshot_end()}, but the log ends at {end}")
         for number, image in inspection.images():
@@ -191,9 +255,10 @@ class _Audit:
                     self.find(end, f"delivery {key} of member number {number} is settled, but no row says so")
 
 
-def verify(inspection: Inspection) -> Report:
-    """Check the whole log, and that nothing is stored beside it that it does not say."""
+def verify(inspection: Inspection, checkpoints: Sequence[Checkpoint] = ()) -> Report:
+    """Check the whole log, that nothing is stored beside it that it does not say, and that it is as long as it was."""
     audit = _Audit(inspection)
+    heads = {checkpoint.rows: checkpoint.head for checkpoint in checkpoints}
     head, end = ledger.GENESIS, 0
     for row in inspection.rows():
         if row.offset != end:
@@ -202,5 +267,10 @@ def verify(inspection: Inspection) -> Report:
             audit.find(row.offset, f"row {row.offset} was changed: its hash does not follow from the row before it")
         audit.look_at(row)
         head, end = row.hash, row.offset + 1
+        if heads.pop(end, head) != head:
+            audit.find(row.offset, f"row {row.offset} is not the one that was there when a checkpoint was made of it")
+    for rows in heads:
+        if rows > 0:
+            audit.find(end, f"the log is cut off: it ends at row {end}, and had {rows} rows at a checkpoint")
     audit.finish(inspection, end)
     return Report(end, audit.message_count, head, tuple(audit.findings))

@@ -11,14 +11,29 @@ from typing import assert_never
 
 from tieline.contract import command as c
 from tieline.contract.delivery import SETTLED, Delivery, State, Step
-from tieline.contract.event import Event, LogRow, Paused, Sent
+from tieline.contract.event import Event, Paused, Sent
+from tieline.contract.hub import Custodian
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.member import MemberKind
-from tieline.contract.message import Message, check_content
+from tieline.contract.message import Content, Message, check_content
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Accepted, Claimed, Done, Progress, Recorded, Reply
-from tieline.core import ledger, membership, reading, routing, streams
+from tieline.contract.reply import Accepted, Claimed, Done, Progress, Reply
+from tieline.core import (
+    activity,
+    channels,
+    custody,
+    ledger,
+    membership,
+    objectives,
+    reading,
+    routing,
+    signing,
+    streams,
+    team,
+    tokens,
+    wire_ids,
+)
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.ladder import Ladder
 from tieline.core.ledger import Ledger
@@ -43,13 +58,23 @@ class Broker:
     """One hub's rules over one store. Not thread-safe: one caller at a time."""
 
     def __init__(
-        self, store: Store, nature: Nature, limits: Limits = DEFAULT_LIMITS, *, home_key: bytes | None = None
+        self,
+        store: Store,
+        nature: Nature,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        home_key: bytes | None = None,
+        signs: bool = True,
     ) -> None:
         self.store = store
         self.nature = nature
         self.limits = limits
         # Digest of the key that makes a session an operator.
         self.home_key = home_key
+        # Whether it has a secret to sign with for wires that take signed messages only.
+        self.signs = signs
+        # Who holds deliveries outside as well, by the name of their member; see `core.custody`.
+        self.custodians: dict[MemberName, Custodian] = {}
         # Time of the batch being handled.
         self.now_ms = 0
         self.restore()
@@ -61,14 +86,18 @@ class Broker:
         self.directory = Directory(foundation)
         self.ledger = Ledger(foundation.log_end, foundation.log_head)
         self.resumption = Resumption(foundation.grants)
+        self.team = team.restore_team(foundation)
+        self.channels = channels.Channels(foundation, self.directory)
+        self.objectives = objectives.Objectives(foundation, self.store)
         self.ladder = Ladder()
         self.loops = Loops(self.limits)
-        self._refusals = Refusals(self.limits)
+        self.refusals = Refusals(self.limits)
         self.outcome = Outcome()
         # Messages that sessions follow, by their log offset.
         self.followers: dict[int, Followed] = {}
         self.retention = Retention(self.limits)
-        self._activity_end = foundation.activity_end
+        # Deliveries won from a custodian since the last commit, as (member, key).
+        self.won: list[tuple[MemberName, int]] = []
         self._snapshot_end = foundation.snapshot_end
         # Whether anything waits for a commit.
         self.dirty = False
@@ -109,10 +138,12 @@ class Broker:
         outcome = self.outcome = Outcome()
         if self._deadlines and self._deadlines[0][0] <= self.now_ms:
             self._expire()
+        if len(commands) > 1:
+            wire_ids.foresee(self, commands)
         for command in commands:
             reply = self._decide(command)
             if isinstance(reply, Refusal) and reply.code not in _QUIET:
-                self._audit_refusal(command, reply)
+                self.refusals.record(self, command, reply.code)
             outcome.replies.append(reply)
         return outcome
 
@@ -123,6 +154,8 @@ class Broker:
             self.snapshot()
         self.store.commit()
         self.dirty = False
+        if self.won:
+            custody.finish(self)
 
     def write_moves(self) -> None:
         """Bring the moves that were collected into the log."""
@@ -154,6 +187,8 @@ class Broker:
                 return self._offered(command)
             case c.Advance():
                 return self._advance(command)
+            case c.AcknowledgeIds():
+                return wire_ids.acknowledge(self, command)
             case c.Claim():
                 return self._claim(command)
             case c.Fetch():
@@ -188,10 +223,21 @@ class Broker:
                 return reading.receipts(self, command)
             case c.ReadHistory():
                 return reading.history(self, command)
+            case c.UpdateMember() | c.SetBusy() | c.ReadTeam() | c.UpdateTeam():
+                return team.decide(self, command)
+            case c.IssueToken() | c.ListTokens() | c.RevokeToken():
+                return tokens.decide(self, command)
+            case c.CreateChannel() | c.ChangeChannel() | c.ViewChannel():
+                return channels.decide(self, command)
+            case c.CreateObjective() | c.ChangeObjective() | c.ListObjectives() | c.ViewObjective():
+                return objectives.decide(self, command)
             case c.ReadLog():
                 return reading.log(self, command)
-            case c.RecordActivity():
-                return self._record_activity(command)
+            case c.RecordActivity() | c.ReadActivity() | c.FollowActivity():
+                return activity.decide(self, command)
+            case c.RecordRefusal():
+                self.refusals.record(self, command, command.code)
+                return _DONE
             case c.Tick():
                 return self._tick()
             case _:
@@ -223,6 +269,22 @@ class Broker:
         mute: bool = False,
     ) -> bool:
         """Move deliveries of a member up the ladder; says whether any moved."""
+        if self.custodians and state in SETTLED:
+            ranges = custody.win(self, account, ranges, session)
+        return self.climb(account, ranges, state, session=session, evidence=evidence, claimed=claimed, mute=mute)
+
+    def climb(
+        self,
+        account: Account,
+        ranges: Sequence[tuple[int, int]],
+        state: State,
+        *,
+        session: Session | None = None,
+        evidence: str = "",
+        claimed: bool = False,
+        mute: bool = False,
+    ) -> bool:
+        """Move deliveries that nobody outside the hub can take any more."""
         mute = state is State.OFFERED and (mute or (session is not None and not session.acknowledges))
         step = Step(state, self.now_ms, session.id if session else "", session.protocol if session else "", evidence)
         moved = False
@@ -244,6 +306,17 @@ class Broker:
             self.dirty = True
         return moved
 
+    def end_sessions(self, sessions: Sequence[Session], why: Refusal) -> None:
+        """End sessions that may go on no more."""
+        for session in sessions:
+            membership.end_session(self, session)
+            self.outcome.ended.append((session.id, why))
+
+    def post(self, session: Session, content: Content, accounts: Collection[Account]) -> None:
+        """Say in a session's name what a rule has to tell these members."""
+        encoded, stream = ledger.encode_content(content), stream_name(session.speaker, content.topic)
+        self._accept(c.Send(session.id, content), session, encoded, stream, accounts, Judgement(0, None))
+
     # Rules of the message path.
 
     def _send(self, command: c.Send) -> Reply:
@@ -264,14 +337,16 @@ class Broker:
         if len(encoded) > self.limits.message_bytes_max:
             return Refusal(Code.MESSAGE_TOO_LARGE, f"the message is larger than {self.limits.message_bytes_max} bytes")
         if command.wire_id is not None:
-            known = self._known(session, command.wire_id, ledger.digest(encoded))
+            owner = "" if command.shared_id else sender
+            known = self._known(owner, session.protocol, command.wire_id, ledger.digest(encoded))
             if known is not None:
                 return known
-        found = routing.recipients(
-            content.target, session.account, self.directory, self.limits, allow_empty=command.allow_empty
-        )
+        found = self._recipients(command, session)
         if isinstance(found, Refusal):
             return found
+        refusal = signing.refuse(self, command, found)
+        if refusal is not None:
+            return refusal
         human = session.account is not None and session.account.member.kind is MemberKind.HUMAN
         judgement = self.loops.judge(content, sender, self.now_ms, human=human)
         if isinstance(judgement, Loop):
@@ -286,27 +361,57 @@ class Broker:
             if waiting >= self.limits.backlog_max:
                 return Refusal(Code.BACKLOG_FULL, f"{account.name} has {waiting} messages waiting")
             backlog = max(backlog, waiting)
-            if len(account.streams) >= self.limits.streams_max and stream not in account.streams:
+            # Members are few and known; topics are what a sender could make up without end.
+            if content.topic and len(account.streams) >= self.limits.streams_max and stream not in account.streams:
                 return Refusal(Code.TOO_MANY_STREAMS, f"{account.name} has {len(account.streams)} streams")
+        post = self._accept(command, session, encoded, stream, found, judgement)
+        return Accepted(post.message.id, post.message.offset, len(post.keys), backlog=backlog)
+
+    def _recipients(self, command: c.Send, session: Session) -> Collection[Account] | Refusal:
+        if command.only:
+            return routing.named(command.only, self.directory)
+        return routing.recipients(
+            command.content.target,
+            session.account,
+            self.directory,
+            self.limits,
+            allow_empty=command.allow_empty,
+            members_only=command.members_only,
+            channels=self.channels,
+            objectives=self.objectives,
+        )
+
+    def _accept(
+        self,
+        command: c.Send,
+        session: Session,
+        encoded: bytes,
+        stream: str,
+        found: Collection[Account],
+        judgement: Judgement,
+    ) -> Post:
+        """Stamp a message that nothing speaks against, and keep it with its deliveries."""
+        content, sender = command.content, session.speaker
         message = self._stamp(command, session, judgement)
         post = self._deliver(message, session.id, stream, found)
         route = Route(post.numbers, post.keys, post.stream_seqs).pack()
-        seal = ledger.seal(encoded, route, message.id, sender, message.protocol, int(message.verified), self.now_ms)
+        seal = ledger.seal(encoded, route, *ledger.stamps(message))
         row = self.ledger.append(Sent(message.id, sender, str(content.target), len(post.keys), seal), self.now_ms)
-        self.store.accept(row, message, encoded, route)
+        self.store.accept(row, message, encoded, route, command.shared_id)
         if content.ttl_ms is not None:
             deadline_ms = self.now_ms + content.ttl_ms
             for number, key in zip(post.numbers, post.keys, strict=True):
                 heapq.heappush(self._deadlines, (deadline_ms, number, key))
         self.loops.note(message.id, message.offset, content, sender, judgement.hops, self.now_ms)
         self.outcome.posts.append(post)
+        signing.give_up(self, command, found)
         self.outcome.urgent = self.dirty = True
-        return Accepted(message.id, message.offset, len(post.keys), backlog=backlog)
+        return post
 
-    def _known(self, session: Session, wire_id: str, digest: str) -> Reply | None:
+    def _known(self, owner: str, protocol: str, wire_id: str, digest: str) -> Reply | None:
         if not wire_id or len(wire_id.encode()) > self.limits.text_bytes_max:
             return Refusal(Code.INVALID_MESSAGE, f"a wire id has 1 to {self.limits.text_bytes_max} bytes")
-        known = self.store.find_wire_id(session.speaker, session.protocol, wire_id)
+        known = self.store.find_wire_id(owner, protocol, wire_id)
         if known is None:
             return None
         if known.digest != digest:
@@ -322,9 +427,10 @@ class Broker:
             sent_at_ms=self.now_ms,
             content=command.content,
             wire_id=command.wire_id,
-            verified=session.account is not None,
+            verified=session.account is not None and not command.unverified,
             hops=judgement.hops,
             cause=judgement.cause,
+            signature=command.signature,
         )
 
     def _deliver(self, message: Message, origin: SessionId, stream: str, accounts: Collection[Account]) -> Post:
@@ -377,28 +483,13 @@ class Broker:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can claim a delivery")
         account.touch(self.now_ms)
         delivery = reading.unsettled_delivery(self, account, command.message_id)
-        if delivery is None:
+        if delivery is None or not delivery.message.reaches(session.protocol):
             return Claimed(None)
-        self.move(
-            account, ((delivery.key, delivery.key),), State.ACKED, session=session, evidence="claim", claimed=True
-        )
+        keys = ((delivery.key, delivery.key),)
+        if not self.move(account, keys, State.ACKED, session=session, evidence="claim", claimed=True):
+            return Claimed(None)
         self.outcome.urgent = True
         return Claimed(Delivery(delivery.key, delivery.stream_seq, State.ACKED, delivery.message))
-
-    def _record_activity(self, command: c.RecordActivity) -> Reply:
-        session = self.session(command.session)
-        if isinstance(session, Refusal):
-            return session
-        if session.account is None:
-            return Refusal(Code.INVALID_REQUEST, "only a member's session can report activity")
-        rows = [
-            LogRow(self._activity_end + index, self.now_ms, ledger.encode_activity(event))
-            for index, event in enumerate(command.events)
-        ]
-        self.store.record_activity(session.account.number, rows)
-        self._activity_end += len(rows)
-        self.outcome.urgent = self.dirty = True
-        return Recorded(len(rows))
 
     def _tick(self) -> Reply:
         self.retention.work(self)
@@ -428,16 +519,6 @@ class Broker:
     def _pause(self, name: str, message_id: MessageId | None) -> None:
         self.loops.pause(name, self.now_ms)
         self.record(Paused(name, message_id or ""), urgent=False)
-
-    def _audit_refusal(self, command: c.Command, refusal: Refusal) -> None:
-        session = self.directory.sessions.get(getattr(command, "session", SessionId("")))
-        if session is not None:
-            speaker, protocol = session.speaker, session.protocol
-        else:
-            speaker, protocol = str(getattr(command, "member", "") or ""), str(getattr(command, "protocol", ""))
-        row = self._refusals.note(refusal.code, speaker, protocol, type(command).__name__, self.now_ms)
-        if row is not None:
-            self.record(row, urgent=False)
 
 
 _DONE = Done()

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from hashlib import sha256
 
-from tieline.contract.identifiers import GENERAL, ChannelName, SessionId
-from tieline.contract.member import Member, Origin, Presence
+from tieline.contract.identifiers import GENERAL, USERS, ChannelName, SessionId
+from tieline.contract.member import Member, MemberKind, Origin, Presence
+from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import ChannelView
 from tieline.core.inbox import Inbox
@@ -26,7 +27,19 @@ def token_digest(token: str) -> bytes:
 class Account:
     """A member as the broker works with it."""
 
-    __slots__ = ("changed", "inbox", "last_seen_ms", "member", "name", "number", "sessions", "since", "streams")
+    __slots__ = (
+        "busy_until_ms",
+        "changed",
+        "inbox",
+        "last_seen_ms",
+        "member",
+        "name",
+        "number",
+        "owner",
+        "sessions",
+        "since",
+        "streams",
+    )
 
     def __init__(self, row: MemberRow) -> None:
         self.number = row.number
@@ -34,11 +47,15 @@ class Account:
         # Log offset at which it was made.
         self.since = row.since
         self.name = member.name
+        # Digest of the shared token that the name belongs to, if it does.
+        self.owner: bytes | None = None
         self.inbox = Inbox()
         # Last sequence by stream: `sender␟topic`.
         self.streams: dict[str, int] = {}
         self.sessions: list[Session] = []
         self.last_seen_ms: int | None = None
+        # Until when it counts as busy.
+        self.busy_until_ms = 0
         # Whether inbox or streams differ from the last snapshot.
         self.changed = False
 
@@ -60,7 +77,19 @@ class Account:
 class Session:
     """One authenticated attachment through one protocol."""
 
-    __slots__ = ("account", "acknowledges", "by_token", "id", "operator", "protocol", "resume_id", "speaker")
+    __slots__ = (
+        "account",
+        "acknowledges",
+        "by_token",
+        "by_user",
+        "follows_others",
+        "id",
+        "operator",
+        "protocol",
+        "resume_id",
+        "speaker",
+        "token",
+    )
 
     def __init__(self, session_id: SessionId, protocol: str, speaker: str, *, account: Account | None) -> None:
         self.id = session_id
@@ -75,6 +104,12 @@ class Session:
         self.operator = False
         # Whether a token proved it, so that it ends with the token.
         self.by_token = False
+        # The digest of that token.
+        self.token: bytes | None = None
+        # Whether it showed nothing, because a local name needs nothing; so that it ends when a token gets the name.
+        self.by_user = False
+        # Whether it hears of what other members do, so that it ends with that permission.
+        self.follows_others = False
         # Under which it can be taken up again, if it can.
         self.resume_id: str | None = None
 
@@ -89,10 +124,15 @@ class Directory:
     def __init__(self, foundation: Foundation) -> None:
         self.sessions: dict[SessionId, Session] = {}
         self.accounts: dict[int, Account] = {}
+        # Who receives what is said in a channel, by its name; see `core.channels`.
         self.channels: dict[ChannelName, dict[int, Account]] = {}
+        # Those who may manage members, by number.
+        self.managers: dict[int, Account] = {}
         self._by_name: dict[str, Account] = {}
         self._tokens: dict[bytes, TokenRow] = {}
-        self._token_of: dict[int, bytes] = {}
+        self._tokens_of: dict[int, dict[bytes, TokenRow]] = {}
+        # When a session was last opened by a token.
+        self._used: dict[bytes, int] = {}
         self._next_number = foundation.next_number
         for row in foundation.members:
             self._enter(row)
@@ -102,15 +142,17 @@ class Directory:
                 account.inbox = Inbox.from_image(image.inbox)
                 account.streams = dict(image.streams)
                 account.last_seen_ms = image.last_seen_ms
+        for number, digest in foundation.owners:
+            self.accounts[number].owner = digest
         for token in foundation.tokens:
-            self.set_token(token)
-        for channel, number in foundation.subscriptions:
-            self.channels.setdefault(channel, {})[number] = self.accounts[number]
+            self.add_token(token)
 
     def _enter(self, row: MemberRow) -> Account:
         account = Account(row)
         self.accounts[row.number] = account
         self._by_name[row.member.name.casefold()] = account
+        if MEMBERS_MANAGE in row.member.permissions:
+            self.managers[row.number] = account
         return account
 
     def find(self, name: str) -> Account | None:
@@ -148,23 +190,46 @@ class Directory:
         self._enter(row).changed = True
         return row
 
-    def remove(self, account: Account) -> list[ChannelName]:
-        """Strike a member out; returns the channels that lost their last subscriber by it."""
+    def remove(self, account: Account) -> None:
+        """Strike out a member that has left its channels."""
         del self.accounts[account.number]
+        self.managers.pop(account.number, None)
         del self._by_name[account.member.name.casefold()]
-        self._drop_token(account.number)
-        return [name for name in list(self.channels) if self.unsubscribe(name, account)[1]]
+        for row in self.tokens_of(account):
+            self.drop_token(row)
 
-    def set_token(self, row: TokenRow) -> None:
-        """Make this the only token of its member."""
-        self._drop_token(row.number)
+    def update(self, account: Account, member: Member) -> None:
+        """Note that a member is another than it was."""
+        account.member = member
+        self.managers.pop(account.number, None)
+        if MEMBERS_MANAGE in member.permissions:
+            self.managers[account.number] = account
+
+    def add_token(self, row: TokenRow) -> None:
+        """Enter a token."""
         self._tokens[row.digest] = row
-        self._token_of[row.number] = row.digest
+        self._tokens_of.setdefault(row.number, {})[row.digest] = row
 
-    def _drop_token(self, number: int) -> None:
-        digest = self._token_of.pop(number, None)
-        if digest is not None:
-            del self._tokens[digest]
+    def drop_token(self, row: TokenRow) -> None:
+        """Strike a token out."""
+        del self._tokens[row.digest]
+        self._used.pop(row.digest, None)
+        rows = self._tokens_of[row.number]
+        del rows[row.digest]
+        if not rows:
+            del self._tokens_of[row.number]
+
+    def tokens_of(self, account: Account) -> list[TokenRow]:
+        """All tokens of a member."""
+        return list(self._tokens_of.get(account.number, {}).values())
+
+    def note_use(self, digest: bytes, now_ms: int) -> None:
+        """A session was opened by a token."""
+        self._used[digest] = now_ms
+
+    def last_use(self, digest: bytes) -> int | None:
+        """When a session was last opened by a token, since the hub started."""
+        return self._used.get(digest)
 
     def owner_of(self, token: str, now_ms: int) -> Account | None:
         """The member that a token belongs to."""
@@ -176,34 +241,22 @@ class Directory:
             return None
         return self.accounts.get(row.number)
 
+    def has_token(self, account: Account) -> bool:
+        """Whether some token opens sessions of this member."""
+        return account.number in self._tokens_of
+
     def token_known(self, digest: bytes) -> bool:
         """Whether any member has this token."""
         return digest in self._tokens
 
-    def subscribe(self, channel: ChannelName, account: Account) -> tuple[bool, bool]:
-        """Add a subscriber; says whether that was new, and whether the channel was."""
-        subscribers = self.channels.get(channel)
-        if subscribers is None:
-            self.channels[channel] = {account.number: account}
-            return True, True
-        if account.number in subscribers:
-            return False, False
-        subscribers[account.number] = account
-        return True, False
-
-    def unsubscribe(self, channel: ChannelName, account: Account) -> tuple[bool, bool]:
-        """Drop a subscriber; says whether there was one, and whether the channel ended with it."""
-        subscribers = self.channels.get(channel)
-        if subscribers is None or subscribers.pop(account.number, None) is None:
-            return False, False
-        if subscribers:
-            return True, False
-        del self.channels[channel]
-        return True, True
-
-    def channels_of(self, account: Account) -> list[ChannelName]:
-        """Channels whose messages this member receives."""
-        return [GENERAL, *(name for name, subscribers in self.channels.items() if account.number in subscribers)]
+    def subscribers(self, channel: ChannelName) -> dict[int, Account] | None:
+        """Who is in a channel, or `None` if there is no such channel."""
+        if channel == GENERAL:
+            return self.accounts
+        if channel == USERS:
+            humans = (account for account in self.accounts.values() if account.member.kind is MemberKind.HUMAN)
+            return {account.number: account for account in humans}
+        return self.channels.get(channel)
 
     def open(self, session: Session) -> None:
         """Enter a session."""
@@ -217,23 +270,25 @@ class Directory:
         if session.account is not None:
             session.account.sessions.remove(session)
 
-    def roster(self) -> tuple[Presence, ...]:
-        """All members by name, with what is known of them."""
+    def roster(self, name: str | None = None, now_ms: int = 0) -> tuple[Presence, ...]:
+        """All members by name, or the one of this name whatever its case, with what is known of them."""
+        one = None if name is None else self.find_any_case(name)
+        accounts = self.accounts.values() if name is None else [one] if one else []
         return tuple(
             Presence(
                 account.member,
                 tuple(session.protocol for session in account.sessions),
                 account.inbox.backlog,
                 account.last_seen_ms,
+                account.busy_until_ms > now_ms,
             )
-            for account in sorted(self.accounts.values(), key=lambda account: account.member.name)
+            for account in sorted(accounts, key=lambda account: account.member.name)
         )
 
-    def views(self) -> tuple[ChannelView, ...]:
-        """All channels by name."""
-        everybody = tuple(sorted(account.member.name for account in self.accounts.values()))
-        named = {
-            name: tuple(sorted(account.member.name for account in subscribers.values()))
-            for name, subscribers in self.channels.items()
-        }
-        return tuple(ChannelView(name, members) for name, members in sorted({**named, GENERAL: everybody}.items()))
+    def views(self, only: ChannelName | None = None) -> tuple[ChannelView, ...]:
+        """All channels by name, or this one."""
+        names = sorted({GENERAL, *self.channels}) if only is None else [only]
+        return tuple(
+            ChannelView(name, tuple(sorted(account.member.name for account in (self.subscribers(name) or {}).values())))
+            for name in names
+        )

@@ -145,9 +145,7 @@ class Inbox:
             self._base += head
             self._head = 0
 
-    def read(
-        self, after: int, limit: int, *, unoffered_until: int = 0, skip_muted: bool = False
-    ) -> tuple[list[Entry], int]:
+    def read(self, after: int, limit: int, *, unoffered_until: int = 0) -> tuple[list[Entry], int]:
         """Unsettled deliveries with keys above `after`, and the last key that was considered.
 
         Those below `unoffered_until` only if they were not offered yet.
@@ -158,7 +156,7 @@ class Inbox:
         border = unoffered_until - self._base
         while index < end and len(entries) < limit:
             rung = self._rungs[index]
-            if rung < (2 * State.OFFERED if index < border else _SETTLED) and not (skip_muted and rung == _MUTE):
+            if rung < (2 * State.OFFERED if index < border else _SETTLED):
                 entries.append(
                     Entry(index + self._base, self._offsets[index], self._stream_seqs[index], State(rung >> 1))
                 )

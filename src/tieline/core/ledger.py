@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 from blake3 import blake3
+from msgspec import Struct
 
 from tieline.contract.event import AnyEvent, Event, LogRow
-from tieline.contract.message import Content
+from tieline.contract.message import Content, Message
 
 GENESIS = blake3(b"").hexdigest()
 
@@ -28,6 +29,16 @@ def encode_activity(event: dict[str, Any]) -> bytes:
     return _encoder.encode(event)
 
 
+def encode_struct(value: Struct) -> bytes:
+    """A small value as it is stored and digested."""
+    return _encoder.encode(value)
+
+
+def encode_numbers(numbers: tuple[int, ...]) -> bytes:
+    """Numbers of members as they are stored and digested."""
+    return _encoder.encode(numbers)
+
+
 def digest(data: bytes) -> str:
     """The digest of content, by which a repeated wire id is told from a reused one."""
     return blake3(data).hexdigest()
@@ -37,6 +48,15 @@ def seal(content: bytes, route: bytes, *stamps: str | int) -> str:
     """The digest of all that is stored of a message: what it says, to whom it went, what was stamped on it."""
     stamp = "\x1f".join(map(str, (*stamps, len(content))))
     return blake3(b"\x1f".join((stamp.encode(), content, route))).hexdigest()
+
+
+def stamps(message: Message) -> tuple[str | int, ...]:
+    """What the hub stamped on a message, as it is sealed.
+
+    What it found of a signature is sealed only where there is one, and with it the id that recipients acknowledge by.
+    """
+    stamped = (message.id, message.sender, message.protocol, int(message.verified), message.sent_at_ms)
+    return (*stamped, message.signature.value, message.wire_id or "") if message.signature else stamped
 
 
 def link(previous: str, event: bytes) -> str:

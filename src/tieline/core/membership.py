@@ -3,23 +3,24 @@
 import hmac
 from typing import TYPE_CHECKING, assert_never
 
+from msgspec import structs
+
 from tieline.contract import command as c
 from tieline.contract.delivery import State
-from tieline.contract.event import Registered, Removed, Resumed, Subscribed, TakenOver, Unsubscribed
-from tieline.contract.hub import ChannelAppeared, ChannelVanished, MemberAppeared, MemberVanished
-from tieline.contract.identifiers import GENERAL, MemberName, SessionId, parse_channel_name, parse_member_name
-from tieline.contract.member import ByHomeKey, ByPlace, ByToken, ByUser, Member, MemberKind, Origin, Unnamed
+from tieline.contract.event import Registered, Removed, Resumed, TakenOver
+from tieline.contract.hub import MemberAppeared, MemberVanished
+from tieline.contract.identifiers import GENERAL, USERS, MemberName, SessionId, parse_channel_name, parse_member_name
+from tieline.contract.member import ByHomeKey, ByPlace, ByShared, ByToken, ByUser, Member, MemberKind, Origin, Unnamed
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Done, Issued, Reply
+from tieline.core import channels, team, tokens
 from tieline.core.directory import Account, Session, token_digest
-from tieline.core.store import Grant, TokenRow
+from tieline.core.store import Grant, MemberRow
 
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
 
 MANAGE = "members.manage"
-_TOKEN_CHARS_MIN = 16
-"""A chosen token shorter than this could be guessed."""
 
 
 def attach(broker: "Broker", command: c.Attach) -> Reply:
@@ -35,6 +36,10 @@ def attach(broker: "Broker", command: c.Attach) -> Reply:
     session.acknowledges = command.acknowledges
     session.operator = operator
     session.by_token = isinstance(command.credential, ByToken)
+    if isinstance(command.credential, ByToken):
+        session.token = token_digest(command.credential.token)
+        broker.directory.note_use(session.token, broker.now_ms)
+    session.by_user = isinstance(command.credential, ByUser)
     if account is None:
         broker.directory.open(session)
         return Attached(session.id, None, speaker)
@@ -68,7 +73,7 @@ def _take_over(broker: "Broker", command: c.Attach, account: Account, session: S
     for old in list(account.sessions):
         taken_up = session.resume_id is not None and old.resume_id == session.resume_id
         if taken_up or (command.exclusive and old.protocol == command.protocol):
-            _end(broker, old)
+            end_session(broker, old)
             broker.outcome.ended.append((old.id, why))
             broker.record(TakenOver(account.member.name, old.id, session.id))
 
@@ -111,6 +116,8 @@ def _prove(broker: "Broker", command: c.Attach) -> tuple[Account | None, str, bo
             if command.member is None:
                 return None, "operator", True
             return _named(broker, command.member, operator=True)
+        case ByShared(token):
+            return _shared(broker, command, token_digest(token))
         case ByUser():
             return _local(broker, command)
         case ByPlace():
@@ -139,14 +146,36 @@ def _local(broker: "Broker", command: c.Attach) -> tuple[Account, str, bool] | R
         name = parse_member_name(command.member)
         if isinstance(name, Refusal):
             return name
-        row = broker.directory.add(Member(name, command.kind, (), Origin.LOCAL, broker.now_ms), broker.ledger.end)
-        broker.store.save_member(row)
-        broker.outcome.changes.append(MemberAppeared(name))
-        broker.record(Registered(name, command.protocol, "local member"))
-        account = broker.directory.accounts[row.number]
+        account = _make(broker, Member(name, command.kind, (), Origin.LOCAL, broker.now_ms), command.protocol)
     elif account.member.name != command.member or account.member.origin is not Origin.LOCAL:
         return Refusal(Code.NAME_TAKEN, f"the name {command.member!r} belongs to a member; show its token")
     return account, account.member.name, False
+
+
+def _shared(broker: "Broker", command: c.Attach, digest: bytes) -> tuple[Account, str, bool] | Refusal:
+    """A member that a session under the same token made, or makes now."""
+    if command.member is None:
+        return Refusal(Code.INVALID_REQUEST, "a session needs a name")
+    account = broker.directory.find_any_case(command.member)
+    if account is None:
+        name = parse_member_name(command.member)
+        if isinstance(name, Refusal):
+            return name
+        account = _make(broker, Member(name, command.kind, (), Origin.SHARED, broker.now_ms), command.protocol)
+        account.owner = digest
+        broker.store.save_owner(account.number, digest)
+    elif account.name != command.member or account.owner is None or not hmac.compare_digest(account.owner, digest):
+        return Refusal(Code.NAME_TAKEN, f"the name {command.member!r} belongs to another token")
+    return account, account.name, False
+
+
+def _make(broker: "Broker", member: Member, protocol: str) -> Account:
+    """Enter a member that comes to be with its first session."""
+    row = broker.directory.add(member, broker.ledger.end)
+    broker.store.save_member(row)
+    broker.outcome.changes.append(MemberAppeared(member.name))
+    broker.record(Registered(member.name, protocol, f"{member.origin} member"))
+    return broker.directory.accounts[row.number]
 
 
 def detach(broker: "Broker", command: c.Detach) -> Reply:
@@ -155,11 +184,12 @@ def detach(broker: "Broker", command: c.Detach) -> Reply:
     if session is not None:
         if session.account is not None:
             session.account.touch(broker.now_ms)
-        _end(broker, session)
+        end_session(broker, session)
     return Done()
 
 
-def _end(broker: "Broker", session: Session) -> None:
+def end_session(broker: "Broker", session: Session) -> None:
+    """Strike a session out, and with it what it follows."""
     broker.directory.end(session)
     for offset in [offset for offset, follow in broker.followers.items() if session.id in follow.sessions]:
         follow = broker.followers[offset]
@@ -169,76 +199,102 @@ def _end(broker: "Broker", session: Session) -> None:
 
 
 def add(broker: "Broker", command: c.AddMember) -> Reply:
-    """Make a member with a token."""
-    session = _manager(broker, command.session)
+    """Make a member with a token, or give one to a member that a local session made."""
+    session = manager(broker, command.session)
     if isinstance(session, Refusal):
         return session
     name = parse_member_name(command.name)
     if isinstance(name, Refusal):
         return name
     taken = broker.directory.find_any_case(name)
-    if taken is not None:
+    if taken is not None and not (command.adopt and taken.name == name and _ownerless(broker, taken)):
         return Refusal(Code.NAME_TAKEN, f"the name {name!r} is taken by {taken.member.name!r}")
-    if command.token is not None:
-        if len(command.token) < _TOKEN_CHARS_MIN:
-            return Refusal(Code.INVALID_REQUEST, f"a token has at least {_TOKEN_CHARS_MIN} characters")
-        if broker.directory.token_known(token_digest(command.token)):
-            return Refusal(Code.INVALID_REQUEST, "this token belongs to a member already")
-    member = Member(name, command.kind, tuple(sorted(set(command.permissions))), Origin.TOKEN, broker.now_ms)
+    refusal = tokens.check_chosen(broker, command.token) or team.check_member(
+        broker, command.permissions, (command.title, command.description, command.instructions)
+    )
+    if refusal is not None:
+        return refusal
+    if taken is not None:
+        return _adopt(broker, taken, session, command.token)
+    permissions = tuple(sorted(set(command.permissions)))
+    about = (command.title, command.description, command.instructions)
+    member = Member(name, command.kind, permissions, Origin.TOKEN, broker.now_ms, *about)
     row = broker.directory.add(member, broker.ledger.end)
     broker.store.save_member(row)
     broker.outcome.changes.append(MemberAppeared(name))
     return _issue(broker, broker.directory.accounts[row.number], session, command.token, "member")
 
 
+def _ownerless(broker: "Broker", account: Account) -> bool:
+    """Whether the name is anybody's who can open a local socket."""
+    return account.member.origin is Origin.LOCAL and not broker.directory.has_token(account)
+
+
+def _adopt(broker: "Broker", account: Account, session: Session, token: str | None) -> Issued:
+    """Let a local name belong to a token. Sessions that showed none end, as no new one of theirs could begin."""
+    account.member = structs.replace(account.member, origin=Origin.TOKEN)
+    broker.store.save_member(MemberRow(account.number, account.member, account.since))
+    why = Refusal(Code.NAME_TAKEN, f"the name {account.name!r} belongs to a token now; show it")
+    for open_session in [other for other in account.sessions if other.by_user and other is not session]:
+        end_session(broker, open_session)
+        broker.outcome.ended.append((open_session.id, why))
+    return _issue(broker, account, session, token, "token for a local member")
+
+
 def rotate(broker: "Broker", command: c.RotateToken) -> Reply:
     """Give a member a new token; the old ones die at once."""
-    session = _manager(broker, command.session, itself=command.name)
+    session = manager(broker, command.session, itself=command.name)
     if isinstance(session, Refusal):
         return session
     account = broker.directory.find(command.name)
     if account is None:
         return broker.directory.unknown_member(command.name)
+    if _ownerless(broker, account):
+        return _adopt(broker, account, session, None)
     why = Refusal(Code.UNAUTHORIZED, f"the token of {account.name} was replaced")
     for open_session in [other for other in account.sessions if other.by_token and other is not session]:
-        _end(broker, open_session)
+        end_session(broker, open_session)
         broker.outcome.ended.append((open_session.id, why))
     return _issue(broker, account, session, None, "token")
 
 
 def _issue(broker: "Broker", account: Account, session: Session, token: str | None, what: str) -> Issued:
+    """Make a token the only one of its member."""
+    for old in broker.directory.tokens_of(account):
+        tokens.drop(broker, old)
     token = token or broker.nature.token()
-    row = TokenRow(token_digest(token), account.number, broker.now_ms)
-    broker.directory.set_token(row)
-    broker.store.save_token(row)
+    tokens.add(broker, account, token, session.speaker)
     broker.record(Registered(account.member.name, session.speaker, what))
     return Issued(account.member.name, token)
 
 
 def remove(broker: "Broker", command: c.RemoveMember) -> Reply:
     """Remove a member: nothing can reach it any more, so what waits for it is dead."""
-    session = _manager(broker, command.session)
+    session = manager(broker, command.session)
     if isinstance(session, Refusal):
         return session
     account = broker.directory.find(command.name)
     if account is None:
         return broker.directory.unknown_member(command.name)
+    if not session.operator and team.is_last_manager(broker, account):
+        return team.last_manager(account)
     inbox = account.inbox
     broker.move(account, ((inbox.first_unsettled, inbox.next_key - 1),), State.DEAD, evidence="member removed")
     why = Refusal(Code.UNAUTHORIZED, f"{account.member.name} was removed")
     for open_session in list(account.sessions):
-        _end(broker, open_session)
+        end_session(broker, open_session)
         broker.outcome.ended.append((open_session.id, why))
-    emptied = broker.directory.remove(account)
+    channels.leave_all(broker, account)
+    broker.directory.remove(account)
     broker.resumption.drop_member(account.number)
     broker.store.drop_member(account.number, broker.now_ms)
     broker.outcome.changes.append(MemberVanished(account.member.name))
-    broker.outcome.changes.extend(ChannelVanished(channel) for channel in emptied)
     broker.record(Removed(account.member.name, session.speaker))
     return Done()
 
 
-def _manager(broker: "Broker", session_id: SessionId, *, itself: str | None = None) -> Session | Refusal:
+def manager(broker: "Broker", session_id: SessionId, *, itself: str | None = None) -> Session | Refusal:
+    """The session, if it may manage members, or this member and is it."""
     session = broker.session(session_id)
     if isinstance(session, Refusal) or session.may(MANAGE):
         return session
@@ -249,43 +305,36 @@ def _manager(broker: "Broker", session_id: SessionId, *, itself: str | None = No
 
 def subscribe(broker: "Broker", command: c.Subscribe) -> Reply:
     """Join a channel."""
-    account = _subscriber(broker, command.session)
+    account = _subscriber(broker, command.session, command.member)
     if isinstance(account, Refusal):
         return account
     channel = parse_channel_name(command.channel)
     if isinstance(channel, Refusal):
         return channel
-    if channel == GENERAL:
-        return Done()
-    new, new_channel = broker.directory.subscribe(channel, account)
-    if new:
-        broker.store.subscribe(channel, account.number)
-        broker.record(Subscribed(account.member.name, channel))
-    if new_channel:
-        broker.outcome.changes.append(ChannelAppeared(channel))
-    return Done()
+    if channel in (GENERAL, USERS):
+        there = account.number in (broker.directory.subscribers(channel) or {})
+        return Done() if there else Refusal(Code.FORBIDDEN, "#users holds the human members; no other can join it")
+    return channels.join(broker, channel, account)
 
 
 def unsubscribe(broker: "Broker", command: c.Unsubscribe) -> Reply:
     """Leave a channel."""
-    account = _subscriber(broker, command.session)
+    account = _subscriber(broker, command.session, command.member)
     if isinstance(account, Refusal):
         return account
-    if command.channel == GENERAL:
-        return Refusal(Code.FORBIDDEN, "#general holds every member; nobody can leave it")
-    there, ended = broker.directory.unsubscribe(command.channel, account)
-    if there:
-        broker.store.unsubscribe(command.channel, account.number)
-        broker.record(Unsubscribed(account.member.name, command.channel))
-    if ended:
-        broker.outcome.changes.append(ChannelVanished(command.channel))
+    if command.channel in (GENERAL, USERS):
+        whom = "every" if command.channel == GENERAL else "every human"
+        return Refusal(Code.FORBIDDEN, f"#{command.channel} holds {whom} member; nobody can leave it")
+    channels.leave(broker, command.channel, account)
     return Done()
 
 
-def _subscriber(broker: "Broker", session_id: SessionId) -> Account | Refusal:
-    session = broker.session(session_id)
+def _subscriber(broker: "Broker", session_id: SessionId, other: MemberName | None) -> Account | Refusal:
+    session = broker.session(session_id) if other is None else manager(broker, session_id, itself=other)
     if isinstance(session, Refusal):
         return session
+    if other is not None:
+        return broker.directory.find(other) or broker.directory.unknown_member(other)
     return session.account or Refusal(Code.INVALID_REQUEST, "only a member can subscribe")
 
 

@@ -7,6 +7,7 @@ from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.message import Message
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Progress, Reply
+from tieline.core.activity import Errand
 
 
 class Post(Struct):
@@ -37,5 +38,7 @@ class Outcome(Struct):
     posts: list[Post] = field(default_factory=list)
     progress: list[tuple[SessionId, Progress]] = field(default_factory=list)
     ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
+    errands: dict[int, Errand] = field(default_factory=dict)
+    """What the journal has to do before the reply at this place can be given, and which gives that reply."""
     urgent: bool = False
     """Whether somebody waits for the commit; if not, it may wait a little for more to ride along."""

@@ -1,17 +1,25 @@
 """Rules of who may read what: inboxes, receipts, history, the logs."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tieline.contract import command as c
 from tieline.contract.delivery import Delivery, Receipt, State, Step
-from tieline.contract.identifiers import MessageId, SessionId
+from tieline.contract.identifiers import GENERAL, ChannelName, MessageId, SessionId
+from tieline.contract.member import Presence
 from tieline.contract.message import Message
+from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Channels, Fetched, History, LogRows, Receipts, Reply, Roster
+from tieline.core import activity
+from tieline.core.channels import IMPLICIT
 from tieline.core.directory import Account, Session
 from tieline.core.inbox import Entry
+from tieline.core.objectives import thread
 from tieline.core.outcome import Followed
-from tieline.core.store import ACTIVITY, MAIN, Chronicle, Route
+from tieline.core.store import ACTIVITY, MAIN, Chronicle, Route, Span
 
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
@@ -28,9 +36,7 @@ def fetch(broker: "Broker", command: c.Fetch) -> Reply:
         return Refusal(Code.INVALID_REQUEST, "only a member has an inbox")
     limit = max(1, min(command.limit, broker.limits.page_max))
     inbox = session.account.inbox
-    entries, through = inbox.read(
-        command.after, limit, unoffered_until=command.unoffered_until, skip_muted=command.skip_muted
-    )
+    entries, through = inbox.read(command.after, limit, unoffered_until=command.unoffered_until)
     if command.replay:
         again = [
             Entry(item.key, item.offset, item.stream_seq, State.ACKED)
@@ -48,7 +54,7 @@ def fetch(broker: "Broker", command: c.Fetch) -> Reply:
     deliveries = tuple(
         Delivery(entry.key, entry.stream_seq, entry.state, messages[entry.offset])
         for entry in entries
-        if entry.offset in messages
+        if entry.offset in messages and messages[entry.offset].reaches(session.protocol)
     )
     return Fetched(deliveries, through, through + 1 >= inbox.next_key)
 
@@ -125,9 +131,11 @@ def _receipts(broker: "Broker", message: Message, route: Route) -> Receipts:
     # What a session has just settled may still wait for its row in the log.
     broker.write_moves()
     names = broker.store.names(route.numbers)
+    signature = f"signature {message.signature}" if message.signature else ""
+    pending = Step(State.PENDING, message.sent_at_ms, protocol=message.protocol, evidence=signature)
     made = []
     for number, key in zip(route.numbers, route.keys, strict=True):
-        steps = [Step(State.PENDING, message.sent_at_ms, protocol=message.protocol), *broker.store.steps(number, key)]
+        steps = [pending, *broker.store.steps(number, key)]
         made.append(Receipt(names[number], key, steps[-1].state, tuple(steps)))
     made.sort(key=lambda receipt: receipt.member)
     return Receipts(message.id, tuple(made))
@@ -136,13 +144,28 @@ def _receipts(broker: "Broker", message: Message, route: Route) -> Receipts:
 def members(broker: "Broker", command: c.ListMembers) -> Reply:
     """All members."""
     session = broker.session(command.session)
-    return session if isinstance(session, Refusal) else Roster(broker.directory.roster())
+    if isinstance(session, Refusal):
+        return session
+    roster = broker.directory.roster(command.name, broker.now_ms)
+    if session.may(MEMBERS_MANAGE):
+        return Roster(roster)
+    return Roster(tuple(_without_instructions(presence, session) for presence in roster))
+
+
+def _without_instructions(presence: Presence, session: Session) -> Presence:
+    """A member as others see it: what it is told to do is between it and those who manage members."""
+    member = presence.member
+    if not member.instructions or member.name == session.speaker:
+        return presence
+    return replace(presence, member=replace(member, instructions=""))
 
 
 def channels(broker: "Broker", command: c.ListChannels) -> Reply:
     """All channels."""
     session = broker.session(command.session)
-    return session if isinstance(session, Refusal) else Channels(broker.directory.views())
+    if isinstance(session, Refusal):
+        return session
+    return Channels(tuple(map(broker.channels.describe, broker.directory.views(command.channel))))
 
 
 def history(broker: "Broker", command: c.ReadHistory) -> Reply:
@@ -153,16 +176,61 @@ def history(broker: "Broker", command: c.ReadHistory) -> Reply:
     account = session.account
     if account is None and not session.operator:
         return Refusal(Code.FORBIDDEN, "history is for members")
+    peer = command.peer
+    places = None if peer is None or _is_name(peer) else _places(broker, account, peer)
     chronicle = Chronicle(
         reader=account.member.name if account else None,
         since=account.since if account else 0,
-        channels=broker.directory.channels_of(account) if account else (),
-        peer=command.peer,
+        spans=(Span("*"), Span(f"@{account.name}"), *broker.channels.spans_of(account)) if account else (),
+        threads=account.number if account else None,
+        all_threads=account is not None and MEMBERS_MANAGE in account.member.permissions,
+        places=places,
+        peer=peer if places is None else None,
         before=command.before,
         limit=max(1, min(command.limit, broker.limits.page_max)),
         bytes_max=broker.limits.page_bytes_max,
     )
-    return History(tuple(broker.store.history(chronicle)))
+    return History(tuple(_past(broker, session, chronicle)))
+
+
+_PAGES_MAX = 16
+"""Pages read for one answer, when what others may not see fills them."""
+
+
+def _past(broker: "Broker", session: Session, chronicle: Chronicle) -> list[Message]:
+    """A page without what is signed badly, but for its own sender and the operator, and sessions of its protocol."""
+    found: list[Message] = []
+    for _ in range(_PAGES_MAX):
+        page = broker.store.history(chronicle)
+        shown = [one for one in page if session.operator or one.reaches(session.protocol) or _said(session, one)]
+        found += shown
+        if len(shown) == len(page):
+            break
+        chronicle = replace(chronicle, before=page[-1].offset, limit=max(1, chronicle.limit - len(shown)))
+    return found
+
+
+def _is_name(peer: str) -> bool:
+    return not peer.startswith(("#", "chan:", "obj:"))
+
+
+def _places(broker: "Broker", account: Account | None, peer: str) -> Sequence[Span]:
+    """Where what was said in a channel or thread stands; nowhere, if the reader is not in it."""
+    if peer.startswith("obj:"):
+        row = broker.objectives.find(peer.removeprefix("obj:"))
+        seen = row is not None and (account is None or account.number in thread(row, broker.directory))
+        return (Span(peer),) if seen else ()
+    if account is None and peer.startswith("#"):
+        return (Span(peer),)
+    name = ChannelName(peer.removeprefix("#").removeprefix("chan:"))
+    if name in IMPLICIT:
+        spans = [span for span in broker.channels.spans_of(account) if span.target == f"#{name}"] if account else []
+        # Everybody is in it, so what is said to everybody is said there.
+        return [Span("*"), *spans] if spans and name == GENERAL else spans
+    channel = broker.channels.named(name) if peer.startswith("#") else broker.channels.find(name)
+    if channel is None or not (account is None or account.number in channel.subscriptions):
+        return ()
+    return channel.row.spans
 
 
 def log(broker: "Broker", command: c.ReadLog) -> Reply:
@@ -174,6 +242,8 @@ def log(broker: "Broker", command: c.ReadLog) -> Reply:
         return Refusal(Code.FORBIDDEN, f"{session.speaker} lacks the permission {READ_LOG}")
     if command.log not in (MAIN, ACTIVITY):
         return Refusal(Code.UNKNOWN_LOG, f"there is no log {command.log!r}; there are {MAIN} and {ACTIVITY}")
-    limit = max(1, min(command.limit, broker.limits.page_max))
-    rows, end = broker.store.read_log(command.log, max(0, command.start), limit)
+    start, limit = max(0, command.start), max(1, min(command.limit, broker.limits.page_max))
+    if command.log == ACTIVITY:
+        return activity.leave(broker, activity.ReadRows(start, limit))
+    rows, end = broker.store.read_log(start, limit)
     return LogRows(tuple(rows), end)

@@ -1,7 +1,15 @@
 """Refusals in the log: one row for many of a kind, because the chain is kept for ever and a refusal is cheap."""
 
+from typing import TYPE_CHECKING
+
+from tieline.contract import command as c
 from tieline.contract.event import Refused
+from tieline.contract.identifiers import SessionId
 from tieline.contract.limits import Limits
+from tieline.contract.refusal import Code
+
+if TYPE_CHECKING:
+    from tieline.core.broker import Broker
 
 _KINDS_MAX = 10_000
 """Kinds remembered at once; past it all are forgotten, and each may write a row again."""
@@ -18,6 +26,18 @@ class Refusals:
         self._limits = limits
         # Kind to the time of its last row and how many came since.
         self._recent: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+
+    def record(self, broker: "Broker", command: c.Command, code: Code) -> None:
+        """Put a refused command into the log, under whoever its session speaks for."""
+        session = broker.directory.sessions.get(getattr(command, "session", SessionId("")))
+        if session is not None:
+            speaker, protocol = session.speaker, session.protocol
+        else:
+            speaker, protocol = str(getattr(command, "member", "") or ""), str(getattr(command, "protocol", ""))
+        what = command.what if isinstance(command, c.RecordRefusal) else type(command).__name__
+        row = self.note(code, speaker, protocol, what, broker.now_ms)
+        if row is not None:
+            broker.record(row, urgent=False)
 
     def note(self, code: str, speaker: str, protocol: str, what: str, now_ms: int) -> Refused | None:
         """The row for a refusal, or `None` when it is counted into a later one."""

@@ -1,17 +1,27 @@
 """Routing: who receives a message. The answer is a snapshot: later members and subscribers do not get it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import assert_never
 
-from tieline.contract.identifiers import GENERAL, ChannelName
+from tieline.contract.identifiers import ChannelName, MemberName
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind
+from tieline.core.channels import Channels
 from tieline.core.directory import Account, Directory
+from tieline.core.objectives import Objectives, unknown
 
 
 def recipients(
-    target: Target, sender: Account | None, directory: Directory, limits: Limits, *, allow_empty: bool
+    target: Target,
+    sender: Account | None,
+    directory: Directory,
+    limits: Limits,
+    *,
+    allow_empty: bool,
+    members_only: bool = False,
+    channels: Channels,
+    objectives: Objectives,
 ) -> Collection[Account] | Refusal:
     """The members a message goes to. A member may write to itself, but never hears its own broadcast."""
     found: Collection[Account]
@@ -22,13 +32,18 @@ def recipients(
         case TargetKind.EVERYBODY:
             found = [account for account in _others(directory.accounts, sender) if account.present]
         case TargetKind.CHANNEL:
-            everybody = target.name == GENERAL
-            subscribers = directory.accounts if everybody else directory.channels.get(ChannelName(target.name))
-            if subscribers is None and not allow_empty:
-                return directory.unknown_channel(target.name)
+            subscribers = directory.subscribers(ChannelName(target.name))
+            if subscribers is None:
+                archived = channels.refuse_archived(target.name)
+                if archived is not None or not allow_empty:
+                    return archived or directory.unknown_channel(target.name)
+            if members_only and (sender is None or sender.number not in (subscribers or {})):
+                return Refusal(Code.FORBIDDEN, f"only its members may write to {target}: join it first")
             found = _others(subscribers or {}, sender)
         case TargetKind.OBJECTIVE:
-            return Refusal(Code.UNKNOWN_OBJECTIVE, f"there is no objective {target.name!r}")
+            # Who speaks in its thread is in it, so nobody else need be.
+            thread = objectives.others_in_thread(target.name, sender, directory)
+            return unknown(target.name) if thread is None else thread
         case _:
             assert_never(target.kind)
     if not found and not allow_empty:
@@ -36,6 +51,17 @@ def recipients(
     if len(found) > limits.recipients_max:
         return Refusal(Code.TOO_MANY_RECIPIENTS, f"{target} has more than {limits.recipients_max} members")
     return found
+
+
+def named(names: Sequence[MemberName], directory: Directory) -> Collection[Account] | Refusal:
+    """The members whom a sender has chosen."""
+    accounts = []
+    for name in dict.fromkeys(names):
+        account = directory.find(name)
+        if account is None:
+            return directory.unknown_member(name)
+        accounts.append(account)
+    return accounts
 
 
 def _others(accounts: dict[int, Account], sender: Account | None) -> Collection[Account]:

@@ -8,16 +8,18 @@ buffered writes are gone and the broker restores itself from what was committed.
 
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from tieline.contract.channel import ChannelId, Role
 from tieline.contract.delivery import State, Step
 from tieline.contract.event import LogRow
 from tieline.contract.identifiers import ChannelName, MessageId
 from tieline.contract.member import Member
 from tieline.contract.message import Message
+from tieline.contract.objective import Objective, ObjectiveEvent, ObjectiveId, Status
 from tieline.core.inbox import Image
 from tieline.core.ledger import GENESIS
 
@@ -28,6 +30,21 @@ ROUTE_BYTES = 24
 
 MAIN = "main"
 ACTIVITY = "activity"
+
+
+_T = TypeVar("_T")
+
+
+def page(items: Iterable[_T], size: Callable[[_T], int], bytes_max: int) -> list[_T]:
+    """As many of the items as fit an answer of this size, but at least one."""
+    shown: list[_T] = []
+    total = 0
+    for item in items:
+        total += size(item)
+        if shown and total > bytes_max:
+            break
+        shown.append(item)
+    return shown
 
 
 class StoreError(Exception):
@@ -75,6 +92,10 @@ class TokenRow(Struct, frozen=True):
     number: int
     created_at_ms: int
     expires_at_ms: int | None = None
+    id: str = ""
+    """By which it is known to those who must not know the token."""
+    label: str = ""
+    created_by: str = ""
 
 
 class Grant(Struct, frozen=True):
@@ -85,6 +106,72 @@ class Grant(Struct, frozen=True):
     digest: bytes
     previous: bytes | None
     expires_at_ms: int
+
+
+class Span(Struct, frozen=True, array_like=True):
+    """Messages to one target, between two log offsets."""
+
+    target: str
+    start: int = 0
+    end: int | None = None
+    """The offset after the last, or `None` while it goes on."""
+
+    def holds(self, offset: int) -> bool:
+        """Whether a message to the target at this offset is one of them."""
+        return self.start <= offset and (self.end is None or offset < self.end)
+
+
+class ChannelRow(Struct, frozen=True):
+    """A channel without its members."""
+
+    id: ChannelId
+    name: ChannelName
+    created_by: str
+    created_at_ms: int
+    archived_at_ms: int | None
+    spans: tuple[Span, ...]
+    """Which messages are its own: a name may have been another's before, and may be again."""
+
+
+class Subscription(Struct, frozen=True):
+    """A member in a channel."""
+
+    channel: ChannelId
+    number: int
+    role: Role
+    joined_at_ms: int
+
+
+class ObjectiveRow(Struct, frozen=True):
+    """An objective with the numbers that stand for its parties: a name may be given anew, a number never is."""
+
+    serial: int
+    """Counts the objectives of a hub: 1, 2, 3…"""
+    objective: Objective
+    parties: tuple[int, ...]
+    """In the order of `Objective.parties`."""
+
+    @property
+    def assignee(self) -> int:
+        """The number of its assignee."""
+        return self.parties[0]
+
+    @property
+    def originator(self) -> int:
+        """The number of its originator."""
+        return self.parties[1]
+
+
+class ObjectiveQuery(Struct, frozen=True):
+    """Which objectives a reader asks for."""
+
+    party: int | None
+    """Only those that this member has a part in."""
+    assignee: int | None
+    statuses: Sequence[Status]
+    before: int | None
+    """Only those with a lower serial."""
+    limit: int
 
 
 class MemberImage(Struct, frozen=True):
@@ -102,13 +189,20 @@ class Foundation(Struct, frozen=True):
 
     members: Sequence[MemberRow] = ()
     tokens: Sequence[TokenRow] = ()
-    subscriptions: Sequence[tuple[ChannelName, int]] = ()
+    channels: Sequence[ChannelRow] = ()
+    subscriptions: Sequence[Subscription] = ()
     grants: Sequence[Grant] = ()
+    owners: Sequence[tuple[int, bytes]] = ()
+    """Members whose names belong to a shared token, with its digest."""
+    settings: Mapping[str, bytes] = {}
+    """What was kept by key."""
+    objectives: Sequence[ObjectiveRow] = ()
+    """Those that are neither done nor cancelled."""
+    next_serial: int = 1
     images: Sequence[MemberImage] = ()
     snapshot_end: int = 0
     log_end: int = 0
     log_head: str = GENESIS
-    activity_end: int = 0
     next_number: int = 1
 
 
@@ -152,23 +246,121 @@ class Known(Struct, frozen=True):
     recipients: int
 
 
-class Chronicle(Struct, frozen=True):
-    """Which messages a reader asks for: between two parties or in a channel, among those it may see."""
+class Chronicle(Struct, frozen=True, kw_only=True):
+    """Which messages a reader asks for: between two parties, at some places, or all that it may see."""
 
     reader: str | None
     """Only what this member sent or was sent; `None` sees everything."""
     since: int
     """Only from this log offset on."""
-    channels: Sequence[ChannelName]
-    peer: str | None
+    spans: Sequence[Span] = ()
+    """What the reader may see beside what it sent itself."""
+    threads: int | None = None
+    """It may see the threads of the objectives that the member with this number has a part in, too."""
+    all_threads: bool = False
+    """It may see the threads of all objectives."""
+    places: Sequence[Span] | None = None
+    """Only these, in the order of the log; whether the reader may see them was decided before."""
+    peer: str | None = None
+    """Only messages with this member."""
     before: int | None
     limit: int
     bytes_max: int
     """Stop before the message that would pass this much stored content, but never before the first."""
 
 
+class ChannelStore(Protocol):
+    """The channels of a store, within its transactions."""
+
+    def save(self, row: ChannelRow) -> None:
+        """Keep a channel, in place of what was kept of it before."""
+
+    def drop(self, channel_id: ChannelId) -> None:
+        """Forget a channel and who is in it."""
+
+    def join(self, subscription: Subscription) -> None:
+        """Keep that a member is in a channel, in place of what was kept of that before."""
+
+    def leave(self, channel_id: ChannelId, number: int) -> None:
+        """Forget that a member is in a channel."""
+
+
+class ActivityEntry(Struct, frozen=True, gc=False):
+    """A row of the activity log."""
+
+    offset: int
+    at_ms: int
+    number: int
+    """The member that did it."""
+    kind: str
+    ts_ms: int
+    event: bytes
+
+
+class ActivityQuery(Struct, frozen=True):
+    """Which of a member's activity a reader asks for."""
+
+    number: int
+    from_ms: int | None
+    to_ms: int | None
+    """Both ends count."""
+    kinds: Sequence[str]
+    limit: int
+    bytes_max: int
+    """Stop before the event that would pass this much, but never before the first."""
+
+
+class ActivityStore(Protocol):
+    """Durable storage of the activity log, apart from the hub's own. Its caller is one thread, of its own.
+
+    Writes are buffered, and become durable together at `commit`. After any exception the buffered writes are gone.
+    """
+
+    def restore(self) -> int:
+        """The offset that the next row will have. Also drops anything buffered."""
+
+    def append(self, entries: Sequence[ActivityEntry]) -> None:
+        """Keep rows; their offsets are dense, a store refuses a gap."""
+
+    def commit(self) -> None:
+        """Make everything buffered durable, at once."""
+
+    def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
+        """A member's committed activity, newest first by the time it happened."""
+
+    def read_log(self, start: int, limit: int, bytes_max: int) -> tuple[Sequence[LogRow], int]:
+        """Consecutive committed rows, up to an amount of content but at least one; and the next row's offset."""
+
+    def close(self) -> None:
+        """Release everything. What was not committed is gone."""
+
+
+class ObjectiveStore(Protocol):
+    """The objectives of a store, within its transactions."""
+
+    def change(self, row: LogRow, kept: ObjectiveRow, event: ObjectiveEvent) -> None:
+        """Keep an objective as it stands now, and append to its event log. `row` is the event that says so."""
+
+    def find(self, objective_id: ObjectiveId) -> ObjectiveRow | None:
+        """The objective with this id."""
+
+    def select(self, query: ObjectiveQuery) -> Sequence[ObjectiveRow]:
+        """Objectives, newest first."""
+
+    def events(self, serial: int, after: int, limit: int) -> Sequence[ObjectiveEvent]:
+        """The event log of an objective after a log offset, oldest first."""
+
+
 class Store(Protocol):
     """Durable storage of one hub."""
+
+    @property
+    def channels(self) -> ChannelStore:
+        """What it keeps of channels."""
+
+    @property
+    def objectives(self) -> ObjectiveStore:
+        """What it keeps of objectives."""
 
     def restore(self) -> Foundation:
         """What was committed. Also drops anything buffered."""
@@ -179,10 +371,10 @@ class Store(Protocol):
     def expiring(self) -> Iterator[tuple[int, Route]]:
         """Deadline and route of every stored message that has a time to live."""
 
-    def accept(self, row: LogRow, message: Message, content: bytes, route: bytes) -> None:
+    def accept(self, row: LogRow, message: Message, content: bytes, route: bytes, shared_id: bool = False) -> None:
         """Keep a message with its deliveries, the packed route. `row` is its `Sent` event.
 
-        Its wire id must be new for this sender.
+        Its wire id must be new for this sender, and if it is shared, for all senders of the protocol.
         """
 
     def advance(self, row: LogRow, number: int, state: State, ranges: Sequence[tuple[int, int]]) -> None:
@@ -192,28 +384,28 @@ class Store(Protocol):
         """Keep any other event."""
 
     def save_member(self, row: MemberRow) -> None:
-        """Keep a new member."""
+        """Keep a new member, or that another credential owns its name now."""
 
     def drop_member(self, number: int, at_ms: int) -> None:
         """Forget a member's name, tokens, grants, wire ids and subscriptions. Its number still means it in routes."""
 
     def save_token(self, row: TokenRow) -> None:
-        """Keep a token. All earlier ones of that member are revoked."""
+        """Keep a token, beside the others of its member."""
+
+    def drop_token(self, digest: bytes) -> None:
+        """Forget a token."""
+
+    def save_setting(self, key: str, value: bytes) -> None:
+        """Keep something small, in place of what was kept under this key before."""
+
+    def save_owner(self, number: int, digest: bytes) -> None:
+        """Keep which shared token a member's name belongs to."""
 
     def save_grant(self, grant: Grant) -> None:
         """Keep the right to take up a session, in place of what was kept for it before."""
 
-    def subscribe(self, channel: ChannelName, number: int) -> None:
-        """Keep a subscription."""
-
-    def unsubscribe(self, channel: ChannelName, number: int) -> None:
-        """Forget a subscription."""
-
     def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
         """Replace the images of these members: they hold what the log says before `end`."""
-
-    def record_activity(self, number: int, rows: Sequence[LogRow]) -> None:
-        """Append to the activity log."""
 
     def prune(self, before_ms: int, keep: frozenset[int], limit: int) -> Sequence[int]:
         """Forget up to `limit` messages sent before a time, oldest first, except those at offsets in `keep`.
@@ -224,8 +416,11 @@ class Store(Protocol):
     def commit(self) -> None:
         """Make everything buffered durable, at once."""
 
+    def foresee(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
+        """`find_wire_id` will be asked these, until the next commit: read the answers at once, if that is cheaper."""
+
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
-        """What this sender said under this wire id."""
+        """What this sender said under this wire id; without a sender, what any said under a shared one."""
 
     def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
         """Messages by their log offset; those that retention forgot are missing.
@@ -249,8 +444,8 @@ class Store(Protocol):
     def history(self, chronicle: Chronicle) -> Sequence[Message]:
         """Messages, newest first."""
 
-    def read_log(self, log: str, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
-        """Consecutive committed rows of a log, and the offset that its next row will have."""
+    def read_log(self, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
+        """Consecutive committed rows of the main log, and the offset that its next row will have."""
 
     def close(self) -> None:
         """Release everything. What was not committed is gone."""

@@ -1,6 +1,7 @@
 """Configuration: `tieline.toml` in the home, made by the first start, overridden by the environment and by flags."""
 
 import os
+import secrets
 import tomllib
 from pathlib import Path
 
@@ -8,9 +9,16 @@ import msgspec
 from msgspec import Struct
 
 from tieline.contract.limits import Limits
+from tieline.protocols.peerbus.canonical import SECRET_BYTES_MIN
 from tieline.wire.home import CONFIG_FILE, write_private
 
 DEFAULT_HTTP = "127.0.0.1:7117"
+
+_ROOM_TOKEN = "<room token>"
+"""Where the template has the token that each home gets for itself."""
+
+_PEERBUS_TOKEN = "<peerbus token>"
+_PEERBUS_SECRET = "<peerbus secret>"
 
 _TEMPLATE = f"""\
 # The configuration of this hub. Flags of `tieline serve` and TIELINE_* variables override it.
@@ -32,6 +40,31 @@ inboxes = true
 enabled = true
 # Whether a RESUME must show the resume token, not only the session's id.
 require_resume_token = false
+
+[backchannel]
+enabled = true
+# Whoever shows this may register a name, and nothing else; empty lets everybody who reaches the HTTP port do so.
+room_token = "{_ROOM_TOKEN}"
+# Whether local agents of a spool are members too, and where it is; empty for BACKCHANNEL_HOME, else a folder of this
+# home, or ~/.backchannel where no home was named.
+adopt = true
+spool = ""
+
+[peerbus]
+enabled = true
+# A peer that shows one of these may register a name, which belongs to that token from then on: to share one is to share
+# identity. A member's own token opens its name too.
+tokens = ["{_PEERBUS_TOKEN}"]
+# What peers sign with, at least {SECRET_BYTES_MIN} bytes, given to them on another way than this hub. It checks
+# signatures with it, and signs what other protocols say to peers; without it the latter is refused.
+hmac_secret = "{_PEERBUS_SECRET}"
+# A port for peers alone, beside the HTTP port, for example "127.0.0.1:47821"; empty for none.
+listen = ""
+
+[ac7]
+enabled = true
+# Whether a member is told, in a message, that a session of it is online.
+announce = true
 
 # [limits]
 # Any limit by its name, for example:
@@ -71,6 +104,36 @@ class AgentRelay(Struct, frozen=True, forbid_unknown_fields=True):
     frame_bytes_max: int = 1024 * 1024
 
 
+class Backchannel(Struct, frozen=True, forbid_unknown_fields=True):
+    """backchannel's relay. The room token is kept as it is, because inviting somebody means showing it."""
+
+    enabled: bool = True
+    room_token: str = ""
+    adopt: bool = True
+    spool: str = ""
+
+    @property
+    def spool_path(self) -> Path | None:
+        """The spool that is named."""
+        return Path(self.spool).expanduser().absolute() if self.spool else None
+
+
+class Peerbus(Struct, frozen=True, forbid_unknown_fields=True):
+    """The peerbus protocol."""
+
+    enabled: bool = True
+    tokens: tuple[str, ...] = ()
+    hmac_secret: str = ""
+    listen: str = ""
+
+
+class Ac7Section(Struct, frozen=True, forbid_unknown_fields=True):
+    """The ac7 protocol."""
+
+    enabled: bool = True
+    announce: bool = True
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """All of it."""
 
@@ -78,6 +141,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     store: StoreSection = StoreSection()
     agent_channels: AgentChannels = AgentChannels()
     agent_relay: AgentRelay = AgentRelay()
+    backchannel: Backchannel = Backchannel()
+    peerbus: Peerbus = Peerbus()
+    ac7: Ac7Section = Ac7Section()
     limits: Limits = Limits()
 
 
@@ -85,7 +151,10 @@ def load_config(home: Path) -> Config:
     """The configuration of a home; a home without one gets the default, written down for its owner to change."""
     path = home / CONFIG_FILE
     if not path.exists():
-        write_private(path, _TEMPLATE.encode())
+        template = _TEMPLATE
+        for placeholder in (_ROOM_TOKEN, _PEERBUS_TOKEN):
+            template = template.replace(placeholder, secrets.token_urlsafe(24))
+        write_private(path, template.replace(_PEERBUS_SECRET, secrets.token_urlsafe(32)).encode())
     try:
         written = tomllib.loads(path.read_text(encoding="utf-8"))
         config = msgspec.convert(written, Config)
@@ -95,7 +164,11 @@ def load_config(home: Path) -> Config:
     unknown = sorted(written.get("limits", {}).keys() - set(Limits.__struct_fields__))
     if unknown:
         raise ConfigError(f"{path}: there is no limit {unknown[0]!r}")
-    return _with_environment(config)
+    config = _with_environment(config)
+    secret = config.peerbus.hmac_secret.encode()
+    if secret and len(secret) < SECRET_BYTES_MIN:
+        raise ConfigError(f"the peerbus secret has {len(secret)} bytes, and needs at least {SECRET_BYTES_MIN}")
+    return config
 
 
 def _with_environment(config: Config) -> Config:
@@ -105,11 +178,29 @@ def _with_environment(config: Config) -> Config:
     url = os.environ.get("TIELINE_STORE")
     if url:
         config = msgspec.structs.replace(config, store=StoreSection(url))
-    return config
+    room_token = os.environ.get("BACKCHANNEL_TOKEN")
+    if room_token:
+        backchannel = msgspec.structs.replace(config.backchannel, room_token=room_token)
+        config = msgspec.structs.replace(config, backchannel=backchannel)
+    return msgspec.structs.replace(config, peerbus=_peerbus_with_environment(config.peerbus))
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """`HOST:PORT`, with brackets around an IPv6 host."""
+def _peerbus_with_environment(peerbus: Peerbus) -> Peerbus:
+    tokens = os.environ.get("PEERBUS_TOKENS")
+    if tokens:
+        listed = tuple(token.strip() for token in tokens.split(",") if token.strip())
+        peerbus = msgspec.structs.replace(peerbus, tokens=listed)
+    secret = os.environ.get("PEERBUS_HMAC_SECRET")
+    if secret:
+        peerbus = msgspec.structs.replace(peerbus, hmac_secret=secret)
+    listen = os.environ.get("TIELINE_PEERBUS")
+    return msgspec.structs.replace(peerbus, listen=listen) if listen else peerbus
+
+
+def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]:
+    """`HOST:PORT`, with brackets around an IPv6 host; `HOST` alone where there is a port to go with it."""
+    if default_port is not None and ":" not in text:
+        return text or "127.0.0.1", default_port
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the largest port
         raise ConfigError(f"{text!r} is not an address: write HOST:PORT, for example {DEFAULT_HTTP}")

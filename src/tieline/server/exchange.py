@@ -17,12 +17,16 @@ import structlog
 from msgspec import Struct
 
 from tieline.contract import command as c
-from tieline.contract.hub import Listener, Observer
+from tieline.contract.activity import ActivityRow
+from tieline.contract.hub import Custodian, Listener, Observer
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply
 from tieline.core.broker import Broker
 from tieline.core.outcome import Outcome
+from tieline.core.store import ActivityStore
+from tieline.server.recorder import Recorder
+from tieline.stores.memory import MemoryActivity
 
 _TICK_SECONDS = 0.25
 """How late a time to live may be noticed when nothing else happens."""
@@ -30,6 +34,7 @@ _TICK_SECONDS = 0.25
 log = structlog.get_logger(__name__)
 
 Done = Callable[[Sequence[Reply]], None]
+Tail = Callable[[Sequence[ActivityRow]], None]
 _Item = tuple[Sequence[c.Command], Done | None]
 
 
@@ -44,10 +49,11 @@ class Tally(Struct):
 
 
 class Exchange:
-    """A broker behind the Hub port."""
+    """A broker behind the Hub port. Without a store for activity, that is forgotten when it stops."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, activity: ActivityStore | None = None) -> None:
         self._broker = broker
+        self._recorder = Recorder(activity or MemoryActivity(), broker.limits, self._recorded)
         self.limits = broker.limits
         self.tally = Tally()
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
@@ -56,6 +62,8 @@ class Exchange:
         self._listeners: dict[MemberName, list[Listener]] = {}
         self._sessions: dict[SessionId, tuple[MemberName | None, Listener]] = {}
         self._observers: list[Observer] = []
+        # Who hears of what a member does.
+        self._tails: dict[MemberName, list[tuple[SessionId, Tail]]] = {}
         self._stopping = False
         # Whether the store failed for good; only the broker's thread uses it.
         self._lost = False
@@ -68,6 +76,7 @@ class Exchange:
     def start(self) -> None:
         """Begin to work."""
         self._thread.start()
+        self._recorder.start()
         self._tick()
 
     async def stop(self) -> None:
@@ -77,6 +86,9 @@ class Exchange:
             self._ticker.cancel()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
+        # The broker's last words are on the loop's list; they may hold errands.
+        await asyncio.sleep(0)
+        await self._recorder.stop()
 
     def _tick(self) -> None:
         self.submit((c.Tick(),))
@@ -112,6 +124,8 @@ class Exchange:
 
     def forget(self, session: SessionId) -> None:
         """See `Hub.forget`."""
+        if self._tails:
+            self._untail(session)
         known = self._sessions.pop(session, None)
         if known is None:
             return
@@ -122,10 +136,32 @@ class Exchange:
         if not self._listeners[member]:
             del self._listeners[member]
 
+    def tail(self, session: SessionId, member: MemberName, receiver: Tail) -> Callable[[], None]:
+        """See `Hub.tail`."""
+        entry = (session, receiver)
+        self._tails.setdefault(member, []).append(entry)
+        return lambda: self._cut(member, lambda other: other is entry)
+
+    def _untail(self, session: SessionId) -> None:
+        for member in list(self._tails):
+            self._cut(member, lambda entry: entry[0] == session)
+
+    def _cut(self, member: MemberName, ends: Callable[[tuple[SessionId, Tail]], bool]) -> None:
+        left = [entry for entry in self._tails.pop(member, ()) if not ends(entry)]
+        if left:
+            self._tails[member] = left
+
     def observe(self, observer: Observer) -> Callable[[], None]:
         """See `Hub.observe`."""
         self._observers.append(observer)
         return lambda: self._observers.remove(observer)
+
+    def entrust(self, member: MemberName, custodian: Custodian | None) -> None:
+        """See `EntrustingHub.entrust`. The broker only ever looks a name up, so this thread may change the table."""
+        if custodian is None:
+            self._broker.custodians.pop(member, None)
+        else:
+            self._broker.custodians[member] = custodian
 
     # On the broker's thread.
 
@@ -217,7 +253,9 @@ class Exchange:
         start = 0
         for commands, done in items:
             end = start + len(commands)
-            if done is not None:
+            if outcome.errands and any(place in outcome.errands for place in range(start, end)):
+                self._run_errands(outcome, start, end, done)
+            elif done is not None:
                 self._call(done, replies[start:end])
             start = end
         for change in outcome.changes:
@@ -243,6 +281,27 @@ class Exchange:
         for session, why in outcome.ended:
             self._end(session, why)
 
+    def _run_errands(self, outcome: Outcome, start: int, end: int, done: Done | None) -> None:
+        """Have the recorder make the replies that it must make; the others that were asked with them wait for it."""
+        replies = outcome.replies[start:end]
+        open_places = {place - start for place in range(start, end) if place in outcome.errands}
+
+        def answered(place: int, reply: Reply) -> None:
+            replies[place] = reply
+            open_places.discard(place)
+            if not open_places and done is not None:
+                self._call(done, replies)
+
+        for place in sorted(open_places):
+            self._recorder.submit(outcome.errands[start + place], partial(answered, place))
+
+    def _recorded(self, rows: Sequence[ActivityRow]) -> None:
+        """Tell those who follow a member what it did."""
+        for member in {row.member for row in rows} & self._tails.keys():
+            theirs = [row for row in rows if row.member == member]
+            for _, receiver in list(self._tails[member]):
+                self._call(receiver, theirs)
+
     def _give_up(self, items: Sequence[_Item], refusal: Refusal) -> None:
         for commands, done in items:
             if done is not None:
@@ -257,6 +316,8 @@ class Exchange:
             self.failure.set_result(error)
 
     def _end(self, session: SessionId, why: Refusal) -> None:
+        if self._tails:
+            self._untail(session)
         known = self._sessions.get(session)
         if known is not None:
             self.forget(session)

@@ -1,9 +1,13 @@
-"""The HTTP port: health, metrics, and the hub's own protocol as a WebSocket at `/api/stream`."""
+"""The HTTP port: the routes of the protocols, health, metrics, and the hub's own protocol at `/api/stream`.
+
+Above: the hub's assembly, which brings the protocols that have routes. Each says which requests are its own and answers
+them as plain ASGI; what none of them claims goes to the hub's own pages.
+"""
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,6 +17,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tieline import __version__
@@ -20,8 +25,15 @@ from tieline.contract.command import Attach, Detach, ListMembers
 from tieline.contract.member import Unnamed
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Roster
+from tieline.server.bounds import BoundedProtocol
 from tieline.server.exchange import Exchange
+from tieline.wire.http import HttpApp
 from tieline.wire.native.server import NativeConnection, Transport
+
+_IDLE_SECONDS = 75
+"""How long a connection may rest between two requests: a client that asks once a minute need not connect anew."""
+_PATIENCE_SECONDS = 0.5
+"""How long a reader that does not read may delay the end of the hub."""
 
 
 class _WebSocketTransport(Transport):
@@ -143,8 +155,17 @@ class _Server(uvicorn.Server):
 class HttpListener:
     """The port and its routes."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, apps: Sequence[HttpApp] = ()) -> None:
         self._exchange = exchange
+        # The protocols that have routes here; the first that claims a request answers it.
+        self._apps = apps
+        self._pages = Starlette(
+            routes=[
+                Route("/healthz", self._health),
+                Route("/metrics", self._metrics),
+                WebSocketRoute("/api/stream", self._stream),
+            ]
+        )
         self._streams: set[_WebSocketTransport] = set()
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -162,15 +183,12 @@ class HttpListener:
             raise
         bound_host, bound_port = sock.getsockname()[:2]
         self.address = f"[{bound_host}]:{bound_port}" if family == socket.AF_INET6 else f"{bound_host}:{bound_port}"
-        app = Starlette(
-            routes=[
-                Route("/healthz", self._health),
-                Route("/metrics", self._metrics),
-                WebSocketRoute("/api/stream", self._stream),
-            ]
-        )
         config = uvicorn.Config(
-            app,
+            self._serve,
+            interface="asgi3",
+            http=BoundedProtocol,
+            proxy_headers=False,
+            timeout_keep_alive=_IDLE_SECONDS,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -188,13 +206,29 @@ class HttpListener:
                 raise OSError("the HTTP server did not start")
             await asyncio.sleep(0.001)
 
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        for app in self._apps:
+            if app.serves(scope):
+                await app(scope, receive, send)
+                return
+        await self._pages(scope, receive, send)
+
     async def stop(self) -> None:
         """Hang up on everybody and stop listening."""
+        for app in self._apps:
+            app.close()
         for stream in list(self._streams):
             stream.hang_up(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
+            abort = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._abort, self._server)
             await self._serving
+            abort.cancel()
+
+    def _abort(self, server: _Server) -> None:
+        """End what does not end by itself; a task that uvicorn has to cancel would be an error in the log."""
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
 
     async def _health(self, _request: Request) -> Response:
         if self._exchange.failure.done():

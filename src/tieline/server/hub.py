@@ -11,23 +11,33 @@ import structlog
 from msgspec import Struct
 
 from tieline import __version__
+from tieline.contract.member import ByHomeKey
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
-from tieline.core.store import Store
+from tieline.core.store import ActivityStore, Store
+from tieline.protocols.ac7.server import Ac7
 from tieline.protocols.agent_channels.server import ChannelsServer
 from tieline.protocols.agent_relay.server import RelayServer
-from tieline.server.config import AgentRelay, Config, ConfigError, load_config, parse_address
+from tieline.protocols.backchannel.adoption import Adoption
+from tieline.protocols.backchannel.identity import HOME_VARIABLE as SPOOL_VARIABLE
+from tieline.protocols.backchannel.identity import default_root
+from tieline.protocols.backchannel.relay import Relay
+from tieline.protocols.peerbus.server import DEFAULT_PORT, PeerbusServer
+from tieline.server.config import AgentRelay, Backchannel, Config, ConfigError, Peerbus, load_config, parse_address
 from tieline.server.exchange import Exchange
 from tieline.server.home import Home
 from tieline.server.http import HttpListener
 from tieline.server.nature import RealNature
-from tieline.stores.memory import MemoryStore
-from tieline.stores.sqlite import SqliteStore
+from tieline.stores.memory import MemoryActivity, MemoryStore
+from tieline.stores.sqlite import SqliteActivity, SqliteStore
 from tieline.wire.home import HUB_SOCKET, Running
+from tieline.wire.http import HttpApp
 from tieline.wire.native.unix import NativeListener
 
 CHANNELS_FOLDER = Path("channels", "main")
 RELAY_SOCKET = "agent-relay.sock"
+PEERBUS_SOCKET = "peerbus.sock"
+SPOOL_FOLDER = "spool-home"
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +52,13 @@ class Options(Struct, frozen=True):
     agent_channels: bool | None = None
     relay_socket: Path | None = None
     agent_relay: bool | None = None
+    backchannel: bool | None = None
+    peerbus: bool | None = None
+    peerbus_listen: str | None = None
+    spool: Path | None = None
+    adopt: bool | None = None
+    home_named: bool = True
+    ac7: bool | None = None
 
 
 def open_store(url: str, home: Path) -> Store:
@@ -58,10 +75,18 @@ def open_store(url: str, home: Path) -> Store:
             raise ConfigError(f"unknown store {url!r}: use 'sqlite' or 'memory'")
 
 
+def open_activity(url: str, home: Path) -> ActivityStore:
+    """The store of the activity log that belongs to a store's URL."""
+    if url == "memory":
+        return MemoryActivity()
+    return SqliteActivity(home, synchronous="OFF" if url == "sqlite:unsafe" else "FULL")
+
+
 def open_broker(home: Home, config: Config, store_url: str | None = None) -> Broker:
     """A broker over the store of a home that this process holds."""
     store = open_store(store_url or config.store.url, home.path)
-    return Broker(store, RealNature(), config.limits, home_key=token_digest(home.key()))
+    signs = bool(config.peerbus.hmac_secret)
+    return Broker(store, RealNature(), config.limits, home_key=token_digest(home.key()), signs=signs)
 
 
 def raise_file_limit() -> None:
@@ -90,6 +115,8 @@ class RunningHub:
         self.exchange: Exchange | None = None
         self.channels: ChannelsServer | None = None
         self.native: NativeListener | None = None
+        # What backchannel's clients register with; empty if they need nothing, none if it is not spoken.
+        self.room_token: str | None = None
 
     async def start(self) -> Running:
         """Start everything; when one part fails, what was started is stopped again."""
@@ -107,9 +134,12 @@ class RunningHub:
         self.first_start = not (home.path / "key").exists()
         config = load_config(home.path)
         store_url = options.store or config.store.url
-        exchange = self.exchange = Exchange(open_broker(home, config, store_url))
+        broker = open_broker(home, config, store_url)
+        exchange = self.exchange = Exchange(broker, open_activity(store_url, home.path))
         exchange.start()
         self._closing.push_async_callback(exchange.stop)
+        # Before anybody else can act as a local agent.
+        spool = await self._adopt_spool(exchange, home, config.backchannel)
         native = self.native = await NativeListener.start(exchange, home.path / HUB_SOCKET)
         self._closing.callback(native.stop)
         channels_dir = options.channels_dir or home.path / CHANNELS_FOLDER
@@ -119,7 +149,11 @@ class RunningHub:
             self._closing.push_async_callback(self.channels.stop)
             await self.channels.start()
         relay = await self._start_relay(exchange, home.path, config.agent_relay)
-        http = HttpListener(exchange)
+        peerbus = await self._start_peerbus(exchange, home.path, config.peerbus)
+        apps = self._http_apps(exchange, home, config.backchannel)
+        if config.ac7.enabled if options.ac7 is None else options.ac7:
+            apps.append(Ac7(exchange, announce=config.ac7.announce))
+        http = HttpListener(exchange, [*apps, peerbus.http] if peerbus else apps)
         self._closing.push_async_callback(http.stop)
         await http.start(*parse_address(options.http or config.http.listen))
         self.running = Running(
@@ -129,11 +163,36 @@ class RunningHub:
             hub_socket=str(home.path / HUB_SOCKET),
             relay_socket=str(relay.path) if relay else None,
             channels_dir=str(channels_dir) if enabled else None,
-            spool=None,
+            spool=str(spool.root) if spool else None,
             store=store_url,
+            peerbus=f"ws://{peerbus.address}" if peerbus and peerbus.address else None,
+            peerbus_socket=str(home.path / PEERBUS_SOCKET) if peerbus else None,
         )
         home.announce(self.running)
         return self.running
+
+    async def _adopt_spool(self, exchange: Exchange, home: Home, config: Backchannel) -> Adoption | None:
+        """Adopt the spool that is named; or the one that is found, unless that cannot be."""
+        named = self._options.spool or config.spool_path
+        enabled = config.enabled if self._options.backchannel is None else self._options.backchannel
+        adopt = self._options.adopt
+        if not (enabled and config.adopt if adopt is None else adopt) and self._options.spool is None:
+            return None
+        adoption = Adoption(exchange, ByHomeKey(home.key()), named or self._find_spool(home.path))
+        self._closing.push_async_callback(adoption.stop)
+        try:
+            await adoption.start()
+        except OSError as error:
+            if named is not None:
+                raise
+            log.warning("the spool is not adopted", spool=str(adoption.root), reason=str(error))
+            return None
+        return adoption
+
+    def _find_spool(self, home: Path) -> Path:
+        if os.environ.get(SPOOL_VARIABLE) or not self._options.home_named:
+            return default_root()
+        return home / SPOOL_FOLDER
 
     async def _start_relay(self, exchange: Exchange, home: Path, config: AgentRelay) -> RelayServer | None:
         enabled = config.enabled if self._options.agent_relay is None else self._options.agent_relay
@@ -149,6 +208,29 @@ class RunningHub:
         self._closing.push_async_callback(relay.stop)
         await relay.start()
         return relay
+
+    async def _start_peerbus(self, exchange: Exchange, home: Path, config: Peerbus) -> PeerbusServer | None:
+        enabled = config.enabled if self._options.peerbus is None else self._options.peerbus
+        if not enabled:
+            return None
+        peerbus = PeerbusServer(exchange, tokens=config.tokens, secret=config.hmac_secret)
+        self._closing.push_async_callback(peerbus.stop)
+        await peerbus.listen_unix(home / PEERBUS_SOCKET)
+        address = self._options.peerbus_listen or config.listen
+        if address:
+            try:
+                await peerbus.listen(*parse_address(address, DEFAULT_PORT))
+            except OSError as error:
+                raise ConfigError(f"cannot listen on {address} for peerbus: {error.strerror or error}") from error
+        return peerbus
+
+    def _http_apps(self, exchange: Exchange, home: Home, config: Backchannel) -> list[HttpApp]:
+        """The protocols that have routes on the HTTP port."""
+        enabled = config.enabled if self._options.backchannel is None else self._options.backchannel
+        if not enabled:
+            return []
+        self.room_token = config.room_token
+        return [Relay(exchange, ByHomeKey(home.key()), config.room_token)]
 
     async def stop(self) -> None:
         """Stop everything in reverse order."""

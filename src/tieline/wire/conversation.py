@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tieline.contract import command as c
-from tieline.contract.delivery import Replayed
+from tieline.contract.delivery import Delivery, Replayed, State
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.message import Message
@@ -66,12 +66,12 @@ class Conversation:
         "_hub",
         "_inflight",
         "_next_key",
+        "_once",
         "_outstanding",
         "_parcels",
         "_protocol",
         "_reading_paused",
         "_replay",
-        "_skip_muted",
         "_unoffered_until",
         "_window",
         "_wire",
@@ -103,7 +103,8 @@ class Conversation:
         self._behind = False
         self._fetching = False
         self._unoffered_until = 0
-        self._skip_muted = False
+        # What this wire writes once, in a form without acknowledgement.
+        self._once: Callable[[Message], bool] | None = None
         # Settled deliveries that the wire asked for again, in key order, and that it was not given yet.
         self._replay: tuple[Replayed, ...] = ()
         # Whether the wire takes bytes.
@@ -143,19 +144,20 @@ class Conversation:
         *,
         window: int | None,
         unoffered_only: bool = False,
-        skip_muted: bool = False,
+        once: Callable[[Message], bool] | None = None,
         replay: tuple[Replayed, ...] = (),
     ) -> None:
         """Start offering the member's deliveries to this wire.
 
         `window` is how many may be unacknowledged, `None` for a wire that cannot acknowledge. `unoffered_only` leaves
-        out what was offered to some session before this one was there, `skip_muted` what went out in a form without
-        acknowledgement (see `mute`). `replay` are settled deliveries that it wants again.
+        out what was offered to some session before this one was there; `once` does that for some messages, those that
+        the wire writes in a form without acknowledgement (see `mute`). `replay` are settled deliveries that it wants
+        again.
         """
         assert self.member is not None, "only a member receives"
         self._window = window
         self._unoffered_until = self._attached_key if unoffered_only else 0
-        self._skip_muted = skip_muted
+        self._once = once
         self._replay = replay
         self._behind = True
         self._hub.listen(self.session, self, self.member)
@@ -306,7 +308,7 @@ class Conversation:
             self._replay = self._replay[bisect_left(self._replay, self._next_key, key=lambda item: item.key) :]
         # One more than fits, so that the page ends before the first that is left out.
         replay = self._replay[: limit + 1]
-        fetch = c.Fetch(self.session, self._next_key - 1, limit, self._unoffered_until, self._skip_muted, replay)
+        fetch = c.Fetch(self.session, self._next_key - 1, limit, self._unoffered_until, replay)
         self._fetching = True
         self._hub.submit((fetch,), self._caught)
 
@@ -317,12 +319,17 @@ class Conversation:
             return
         self._next_key = reply.through + 1
         self._behind = not reply.complete
-        deliveries = reply.deliveries
+        deliveries = [item for item in reply.deliveries if not self._is_over(item)]
         if deliveries:
             self._outstanding += len(deliveries)
             self._write([(item.message, item.key, item.stream_seq) for item in deliveries])
         if self._behind:
             self._catch_up()
+
+    def _is_over(self, item: Delivery) -> bool:
+        """Whether a delivery was offered before this session was there, and is not given again."""
+        offered_before = item.key < self._attached_key and item.state is not State.PENDING
+        return offered_before and self._once is not None and self._once(item.message)
 
 
 def _slice_end(parcels: Sequence[Parcel], start: int) -> int:

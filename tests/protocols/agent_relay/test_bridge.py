@@ -1,8 +1,10 @@
 """Members of other protocols, reached from this one and reaching it."""
 
+import asyncio
+
 from tests.protocols.agent_relay.relays import Relay
 from tests.protocols.agent_relay.wire import frame, said
-from tests.server.hubs import bodies, take
+from tests.server.hubs import WAIT_SECONDS, bodies, take
 from tieline.protocols.agent_relay import codec
 
 
@@ -30,3 +32,25 @@ async def test_a_topic_is_a_channel_of_the_hub(relay: Relay) -> None:
     assert bodies(await take(nina, 1, ack=True)) == ["green"]
     await nina.send("#builds", "red")
     assert (await alice.expect("DELIVER"))["delivery"]["originalTo"] == "*"
+
+
+async def test_what_another_wire_was_offered_without_acknowledging_it_still_comes(relay: Relay) -> None:
+    alice, bob = await relay.agents("alice", "bob")
+    await relay.leave(bob)
+    reader, writer = await asyncio.open_unix_connection(relay.home / "channels" / "main" / "inbox-bob.sock")
+    await alice.send(said("direct", "bob"), frame("CHANNEL_MESSAGE", {"channel": "#general", "body": "to all"}))
+    async with asyncio.timeout(WAIT_SECONDS):
+        for _ in range(2):
+            await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+    await alice.silent()
+    again = await relay.agent("bob")
+    (delivery,) = await again.deliveries(1)
+    assert delivery["payload"]["body"] == "direct"
+    # A CHANNEL_MESSAGE is given once, whoever was given it.
+    await again.silent()
+    unread = (await again.ask("INBOX", {"unreadOnly": True}))["payload"]["messages"]
+    assert [one["body"] for one in unread] == ["direct"]
+    await again.ack(delivery)
+    await again.silent()
+    await (await relay.agent("bob")).silent()
+    writer.close()

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocols.agent_relay.relays import MIB, Relay, running, texts
+from tests.protocols.agent_relay.relays import MIB, Relay, accepting, running, texts
 from tests.protocols.agent_relay.wire import Wire, frame, framed, greeting, said
 from tests.server.hubs import WAIT_SECONDS, until
 from tests.wire.native.paper import PaperHub
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Reply, Roster
 from tieline.protocols.agent_relay.connection import RelayConnection
 from tieline.protocols.agent_relay.server import RelayServer
@@ -78,6 +79,25 @@ async def test_a_message_that_fits_no_frame_of_its_recipient_is_dead_and_comes_n
             while [one.state for one in await nina.receipts(accepted.id)] != ["dead"]:
                 pass
         assert await (await relay.agent("bob")).bodies(1) == ["small"]
+
+
+@pytest.mark.parametrize("kind", ["SEND", "CHANNEL_MESSAGE"])
+async def test_a_message_that_would_fit_no_frame_of_its_recipients_is_refused(relay: Relay, kind: str) -> None:
+    alice, bob = await relay.agent("alice", **accepting()), await relay.agent("bob")
+    said_so: list[int] = []
+    for spare in (*range(0, 1200, 100), 2000):
+        filled = frame(kind, {"body": "", "channel": "#general"}, to="bob")
+        filled["payload"]["body"] = "x" * (MIB - spare - len(json.dumps(filled)))
+        await alice.send(filled)
+        answer = await alice.expect("ACK", "NACK")
+        if answer["type"] == "NACK":
+            assert answer["payload"]["code"] == "TOO_LARGE"
+            said_so.append(spare)
+        else:
+            heard = await bob.expect("DELIVER", "CHANNEL_MESSAGE")
+            assert heard["payload"]["body"] == filled["payload"]["body"], "what is accepted arrives"
+    assert said_so == list(range(0, 100 * len(said_so), 100))
+    assert 0 < len(said_so) <= 6
 
 
 class Counter:
@@ -186,3 +206,14 @@ async def test_a_client_that_still_takes_bytes_is_not_taken_for_dead(counter: Co
     assert not connection.closed
     connection.check_pulse(long_after + 1000)
     assert connection.closed
+
+
+async def test_a_client_that_was_told_goodbye_and_does_not_read_is_dropped(counter: Counter) -> None:
+    wire, connection = await counter.agent()
+    await wire.send(frame("STATUS"))
+    await until(lambda: connection._deaf)
+    # Not read from, and with more to take than it takes.
+    connection.send("PADDING", {"x": "x" * 900_000})
+    connection.end(Refusal(Code.TAKEN_OVER, "a newer connection took over"))
+    connection.check_pulse(counter.server.loop.time() + 1000)
+    await until(lambda: not counter.server.connections)

@@ -10,6 +10,7 @@ import pytest
 from tests.protocols.agent_relay.relays import MIB, Relay
 from tests.protocols.agent_relay.wire import Frame, Wire, frame, framed, said
 from tests.server.hubs import WAIT_SECONDS, house
+from tieline.protocols.agent_relay.codec import NESTING_MAX
 
 
 async def closes_alone(relay: Relay, data: bytes, code: str) -> str:
@@ -91,6 +92,38 @@ async def test_numbers_beyond_64_bits_and_lone_surrogates_harm_nobody(relay: Rel
     async with asyncio.timeout(WAIT_SECONDS):
         while await bob.bodies(1) != ["still here"]:
             pass
+
+
+@pytest.mark.parametrize("half", [b"\\ud83d", b"\\ud83d.", b"\\uDE00", b"\\uDE00\\uD83D\\uD83D\\ude00"])
+async def test_half_a_surrogate_pair_becomes_the_replacement_character(relay: Relay, half: bytes) -> None:
+    alice, bob = await relay.agents("alice", "bob")
+    # A backslash of its own before it makes it text.
+    payload = b'{"body":"cut %b \\\\ud83d \\ud83d\\ude00"}' % half
+    await alice.raw(framed(b'{"v":1,"type":"SEND","id":"1","ts":1,"to":"bob","payload":%b}' % payload))
+    (body,) = await bob.bodies(1)
+    assert body == f"{json.loads(payload)['body']}".encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert "\ufffd" in body
+    await alice.silent()
+
+
+@pytest.mark.parametrize("place", [b'"payload_meta":{"x":%b},"payload":{"body":"x"}', b'"payload":{"body":"x","x":%b}'])
+async def test_what_nests_as_deep_as_it_may_arrives_live_and_later(relay: Relay, place: bytes) -> None:
+    alice, bob = await relay.agents("alice", "bob")
+    nested = place % (b"[" * (NESTING_MAX - 1) + b"]" * (NESTING_MAX - 1))
+    await alice.raw(framed(b'{"v":1,"type":"SEND","id":"1","ts":1,"to":"bob",%b}' % nested))
+    await alice.raw(framed(b'{"v":1,"type":"PING","id":"2","ts":1,%b}' % nested))
+    await alice.expect("PONG")
+    (live,) = await bob.deliveries(1)
+    again = await relay.agent("bob")
+    (later,) = await again.deliveries(1)
+    assert {**live, "delivery": None} == {**later, "delivery": None}
+
+
+@pytest.mark.parametrize("place", [b'"payload_meta":{"x":%b}', b'"payload":{"x":%b}', b'"delivery":{"x":%b}'])
+async def test_what_nests_deeper_closes_the_connection_with_an_error(relay: Relay, place: bytes) -> None:
+    nested = place % (b"[" * NESTING_MAX + b"]" * NESTING_MAX)
+    sent = framed(b'{"v":1,"type":"SEND","id":"1","ts":1,"to":"bystander",%b}' % nested)
+    assert "512 levels" in await closes_alone(relay, sent, "BAD_REQUEST")
 
 
 @pytest.mark.parametrize("depth", [250, 500, 900, 990, 5000])

@@ -32,6 +32,35 @@ async def test_frames_sent_right_behind_hello_are_heard(relay: Relay) -> None:
     assert await bob.bodies(2) == ["one", "two"]
 
 
+async def test_whoever_says_hello_and_send_and_hangs_up_is_heard(relay: Relay) -> None:
+    bob = await relay.agent("bob")
+    for number in range(5):
+        wire = await relay.dial()
+        await wire.send(greeting("alice"), said(str(number), "bob"), said("and", "bob"))
+        await wire.close()
+        assert await bob.bodies(2) == [str(number), "and"]
+
+
+async def test_whoever_says_all_at_once_and_then_only_listens_is_answered(relay: Relay) -> None:
+    bob, wire = await relay.agent("bob"), await relay.dial()
+    await wire.send(greeting("alice"), frame("STATUS"), said("one", "bob"), frame("STATUS"), said("two", "bob"))
+    wire.writer.write_eof()
+    for kind in ("WELCOME", "STATUS_RESPONSE", "STATUS_RESPONSE"):
+        await wire.expect(kind)
+    await wire.ended()
+    assert await bob.bodies(2) == ["one", "two"]
+
+
+async def test_no_id_of_the_hub_comes_again_after_a_restart(folder: Path) -> None:
+    ids = set()
+    for _ in range(2):
+        async with running(folder / "h") as relay:
+            wire = await relay.dial()
+            await wire.send(greeting("alice"))
+            ids.add((await wire.expect("WELCOME"))["id"])
+    assert len(ids) == 2
+
+
 async def test_send_before_hello_is_refused_and_the_connection_stays(relay: Relay) -> None:
     alice = await relay.dial()
     await alice.send(said("too early", "alice"))
@@ -127,7 +156,17 @@ async def test_what_is_kept_for_the_relay_itself_is_no_name_and_no_target(relay:
     await alice.silent()
 
 
-@pytest.mark.parametrize("odd", [{"capabilities": []}, {"capabilities": "all"}, {"agent": ["alice"]}])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"capabilities": []},
+        {"capabilities": "all"},
+        {"agent": ["alice"]},
+        {"token": 7},
+        {"session": "s-1"},
+        {"session": {"resume_token": 7}},
+    ],
+)
 async def test_a_hello_in_the_wrong_form_ends_the_connection(relay: Relay, odd: Frame) -> None:
     wire = await relay.dial()
     await wire.send(greeting("alice", **odd))

@@ -138,7 +138,7 @@ async def test_messages_without_a_topic_resume_under_default(relay: Relay) -> No
     assert (await bob.failed())["code"] == "DUPLICATE_CONNECTION"
 
 
-@pytest.mark.parametrize("streams", [None, {}, {"chat": 7}, {"chat": {"last_seq": "x", "peers": []}}, [1]])
+@pytest.mark.parametrize("streams", [None, {}, {"chat": {}}, {"chat": {"peers": {}}}, {"other": {"last_seq": 0}}])
 async def test_a_stream_without_a_position_goes_on_behind_its_last_ack(relay: Relay, streams: Any) -> None:
     bob, _ = await chatted(relay, "alice")
     again = await relay.dial()
@@ -235,6 +235,48 @@ async def test_a_resume_in_the_wrong_form_ends_the_connection(relay: Relay, lack
     await wire.send(resume)
     assert (await wire.failed())["code"] == "BAD_REQUEST"
     await bob.silent()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"resume_token": 7},
+        {"token": 7},
+        {"streams": [{"topic": "chat", "last_seq": 1}]},
+        {"streams": {"chat": 7}},
+        {"streams": {"chat": {"last_seq": "1"}}},
+        {"streams": {"chat": {"last_seq": 1.5}}},
+        {"streams": {"chat": {"last_seq": True}}},
+        {"streams": {"chat": {"last_seq": -1}}},
+        {"streams": {"chat": {"peers": []}}},
+        {"streams": {"chat": {"peers": {"alice": None}}}},
+    ],
+    ids=str,
+)
+async def test_a_resume_that_says_something_in_the_wrong_form_skips_nothing_but_ends(
+    relay: Relay, wrong: Frame
+) -> None:
+    bob, wire = await relay.agent("bob"), await relay.dial()
+    await wire.send(resumption(bob, **wrong))
+    assert (await wire.failed())["code"] == "BAD_REQUEST"
+    await bob.silent()
+
+
+async def test_a_client_that_does_not_ack_is_given_what_it_lacks_when_it_says_so(relay: Relay) -> None:
+    quiet = {"capabilities": {"ack": False}}
+    alice, bob = await relay.agent("alice"), await relay.agent("bob", **quiet)
+    await alice.send(*(said(str(number), "bob", topic="chat") for number in range(4)))
+    deliveries = await bob.deliveries(4)
+    await relay.leave(bob)
+    await alice.send(said("4", "bob", topic="chat"))
+    await alice.silent()
+    again = await relay.dial()
+    await again.send(resumption(bob, {"chat": {"last_seq": 2}}, **quiet))
+    assert (await again.expect("SYNC"))["payload"]["streams"][0]["server_last_seq"] == 5
+    given = await again.deliveries(3)
+    assert given[:2] == deliveries[2:]
+    assert given[2]["payload"]["body"] == "4"
+    await again.silent()
 
 
 async def test_a_sync_is_never_larger_than_a_frame_may_be(folder: Path) -> None:

@@ -82,6 +82,32 @@ async def test_a_correlation_id_in_use_is_refused(relay: Relay) -> None:
     await bob.silent()
 
 
+async def test_agents_who_ask_others_may_use_the_same_correlation_id(relay: Relay) -> None:
+    alice, bob, carol, dave = await relay.agents("alice", "bob", "carol", "dave")
+    await alice.send(asking("ready?", "bob", "c-1"))
+    await carol.send(asking("ready?", "dave", "c-1"))
+    for recipient, sender, answer in ((dave, carol, "no"), (bob, alice, "yes")):
+        (delivery,) = await recipient.deliveries(1)
+        await recipient.ack(delivery, correlationId="c-1", response=answer)
+        assert (await sender.expect("ACK"))["payload"]["response"] == answer
+    await alice.silent()
+    await carol.silent()
+
+
+async def test_whoever_comes_back_waits_anew_while_its_old_connection_still_drains(relay: Relay) -> None:
+    bob, alice = await relay.agent("bob"), await relay.agent("alice", capabilities={"ack": False})
+    await alice.send(asking("ready?", "bob", "c-1"))
+    (delivery,) = await bob.deliveries(1)
+    # More than the sockets hold, and alice does not read.
+    await bob.send(*(said("x" * 500_000, "alice") for _ in range(6)))
+    await bob.silent()
+    again = await relay.agent("alice", capabilities={"ack": False})
+    await again.send(asking("ready?", "bob", "c-1"))
+    await bob.deliveries(1)
+    await bob.ack(delivery, correlationId="c-1", response="yes")
+    assert (await again.expect("ACK"))["payload"]["response"] == "yes"
+
+
 async def test_a_blocking_send_needs_a_correlation_id_and_one_recipient(relay: Relay) -> None:
     alice, bob = await relay.agents("alice", "bob")
     await alice.send(asking("one", "bob", None))

@@ -61,3 +61,13 @@ async def test_broadcasts_of_one_sender_come_in_its_order_to_every_recipient(rel
     expected = list(map(str, range(100)))
     assert await bob.bodies(100) == expected
     assert await carol.bodies(100) == expected
+
+
+async def test_beside_a_name_a_topic_is_any_text_and_names_the_stream(relay: Relay) -> None:
+    alice, bob = await relay.agents("alice", "bob")
+    topics = ["a*", "#a", "two words", "\N{SNOWMAN}\n\0", "x" * 4096]
+    await alice.send(*(said("x", "bob", topic=topic) for topic in topics))
+    heard = await bob.deliveries(len(topics))
+    assert [(one["topic"], one["delivery"]["seq"]) for one in heard] == [(topic, 1) for topic in topics]
+    await alice.send(said("x", "bob", topic="x" * 4097))
+    assert (await alice.expect("ERROR"))["payload"]["code"] == "BAD_REQUEST"

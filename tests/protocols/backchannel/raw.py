@@ -15,9 +15,15 @@ from typing import Any
 Json = dict[str, Any]
 
 
+_last_ms = 0
+
+
 def now() -> str:
-    """A timestamp as messages have it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """A timestamp as messages have it; no two are the same, because those of one millisecond have no order."""
+    global _last_ms  # noqa: PLW0603 - one clock for the process
+    _last_ms = max(_last_ms + 1, time.time_ns() // 1_000_000)
+    moment = datetime.fromtimestamp(_last_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Raw:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from tests.cli.hub_process import HubProcess, run_cli, wait_until
 from tests.protocols.backchannel.raw import Raw
 from tests.protocols.backchannel.relays import Agent
 from tests.server.hubs import WAIT_SECONDS, House, bodies, house, silent, take, until
@@ -316,7 +318,7 @@ async def test_a_local_agents_message_to_a_channel_reaches_each_subscriber_once_
                 heard.append((await anext(heard_next)).msg)
             place.raw.send("lea", "#dev", "a mark")
             heard.append((await anext(heard_next)).msg)
-    assert heard == [*expected, "a mark"], "those who listen at the channel's socket hear each once"
+    assert heard == [*expected, "a mark"], "at the channel's socket each is heard once"
     assert bodies(await take(bob, 1)) == ["a mark"]
     await silent(bob)
     in_channel = [message.body for message in await place.history("bob", "#dev")]
@@ -677,6 +679,60 @@ async def test_a_message_that_the_hub_does_not_accept_is_kept_aside(place: Town)
         await until(refused.exists)
 
 
+async def test_a_file_waits_for_a_recipient_with_too_much_unread_and_keeps_nobody_else_waiting(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tieline.protocols.backchannel.intake._LATER_SECONDS", 0.1)
+    (folder / "tieline.toml").write_text("[limits]\nbacklog_max = 1\n")
+    async with town(folder) as place:
+        bob, ben = await place.join("bob", receive=False), await place.join("ben")
+        for client in (bob, ben):
+            await client.subscribe("dev")
+        await place.local("lea")
+        await until(lambda: "#dev" in place.raw.agents()["ben"]["subscriptions"])
+        place.raw.send("lea", "@bob", "first")
+
+        async def full() -> bool:
+            return len((await bob.inbox()).items) == 1
+
+        await eventually(full)
+        place.raw.send("lea", "#dev", "second")
+        assert bodies(await take(ben, 1, ack=True)) == ["second"]
+        await until(lambda: len(place.raw.names("bob")) == 1)
+        (waiting,) = (await bob.inbox()).items
+        assert await bob.claim(waiting.message.id) is not None
+        await eventually(full)
+        assert (await bob.inbox()).items[0].message.body == "second"
+        await silent(ben)
+
+
+async def test_a_mailbox_that_cannot_be_written_to_is_tried_again(place: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tieline.protocols.backchannel.resident._RETRY_SECONDS", 0.05)
+    bob = await place.join("bob")
+    await place.local("lea")
+    place.raw.new("lea").rmdir()
+    place.raw.new("lea").write_text("in the way")
+    with capture_logs() as logs:
+        await bob.send("@lea", "hello")
+        await until(lambda: any(log["event"] == "messages cannot be written to the spool" for log in logs))
+        place.raw.new("lea").unlink()
+        await place.unread("lea", "hello")
+
+
+async def test_a_mailbox_that_somebody_deletes_is_made_anew_with_what_is_unread_in_the_hub(place: Town) -> None:
+    bob = await place.join("bob")
+    await place.local("lea")
+    await bob.send("@lea", "hello")
+    await place.unread("lea", "hello")
+    await until(place.quiet)
+    for name in ("bob", "lea"):
+        shutil.rmtree(place.raw.root / "spool" / name)
+    await place.unread("lea", "hello")
+    await until((place.raw.root / "spool" / "bob" / "hub" / "mailbox.json").exists)
+    place.raw.send("lea", "@bob", "hello")
+    assert bodies(await take(bob, 1)) == ["hello"]
+
+
 async def test_two_files_of_one_id_that_say_different_things_are_not_one_message(place: Town) -> None:
     bob = await place.join("bob")
     await place.local("lea")
@@ -761,3 +817,68 @@ async def test_thousands_of_files_do_not_make_anybody_wait(place: Town) -> None:
 def test_the_spool_of_the_configuration_is_a_path() -> None:
     assert Backchannel().spool_path is None
     assert Backchannel(spool="~/mail").spool_path == Path.home() / "mail"
+
+
+# Which spool, and the command line.
+
+
+@pytest.mark.parametrize(
+    ("variable", "named", "found"),
+    [(None, True, "home/spool-home"), ("mail", True, "mail"), ("mail", False, "mail"), (None, False, ".backchannel")],
+)
+async def test_a_spool_that_nobody_names_is_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None, found: str, *, named: bool
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    if variable is not None:
+        monkeypatch.setenv("BACKCHANNEL_HOME", str(folder / variable))
+    async with house(folder / "home", home_named=named) as there:
+        assert there.running.spool == str(folder / found)
+
+
+async def test_the_configuration_can_name_the_spool_or_want_none(folder: Path) -> None:
+    (folder / "tieline.toml").write_text(f'[backchannel]\nspool = "{folder / "there"}"\n')
+    async with house(folder) as there:
+        assert there.running.spool == str(folder / "there")
+    (folder / "tieline.toml").write_text("[backchannel]\nadopt = false\n")
+    async with house(folder) as there:
+        assert there.running.spool is None
+    async with house(folder, spool=folder / "named") as there:
+        assert there.running.spool == str(folder / "named")
+
+
+@pytest.mark.slow
+def test_the_command_line_names_a_spool_or_wants_none(tmp_path: Path) -> None:
+    spool = tmp_path / "mail"
+    with HubProcess("--spool", str(spool)) as hub:
+        assert hub.running.spool == str(spool)
+        assert f"spool     {spool}" in hub.stdout
+        second = run_cli(tmp_path / "two", "serve", "--http", "127.0.0.1:0", "--spool", str(spool))
+        assert second.returncode == 1
+        assert "another hub has adopted the spool" in second.stderr
+        assert "Traceback" not in second.stderr
+    with HubProcess("--no-spool") as hub:
+        assert hub.running.spool is None
+    both = run_cli(tmp_path / "two", "serve", "--spool", str(spool), "--no-spool")
+    assert both.returncode == 2
+
+
+@pytest.mark.slow
+def test_commands_use_the_hub_that_runs_and_compete_with_local_readers() -> None:
+    with HubProcess() as hub:
+        raw = Raw(hub.home / "spool-home")
+        raw.init("lea")
+        hub.add_members("bob")
+        wait_until(lambda: raw.record("bob") is not None, "a record for bob")
+        wait_until(lambda: hub.session_count("lea") == 1, "lea in the hub")
+        ids = hub.send("bob", "@lea", "one", "two", "three")
+        wait_until(lambda: len(raw.names("lea")) == 3, "three files")
+        assert "two" in hub.cli("take", ids[1], "--as", "lea").stdout
+        assert raw.take("lea", ids[1]) is None
+        assert raw.take("lea", ids[0]) is not None
+        drained = hub.cli("drain", "--as", "lea").stdout
+        assert "three" in drained
+        assert not any(word in drained for word in ("one", "two"))
+        assert raw.names("lea") == []
+        assert hub.cli("send", "@bob", "hello", "--as", "lea").returncode == 0
+        assert hub.cli("drain", "--as", "bob").stdout.count("hello") == 1

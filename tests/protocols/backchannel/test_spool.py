@@ -388,6 +388,23 @@ def test_one_refused_letter_of_many_keeps_all_of_them_back(spool: Spool) -> None
     assert spool.inbox("bob") == []
 
 
+def test_whoever_keeps_the_records_says_all_channels_at_once(spool: Spool) -> None:
+    spool.register("bob")
+    path = spool.root / "agents" / "bob.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tokenHash": "kept"}))
+    (spool.root / "agents" / "eve.json").write_text("{")
+    spool.describe({"bob": ["#dev"], "alice": ("#ops", "#art"), "eve": ()})
+    assert {record.name: record.subscriptions for record in spool.agents()} == {
+        "alice": ("#ops", "#art"),
+        "bob": ("#dev",),
+        "eve": (),
+    }
+    assert json.loads(path.read_text())["tokenHash"] == "kept"
+    for _ in range(2):
+        spool.strike("alice")
+        assert spool.names() == ["bob", "eve"]
+
+
 def test_subscribing_needs_a_record_and_unsubscribing_does_not(spool: Spool) -> None:
     with pytest.raises(SpoolRefused, match='unknown agent "eve"'):
         spool.subscribe("eve", "#dev")

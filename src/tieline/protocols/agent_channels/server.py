@@ -20,7 +20,15 @@ import structlog
 from tieline.contract import command as c
 from tieline.contract import message as m
 from tieline.contract.delivery import State
-from tieline.contract.hub import Change, ChannelAppeared, ChannelVanished, Hub, MemberAppeared, MemberVanished
+from tieline.contract.hub import (
+    Change,
+    ChannelAppeared,
+    ChannelVanished,
+    Hub,
+    MemberAppeared,
+    MemberVanished,
+    SubscriptionsChanged,
+)
 from tieline.contract.identifiers import GENERAL, INBOX_PREFIX, ChannelName, MemberName, SessionId
 from tieline.contract.member import ByPlace, Unnamed
 from tieline.contract.refusal import Refusal
@@ -399,6 +407,8 @@ class ChannelsServer:
 
     def posted(self, message: m.Message, origin: SessionId) -> None:
         """A message was accepted: whoever listens at its place hears it."""
+        if not message.reaches(PROTOCOL):
+            return
         target = message.content.target
         speaker = self.speakers.get(origin)
         if speaker is not None:
@@ -453,3 +463,5 @@ class ChannelsServer:
                 if there and name != GENERAL:
                     await self._group.remove_channel(name)
                     del self._places[name]
+            case SubscriptionsChanged():
+                pass

@@ -6,6 +6,7 @@ A frame is four bytes of length and a JSON object, the envelope. What the hub ha
 `payload_meta`, further keys of the payload) is kept beside the content, so that relay to relay nothing is lost.
 """
 
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
@@ -34,6 +35,10 @@ CHANNEL_MESSAGE = "CHANNEL_MESSAGE"
 
 ID_CHARACTERS_MAX = 1024
 """Ids come back in answers, which have to fit a frame whatever else they say."""
+NESTING_MAX = 512
+"""Levels of a payload: what is read must be written again, and that from deeper in the program's own stack."""
+DELIVERY_BYTES = 1024
+"""More than a DELIVER says beyond the SEND it comes from: names, ids, numbers."""
 ANSWER_BYTES = 8192
 """Room for what is around the entries of an answer: the envelope, with the asker's id in it."""
 
@@ -124,6 +129,12 @@ class Envelope(Struct, frozen=True, omit_defaults=True, rename={"sender": "from"
     delivery: dict[str, Any] | None = None
 
 
+# As much as there is without half a surrogate pair, and then one, escaped as JSON does it. Possessive, so one pass.
+_HALF_PAIR = re.compile(
+    rb"((?:[^\\]++|\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u(?![dD][89a-fA-F])|[^u]))*+)(\\u[dD][89a-fA-F]..)?",
+    re.DOTALL,
+)
+
 _decoder = msgspec.json.Decoder(Envelope)
 _plain_decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
@@ -132,10 +143,12 @@ _encoder = msgspec.json.Encoder()
 class EnvelopeBuffer:
     """Collects the bytes of one connection and gives back its envelopes, in order."""
 
-    __slots__ = ("_frames",)
+    __slots__ = ("_frames", "frame_bytes")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frames = FrameBuffer(frame_bytes_max)
+        # How large the last envelope was.
+        self.frame_bytes = 0
 
     def receive_data(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
@@ -148,20 +161,38 @@ class EnvelopeBuffer:
         except FrameError as error:
             code = ErrorCode.TOO_LARGE if error.size else ErrorCode.BAD_REQUEST
             raise EnvelopeError(code, str(error)) from error
-        return None if payload is None else decode(payload)
+        if payload is None:
+            return None
+        self.frame_bytes = len(payload)
+        return decode(payload)
 
 
 def decode(payload: bytes) -> Envelope:
-    """One envelope from its JSON. Raises `EnvelopeError`."""
+    """One envelope from its JSON. Raises `EnvelopeError`.
+
+    JavaScript writes half a surrogate pair, which is what cutting a text may leave of an emoji. No text has a place for
+    it here, and it is no reason to hang up: it becomes U+FFFD.
+    """
     try:
         envelope = _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        whole = _HALF_PAIR.sub(lambda part: part[1] + (b"\\ufffd" if part[2] else b""), payload)
+        if whole != payload:
+            return decode(whole)
         raise EnvelopeError(ErrorCode.BAD_REQUEST, f"not an envelope: {error}") from error
     if envelope.v != VERSION:
         raise EnvelopeError(ErrorCode.BAD_REQUEST, f"this hub speaks version {VERSION} of the protocol")
     if len(envelope.id) > ID_CHARACTERS_MAX:
         raise EnvelopeError(ErrorCode.BAD_REQUEST, f"an id has at most {ID_CHARACTERS_MAX} characters")
+    # Counting is cheap, and nearly always enough.
+    if payload.count(b"{") + payload.count(b"[") > NESTING_MAX and _too_deep(envelope):
+        raise EnvelopeError(ErrorCode.BAD_REQUEST, f"an envelope nests at most {NESTING_MAX} levels")
     return envelope
+
+
+def _too_deep(envelope: Envelope) -> bool:
+    parts = (envelope.payload, envelope.payload_meta or {}, envelope.delivery or {})
+    return any(m.nested_deeper(part, NESTING_MAX) for part in parts)
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -337,7 +368,7 @@ def _problem(body: object, data: object, thread: object, kind: object, ttl_ms: o
         return "payload.thread must be a string"
     if not isinstance(kind, str):
         return "payload.kind must be a string"
-    if ttl_ms is not None and (not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool)):
+    if ttl_ms is not None and type(ttl_ms) is not int:
         return "payload_meta.ttl_ms must be a whole number"
     return None
 
@@ -371,6 +402,11 @@ def _rest(message: m.Message) -> dict[str, Any]:
         return {}
     rest: dict[str, Any] = _plain_decoder.decode(original)
     return rest
+
+
+def is_channel_message(message: m.Message) -> bool:
+    """Whether a message came as a CHANNEL_MESSAGE, and so goes on as one."""
+    return _rest(message).get("frame") == CHANNEL_MESSAGE
 
 
 def channel_message(message: m.Message, key: int) -> Envelope | None:
@@ -420,3 +456,16 @@ def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_i
         payload_meta=rest.get("meta"),
         delivery=delivery,
     )
+
+
+def delivered_bytes(content: m.Content, speaker: str) -> int:
+    """How large the frame that delivers this can be, whoever gets it and however much came before it."""
+    target, number = content.target, 10**12
+    recipient = target.name if target.kind is TargetKind.MEMBER else "x" * 128
+    message = m.Message(
+        id=MessageId("x" * 36), offset=0, sender=speaker, protocol=PROTOCOL, sent_at_ms=10**13, content=content
+    )
+    frame = channel_message(message, number) or deliver(
+        message, number, number, recipient=recipient, session_id="x" * 32
+    )
+    return payload_bytes(encode(frame))

@@ -67,6 +67,7 @@ class RelayConnection(asyncio.Protocol):
         "_deaf",
         "_early_bytes",
         "_errand",
+        "_finished",
         "_greeting",
         "_greeting_since",
         "_heard_since",
@@ -98,8 +99,10 @@ class RelayConnection(asyncio.Protocol):
         self._confirmed = False
         # What the hub is asked before the next frame is looked at.
         self._errand: Errand | None = None
+        # Whether the client says no more, while what it said is still to be heard.
+        self._finished = False
         # Keys that were delivered here and not acknowledged.
-        self._unacknowledged: set[int | None] = set()
+        self._unacknowledged: set[int] = set()
         # Since when it may say HELLO.
         self._greeting_since = server.loop.time()
         self._pulse = Pulse(server.heartbeat_ms, self._greeting_since)
@@ -150,6 +153,11 @@ class RelayConnection(asyncio.Protocol):
             return
         self._heard_since = True
         self._read()
+
+    def eof_received(self) -> bool:
+        # Whoever says HELLO, SEND and hangs up is heard to the end. A loop that reads on may say this twice.
+        self._finished = self._finished or self._phase is Phase.OPENING
+        return self._finished
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -259,7 +267,7 @@ class RelayConnection(asyncio.Protocol):
             self.fail(ErrorCode.UNAUTHORIZED, "say HELLO first")
             return
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        if self._deaf and (self._writable or unsent < self._unsent):
+        if self._deaf and not self.closed and (self._writable or unsent < self._unsent):
             # It is the hub that does not listen; and whoever takes bytes is alive.
             self._pulse.heard(now)
         self._unsent = unsent
@@ -286,6 +294,8 @@ class RelayConnection(asyncio.Protocol):
                 self._receive(envelope)
         except EnvelopeError as error:
             self.fail(error.code, str(error))
+        if self._finished and self._phase is not Phase.OPENING and self._errand is None and self._transport is not None:
+            self._transport.close()
 
     def _receive(self, envelope: Envelope) -> None:
         match envelope.type:
@@ -343,6 +353,8 @@ class RelayConnection(asyncio.Protocol):
         self.send("BYE", {"reason": reason})
         self._phase = Phase.CLOSED
         self._conversation.close()
+        # Before the connection is lost, which takes as long as the client takes to read: it may come back sooner.
+        self.server.syncs.forget(self)
         if self._transport is not None:
             self._transport.close()
 
@@ -363,7 +375,7 @@ class RelayConnection(asyncio.Protocol):
         self._conversation.receive(
             window=greeting.window if greeting.acknowledges else None,
             unoffered_only=not greeting.acknowledges,
-            skip_muted=True,
+            once=codec.is_channel_message,
             replay=replay,
         )
         self._go_on()
@@ -396,6 +408,12 @@ class RelayConnection(asyncio.Protocol):
         if isinstance(content, Refusal):
             self._audited(envelope, content)
             self._refuse_words(envelope, content)
+            return
+        frame_bytes_max = self.server.frame_bytes_max
+        near = self._buffer.frame_bytes > frame_bytes_max - codec.DELIVERY_BYTES
+        if near and codec.delivered_bytes(content, self.name) > frame_bytes_max:
+            text = f"its delivery would exceed the maximum of {frame_bytes_max} bytes for a frame"
+            self._refuse_words(envelope, Refusal(Code.MESSAGE_TOO_LARGE, text))
             return
         pending = self.server.syncs.prepare(envelope, content.target, self)
         if isinstance(pending, Refusal):
@@ -452,8 +470,8 @@ class RelayConnection(asyncio.Protocol):
 
     def _credit(self, key: int | None) -> None:
         """The client is done with a delivery: once, however often it says so, and only if it was given to it."""
-        if key in self._unacknowledged:
-            self._unacknowledged.discard(key)
+        if key is not None and key in self._unacknowledged:
+            self._unacknowledged.remove(key)
             self._conversation.settled(1)
 
     # Topics, questions and the rest.

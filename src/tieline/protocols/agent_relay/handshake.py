@@ -65,36 +65,39 @@ class Greeting(Struct, frozen=True, kw_only=True):
 
 def hello(payload: Payload, limits: Limits) -> Greeting | Refusal:
     """What a HELLO asks for."""
-    terms = _terms(payload, limits)
-    if terms is None:
+    terms, session = _terms(payload, limits), payload.get("session")
+    if session is None:
+        session = {}
+    if terms is None or not isinstance(session, dict) or not isinstance(session.get("resume_token"), str | None):
         return Refusal(
-            Code.INVALID_REQUEST, "HELLO needs payload.agent, a name, and capabilities, if any, as an object"
+            Code.INVALID_REQUEST,
+            "HELLO needs payload.agent, a name; capabilities and session, if any, are objects, and tokens are texts",
         )
-    session = payload.get("session")
-    token = session.get("resume_token") if isinstance(session, dict) else None
-    return Greeting(**terms, resume_token=_text(token))
+    return Greeting(**terms, resume_token=session.get("resume_token"))
 
 
 def resume(payload: Payload, limits: Limits) -> Greeting | Refusal:
     """What a RESUME asks for."""
-    terms, session_id = _terms(payload, limits), payload.get("session_id")
-    if terms is None or not isinstance(session_id, str):
+    terms, session_id, token = _terms(payload, limits), payload.get("session_id"), payload.get("resume_token")
+    if terms is None or not isinstance(session_id, str) or not isinstance(token, str | None):
         return Refusal(Code.INVALID_REQUEST, "RESUME needs payload.agent, a name, and payload.session_id")
-    token, positions = _text(payload.get("resume_token")), _positions(payload.get("streams"))
+    positions = _positions(payload.get("streams"))
+    if positions is None:
+        return Refusal(Code.INVALID_REQUEST, "payload.streams of RESUME is an object: topic to {last_seq, peers}")
     return Greeting(**terms, session_id=session_id, resume_token=token, positions=positions)
 
 
 def _terms(payload: Payload, limits: Limits) -> Payload | None:
     """What both say, or `None` when it is said in the wrong form."""
-    name, capabilities = payload.get("agent"), payload.get("capabilities")
+    name, token, capabilities = payload.get("agent"), payload.get("token"), payload.get("capabilities")
     if capabilities is None:
         capabilities = {}
-    if not isinstance(name, str) or not isinstance(capabilities, dict):
+    if not isinstance(name, str) or not isinstance(token, str | None) or not isinstance(capabilities, dict):
         return None
     inflight = capabilities.get("max_inflight")
     return {
         "name": name,
-        "token": _text(payload.get("token")),
+        "token": token,
         "human": payload.get("entityType") == "user",
         "about": {
             key: value
@@ -103,27 +106,28 @@ def _terms(payload: Payload, limits: Limits) -> Payload | None:
         },
         "acknowledges": capabilities.get("ack") is not False,
         "tells": capabilities.get("accept") is True,
-        "window": min(inflight, limits.window_max) if isinstance(inflight, int) and inflight > 0 else MAX_INFLIGHT,
+        "window": min(inflight, limits.window_max) if type(inflight) is int and inflight > 0 else MAX_INFLIGHT,
     }
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+def _positions(streams: object) -> tuple[c.Position, ...] | None:
+    """How far a client says it got: by topic, and in our exact form also by peer.
 
-
-def _positions(streams: object) -> tuple[c.Position, ...]:
-    """How far a client says it got: by topic, and in our exact form also by peer."""
+    `None` when it is said in the wrong form: to go on without it could skip what the client lacks.
+    """
     found: list[c.Position] = []
-    for topic, position in streams.items() if isinstance(streams, dict) else ():
-        if not isinstance(position, dict):
-            continue
+    if not isinstance(streams, dict | None):
+        return None
+    for topic, position in (streams or {}).items():
+        peers = position.get("peers", {}) if isinstance(position, dict) else None
+        if not isinstance(peers, dict):
+            return None
         name = "" if topic == DEFAULT_TOPIC else topic
-        last_seq, peers = position.get("last_seq"), position.get("peers")
-        if isinstance(last_seq, int):
-            found.append(c.Position(name, last_seq))
-        for peer, seq in peers.items() if isinstance(peers, dict) else ():
-            if isinstance(seq, int):
-                found.append(c.Position(name, seq, peer))
+        whole = {None: position["last_seq"]} if "last_seq" in position else {}
+        for peer, seq in (whole | peers).items():
+            if type(seq) is not int or seq < 0:
+                return None
+            found.append(c.Position(name, seq, peer))
     return tuple(found)
 
 

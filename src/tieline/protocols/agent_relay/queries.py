@@ -12,6 +12,7 @@ from msgspec import Struct
 from tieline.contract import command as c
 from tieline.contract import message as m
 from tieline.contract import reply as r
+from tieline.contract.delivery import State
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import Presence
 from tieline.contract.refusal import Code, Refusal
@@ -52,7 +53,7 @@ def _limit(payload: Payload, default: int) -> int:
 def _inbox(connection: "RelayConnection", payload: Payload) -> Errand:
     """What was sent to the agent, newest first; with `unreadOnly`, what it has not acknowledged, oldest first."""
     name, limit = connection.name, _limit(payload, 50)
-    if payload.get("agent", name) != name:
+    if payload.get("agent") not in (None, name):
         return Refusal(Code.FORBIDDEN, f"{name} may read its own inbox, and no other")
     sender, channel = payload.get("from"), payload.get("channel")
     wanted_to = codec.channel_named(channel) if channel is not None else None
@@ -123,10 +124,15 @@ def _unread(connection: "RelayConnection", wanted: _Wanted, limit: int) -> Steps
     found: list[m.Message] = []
     after = 0
     for _ in range(_PAGES_MAX):
-        # What cannot be acknowledged counts as read once it was given.
-        page = yield c.Fetch(connection.session, after, _PAGE, skip_muted=True)
+        page = yield c.Fetch(connection.session, after, _PAGE)
         assert isinstance(page, r.Fetched), "a fetch is answered by a page"
-        found += filter(wanted, (delivery.message for delivery in page.deliveries))
+        # What cannot be acknowledged counts as read once it was given.
+        unread = (
+            delivery.message
+            for delivery in page.deliveries
+            if delivery.state is State.PENDING or not codec.is_channel_message(delivery.message)
+        )
+        found += filter(wanted, unread)
         if len(found) >= limit or page.complete:
             break
         after = page.through

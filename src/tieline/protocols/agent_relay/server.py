@@ -6,6 +6,7 @@ who is connected under which name, who waits for whose answer (`sync`), who shad
 
 import asyncio
 import itertools
+import secrets
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -50,6 +51,8 @@ class RelayServer:
         self.version = __version__
         self._listener: Listener | None = None
         self._pulse: asyncio.TimerHandle | None = None
+        # In every id, so that none is that of an earlier start: clients drop what has an id that they know.
+        self._start = secrets.token_hex(4)
         self._ids = itertools.count(1)
 
     def now_ms(self) -> int:
@@ -58,7 +61,7 @@ class RelayServer:
 
     def next_id(self) -> str:
         """An id for an envelope of the hub."""
-        return f"h-{next(self._ids)}"
+        return f"h-{self._start}-{next(self._ids)}"
 
     async def start(self) -> None:
         """Listen, for the hub's own user alone."""

@@ -37,14 +37,19 @@ class Pending:
         # Runs from when the message is accepted.
         self.timer: asyncio.TimerHandle | None = None
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What an answer is known by: who gives it, and its id. Agents who do not know each other may use the same."""
+        return self.recipient, self.correlation
+
 
 class Syncs:
-    """Everybody who waits, by correlation id."""
+    """Everybody who waits."""
 
     def __init__(self, server: "RelayServer") -> None:
         self._server = server
-        self._pending: dict[str, Pending] = {}
-        self._of_sender: dict[RelayConnection, dict[str, Pending]] = {}
+        self._pending: dict[tuple[str, str], Pending] = {}
+        self._of_sender: dict[RelayConnection, set[Pending]] = {}
 
     def prepare(self, envelope: Envelope, target: Target, sender: "RelayConnection") -> Pending | Refusal | None:
         """What a SEND asks to wait for, if it does."""
@@ -58,39 +63,39 @@ class Syncs:
             return Refusal(Code.INVALID_MESSAGE, "Missing sync correlationId for blocking SEND")
         if len(correlation) > ID_CHARACTERS_MAX:
             return Refusal(Code.INVALID_MESSAGE, f"a correlationId has at most {ID_CHARACTERS_MAX} characters")
-        if not isinstance(timeout_ms, int) or not 0 < timeout_ms <= TIMEOUT_MS_MAX:
+        if type(timeout_ms) is not int or not 0 < timeout_ms <= TIMEOUT_MS_MAX:
             return Refusal(Code.INVALID_MESSAGE, f"sync.timeoutMs must be between 1 and {TIMEOUT_MS_MAX}")
         if target.kind is not TargetKind.MEMBER:
             return Refusal(Code.INVALID_MESSAGE, "a synchronous SEND goes to one agent")
-        if correlation in self._pending:
-            return Refusal(Code.WIRE_ID_REUSED, f"Duplicate correlationId: {correlation}")
-        waits = self._of_sender.setdefault(sender, {})
-        if len(waits) >= WAITS_MAX:
-            return Refusal(Code.BACKLOG_FULL, f"{WAITS_MAX} answers are waited for already")
         pending = Pending(correlation, sender, target.name, timeout_ms)
-        self._pending[correlation] = waits[correlation] = pending
+        if pending.key in self._pending:
+            return Refusal(Code.WIRE_ID_REUSED, f"Duplicate correlationId: {correlation}")
+        if len(self._of_sender.get(sender, ())) >= WAITS_MAX:
+            return Refusal(Code.BACKLOG_FULL, f"{WAITS_MAX} answers are waited for already")
+        self._pending[pending.key] = pending
+        self._of_sender.setdefault(sender, set()).add(pending)
         return pending
 
     def start(self, pending: Pending) -> None:
         """The message is durable: from now on the clock runs."""
-        if self._pending.get(pending.correlation) is pending:
+        if self._pending.get(pending.key) is pending:
             pending.timer = self._server.loop.call_later(pending.timeout_ms / 1000, self._expire, pending)
 
     def drop(self, pending: Pending) -> None:
         """Nobody waits any more."""
         if pending.timer is not None:
             pending.timer.cancel()
-        if self._pending.get(pending.correlation) is pending:
-            del self._pending[pending.correlation]
+        if self._pending.get(pending.key) is pending:
+            del self._pending[pending.key]
             waits = self._of_sender[pending.sender]
-            del waits[pending.correlation]
+            waits.remove(pending)
             if not waits:
                 del self._of_sender[pending.sender]
 
     def answer(self, correlation: str, recipient: "RelayConnection", envelope: Envelope) -> None:
-        """A recipient's ACK: to whoever waits for it, if it is this recipient's to give."""
-        pending = self._pending.get(correlation)
-        if pending is None or pending.recipient != recipient.name:
+        """A recipient's ACK: to whoever waits for it."""
+        pending = self._pending.get((recipient.name, correlation))
+        if pending is None:
             return
         self.drop(pending)
         sender = pending.sender
@@ -99,7 +104,7 @@ class Syncs:
 
     def forget(self, sender: "RelayConnection") -> None:
         """A sender is gone."""
-        for pending in list(self._of_sender.get(sender, {}).values()):
+        for pending in list(self._of_sender.get(sender, ())):
             self.drop(pending)
 
     def _expire(self, pending: Pending) -> None:

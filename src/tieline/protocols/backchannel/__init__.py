@@ -4,7 +4,7 @@ Above: the command line, which works on a spool without any hub, and the hub's s
 has the layout, its guarantees and our deviations.
 
 `message` and `record` are JSON and values; `spool` is the folder; `claims` is taking from it; `arrivals` is watching
-it; `upkeep` finds what killed processes left there; `identity` is who speaks from it.
+it; `upkeep` finds what killed processes left there; `identity` is who speaks from it; `adoption` joins it to a hub.
 """
 
 from tieline.protocols.backchannel.arrivals import Arrivals

@@ -35,9 +35,9 @@ from tieline.protocols.backchannel.postman import Postman
 from tieline.protocols.backchannel.record import AgentRecord
 from tieline.protocols.backchannel.resident import Resident
 from tieline.protocols.backchannel.roll import Roll
-from tieline.protocols.backchannel.sessions import ask_all
 from tieline.protocols.backchannel.shelf import PROTOCOL, Shelf
 from tieline.protocols.backchannel.spool import Spool
+from tieline.wire.sessions import ask_all
 
 RESCAN_SECONDS = 2.0
 """How late something may be noticed that no notice told of."""
@@ -45,6 +45,10 @@ _TROUBLE_SECONDS = 1.0
 """How long the clerk rests when something went wrong."""
 _REFRESH_SECONDS = 0.1
 """Channels are asked for at most this often: with thousands of members that is work for the hub."""
+_CATCH_UP_SECONDS = 0.02
+"""How long to wait for a resident that has just come."""
+_REST = 4.0
+"""After a look into a mailbox it is left alone for this many times as long as that took."""
 _LOCK = ".tieline.lock"
 
 log = structlog.get_logger(__name__)
@@ -102,7 +106,12 @@ class Adoption:
         self._lock = await asyncio.to_thread(self._seize)
         self._unobserve = self._hub.observe(self)
         self._postman.start()
-        await self._take_stock()
+        try:
+            await self._take_stock()
+        except BaseException:
+            for name in self._residents:
+                self._hub.entrust(MemberName(name), None)
+            raise
         self._notices.start()
         self._clerk = asyncio.create_task(self._work())
 
@@ -189,27 +198,48 @@ class Adoption:
                 if self._loop.time() >= look_again:
                     look_again = self._loop.time() + self._rescan_seconds
                     self._records_stirred = True
-                    self._stirred |= await asyncio.to_thread(self._restless)
+                    restless, lost = await asyncio.to_thread(self._survey)
+                    self._stirred |= restless
+                    await self._mend(lost)
                 await self._turn()
             except _Interrupted as interruption:
                 log.info("the adoption of the spool starts over", reason=str(interruption))
                 await self._rest()
+            except OSError as error:
+                log.error("the spool cannot be used", spool=str(self.root), error=str(error))
+                await self._rest()
             except Exception as error:
                 log.exception("the adoption of the spool starts over", error=str(error))
                 await self._rest()
-            if not self._intake:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.0, look_again - self._loop.time())):
-                        await self._awake.wait()
+            pause = max(0.0, look_again - self._loop.time())
+            delay = self._intake.delay()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause if delay is None else min(pause, delay)):
+                    await self._awake.wait()
 
     async def _rest(self) -> None:
         self._start_over = True
         await asyncio.sleep(_TROUBLE_SECONDS)
         self._awake.set()
 
-    def _restless(self) -> set[str]:
-        """Whose mailboxes may have changed without a notice."""
-        return {name for name, mailbox in list(self._mailboxes.items()) if mailbox.has_changed()}
+    def _survey(self) -> tuple[set[str], set[str]]:
+        """Whose mailboxes may have changed without a notice, and whose are gone from a spool that is there."""
+        mailboxes = list(self._mailboxes.items())
+        lost = {name for name, mailbox in mailboxes if not mailbox.is_there()}
+        restless = {name for name, mailbox in mailboxes if name not in lost and mailbox.has_changed()}
+        return restless, lost if (self.root / _LOCK).exists() else set()
+
+    async def _mend(self, lost: set[str]) -> None:
+        """Make the mailboxes anew that somebody deleted; what is unread in the hub goes there again."""
+        for name in lost:
+            resident = self._residents.get(name)
+            if resident is None:
+                member = await self._member(name)
+                if member is not None:
+                    await self._host([(self._mailboxes[name], Card(member=member.created_at_ms))])
+            else:
+                resident.close()
+                await self._house(resident.shelf.mailbox, None)
 
     async def _turn(self) -> None:
         self._awake.clear()
@@ -232,7 +262,7 @@ class Adoption:
             self._unswept.clear()
             await asyncio.to_thread(_each, [shelf.sweep for shelf in shelves])
         await self._look()
-        if self._intake:
+        if self._intake.delay() == 0.0:
             await self._intake.take_in(await self._speak())
 
     async def _refresh_channels(self) -> None:
@@ -249,12 +279,15 @@ class Adoption:
         stirred, self._stirred = self._stirred, set()
         ready = []
         for name in stirred:
-            resident = self._residents.get(name)
+            mailbox, resident = self._mailboxes.get(name), self._residents.get(name)
+            if mailbox is None or (resident is not None and resident.session is None):
+                continue
             if resident is not None and not resident.caught_up:
                 # It does not know yet which of its files are deliveries.
-                if resident.session is not None:
-                    self._loop.call_later(0.02, self._stir, name)
-            elif name in self._mailboxes:
+                self._loop.call_later(_CATCH_UP_SECONDS, self._stir, name)
+            elif self._loop.time() < mailbox.rests_until:
+                self._loop.call_at(mailbox.rests_until, self._stir, name)
+            else:
                 ready.append(name)
         if not ready:
             return
@@ -269,6 +302,7 @@ class Adoption:
         gone: dict[str, list[str]] = {}
         for name in names:
             mailbox, shelf = self._mailboxes[name], self._shelves.get(name)
+            began = self._loop.time()
             if shelf is None:
                 ids = (mailbox.waiting() - mailbox.passed) | set(mailbox.claimed())
             else:
@@ -277,6 +311,9 @@ class Adoption:
                     gone[name] = taken
             if ids:
                 fresh[name] = ids
+            # A look takes as long as there are files: where there are thousands, not every change is worth one.
+            ended = self._loop.time()
+            mailbox.rests_until = ended + _REST * (ended - began)
         return fresh, gone
 
     # The operator.
@@ -303,6 +340,7 @@ class Adoption:
     async def _take_stock(self) -> None:
         """Bring hub and folder together, whatever happened before."""
         operator = await self._speak()
+        self._channels.stale = False
         roster, channels = await ask_all(self._hub, (c.ListMembers(operator), c.ListChannels(operator)))
         if not isinstance(roster, r.Roster) or not isinstance(channels, r.Channels):
             raise _Interrupted(f"{roster} {channels}")

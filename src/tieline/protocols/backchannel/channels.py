@@ -20,8 +20,8 @@ from tieline.contract.reply import ChannelView
 from tieline.protocols.backchannel.mailbox import Card, Mailbox
 from tieline.protocols.backchannel.record import AgentRecord
 from tieline.protocols.backchannel.roll import Roll
-from tieline.protocols.backchannel.sessions import ask_all
 from tieline.protocols.backchannel.view import subscriptions
+from tieline.wire.sessions import ask_all
 
 EVERYBODY = f"#{GENERAL}"
 
@@ -69,7 +69,6 @@ class Channels:
 
     def note(self, channels: Sequence[ChannelView]) -> None:
         """These are the hub's channels now."""
-        self.stale = False
         joined = subscriptions(channels)
         known = {*self._hosted, *self._housed}
         self.unsettled |= {name for name in known if joined.get(name, []) != self._joined.get(name, [])}
@@ -77,6 +76,7 @@ class Channels:
 
     async def refresh(self, operator: SessionId) -> None:
         """Ask the hub for its channels."""
+        # Before the question: what changes after it was answered makes them stale again.
         self.stale = False
         reply = await self._hub.ask(c.ListChannels(operator))
         if isinstance(reply, Listed):

@@ -26,14 +26,16 @@ from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind, to_member
 from tieline.protocols.backchannel.mailbox import Mailbox
-from tieline.protocols.backchannel.message import NORMAL, URGENT, Message, agent_of
-from tieline.protocols.backchannel.sessions import ask_all
+from tieline.protocols.backchannel.message import NORMAL, URGENT, Message, agent_of, is_channel
 from tieline.protocols.backchannel.shelf import PROTOCOL, Shelf
 from tieline.protocols.backchannel.view import Draft, content_of, target_of
 from tieline.protocols.backchannel.voices import Voices
+from tieline.wire.sessions import ask_all
 
 BATCH = 128
 """Messages of one round: bounds what is in memory, and how long a new file waits behind old ones."""
+_FAN_OUT_SECONDS = 0.03
+"""How long a channel's message waits for its other copies, which their sender renames one after the other."""
 WHAT = "a file in a spool"
 """What was attempted, in the log of refusals."""
 
@@ -52,6 +54,9 @@ _LATER = frozenset(
 )
 """Refusals that may be none another time: a file cannot be told of them, so it waits."""
 _LATER_SECONDS = 15.0
+_TROUBLE = frozenset({Code.STORE_FAILED, Code.SHUTTING_DOWN, Code.UNKNOWN_SESSION})
+"""Those that are the hub's own, and pass soon."""
+_TROUBLE_SECONDS = 1.0
 _PERSONAL = frozenset({Code.BACKLOG_FULL, Code.TOO_MANY_STREAMS, Code.UNKNOWN_MEMBER})
 """Refusals that are about one recipient, and no reason to keep a message from the others."""
 
@@ -95,11 +100,17 @@ class Intake:
         # Whose mailboxes each message is in, by id; and when it was written.
         self._owners: dict[str, dict[str, None]] = {}
         self._order: list[tuple[str, str]] = []
+        # When a channel's message has waited long enough for its other copies, by the loop's clock.
+        self._due: dict[str, float] = {}
         # Claimed files of this round that the hub has now.
         self._done: list[tuple[Mailbox, str]] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._order)
+    def delay(self) -> float | None:
+        """How long until there is something to take in; `None` if nothing waits."""
+        if not self._order:
+            return None
+        now = asyncio.get_running_loop().time()
+        return max(0.0, self._due.get(self._order[0][1], 0.0) - now)
 
     async def add(self, arrivals: Mapping[str, set[str]]) -> None:
         """Note ids that are new in mailboxes, by owner."""
@@ -114,6 +125,8 @@ class Intake:
                 if isinstance(found, Message):
                     if message_id not in self._owners:
                         heapq.heappush(self._order, (found.ts, message_id))
+                        if is_channel(found.to):
+                            self._due[message_id] = asyncio.get_running_loop().time() + _FAN_OUT_SECONDS
                     self._owners.setdefault(message_id, {})[owner] = None
                 elif found is not None:
                     self._mailboxes[owner].passed.add(message_id)
@@ -124,7 +137,10 @@ class Intake:
 
     async def take_in(self, operator: SessionId) -> None:
         """Take in the oldest of what waits."""
-        batch = [heapq.heappop(self._order)[1] for _ in range(min(BATCH, len(self._order)))]
+        batch: list[str] = []
+        while len(batch) < BATCH and self.delay() == 0.0:
+            batch.append(heapq.heappop(self._order)[1])
+            self._due.pop(batch[-1], None)
         owners = {message_id: tuple(self._owners.pop(message_id)) for message_id in batch}
         found = await asyncio.to_thread(self._claim, owners)
         voices = Voices(self._hub, PROTOCOL, operator, self._resident)
@@ -254,7 +270,8 @@ class Intake:
             else:
                 await asyncio.to_thread(mailbox.refuse, message_id, refusal.code)
         if later:
-            asyncio.get_running_loop().call_later(_LATER_SECONDS, self._retry, letter.owners, message_id)
+            seconds = _TROUBLE_SECONDS if refusal.code in _TROUBLE else _LATER_SECONDS
+            asyncio.get_running_loop().call_later(seconds, self._retry, letter.owners, message_id)
 
     def _retry(self, owners: Sequence[str], message_id: str) -> None:
         for owner in owners:

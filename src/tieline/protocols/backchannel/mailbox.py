@@ -54,6 +54,8 @@ class Mailbox:
         self.hub = folder / "hub"
         # Ids in `new/` that are left alone while they are there: unreadable, refused, or for later.
         self.passed: set[str] = set()
+        # When the next look is worth its while, by the loop's clock.
+        self.rests_until = 0.0
         # When `new/` had changed at the last look, if that look cannot have missed anything.
         self._changed_ns: int | None = None
 
@@ -64,6 +66,10 @@ class Mailbox:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             return msgspec.json.decode(disk.read(self.hub / CARD, _CARD_BYTES_MAX) or b"", type=Card)
         return None
+
+    def is_there(self) -> bool:
+        """Whether the folder is: a disk that was taken away must not look like messages that were."""
+        return (self.hub / CARD).exists()
 
     def make(self, *, durably: bool) -> None:
         """Make the folder."""
@@ -103,7 +109,7 @@ class Mailbox:
             changed_ns = self.new.stat().st_mtime_ns
             self._changed_ns = changed_ns if changed_ns + _MOMENT_NS < time.time_ns() else None
             names = os.listdir(self.new)  # noqa: PTH208 - names are all we want
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             names = []
         ids = {name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)}
         self.passed &= ids

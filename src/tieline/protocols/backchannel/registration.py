@@ -16,7 +16,7 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import Credential, Origin, Presence
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Attached, Channels, Issued, Roster
-from tieline.protocols.backchannel.sessions import ask_all
+from tieline.wire.sessions import ask_all
 
 _TOKEN_BYTES = 32
 

@@ -26,8 +26,8 @@ from tieline.protocols.backchannel.events import Events, not_yours
 from tieline.protocols.backchannel.message import agent_of, is_channel
 from tieline.protocols.backchannel.openapi import document
 from tieline.protocols.backchannel.registration import Registrar
-from tieline.protocols.backchannel.sessions import IDLE_SECONDS, Held, Make, Sessions
 from tieline.wire.http import Answer, Bodies, answer, bearer, decode, failure, foreign, respond
+from tieline.wire.sessions import IDLE_SECONDS, Held, Make, Sessions
 from tieline.wire.sse import KEEPALIVE_SECONDS
 
 PROTOCOL = "backchannel"

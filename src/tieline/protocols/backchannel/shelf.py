@@ -148,6 +148,8 @@ class Shelf:
 
     def stage(self, parcels: Sequence[Parcel], sheaf: Sheaf) -> None:
         """Find out what has become of deliveries that are no news here, and write down the others."""
+        if not self.mailbox.is_there():
+            raise FileNotFoundError(f"the mailbox {self.mailbox.folder} is gone")
         disk.make_folder(self.mailbox.new)
         for message, key, _ in parcels:
             name = self._name(message, key)
@@ -232,11 +234,17 @@ class Shelf:
                 self._shown.discard(name)
                 self._won[key] = won
                 return True
+            if won.exists():
+                # Won before for a commit that failed, and not given back yet.
+                self._won[key] = won
+                return True
             if name in self._recalled:
                 return True
             if key > self._placed and not self._is_file(message, key):
                 self._withheld[key] = False
                 return True
+            if not self.mailbox.is_there():
+                return None
             self._shown.discard(name)
             return False
 
@@ -265,6 +273,8 @@ class Shelf:
         with self._lock:
             before = set(self._shown)
         waiting = self.mailbox.waiting()
+        if not self.mailbox.is_there():
+            return set(), []
         with self._lock:
             gone = [name for name in before - waiting if name in self._shown and not self._waiting(name).exists()]
             self._shown.difference_update(gone)
@@ -299,10 +309,14 @@ class Shelf:
 
     def recover(self, leftover: Leftover, *, unsettled: bool) -> None:
         """Show a leftover whose delivery waits; remove any other, which is settled or will be staged again."""
-        if unsettled and (leftover.won or leftover.key <= self._placed):
-            leftover.path.rename(self._waiting(leftover.name))
-        else:
-            leftover.path.unlink(missing_ok=True)
+        with self._lock:
+            if leftover.key in self._won:
+                # The hub has won it meanwhile.
+                return
+            if unsettled and (leftover.won or leftover.key <= self._placed):
+                leftover.path.rename(self._waiting(leftover.name))
+            else:
+                leftover.path.unlink(missing_ok=True)
 
     def recall(self, message: Message, key: int) -> Fate:
         """Take an unsettled delivery out of the spool for good."""
@@ -321,5 +335,7 @@ class Shelf:
                 return Fate.RECALLED
             if recalled or won.exists() or (key > self._placed and not self._is_file(message, key)):
                 return Fate.RECALLED
+            if not self.mailbox.is_there():
+                raise FileNotFoundError(f"the mailbox {self.mailbox.folder} is gone")
             self._recalled.discard(name)
             return Fate.TAKEN

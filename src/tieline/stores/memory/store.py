@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tieline.contract.delivery import State, Step
 from tieline.contract.event import LogRow, Moved
-from tieline.contract.identifiers import ChannelName, MessageId
+from tieline.contract.identifiers import MessageId
 from tieline.contract.message import Message
+from tieline.contract.objective import ObjectiveId
 from tieline.core import ledger
 from tieline.core.ladder import STATES
 from tieline.core.store import (
-    ACTIVITY,
     Chronicle,
     Foundation,
     Grant,
@@ -27,15 +27,21 @@ from tieline.core.store import (
     StoreError,
     TokenRow,
 )
+from tieline.stores.memory.channels import MemoryChannels
+from tieline.stores.memory.objectives import MemoryObjectives
+
+_WireKey = tuple[str, str, str]
+"""Whose it is, nobody's if it is shared; the protocol; the wire id."""
 
 
 class _Kept:
     """A message with what belongs to it."""
 
-    __slots__ = ("content", "message", "route")
+    __slots__ = ("content", "message", "route", "wire_key")
 
-    def __init__(self, message: Message, content: bytes, route: Route) -> None:
+    def __init__(self, message: Message, content: bytes, route: Route, wire_key: _WireKey | None) -> None:
         self.message = message
+        self.wire_key = wire_key
         self.content = content
         self.route = route
 
@@ -46,8 +52,6 @@ class MemoryStore:
     def __init__(self) -> None:
         self._log: list[LogRow] = []
         self._committed_end = 0
-        self._activity: list[LogRow] = []
-        self._activity_committed_end = 0
         self._messages: dict[int, _Kept] = {}
         self._offsets_by_id: dict[MessageId, int] = {}
         self._offsets_by_wire_id: dict[tuple[str, str, str], int] = {}
@@ -55,23 +59,26 @@ class MemoryStore:
         self._steps: dict[tuple[int, State], list[tuple[int, int, int]]] = {}
         self._members: dict[int, MemberRow] = {}
         self._names: dict[int, str] = {}
-        self._tokens: dict[int, TokenRow] = {}
-        self._subscriptions: set[tuple[ChannelName, int]] = set()
+        self._tokens: dict[bytes, TokenRow] = {}
+        self._settings: dict[str, bytes] = {}
         self._grants: dict[str, Grant] = {}
+        self._owners: dict[int, bytes] = {}
         self._images: dict[int, MemberImage] = {}
         self._snapshot_end = 0
         self._undo: list[Callable[[], object]] = []
+        self.channels = MemoryChannels(self._keep_in)
+        self.objectives = MemoryObjectives(self.record, self._undo)
 
     # Writes.
 
-    def accept(self, row: LogRow, message: Message, content: bytes, route: bytes) -> None:
+    def accept(self, row: LogRow, message: Message, content: bytes, route: bytes, shared_id: bool = False) -> None:
         """See `Store.accept`."""
-        wire_key = _wire_key(message)
+        wire_key = _wire_key(message, shared_id)
         if wire_key in self._offsets_by_wire_id:
             self._abandon()
             raise StoreError(f"{message.sender} used the wire id {message.wire_id!r} before")
         self._append(row)
-        self._messages[row.offset] = _Kept(message, content, Route.unpack(route))
+        self._messages[row.offset] = _Kept(message, content, Route.unpack(route), wire_key)
         self._offsets_by_id[message.id] = row.offset
         if wire_key is not None:
             self._offsets_by_wire_id[wire_key] = row.offset
@@ -95,9 +102,12 @@ class MemoryStore:
 
     def _keep(self, state: str, value: object) -> None:
         """Change one of the small tables as a whole, in a way that can be taken back."""
-        before = getattr(self, state)
-        self._undo.append(lambda: setattr(self, state, before))
-        setattr(self, state, value)
+        self._keep_in(self, state, value)
+
+    def _keep_in(self, owner: object, state: str, value: object) -> None:
+        before = getattr(owner, state)
+        self._undo.append(lambda: setattr(owner, state, before))
+        setattr(owner, state, value)
 
     def save_member(self, row: MemberRow) -> None:
         """See `Store.save_member`."""
@@ -109,38 +119,38 @@ class MemoryStore:
         del at_ms
         name = self._names[number]
         self._keep("_members", {other: row for other, row in self._members.items() if other != number})
-        self._keep("_tokens", {other: row for other, row in self._tokens.items() if other != number})
+        self._keep("_tokens", {digest: row for digest, row in self._tokens.items() if row.number != number})
+        self._keep("_owners", {other: digest for other, digest in self._owners.items() if other != number})
         self._keep("_grants", {key: grant for key, grant in self._grants.items() if grant.number != number})
         self._keep("_images", {other: image for other, image in self._images.items() if other != number})
-        self._keep("_subscriptions", {(channel, other) for channel, other in self._subscriptions if other != number})
+        self.channels.drop_member(number)
         wire_ids = self._offsets_by_wire_id
         self._keep("_offsets_by_wire_id", {key: offset for key, offset in wire_ids.items() if key[0] != name})
 
     def save_token(self, row: TokenRow) -> None:
         """See `Store.save_token`."""
-        self._keep("_tokens", {**self._tokens, row.number: row})
+        self._keep("_tokens", {**self._tokens, row.digest: row})
+
+    def drop_token(self, digest: bytes) -> None:
+        """See `Store.drop_token`."""
+        self._keep("_tokens", {other: row for other, row in self._tokens.items() if other != digest})
+
+    def save_setting(self, key: str, value: bytes) -> None:
+        """See `Store.save_setting`."""
+        self._keep("_settings", {**self._settings, key: value})
+
+    def save_owner(self, number: int, digest: bytes) -> None:
+        """See `Store.save_owner`."""
+        self._keep("_owners", {**self._owners, number: digest})
 
     def save_grant(self, grant: Grant) -> None:
         """See `Store.save_grant`."""
         self._keep("_grants", {**self._grants, grant.id: grant})
 
-    def subscribe(self, channel: ChannelName, number: int) -> None:
-        """See `Store.subscribe`."""
-        self._keep("_subscriptions", self._subscriptions | {(channel, number)})
-
-    def unsubscribe(self, channel: ChannelName, number: int) -> None:
-        """See `Store.unsubscribe`."""
-        self._keep("_subscriptions", self._subscriptions - {(channel, number)})
-
     def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
         """See `Store.save_snapshot`."""
         self._keep("_images", {**self._images, **{image.number: image for image in images}})
         self._keep("_snapshot_end", end)
-
-    def record_activity(self, number: int, rows: Sequence[LogRow]) -> None:
-        """See `Store.record_activity`."""
-        del number
-        self._activity.extend(rows)
 
     def prune(self, before_ms: int, keep: frozenset[int], limit: int) -> Sequence[int]:
         """See `Store.prune`."""
@@ -162,7 +172,6 @@ class MemoryStore:
     def commit(self) -> None:
         """See `Store.commit`."""
         self._committed_end = len(self._log)
-        self._activity_committed_end = len(self._activity)
         self._undo.clear()
 
     def _abandon(self) -> None:
@@ -175,11 +184,9 @@ class MemoryStore:
             if kept is None:
                 continue
             del self._offsets_by_id[kept.message.id]
-            wire_key = _wire_key(kept.message)
-            if wire_key is not None:
-                self._offsets_by_wire_id.pop(wire_key, None)
+            if kept.wire_key is not None:
+                self._offsets_by_wire_id.pop(kept.wire_key, None)
         del self._log[end:]
-        del self._activity[self._activity_committed_end :]
         for ranges in self._steps.values():
             ranges[:] = [step for step in ranges if step[2] < end]
 
@@ -191,13 +198,17 @@ class MemoryStore:
         return Foundation(
             members=list(self._members.values()),
             tokens=list(self._tokens.values()),
-            subscriptions=list(self._subscriptions),
+            channels=list(self.channels.rows.values()),
+            subscriptions=list(self.channels.subscriptions.values()),
             grants=list(self._grants.values()),
+            owners=list(self._owners.items()),
+            settings=dict(self._settings),
+            objectives=self.objectives.open_rows(),
+            next_serial=self.objectives.next_serial,
             images=list(self._images.values()),
             snapshot_end=self._snapshot_end,
             log_end=len(self._log),
             log_head=self._log[-1].hash if self._log else ledger.GENESIS,
-            activity_end=len(self._activity),
             next_number=max(self._names, default=0) + 1,
         )
 
@@ -218,6 +229,9 @@ class MemoryStore:
             ttl_ms = kept.message.content.ttl_ms
             if ttl_ms is not None:
                 yield kept.message.sent_at_ms + ttl_ms, kept.route
+
+    def foresee(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
+        """See `Store.foresee`."""
 
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
         """See `Store.find_wire_id`."""
@@ -282,7 +296,7 @@ class MemoryStore:
                 break
             if chronicle.before is not None and message.offset >= chronicle.before:
                 continue
-            if _belongs(message, chronicle):
+            if self._belongs(message, chronicle):
                 total += len(kept.content)
                 if found and total > chronicle.bytes_max:
                     break
@@ -291,29 +305,30 @@ class MemoryStore:
                     break
         return found
 
-    def read_log(self, log: str, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
+    def _belongs(self, message: Message, chronicle: Chronicle) -> bool:
+        reader, peer, target = chronicle.reader, chronicle.peer, str(message.content.target)
+        if chronicle.places is not None:
+            return any(span.target == target and span.holds(message.offset) for span in chronicle.places)
+        if peer is not None:
+            forth = target == f"@{peer}" and reader in (None, message.sender)
+            back = message.sender == peer and reader is not None and target == f"@{reader}"
+            return forth or back
+        if reader is None or message.sender == reader:
+            return True
+        if target.startswith("obj:"):
+            row = self.objectives.find(ObjectiveId(target.removeprefix("obj:")))
+            return chronicle.all_threads or (row is not None and chronicle.threads in row.parties)
+        return any(span.target == target and span.holds(message.offset) for span in chronicle.spans)
+
+    def read_log(self, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
         """See `Store.read_log`."""
-        if log == ACTIVITY:
-            rows, end = self._activity, self._activity_committed_end
-        else:
-            rows, end = self._log, self._committed_end
-        return rows[start : min(start + limit, end)], end
+        end = self._committed_end
+        return self._log[start : min(start + limit, end)], end
 
     def close(self) -> None:
         """See `Store.close`."""
 
 
-def _wire_key(message: Message) -> tuple[str, str, str] | None:
-    return None if message.wire_id is None else (message.sender, message.protocol, message.wire_id)
-
-
-def _belongs(message: Message, chronicle: Chronicle) -> bool:
-    reader, peer, target = chronicle.reader, chronicle.peer, str(message.content.target)
-    channels = {f"#{channel}" for channel in chronicle.channels}
-    if peer is not None and peer.startswith("#"):
-        return target == peer and (reader is None or peer in channels)
-    if peer is not None:
-        forth = target == f"@{peer}" and reader in (None, message.sender)
-        back = message.sender == peer and reader is not None and target == f"@{reader}"
-        return forth or back
-    return reader is None or message.sender == reader or target in {"*", f"@{reader}"} | channels
+def _wire_key(message: Message, shared: bool) -> _WireKey | None:
+    owner = "" if shared else message.sender
+    return None if message.wire_id is None else (owner, message.protocol, message.wire_id)

@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 
 from tieline.contract.event import LogRow
-from tieline.core.audit import StoredMessage, StoredStep
+from tieline.core.audit import StoredMessage, StoredObjective, StoredObjectiveEvent, StoredStep
 from tieline.core.inbox import Image
 from tieline.core.store import StoreError
 from tieline.stores.sqlite.database import open_for_reading
@@ -43,6 +43,22 @@ class SqliteInspection:
         """See `Inspection.steps`."""
         for row in self._read("inspect_steps"):
             yield StoredStep(*row)
+
+    def objectives(self) -> Iterator[StoredObjective]:
+        """See `Inspection.objectives`."""
+        for offset, objective_id, status, parties, content in self._read("inspect_objectives"):
+            yield StoredObjective(offset, objective_id, status, parties.encode(), content)
+
+    def objective_events(self) -> Iterator[StoredObjectiveEvent]:
+        """See `Inspection.objective_events`."""
+        for row in self._read("inspect_objective_events"):
+            yield StoredObjectiveEvent(*row)
+
+    def members(self) -> Iterator[tuple[int, str, int]]:
+        """Number, name and birth of every member there ever was."""
+        for row in self._read("inspect_members"):
+            number, name, created_at_ms = row
+            yield number, name, created_at_ms
 
     def images(self) -> Iterable[tuple[int, Image]]:
         """See `Inspection.images`."""

@@ -5,27 +5,44 @@ INSERT INTO log (offset, at_ms, event, hash) VALUES (?, ?, ?, ?)
 
 -- name: insert_message
 INSERT INTO message
-    (offset, id, sender, protocol, wire_id, target, sent_at_ms, expires_at_ms, verified, hops, cause, content, route)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (offset, id, sender, protocol, wire_id, target, sent_at_ms, expires_at_ms, verified, hops, cause, content, route,
+    signature, shared_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: insert_step
 INSERT OR IGNORE INTO step (number, state, first, last, offset) VALUES (?, ?, ?, ?, ?)
 
 -- name: insert_member
-INSERT INTO member (number, name, kind, permissions, origin, created_at_ms, since) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO member (number, name, kind, permissions, origin, created_at_ms, since, title, description, instructions)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (number) DO UPDATE SET
+    permissions = excluded.permissions,
+    origin = excluded.origin,
+    title = excluded.title,
+    description = excluded.description,
+    instructions = excluded.instructions
 
 -- name: remove_member
 UPDATE member SET removed_at_ms = ? WHERE number = ?
 
 -- name: forget_wire_ids
 UPDATE message SET wire_id = NULL
-WHERE wire_id IS NOT NULL AND sender = (SELECT name FROM member WHERE number = ?)
+WHERE wire_id IS NOT NULL AND shared_id = 0 AND sender = (SELECT name FROM member WHERE number = ?)
 
 -- name: delete_tokens
 DELETE FROM token WHERE number = ?
 
 -- name: insert_token
-INSERT INTO token (digest, number, created_at_ms, expires_at_ms) VALUES (?, ?, ?, ?)
+INSERT INTO token (digest, number, created_at_ms, expires_at_ms, id, label, created_by) VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: delete_token
+DELETE FROM token WHERE digest = ?
+
+-- name: replace_setting
+INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)
+
+-- name: settings
+SELECT key, value FROM setting
 
 -- name: replace_grant
 INSERT OR REPLACE INTO resumption (id, number, digest, previous, expires_at_ms) VALUES (?, ?, ?, ?, ?)
@@ -36,14 +53,82 @@ DELETE FROM resumption WHERE number = ?
 -- name: grants
 SELECT id, number, digest, previous, expires_at_ms FROM resumption
 
+-- name: insert_owner
+INSERT INTO owner (number, digest) VALUES (?, ?)
+
+-- name: delete_owner
+DELETE FROM owner WHERE number = ?
+
+-- name: owners
+SELECT number, digest FROM owner
+
 -- name: delete_subscriptions
-DELETE FROM subscription WHERE number = ?
+DELETE FROM channel_member WHERE number = ?
 
--- name: insert_subscription
-INSERT OR IGNORE INTO subscription (channel, number) VALUES (?, ?)
+-- name: replace_channel
+INSERT INTO channel (id, name, created_by, created_at_ms, archived_at_ms, spans) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    name = excluded.name, archived_at_ms = excluded.archived_at_ms, spans = excluded.spans
 
--- name: delete_subscription
-DELETE FROM subscription WHERE channel = ? AND number = ?
+-- name: delete_channel
+DELETE FROM channel WHERE id = ?
+
+-- name: delete_channel_members
+DELETE FROM channel_member WHERE channel = ?
+
+-- name: replace_channel_member
+INSERT OR REPLACE INTO channel_member (channel, number, role, joined_at_ms) VALUES (?, ?, ?, ?)
+
+-- name: delete_channel_member
+DELETE FROM channel_member WHERE channel = ? AND number = ?
+
+-- name: channels
+SELECT id, name, created_by, created_at_ms, archived_at_ms, spans FROM channel ORDER BY archived_at_ms, id
+
+-- name: channel_members
+SELECT channel, number, role, joined_at_ms FROM channel_member
+
+-- name: replace_objective
+INSERT INTO objective (serial, id, offset, status, assignee, parties, content) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (serial) DO UPDATE SET
+    offset = excluded.offset,
+    status = excluded.status,
+    assignee = excluded.assignee,
+    parties = excluded.parties,
+    content = excluded.content
+
+-- name: delete_parties
+DELETE FROM objective_party WHERE serial = ?
+
+-- name: insert_party
+INSERT OR IGNORE INTO objective_party (number, serial) VALUES (?, ?)
+
+-- name: insert_objective_event
+INSERT INTO objective_event (offset, serial, at_ms, actor, event) VALUES (?, ?, ?, ?, ?)
+
+-- name: objective_by_id
+SELECT serial, parties, content FROM objective WHERE id = ?
+
+-- name: open_objectives
+SELECT serial, parties, content FROM objective
+WHERE status IN ('active', 'blocked') ORDER BY serial
+
+-- name: objectives
+-- The statuses are passed as a JSON array.
+SELECT serial, parties, content FROM objective
+WHERE serial < ? AND status IN (SELECT value FROM json_each(?)) AND (? IS NULL OR assignee = ?)
+ORDER BY serial DESC LIMIT ?
+
+-- name: objectives_of_party
+SELECT serial, parties, content FROM objective_party JOIN objective USING (serial)
+WHERE number = ? AND serial < ? AND status IN (SELECT value FROM json_each(?)) AND (? IS NULL OR assignee = ?)
+ORDER BY serial DESC LIMIT ?
+
+-- name: objective_events
+SELECT offset, at_ms, actor, event FROM objective_event WHERE serial = ? AND offset > ? ORDER BY offset LIMIT ?
+
+-- name: next_serial
+SELECT coalesce(max(serial), 0) + 1 FROM objective
 
 -- name: delete_image
 DELETE FROM image WHERE number = ?
@@ -56,19 +141,24 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 UPDATE snapshot SET log_end = ?
 
 -- name: append_activity
-INSERT INTO activity (offset, at_ms, number, event) VALUES (?, ?, ?, ?)
+INSERT INTO activity (offset, at_ms, number, event, kind, ts_ms) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: activity_of_member
+-- The kinds are passed as a JSON array; the flag before it says that all are wanted.
+SELECT offset, at_ms, number, kind, ts_ms, event FROM activity
+WHERE number = ? AND ts_ms BETWEEN ? AND ? AND (? OR kind IN (SELECT value FROM json_each(?)))
+ORDER BY ts_ms DESC, offset DESC LIMIT ?
 
 -- name: members
-SELECT number, name, kind, permissions, origin, created_at_ms, since FROM member WHERE removed_at_ms IS NULL ORDER BY number
+SELECT number, name, kind, permissions, origin, created_at_ms, since, title, description, instructions
+FROM member WHERE removed_at_ms IS NULL ORDER BY number
 
 -- name: next_number
 SELECT coalesce(max(number), 0) + 1 FROM member
 
 -- name: tokens
-SELECT digest, number, created_at_ms, expires_at_ms FROM token
+SELECT digest, number, created_at_ms, expires_at_ms, id, label, created_by FROM token
 
--- name: subscriptions
-SELECT channel, number FROM subscription
 
 -- name: images
 SELECT number, base, offsets, stream_seqs, rungs, streams, last_seen_ms FROM image
@@ -94,14 +184,28 @@ SELECT expires_at_ms, route FROM message WHERE expires_at_ms IS NOT NULL
 SELECT message.id, message.offset, message.content, length(message.route) / 24
 FROM message WHERE sender = ? AND protocol = ? AND wire_id = ?
 
+-- name: known_wire_ids
+-- The ids are passed as a JSON array.
+SELECT wire_id, message.id, message.offset, message.content, length(message.route) / 24
+FROM message WHERE sender = ? AND protocol = ? AND wire_id IN (SELECT value FROM json_each(?))
+
+-- name: known_shared_ids
+SELECT wire_id, message.id, message.offset, message.content, length(message.route) / 24
+FROM message WHERE protocol = ? AND wire_id IN (SELECT value FROM json_each(?)) AND shared_id = 1
+
+-- name: known_shared_id
+SELECT message.id, message.offset, message.content, length(message.route) / 24
+FROM message WHERE protocol = ? AND wire_id = ? AND shared_id = 1
+
 -- name: message_at
-SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause FROM message WHERE offset = ?
+SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature
+FROM message WHERE offset = ?
 
 -- name: received
 SELECT offset, sender, content, route FROM message ORDER BY offset DESC
 
 -- name: message_by_id
-SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, route
+SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature, route
 FROM message WHERE id = ?
 
 -- name: step_of
@@ -113,22 +217,30 @@ WHERE step.number = ? AND step.state = ? AND step.last >= ? AND step.first <= ? 
 SELECT name FROM member WHERE number = ?
 
 -- name: history_of_target
-SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause
+SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature
 FROM message WHERE target = ? AND offset >= ? AND offset < ? ORDER BY offset DESC LIMIT ?
 
 -- name: history_between
-SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause
+SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature
 FROM message WHERE target = ? AND sender = ? AND offset >= ? AND offset < ? ORDER BY offset DESC LIMIT ?
 
 -- name: history_of_all
-SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause
+SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature
 FROM message WHERE offset < ? ORDER BY offset DESC LIMIT ?
 
 -- name: history_of_reader
--- The set of targets is passed as a JSON array; scanning back from the newest finds recent traffic first.
-SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause
-FROM message WHERE offset >= ? AND offset < ? AND (sender = ? OR target IN (SELECT value FROM json_each(?)))
-ORDER BY offset DESC LIMIT ?
+-- The set of targets is passed as a JSON array; scanning back from the newest finds recent traffic first. The target
+-- comes last, because its name may have been another channel's at that offset, which the caller knows.
+SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature, target
+FROM message
+WHERE offset >= ? AND offset < ?
+    AND (
+        sender = ?
+        OR target IN (SELECT value FROM json_each(?))
+        OR target IN (SELECT 'obj:' || id FROM objective_party JOIN objective USING (serial) WHERE number = ?)
+        OR (? AND target >= 'obj:' AND target < 'obj;')
+    )
+ORDER BY offset DESC
 
 -- name: read_main
 SELECT offset, at_ms, event, hash FROM log WHERE offset >= ? ORDER BY offset LIMIT ?
@@ -149,7 +261,18 @@ DELETE FROM step WHERE number = ? AND last = ? AND first = ?
 SELECT offset, at_ms, event, hash FROM log ORDER BY offset
 
 -- name: inspect_messages
-SELECT offset, id, sender, target, protocol, verified, sent_at_ms, route, content FROM message ORDER BY offset
+SELECT offset, id, sender, target, protocol, verified, sent_at_ms, route, content, signature, wire_id
+FROM message ORDER BY offset
+
+-- name: inspect_members
+SELECT number, name, created_at_ms FROM member ORDER BY number
 
 -- name: inspect_steps
 SELECT offset, number, state, first, last FROM step ORDER BY offset
+
+-- name: inspect_objectives
+SELECT offset, id, status, parties, content FROM objective ORDER BY offset
+
+-- name: inspect_objective_events
+SELECT objective_event.offset, objective.id, objective_event.at_ms, actor, event
+FROM objective_event JOIN objective USING (serial) ORDER BY objective_event.offset

@@ -1,6 +1,6 @@
 """The SQLite store: buffered writes, one transaction and one sync of the disk a commit.
 
-Above: the broker, on one thread. Below: two database files in one folder, `tieline.db` and `activity.db`. Statements
+Above: the broker, on one thread. Below: `tieline.db`; the activity log has a file of its own, and a writer. Statements
 are in `queries.sql`; the schema is in `schema/`, applied forward only.
 """
 
@@ -16,14 +16,13 @@ import msgspec
 
 from tieline.contract.delivery import State, Step
 from tieline.contract.event import LogRow, Moved
-from tieline.contract.identifiers import ChannelName, MemberName, MessageId
+from tieline.contract.identifiers import MemberName, MessageId
 from tieline.contract.member import Member, MemberKind, Origin
-from tieline.contract.message import Content, Message
+from tieline.contract.message import Content, Message, Signature
 from tieline.core import ledger
 from tieline.core.inbox import Image
 from tieline.core.ladder import STATES
 from tieline.core.store import (
-    ACTIVITY,
     ROUTE_BYTES,
     Chronicle,
     Foundation,
@@ -36,17 +35,16 @@ from tieline.core.store import (
     Replay,
     Route,
     SentReplay,
+    Span,
     StoreError,
     TokenRow,
 )
-from tieline.stores.sqlite.database import open_database
+from tieline.stores.sqlite.channels import SqliteChannels
+from tieline.stores.sqlite.database import CHECKPOINT_PAGES, open_database
+from tieline.stores.sqlite.objectives import SqliteObjectives
 from tieline.stores.sqlite.statements import QUERIES
 
 MAIN_FILE = "tieline.db"
-ACTIVITY_FILE = "activity.db"
-
-_CHECKPOINT_PAGES = 4000
-"""Pages in the write-ahead log before they are moved into the database: 16 MB, read back in well under a second."""
 
 _content_decoder = msgspec.json.Decoder(Content)
 _json = msgspec.json
@@ -58,29 +56,30 @@ class SqliteStore:
 
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
         self._main = open_database(folder / MAIN_FILE, "main", synchronous=synchronous, vfs=vfs)
-        self._activity = open_database(folder / ACTIVITY_FILE, "activity", synchronous=synchronous, vfs=vfs)
-        # Pages in the write-ahead log of each database after its last commit.
-        self._wal_pages: dict[apsw.Connection, int] = {self._main: 0, self._activity: 0}
-        for connection in self._wal_pages:
-            connection.set_wal_hook(self._note_wal_size)
+        self._main.set_wal_hook(self._note_wal_size)
+        # Pages in the write-ahead log after the last commit.
+        self._wal_pages = 0
         # Rows that the next commit inserts, by table; filled in log order.
         self._log_rows: list[_Row] = []
         self._message_rows: list[_Row] = []
         self._step_rows: list[_Row] = []
-        self._activity_rows: list[_Row] = []
         # Messages among them by wire id, because a sender may repeat itself within one batch.
         self._fresh_wire_ids: dict[tuple[str, str, str], Known] = {}
+        # What was read ahead of what is stored under wire ids.
+        self._foreseen: dict[tuple[str, str, str], Known | None] = {}
         # Offset that the next log row must have, and the one after the last committed row.
         self._log_end = 0
         self._committed_end = 0
         self._in_transaction = False
+        self.channels = SqliteChannels(self._write, self._select)
+        self.objectives = SqliteObjectives(self.record, self._write, self._select)
         # How often the disk was asked to sync on behalf of a commit, and for moving the write-ahead log.
         self.commits = 0
         self.checkpoints = 0
 
     # Writes.
 
-    def accept(self, row: LogRow, message: Message, content: bytes, route: bytes) -> None:
+    def accept(self, row: LogRow, message: Message, content: bytes, route: bytes, shared_id: bool = False) -> None:
         """See `Store.accept`."""
         self._append(row)
         said = message.content
@@ -99,10 +98,12 @@ class SqliteStore:
                 message.cause,
                 content,
                 route,
+                message.signature,
+                shared_id,
             )
         )
         if message.wire_id is not None:
-            self._fresh_wire_ids[message.sender, message.protocol, message.wire_id] = Known(
+            self._fresh_wire_ids["" if shared_id else message.sender, message.protocol, message.wire_id] = Known(
                 message.id, message.offset, ledger.digest(content), len(route) // ROUTE_BYTES
             )
 
@@ -126,31 +127,44 @@ class SqliteStore:
         """See `Store.save_member`."""
         member = row.member
         values = (row.number, member.name, member.kind, _json.encode(member.permissions), member.origin)
-        self._write("insert_member", (*values, member.created_at_ms, row.since))
+        about = (member.title, member.description, member.instructions)
+        self._write("insert_member", (*values, member.created_at_ms, row.since, *about))
 
     def drop_member(self, number: int, at_ms: int) -> None:
         """See `Store.drop_member`."""
+        self._foreseen.clear()
         self._write("remove_member", (at_ms, number))
-        for statement in ("forget_wire_ids", "delete_tokens", "delete_grants", "delete_subscriptions", "delete_image"):
+        for statement in (
+            "forget_wire_ids",
+            "delete_tokens",
+            "delete_grants",
+            "delete_owner",
+            "delete_subscriptions",
+            "delete_image",
+        ):
             self._write(statement, (number,))
 
     def save_token(self, row: TokenRow) -> None:
         """See `Store.save_token`."""
-        self._write("delete_tokens", (row.number,))
-        self._write("insert_token", (row.digest, row.number, row.created_at_ms, row.expires_at_ms))
+        values = (row.digest, row.number, row.created_at_ms, row.expires_at_ms, row.id, row.label, row.created_by)
+        self._write("insert_token", values)
+
+    def drop_token(self, digest: bytes) -> None:
+        """See `Store.drop_token`."""
+        self._write("delete_token", (digest,))
+
+    def save_setting(self, key: str, value: bytes) -> None:
+        """See `Store.save_setting`."""
+        self._write("replace_setting", (key, value))
+
+    def save_owner(self, number: int, digest: bytes) -> None:
+        """See `Store.save_owner`."""
+        self._write("insert_owner", (number, digest))
 
     def save_grant(self, grant: Grant) -> None:
         """See `Store.save_grant`."""
         values = (grant.id, grant.number, grant.digest, grant.previous, grant.expires_at_ms)
         self._write("replace_grant", values)
-
-    def subscribe(self, channel: ChannelName, number: int) -> None:
-        """See `Store.subscribe`."""
-        self._write("insert_subscription", (channel, number))
-
-    def unsubscribe(self, channel: ChannelName, number: int) -> None:
-        """See `Store.unsubscribe`."""
-        self._write("delete_subscription", (channel, number))
 
     def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
         """See `Store.save_snapshot`."""
@@ -160,12 +174,9 @@ class SqliteStore:
             self._write("replace_image", (image.number, *arrays, _json.encode(image.streams), image.last_seen_ms))
         self._write("set_snapshot_end", (end,))
 
-    def record_activity(self, number: int, rows: Sequence[LogRow]) -> None:
-        """See `Store.record_activity`."""
-        self._activity_rows.extend((row.offset, row.at_ms, number, row.event) for row in rows)
-
     def prune(self, before_ms: int, keep: frozenset[int], limit: int) -> Sequence[int]:
         """See `Store.prune`."""
+        self._foreseen.clear()
         self._flush()
         doomed: list[tuple[int, bytes]] = []
         for offset, sent_at_ms, route in self._main.execute(QUERIES["by_age"]):
@@ -187,19 +198,15 @@ class SqliteStore:
         """See `Store.commit`."""
         with self._abandoning():
             self._flush()
-            if self._activity_rows:
-                rows, self._activity_rows = self._activity_rows, []
-                with self._activity:
-                    self._activity.executemany(QUERIES["append_activity"], rows)
             if self._in_transaction:
                 self._main.execute("COMMIT")
                 self._in_transaction = False
                 self.commits += 1
         self._committed_end = self._log_end
         self._fresh_wire_ids.clear()
-        for connection, pages in self._wal_pages.items():
-            if pages >= _CHECKPOINT_PAGES:
-                self._checkpoint(connection)
+        self._foreseen.clear()
+        if self._wal_pages >= CHECKPOINT_PAGES:
+            self._checkpoint()
 
     @contextmanager
     def _abandoning(self) -> Iterator[None]:
@@ -236,21 +243,22 @@ class SqliteStore:
                 self._main.executemany(QUERIES["insert_step"], rows)
 
     def _abandon(self) -> None:
-        for rows in (self._log_rows, self._message_rows, self._step_rows, self._activity_rows):
+        for rows in (self._log_rows, self._message_rows, self._step_rows):
             rows.clear()
         self._fresh_wire_ids.clear()
+        self._foreseen.clear()
         if not self._main.get_autocommit():
             self._main.execute("ROLLBACK")
         self._in_transaction = False
 
-    def _note_wal_size(self, connection: apsw.Connection, _schema: str, pages: int) -> int:
-        self._wal_pages[connection] = pages
+    def _note_wal_size(self, _connection: apsw.Connection, _schema: str, pages: int) -> int:
+        self._wal_pages = pages
         return 0
 
-    def _checkpoint(self, connection: apsw.Connection) -> None:
+    def _checkpoint(self) -> None:
         # Passive: moves what no reader still needs and never waits for one.
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        self._wal_pages[connection] = 0
+        self._main.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._wal_pages = 0
         self.checkpoints += 1
 
     # Reads.
@@ -264,13 +272,17 @@ class SqliteStore:
         return Foundation(
             members=[_member_row(row) for row in main.execute(QUERIES["members"])],
             tokens=[TokenRow(*row) for row in main.execute(QUERIES["tokens"])],
-            subscriptions=[(ChannelName(row[0]), row[1]) for row in main.execute(QUERIES["subscriptions"])],
+            channels=self.channels.rows(),
+            subscriptions=self.channels.subscriptions(),
             grants=[Grant(*row) for row in main.execute(QUERIES["grants"])],
+            owners=[(row[0], row[1]) for row in main.execute(QUERIES["owners"])],
+            settings=dict(main.execute(QUERIES["settings"])),
+            objectives=self.objectives.open_rows(),
+            next_serial=main.execute(QUERIES["next_serial"]).get,
             images=[_member_image(row) for row in main.execute(QUERIES["images"])],
             snapshot_end=main.execute(QUERIES["snapshot_end"]).get,
             log_end=self._log_end,
             log_head=tail[1].hex() if tail else ledger.GENESIS,
-            activity_end=self._activity.execute(QUERIES["activity_end"]).get,
             next_number=main.execute(QUERIES["next_number"]).get,
         )
 
@@ -289,12 +301,34 @@ class SqliteStore:
         for deadline_ms, route in self._main.execute(QUERIES["expiring"]):
             yield deadline_ms, Route.unpack(route)
 
+    def foresee(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
+        """See `Store.foresee`. Each question of its own would let other threads run, and wait for them to let go."""
+        self._foreseen = dict.fromkeys(wire_keys)
+        groups: dict[tuple[str, str], list[str]] = {}
+        for sender, protocol, wire_id in wire_keys:
+            groups.setdefault((sender, protocol), []).append(wire_id)
+        for (sender, protocol), wire_ids in groups.items():
+            asked = _json.encode(wire_ids).decode()
+            if sender:
+                rows = self._main.execute(QUERIES["known_wire_ids"], (sender, protocol, asked))
+            else:
+                rows = self._main.execute(QUERIES["known_shared_ids"], (protocol, asked))
+            for wire_id, message_id, offset, content, recipients in rows:
+                known = Known(message_id, offset, ledger.digest(content), recipients)
+                self._foreseen[sender, protocol, wire_id] = known
+
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
         """See `Store.find_wire_id`."""
-        fresh = self._fresh_wire_ids.get((sender, protocol, wire_id))
+        wire_key = (sender, protocol, wire_id)
+        fresh = self._fresh_wire_ids.get(wire_key)
         if fresh is not None:
             return fresh
-        row = self._main.execute(QUERIES["known_wire_id"], (sender, protocol, wire_id)).fetchone()
+        if wire_key in self._foreseen:
+            return self._foreseen[wire_key]
+        if sender:
+            row = self._main.execute(QUERIES["known_wire_id"], (sender, protocol, wire_id)).fetchone()
+        else:
+            row = self._main.execute(QUERIES["known_shared_id"], (protocol, wire_id)).fetchone()
         return Known(row[0], row[1], ledger.digest(row[2]), row[3]) if row else None
 
     def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
@@ -352,7 +386,15 @@ class SqliteStore:
 
     def _chronicle(self, chronicle: Chronicle, before: int) -> Iterator[_Row]:
         reader, peer, since, limit = chronicle.reader, chronicle.peer, chronicle.since, chronicle.limit
-        if peer is not None and not peer.startswith("#"):
+        if chronicle.places is not None:
+            spans = ((span, min(before, before if span.end is None else span.end)) for span in chronicle.places[::-1])
+            rows = (
+                self._select("history_of_target", (span.target, max(since, span.start), end, limit))
+                for span, end in spans
+            )
+            # Spans may lie beside each other: each is read from its newest on.
+            return islice(heapq.merge(*rows, key=lambda row: -int(row[0])), limit)
+        if peer is not None:
             if reader is None:
                 return self._select("history_of_target", (f"@{peer}", since, before, limit))
             forth = self._select("history_between", (f"@{peer}", reader, since, before, limit))
@@ -360,23 +402,25 @@ class SqliteStore:
                 return forth
             back = self._select("history_between", (f"@{reader}", peer, since, before, limit))
             return islice(heapq.merge(forth, back, key=lambda row: -int(row[0])), limit)
-        if peer is not None:
-            allowed = reader is None or ChannelName(peer[1:]) in chronicle.channels
-            return self._select("history_of_target", (peer, since, before, limit)) if allowed else iter(())
         if reader is None:
             return self._select("history_of_all", (before, limit))
-        targets = ["*", f"@{reader}", *(f"#{channel}" for channel in chronicle.channels)]
-        return self._select("history_of_reader", (since, before, reader, _json.encode(targets).decode(), limit))
+        spans_of: dict[str, list[Span]] = {}
+        for span in chronicle.spans:
+            spans_of.setdefault(span.target, []).append(span)
+        targets = _json.encode(list(spans_of)).decode()
+        values = (since, before, reader, targets, chronicle.threads, chronicle.all_threads)
+        found = (
+            row[:-1]
+            for row in self._select("history_of_reader", values)
+            if row[2] == reader or any(span.holds(row[0]) for span in spans_of.get(row[-1], _WHOLE))
+        )
+        return islice(found, limit)
 
     def _select(self, statement: str, values: _Row) -> Iterator[_Row]:
         return iter(self._main.execute(QUERIES[statement], values))
 
-    def read_log(self, log: str, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
+    def read_log(self, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
         """See `Store.read_log`."""
-        if log == ACTIVITY:
-            rows = self._activity.execute(QUERIES["read_activity"], (start, limit))
-            end = self._activity.execute(QUERIES["activity_end"]).get
-            return [LogRow(offset, at_ms, event) for offset, at_ms, event in rows], end
         # Rows of the open transaction are not committed yet, and a reader of the log must never see them.
         limit = min(limit, max(0, self._committed_end - start))
         rows = self._main.execute(QUERIES["read_main"], (start, limit))
@@ -387,8 +431,10 @@ class SqliteStore:
         """See `Store.close`."""
         self._abandon()
         self._main.close()
-        self._activity.close()
 
+
+_WHOLE = (Span(""),)
+"""What holds for a target that was never another's: all of it."""
 
 _CONTENT = 5
 """Where the content stands in a row of a message."""
@@ -407,7 +453,7 @@ def _until(rows: Iterator[_Row], bytes_max: int) -> list[Message]:
 
 
 def _message(row: Sequence[Any]) -> Message:
-    offset, message_id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause = row
+    offset, message_id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature = row
     return Message(
         id=message_id,
         offset=offset,
@@ -419,13 +465,14 @@ def _message(row: Sequence[Any]) -> Message:
         verified=bool(verified),
         hops=hops,
         cause=cause,
+        signature=Signature(signature),
     )
 
 
 def _member_row(row: Sequence[Any]) -> MemberRow:
-    number, name, kind, permissions, origin, created_at_ms, since = row
+    number, name, kind, permissions, origin, created_at_ms, since, *about = row
     decoded = _json.decode(permissions, type=tuple[str, ...])
-    member = Member(MemberName(name), MemberKind(kind), decoded, Origin(origin), created_at_ms)
+    member = Member(MemberName(name), MemberKind(kind), decoded, Origin(origin), created_at_ms, *about)
     return MemberRow(number, member, since)
 
 

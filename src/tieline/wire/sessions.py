@@ -1,8 +1,8 @@
 """Sessions for requests: a token's session is kept for a while, because attaching for each request costs a round trip.
 
-Above: the relay's routes. Below: the Hub port. A session is kept half a minute beyond its last request, so that a
-member does not look connected because it asked something long ago. When the hub ends one (its token was replaced, its
-member removed), the next request attaches anew and hears why it cannot.
+Above: protocols whose clients show a token with each request. Below: the Hub port. A session is kept half a minute
+beyond its last request, so that a member does not look connected because it asked something long ago. When the hub ends
+one (its token was replaced, its member removed), the next request attaches anew and hears why it cannot.
 """
 
 import asyncio
@@ -69,9 +69,13 @@ class Held:
 class Sessions:
     """Sessions by token."""
 
-    def __init__(self, hub: Hub, protocol: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self, hub: Hub, protocol: str, *, idle_seconds: float = IDLE_SECONDS, acknowledges: bool = True
+    ) -> None:
         self._hub = hub
         self._protocol = protocol
+        # Whether a request can acknowledge what the member was sent.
+        self._acknowledges = acknowledges
         self._idle_seconds = idle_seconds
         self._loop = asyncio.get_running_loop()
         self._held: dict[bytes, Held] = {}
@@ -86,7 +90,7 @@ class Sessions:
         now = self._loop.time()
         if held is not None and now - held.opened_at > _AGE_SECONDS:
             # What it was asked before is decided before it ends.
-            self._end(held)
+            self.end(held)
             held = None
         if held is None:
             opening = self._opening.get(digest) or self._open(token, digest)
@@ -115,7 +119,7 @@ class Sessions:
     def close(self) -> None:
         """End all of them."""
         for held in list(self._held.values()):
-            self._end(held)
+            self.end(held)
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -134,12 +138,13 @@ class Sessions:
             assert reply.member is not None, "a token belongs to a member"
             opening.set_result(self._keep(Held(self, digest, reply.session, reply.member, self._loop.time())))
 
-        self._hub.submit((c.Attach(protocol=self._protocol, credential=ByToken(token)),), done)
+        attach = c.Attach(protocol=self._protocol, credential=ByToken(token), acknowledges=self._acknowledges)
+        self._hub.submit((attach,), done)
         return opening
 
     def _keep(self, held: Held) -> Held:
         if len(self._held) >= _SESSIONS_MAX:
-            self._end(min(self._held.values(), key=lambda other: other.used_at))
+            self.end(min(self._held.values(), key=lambda other: other.used_at))
         self._held[held.digest] = held
         self._hub.listen(held.session, held)
         if self._sweeper is None:
@@ -149,11 +154,12 @@ class Sessions:
     def _sweep(self) -> None:
         late = self._loop.time() - self._idle_seconds
         for held in [held for held in self._held.values() if held.used_at <= late]:
-            self._end(held)
+            self.end(held)
         again = bool(self._held)
         self._sweeper = self._loop.call_later(self._idle_seconds / 4, self._sweep) if again else None
 
-    def _end(self, held: Held) -> None:
+    def end(self, held: Held) -> None:
+        """End one: the next request of its token attaches anew, and hears whether that is still good."""
         self.forget(held)
         self._hub.forget(held.session)
         self._hub.submit((c.Detach(held.session),))

@@ -12,8 +12,8 @@ from tieline.contract.hub import Hub
 from tieline.contract.member import Presence
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Fetched, Roster
-from tieline.protocols.backchannel import sessions as kept
-from tieline.protocols.backchannel.sessions import Held, Sessions, ask_all
+from tieline.wire import sessions as kept
+from tieline.wire.sessions import Held, Sessions, ask_all
 
 
 @pytest.fixture

@@ -1,0 +1,90 @@
+"""The checkpoints of a home: a key, and the checkpoints that were signed with it, one a line.
+
+Above: `tieline audit`. Below: `core.checkpoints`, which signs, and `core.audit`, which compares.
+"""
+
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tieline.cli.failure import Exit, Failure
+from tieline.core.checkpoints import KEY_BYTES, Checkpoint, forged, genuine, sign
+
+if TYPE_CHECKING:
+    from tieline.core.audit import Inspection, Report
+
+KEY_FILE = "audit.key"
+CHECKPOINTS_FILE = "checkpoints.jsonl"
+
+_decoder = msgspec.json.Decoder(Checkpoint)
+
+
+class Checkpoints:
+    """Those of one home."""
+
+    def __init__(self, home: Path) -> None:
+        self._key_path = home / KEY_FILE
+        self._path = home / CHECKPOINTS_FILE
+
+    def verify(self, inspection: "Inspection", kept: Sequence[Path]) -> "Report":
+        """Check a log against the checkpoints of its home, and those that were kept elsewhere."""
+        from tieline.core.audit import FINDINGS_MAX, Finding, verify
+
+        made = _read(self._path) if self._path.exists() else []
+        elsewhere = [one for path in kept for one in _read(path)]
+        problems: list[str] = []
+        key = self._key()
+        if key is None:
+            problems += ["the key that signed the checkpoints is missing"] if made or elsewhere else []
+        else:
+            problems += forged(key, made)
+            problems += [
+                f"a checkpoint of row {one.rows} is of another key" for one in elsewhere if not genuine(key, one)
+            ]
+            known = {one.mac for one in made}
+            problems += [
+                f"the home has lost the checkpoint of row {one.rows}"
+                for one in elsewhere
+                if genuine(key, one) and one.mac not in known
+            ]
+        report = verify(inspection, [*made, *elsewhere])
+        if not problems:
+            return report
+        found = (*report.findings, *(Finding(report.rows, problem) for problem in problems))
+        return msgspec.structs.replace(report, findings=found[:FINDINGS_MAX])
+
+    def add(self, rows: int, head: str) -> Checkpoint:
+        """Sign a checkpoint and keep it."""
+        from tieline.wire.home import write_private
+
+        key = self._key()
+        if key is None:
+            key = secrets.token_bytes(KEY_BYTES)
+            write_private(self._key_path, key.hex().encode())
+        before = _read(self._path) if self._path.exists() else []
+        made = sign(key, rows, head, time.time_ns() // 1_000_000, before[-1].mac if before else "")
+        lines = [msgspec.json.encode(one) + b"\n" for one in (*before, made)]
+        write_private(self._path, b"".join(lines))
+        return made
+
+    def _key(self) -> bytes | None:
+        try:
+            key = bytes.fromhex(self._key_path.read_text(encoding="ascii").strip())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise Failure(Exit.USAGE, f"{self._key_path} cannot be read: {error}") from error
+        if len(key) != KEY_BYTES:
+            raise Failure(Exit.USAGE, f"{self._key_path} is no key of {KEY_BYTES} bytes")
+        return key
+
+
+def _read(path: Path) -> list[Checkpoint]:
+    try:
+        return [_decoder.decode(line) for line in path.read_bytes().splitlines() if line.strip()]
+    except (OSError, msgspec.MsgspecError) as error:
+        raise Failure(Exit.USAGE, f"{path} holds no checkpoints that can be read: {error}") from error

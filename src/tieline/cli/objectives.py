@@ -1,0 +1,260 @@
+"""Objectives: giving work, saying how it goes, and seeing what became of it.
+
+Above: the command line. Below: a session with a hub. They need a hub: a spool has none.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import local_time, neutral_line, print_json, print_table, say, without_framing
+from tieline.cli.session import JsonOption, Link, talks
+from tieline.contract.objective import Status
+from tieline.contract.text import neutral
+
+if TYPE_CHECKING:
+    from tieline.client import Client, ObjectiveEventView, ObjectiveView
+    from tieline.contract.objective import AnyChange
+
+objectives_app = typer.Typer(help="Work with an outcome: give it, do it, follow it.", no_args_is_help=True)
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="As 'create' and 'list' print it.", show_default=False)]
+TextArgument = Annotated[
+    list[str], typer.Argument(metavar="TEXT", help="Several words are one text; - reads stdin.", show_default=False)
+]
+NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)]
+
+_OPEN = (Status.ACTIVE, Status.BLOCKED)
+
+
+@objectives_app.command("create")
+@talks
+async def create(
+    link: Link,
+    title: Annotated[list[str], typer.Argument(metavar="TITLE", show_default=False)],
+    outcome: Annotated[str, typer.Option(metavar="O", help="What must be true for it to be done.", show_default=False)],
+    assignee: Annotated[str, typer.Option(metavar="NAME", help="Who shall do it.", show_default=False)],
+    body: Annotated[str, typer.Option(metavar="B", help="Whatever else there is to say; - reads stdin.")] = "",
+    watcher: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Who else hears of it.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Give a member work with an outcome. Needs the permission objectives.create."""
+    text = _read_stdin() if body == "-" else body
+    async with await link.open_member() as client:
+        made = await client.create_objective(
+            " ".join(title), outcome, assignee, body=text, watchers=tuple(watcher or ())
+        )
+    _print_state(made, f"{made.id}  assigned to {made.assignee}", json=json)
+
+
+@objectives_app.command("list")
+@talks
+async def list_objectives(
+    link: Link,
+    status: Annotated[list[Status] | None, typer.Option(help="Only those that stand so; else the open ones.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that are done or cancelled.")] = False,
+    assignee: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this member.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """List objectives, newest first: all for who may create them, else those that you have a part in."""
+    statuses = tuple(status or (() if everything else _OPEN))
+    async with await link.or_stored().open() as client:
+        found = await _all(client, statuses, assignee)
+    if json:
+        print_json(found)
+        return
+    rows = [
+        (one.id, one.status, one.assignee, one.originator, local_time(one.updated_at_ms), one.title) for one in found
+    ]
+    empty = "No objectives here: 'tieline objectives create' makes one."
+    print_table(("id", "status", "assignee", "from", "changed", "title"), rows, empty=empty)
+
+
+@objectives_app.command("view")
+@talks
+async def view(link: Link, objective: IdArgument, json: JsonOption = False) -> None:
+    """Show an objective and everything that happened to it."""
+    async with await link.or_stored().open() as client:
+        story = await client.objective(objective)
+        events = list(story.events)
+        while not story.complete:
+            story = await client.objective(objective, after=events[-1].offset)
+            events += story.events
+    if json:
+        print_json({"objective": story.objective, "events": events})
+        return
+    _print_objective(story.objective)
+    say("")
+    rows = [(local_time(one.at_ms), one.actor, _kind(one), _particulars(one)) for one in events]
+    print_table(("at", "by", "what", ""), rows, empty="nothing happened to it")
+
+
+@objectives_app.command("block")
+@talks
+async def block(link: Link, objective: IdArgument, reason: TextArgument, json: JsonOption = False) -> None:
+    """Say that an objective cannot go on, and why."""
+    from tieline.client import Block
+
+    changed = await _change(link, objective, Block(_text(reason)))
+    _print_state(changed, f"{changed.id}  blocked", json=json)
+
+
+@objectives_app.command("unblock")
+@talks
+async def unblock(link: Link, objective: IdArgument, json: JsonOption = False) -> None:
+    """Say that an objective can go on."""
+    from tieline.client import Unblock
+
+    changed = await _change(link, objective, Unblock())
+    _print_state(changed, f"{changed.id}  active", json=json)
+
+
+@objectives_app.command("complete")
+@talks
+async def complete(link: Link, objective: IdArgument, result: TextArgument, json: JsonOption = False) -> None:
+    """Say that the outcome is reached, and how. For the assignee."""
+    from tieline.client import Complete
+
+    changed = await _change(link, objective, Complete(_text(result)))
+    _print_state(changed, f"{changed.id}  done", json=json)
+
+
+@objectives_app.command("cancel")
+@talks
+async def cancel(
+    link: Link,
+    objective: IdArgument,
+    reason: Annotated[str | None, typer.Option(metavar="R", help="Why it is not wanted any more.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """End an objective that is not wanted any more."""
+    from tieline.client import Cancel
+
+    changed = await _change(link, objective, Cancel(reason))
+    _print_state(changed, f"{changed.id}  cancelled", json=json)
+
+
+@objectives_app.command("reassign")
+@talks
+async def reassign(
+    link: Link,
+    objective: IdArgument,
+    to: Annotated[str, typer.Argument(metavar="NAME", help="Who shall do it now.", show_default=False)],
+    note: Annotated[str | None, typer.Option(metavar="N", help="What to know about it.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Give an objective to another member. Needs the permission objectives.reassign."""
+    from tieline.client import Reassign
+
+    changed = await _change(link, objective, Reassign(to, note))
+    _print_state(changed, f"{changed.id}  assigned to {changed.assignee}", json=json)
+
+
+@objectives_app.command("discuss")
+@talks
+async def discuss(link: Link, objective: IdArgument, body: TextArgument, json: JsonOption = False) -> None:
+    """Say something to everybody who has a part in an objective."""
+    async with await link.open_member() as client:
+        accepted = await client.send(f"obj:{objective}", _text(body))
+    if json:
+        print_json(without_framing(accepted))
+    else:
+        many = "recipient" if accepted.recipients == 1 else "recipients"
+        say(f"{accepted.id}  accepted for {accepted.recipients} {many}")
+
+
+@objectives_app.command("watch")
+@talks
+async def watch(link: Link, objective: IdArgument, name: NamesArgument, json: JsonOption = False) -> None:
+    """Let members follow an objective."""
+    from tieline.client import Watch
+
+    changed = await _change(link, objective, Watch(add=tuple(name)))
+    _print_watchers(changed, json=json)
+
+
+@objectives_app.command("unwatch")
+@talks
+async def unwatch(link: Link, objective: IdArgument, name: NamesArgument, json: JsonOption = False) -> None:
+    """Let members follow an objective no more."""
+    from tieline.client import Watch
+
+    changed = await _change(link, objective, Watch(remove=tuple(name)))
+    _print_watchers(changed, json=json)
+
+
+async def _change(link: Link, objective: str, change: "AnyChange") -> "ObjectiveView":
+    async with await link.open_member() as client:
+        return await client.change_objective(objective, change)
+
+
+async def _all(client: "Client", statuses: tuple[Status, ...], assignee: str | None) -> "list[ObjectiveView]":
+    found: list[ObjectiveView] = []
+    complete = False
+    while not complete:
+        before = found[-1].id if found else None
+        page = await client.objectives(statuses=statuses, assignee=assignee, before=before)
+        found += page.objectives
+        complete = page.complete
+    return found
+
+
+def _text(words: list[str]) -> str:
+    return _read_stdin() if words == ["-"] else " ".join(words)
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode().strip()
+    except UnicodeDecodeError as error:
+        raise Failure(Exit.USAGE, f"what came from stdin is not UTF-8 text: {error}") from error
+
+
+def _print_state(objective: "ObjectiveView", sentence: str, *, json: bool) -> None:
+    if json:
+        print_json(objective)
+    else:
+        say(neutral_line(sentence))
+
+
+def _print_watchers(objective: "ObjectiveView", *, json: bool) -> None:
+    _print_state(objective, f"{objective.id}  watched by {', '.join(objective.watchers) or 'nobody'}", json=json)
+
+
+def _print_objective(objective: "ObjectiveView") -> None:
+    say(neutral_line(f"{objective.id}  {objective.title}  [{objective.status}]"), style="bold")
+    fields = {
+        "outcome": objective.outcome,
+        "assignee": objective.assignee,
+        "from": objective.originator,
+        "watchers": ", ".join(objective.watchers),
+        "created": local_time(objective.created_at_ms),
+        "blocked by": objective.block_reason if objective.status == Status.BLOCKED else None,
+        "result": objective.result,
+        "attached": ", ".join(attachment.path for attachment in objective.attachments),
+        "body": objective.body,
+    }
+    for name, text in fields.items():
+        if text:
+            first, *others = neutral(text).split("\n")
+            say(f"  {name + ':':<12}{first}")
+            for line in others:
+                say(f"  {'':<12}{line}")
+
+
+def _kind(event: "ObjectiveEventView") -> str:
+    return str(event.what.__struct_config__.tag).replace("_", " ")
+
+
+def _particulars(event: "ObjectiveEventView") -> str:
+    """What a happening says beyond its kind, and the objective does not say already."""
+    import msgspec
+
+    fields = msgspec.to_builtins(event.what)
+    return ", ".join(
+        f"{name}: {', '.join(value) if isinstance(value, list | tuple) else value}"
+        for name, value in fields.items()
+        if name not in ("kind", "title", "outcome")
+    )

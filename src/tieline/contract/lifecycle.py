@@ -1,0 +1,88 @@
+"""Lifecycle messages: how a happening of an objective is told to those who have a part in it.
+
+Above: whoever makes or reads such messages. The data holds the happening as an object, `event`, and beside it flat keys
+for clients that read scalars only; the body says the same to a person or a model, in lines that a value cannot forge.
+"""
+
+from typing import Any, assert_never
+
+from tieline.contract import objective as o
+from tieline.contract.message import Content, Kind
+from tieline.contract.target import Target, TargetKind
+
+KIND = "objective"
+"""The `kind` in the data of every lifecycle message."""
+
+
+def thread_of(objective_id: str) -> Target:
+    """The target that stands for an objective's thread."""
+    return Target(TargetKind.OBJECTIVE, objective_id)
+
+
+def content_of(objective: o.Objective, happening: o.AnyHappening, actor: str) -> Content:
+    """The message that tells what happened. `objective` is as it stands afterwards."""
+    target = thread_of(objective.id)
+    data = {
+        "kind": KIND,
+        "event": {"kind": o.kind_of(happening), "objectiveId": objective.id, **_payload(objective, happening)},
+        "objective_id": objective.id,
+        "objective_status": objective.status.value,
+        "thread": str(target),
+        "actor": actor,
+    }
+    return Content(target=target, body=_body(objective, happening), data=data, kind=Kind.EVENT)
+
+
+def _payload(objective: o.Objective, happening: o.AnyHappening) -> dict[str, Any]:
+    match happening:
+        case o.Assigned(title, outcome, _, watchers):
+            parties = {"originator": objective.originator, "watchers": list(watchers)}
+            return {"title": title, "outcome": outcome, **parties}
+        case o.Blocked(reason):
+            return {"blockReason": reason}
+        case o.Unblocked():
+            return {}
+        case o.Completed(result):
+            return {"result": result}
+        case o.Cancelled(reason):
+            return {"reason": reason}
+        case o.Reassigned(before, after, note):
+            return {"fromAssignee": before, "toAssignee": after, "note": note}
+        case o.WatcherAdded(name) | o.WatcherRemoved(name):
+            return {"name": name}
+        case _:
+            assert_never(happening)
+
+
+def _body(objective: o.Objective, happening: o.AnyHappening) -> str:
+    fields = {"title": objective.title, **_fields(objective, happening)}
+    width = max(map(len, fields)) + 2
+    # A value of several lines stays under its first, so that none of its lines looks like a field.
+    lines = (f"{f'{name}:':<{width}}{text}".replace("\n", "\n" + " " * width) for name, text in fields.items())
+    return "\n".join((f"[objective {o.kind_of(happening)}] {objective.id}", *lines))
+
+
+def _fields(objective: o.Objective, happening: o.AnyHappening) -> dict[str, str]:
+    """What a reader needs at once, beside the title."""
+    match happening:
+        case o.Assigned():
+            who = {"assignee": objective.assignee, "originator": objective.originator}
+            body = {"body": objective.body} if objective.body else {}
+            return {"outcome": objective.outcome, **who, "status": objective.status.value, **body}
+        case o.Blocked(reason):
+            return {"assignee": objective.assignee, "reason": reason}
+        case o.Unblocked():
+            return {"assignee": objective.assignee, "status": objective.status.value}
+        case o.Completed(result):
+            return {"outcome": objective.outcome, "assignee": objective.assignee, "result": result}
+        case o.Cancelled(reason):
+            return {"assignee": objective.assignee, "reason": reason or "none given"}
+        case o.Reassigned(before, after, note):
+            noted = {"note": note} if note else {}
+            return {"outcome": objective.outcome, "from": before, "to": after, **noted}
+        case o.WatcherAdded(name):
+            return {"outcome": objective.outcome, "watcher": name, "status": objective.status.value}
+        case o.WatcherRemoved(name):
+            return {"watcher": name}
+        case _:
+            assert_never(happening)

@@ -1,0 +1,184 @@
+"""Redaction: secrets taken out of what agents did, before anything of it is stored.
+
+A value is secret by the key that it stands under (`authorization`, `apiKey`, `set-cookie`…), wherever that is: an
+object's key, a pair, an object with `name` and `value`, an assignment inside a string; or by its own form (a bearer
+token, a provider's key). What looks like one is taken out, because a secret that was kept cannot be taken back; numbers
+under `token` stay, because those are counts.
+
+It is pure and may be run twice. Long strings are looked at in pieces, so that other threads get their turn.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+REDACTED = "[redacted]"
+
+_WORDS = frozenset(
+    {
+        "authorization",
+        "proxy_authorization",
+        "api_key",
+        "apikey",
+        "x_api_key",
+        "cookie",
+        "set_cookie",
+        "password",
+        "passwd",
+        "passphrase",
+        "secret",
+        "token",
+        "private_key",
+        "credential",
+        "credentials",
+    }
+)
+_ENDINGS = ("_token", "_secret", "_password", "_api_key", "_apikey", "_private_key", "_cookie", "_authorization")
+_COUNTED = "token"
+"""A number under such a key is a count or an id of a piece of text."""
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_KEY_CHARS_MAX = 128
+"""No name of a header or field is longer; a text is no key."""
+
+_FORMS: dict[str, re.Pattern[str]] = {
+    # What must be in the text, in small letters, for the form to be there: finding that out is much cheaper.
+    "bearer": re.compile(r"(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]{8,}"),
+    "sk-": re.compile(r"()\bsk-[A-Za-z0-9_-]{16,}"),
+    "sk_": re.compile(r"()\b[sr]k_(?:live|test)_[A-Za-z0-9]{10,}"),
+    "ghp_": re.compile(r"()\bghp_[A-Za-z0-9]{20,}"),
+    "gho_": re.compile(r"()\bgho_[A-Za-z0-9]{20,}"),
+    "ghs_": re.compile(r"()\bghs_[A-Za-z0-9]{20,}"),
+    "github_pat_": re.compile(r"()\bgithub_pat_[A-Za-z0-9_]{20,}"),
+    "xox": re.compile(r"()\bxox[abprs]-[A-Za-z0-9-]{10,}"),
+    "akia": re.compile(r"()\bAKIA[0-9A-Z]{16}\b"),
+    "aiza": re.compile(r"()\bAIza[0-9A-Za-z_-]{30,}"),
+    "tie_": re.compile(r"()\btie_[A-Za-z0-9_-]{20,}"),
+    "ac7_": re.compile(r"()\bac7_[A-Za-z0-9_-]{20,}"),
+    "eyj": re.compile(r"()\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+}
+
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+
+_ASSIGNED_WORDS = ("authorization", "api_key", "api-key", "apikey", "cookie", "password", "passwd", "secret", "token")
+_ASSIGNED = re.compile(
+    r"""(?x) \\?["']? \s*[:=]\s*
+    (?: \\?" (?P<quoted>[^"\\]{4,}) | ' (?P<single>[^'\\]{4,}) | (?P<bare>[^\s"'\\,;&{}\[\]]{6,}) )
+    """
+)
+"""What stands after such a word when something is assigned to it."""
+
+_PIECE_CHARS = 16_384
+"""A piece takes well under a millisecond."""
+
+
+def redact(value: Any) -> Any:
+    """The value without its secrets; what holds none is given back as it is."""
+    match value:
+        case str():
+            return redact_text(value)
+        case dict():
+            return _redact_object(value)
+        case list() | tuple():
+            if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str) and is_secret(value[0]):  # noqa: PLR2004 - a pair
+                return [value[0], REDACTED]
+            return [redact(item) for item in value]
+        case _:
+            return value
+
+
+def is_secret(key: str) -> bool:
+    """Whether what stands under this key is secret."""
+    if len(key) > _KEY_CHARS_MAX:
+        return False
+    word = _HUMP.sub("_", key.rpartition(".")[2]).lower().replace("-", "_")
+    return word in _WORDS or word.endswith(_ENDINGS)
+
+
+def redact_text(text: str) -> str:
+    """A text without what has the form of a secret."""
+    if "PRIVATE KEY-----" in text:
+        # It may be longer than a piece.
+        text = _PRIVATE_KEY.sub(REDACTED, text)
+    if len(text) <= _PIECE_CHARS:
+        return _redact_piece(text)
+    return "".join(map(_redact_piece, _pieces(text)))
+
+
+def _redact_object(value: dict[Any, Any]) -> dict[Any, Any]:
+    named = value.get("name", value.get("key"))
+    secret_value = isinstance(named, str) and is_secret(named)
+    return {
+        key: _without(item, key)
+        if isinstance(key, str) and (is_secret(key) or (secret_value and key == "value"))
+        else redact(item)
+        for key, item in value.items()
+    }
+
+
+def _without(value: Any, key: str) -> Any:
+    """What is left of a value that stands under a secret key."""
+    match value:
+        case None | bool():
+            return value
+        case int() | float():
+            return value if key.lower().endswith(_COUNTED) else REDACTED
+        case dict():
+            return {name: _without(item, key) for name, item in value.items()}
+        case list() | tuple():
+            return [_without(item, key) for item in value]
+        case _:
+            return REDACTED
+
+
+def _redact_piece(text: str) -> str:
+    small = text.lower()
+    for mark, form in _FORMS.items():
+        if mark in small:
+            text = form.sub(lambda match: f"{match[1]} {REDACTED}".lstrip(), text)
+    if ":" in text or "=" in text:
+        text = _redact_assigned(text)
+    return text
+
+
+def _redact_assigned(text: str) -> str:
+    """A text without what is assigned to secret words in it. Words are looked for first, which is quick."""
+    small = text.lower()
+    if len(small) != len(text):
+        # A letter that is two when small: rare, and then only ASCII counts.
+        small = "".join(letter.lower() if letter.isascii() else letter for letter in text)
+    spans: list[tuple[int, int]] = []
+    for word in _ASSIGNED_WORDS:
+        at = small.find(word)
+        while at >= 0:
+            match = _ASSIGNED.match(text, at + len(word))
+            if match is not None:
+                found = str(match.lastgroup)
+                value = match[found]
+                known = value.lower() in ("bearer", "basic") or REDACTED in value
+                if not known and not value.replace(".", "").isdigit():
+                    spans.append(match.span(found))
+            at = small.find(word, at + len(word))
+    end = len(text)
+    for start, stop in sorted(set(spans), reverse=True):
+        # One word may be the end of another, and a value may hold an assignment.
+        if stop <= end:
+            text = text[:start] + REDACTED + text[stop:]
+            end = start
+    return text
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces that do not end in the middle of a word, nor between a key and its value."""
+    start = 0
+    while start < len(text):
+        end = start + _PIECE_CHARS
+        if end < len(text):
+            end = next((cut for mark in ("\n", ",", ";", " ") if (cut := _cut(text, mark, start, end))), end)
+        yield text[start:end]
+        start = end
+
+
+def _cut(text: str, mark: str, start: int, end: int) -> int:
+    found = text.rfind(mark, start + 1, end)
+    return found if found > start and text[found - 1] not in ":=" else 0

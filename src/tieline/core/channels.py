@@ -1,0 +1,400 @@
+"""Channels: who is in them and as what, how they come, change and go, and which messages are theirs.
+
+A channel is known by its id; its name can change, and be another's later, so each channel keeps the spans of the log in
+which a name was its own. Whoever subscribes first to a name makes the channel and is its admin; when the last admin
+leaves, whoever has been there longest becomes one, and when the last member leaves, the channel is gone. By command an
+admin may not leave others behind without one.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, assert_never
+
+from msgspec.structs import replace
+
+from tieline.contract import channel as ch
+from tieline.contract import command as c
+from tieline.contract.event import ChannelChanged, Subscribed, Unsubscribed
+from tieline.contract.hub import ChannelAppeared, ChannelVanished, SubscriptionsChanged
+from tieline.contract.identifiers import GENERAL, USERS, ChannelName, parse_channel_name
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import ChannelState, ChannelView, Done, Reply
+from tieline.core.directory import Account, Directory, Session
+from tieline.core.store import ChannelRow, Foundation, Span, Subscription
+
+if TYPE_CHECKING:
+    from tieline.core.broker import Broker
+
+IMPLICIT = (GENERAL, USERS)
+"""Channels that hold their members without anybody joining."""
+
+
+class Channel:
+    """A channel as the broker works with it. Who receives is in the directory, by its name."""
+
+    __slots__ = ("row", "subscriptions")
+
+    def __init__(self, row: ChannelRow) -> None:
+        self.row = row
+        # By member number.
+        self.subscriptions: dict[int, Subscription] = {}
+
+    @property
+    def name(self) -> ChannelName:
+        """Its name now, or when it was archived."""
+        return self.row.name
+
+    @property
+    def archived(self) -> bool:
+        """Whether nobody may write to it any more."""
+        return self.row.archived_at_ms is not None
+
+    def admins(self) -> list[int]:
+        """Numbers of its admins."""
+        return [number for number, one in self.subscriptions.items() if one.role is ch.Role.ADMIN]
+
+
+class Channels:
+    """All channels. Only the broker changes it."""
+
+    def __init__(self, foundation: Foundation, directory: Directory) -> None:
+        self._by_id = {row.id: Channel(row) for row in foundation.channels}
+        self._directory = directory
+        for one in foundation.subscriptions:
+            self._by_id[one.channel].subscriptions[one.number] = one
+        self._by_name: dict[ChannelName, Channel] = {}
+        # Names whose last channel was archived.
+        self._archived: dict[ChannelName, Channel] = {}
+        for channel in self._by_id.values():
+            if channel.archived:
+                self._archived[channel.name] = channel
+            else:
+                self._by_name[channel.name] = channel
+                accounts = (directory.accounts[number] for number in channel.subscriptions)
+                directory.channels[channel.name] = {account.number: account for account in accounts}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def named(self, name: ChannelName) -> Channel | None:
+        """The channel with this name, or else the last one that was archived under it."""
+        return self._by_name.get(name) or self._archived.get(name)
+
+    def find(self, wanted: str) -> Channel | None:
+        """The channel with this id, or else this name."""
+        return self._by_id.get(ch.ChannelId(wanted)) or self.named(ChannelName(wanted))
+
+    def refuse_archived(self, name: str) -> Refusal | None:
+        """The refusal for writing to an archived channel."""
+        if name in self._archived and name not in self._by_name:
+            return Refusal(Code.CHANNEL_ARCHIVED, f"#{name} is archived: it can be read and not written to")
+        return None
+
+    def spans_of(self, account: Account) -> Iterator[Span]:
+        """Which messages to channels a member may read: all of each channel that it is in, archived ones too."""
+        everybody, humans = (Span(f"#{name}") for name in IMPLICIT)
+        yield everybody
+        if account.number in (self._directory.subscribers(USERS) or {}):
+            yield humans
+        for channel in self.of(account):
+            yield from channel.row.spans
+
+    def of(self, account: Account) -> list[Channel]:
+        """Channels that a member is in, archived ones too."""
+        return [channel for channel in self._by_id.values() if account.number in channel.subscriptions]
+
+    def freed(self, name: ChannelName) -> int:
+        """Where the log begins that no other channel of this name has a part in."""
+        ends = (
+            span.end
+            for channel in self._by_id.values()
+            for span in channel.row.spans
+            if span.target == f"#{name}" and span.end is not None
+        )
+        return max(ends, default=0)
+
+    def enter(self, channel: Channel) -> None:
+        """Note a new channel, or a new name of one."""
+        self._by_id[channel.row.id] = channel
+        self._by_name[channel.name] = channel
+        self._directory.channels.setdefault(channel.name, {})
+
+    def strike(self, channel: Channel) -> dict[int, Account]:
+        """Take a name away from its channel; returns who received by it."""
+        del self._by_name[channel.name]
+        return self._directory.channels.pop(channel.name)
+
+    def archive(self, channel: Channel) -> None:
+        """Note that nobody may write to a channel any more."""
+        self.strike(channel)
+        self._archived[channel.name] = channel
+
+    def forget(self, channel: Channel) -> None:
+        """Note that a channel is gone."""
+        self.strike(channel)
+        del self._by_id[channel.row.id]
+
+    def describe(self, view: ChannelView) -> ChannelView:
+        """The view of an active channel, or of what could be one, with all that is known of it."""
+        if view.name in IMPLICIT:
+            return replace(view, id=ch.ChannelId(view.name))
+        channel = self._by_name.get(view.name)
+        return view if channel is None else self.view(channel)
+
+    def view(self, channel: Channel) -> ChannelView:
+        """A channel with all that is known of it."""
+        accounts = self._directory.accounts
+        found = [(accounts[number], one) for number, one in channel.subscriptions.items()]
+        found.sort(key=lambda pair: (pair[1].role is not ch.Role.ADMIN, pair[1].joined_at_ms, pair[0].number))
+        members = tuple(ch.ChannelMember(account.name, one.role, one.joined_at_ms) for account, one in found)
+        row = channel.row
+        subscribers = tuple(sorted(member.name for member in members))
+        return ChannelView(
+            row.name, subscribers, row.id, row.created_by, row.created_at_ms, row.archived_at_ms, members
+        )
+
+
+# What every protocol can do.
+
+
+def join(broker: "Broker", name: ChannelName, account: Account) -> Reply:
+    """Let a member subscribe; the first to do so makes the channel."""
+    channel = broker.channels.named(name)
+    if channel is None:
+        made = _make(broker, name, account, start=broker.channels.freed(name))
+        return made if isinstance(made, Refusal) else Done()
+    if channel.archived:
+        return broker.channels.refuse_archived(name) or Done()
+    _subscribe(broker, channel, account, ch.Role.MEMBER)
+    return Done()
+
+
+def leave(broker: "Broker", name: ChannelName, account: Account) -> None:
+    """Let a member unsubscribe; a channel without members is gone, and one without an admin gets one."""
+    channel = broker.channels.named(name)
+    if channel is not None and not channel.archived and account.number in channel.subscriptions:
+        _unsubscribe(broker, channel, account)
+
+
+def leave_all(broker: "Broker", account: Account) -> None:
+    """A member is removed: take it out of every channel."""
+    for channel in [one for one in broker.channels.of(account) if not one.archived]:
+        _unsubscribe(broker, channel, account)
+    for channel in broker.channels.of(account):
+        del channel.subscriptions[account.number]
+
+
+def _make(broker: "Broker", name: ChannelName, account: Account, *, start: int) -> Channel | Refusal:
+    if len(broker.channels) >= broker.limits.channels_max:
+        return Refusal(Code.TOO_MANY_CHANNELS, f"there are {broker.limits.channels_max} channels already")
+    channel_id = ch.ChannelId(broker.nature.message_id(broker.now_ms))
+    spans = (Span(f"#{name}", start),)
+    channel = Channel(ChannelRow(channel_id, name, account.name, broker.now_ms, None, spans))
+    broker.store.channels.save(channel.row)
+    broker.channels.enter(channel)
+    _subscribe(broker, channel, account, ch.Role.ADMIN)
+    broker.outcome.changes.append(ChannelAppeared(name))
+    return channel
+
+
+def _subscribe(broker: "Broker", channel: Channel, account: Account, role: ch.Role) -> None:
+    if account.number in channel.subscriptions:
+        return
+    one = Subscription(channel.row.id, account.number, role, broker.now_ms)
+    channel.subscriptions[account.number] = one
+    broker.directory.channels[channel.name][account.number] = account
+    broker.store.channels.join(one)
+    broker.record(Subscribed(account.name, channel.name))
+    broker.outcome.changes.append(SubscriptionsChanged(account.name))
+
+
+def _unsubscribe(broker: "Broker", channel: Channel, account: Account) -> None:
+    del channel.subscriptions[account.number]
+    del broker.directory.channels[channel.name][account.number]
+    broker.store.channels.leave(channel.row.id, account.number)
+    broker.record(Unsubscribed(account.name, channel.name))
+    broker.outcome.changes.append(SubscriptionsChanged(account.name))
+    if not channel.subscriptions:
+        broker.channels.forget(channel)
+        broker.store.channels.drop(channel.row.id)
+        broker.outcome.changes.append(ChannelVanished(channel.name))
+    elif not channel.admins():
+        eldest = min(channel.subscriptions.values(), key=lambda one: (one.joined_at_ms, one.number))
+        _set_role(broker, channel, broker.directory.accounts[eldest.number], ch.Role.ADMIN, "hub")
+
+
+def _set_role(broker: "Broker", channel: Channel, account: Account, role: ch.Role, by: str) -> None:
+    one = replace(channel.subscriptions[account.number], role=role)
+    channel.subscriptions[account.number] = one
+    broker.store.channels.join(one)
+    broker.record(ChannelChanged(channel.row.id, channel.name, by, role.value, account.name))
+
+
+# What needs a command of its own.
+
+
+def decide(broker: "Broker", command: c.CreateChannel | c.ChangeChannel | c.ViewChannel) -> Reply:
+    """Decide a command about a channel."""
+    match command:
+        case c.CreateChannel():
+            return create(broker, command)
+        case c.ChangeChannel():
+            return change(broker, command)
+        case c.ViewChannel():
+            return view(broker, command)
+        case _:
+            assert_never(command)
+
+
+def create(broker: "Broker", command: c.CreateChannel) -> Reply:
+    """Make a channel by name, with nothing of what was said under that name before."""
+    session = broker.session(command.session)
+    if isinstance(session, Refusal):
+        return session
+    if session.account is None:
+        return Refusal(Code.INVALID_REQUEST, "only a member can make a channel")
+    name = _free_name(broker, command.name)
+    if isinstance(name, Refusal):
+        return name
+    channel = _make(broker, name, session.account, start=broker.ledger.end)
+    if isinstance(channel, Refusal):
+        return channel
+    broker.record(ChannelChanged(channel.row.id, name, session.speaker, "create"))
+    return ChannelState(broker.channels.view(channel))
+
+
+def _free_name(broker: "Broker", text: str) -> ChannelName | Refusal:
+    name = parse_channel_name(text)
+    if isinstance(name, Refusal):
+        return name
+    if name in IMPLICIT:
+        return Refusal(Code.RESERVED_NAME, f"#{name} is there always, and holds its members by itself")
+    known = broker.channels.named(name)
+    if known is not None and not known.archived:
+        return Refusal(Code.NAME_TAKEN, f"there is a channel #{name} already")
+    return name
+
+
+def view(broker: "Broker", command: c.ViewChannel) -> Reply:
+    """A channel with its members."""
+    session = broker.session(command.session)
+    if isinstance(session, Refusal):
+        return session
+    if command.channel in IMPLICIT:
+        (implicit,) = broker.directory.views(ChannelName(command.channel))
+        return ChannelState(broker.channels.describe(implicit))
+    channel = broker.channels.find(command.channel)
+    return broker.directory.unknown_channel(command.channel) if channel is None else _state(broker, channel)
+
+
+def _state(broker: "Broker", channel: Channel) -> Reply:
+    return ChannelState(broker.channels.view(channel))
+
+
+def change(broker: "Broker", command: c.ChangeChannel) -> Reply:
+    """Do something to a channel."""
+    session = broker.session(command.session)
+    if isinstance(session, Refusal):
+        return session
+    if command.channel in IMPLICIT:
+        return Refusal(Code.RESERVED_NAME, f"#{command.channel} holds its members by itself, and stays as it is")
+    channel = broker.channels.find(command.channel)
+    if channel is None:
+        return broker.directory.unknown_channel(command.channel)
+    refusal = _refuse(session, channel, command.change) or _carry_out(broker, session, channel, command.change)
+    # Its last member may have left: then this is how it was.
+    return refusal or _state(broker, channel)
+
+
+def _refuse(session: Session, channel: Channel, change: ch.AnyChange) -> Refusal | None:
+    """Why the session may not make this change, if so."""
+    account = session.account
+    own = channel.subscriptions.get(account.number) if account is not None else None
+    if isinstance(change, ch.Enter):
+        if account is None:
+            return Refusal(Code.INVALID_REQUEST, "only a member can enter a channel")
+    elif isinstance(change, ch.Dismiss) and account is not None and change.name == account.name:
+        # Whoever is in it may leave.
+        pass
+    elif not session.operator and (own is None or own.role is not ch.Role.ADMIN):
+        return Refusal(Code.FORBIDDEN, f"only an admin of #{channel.name} may do this")
+    if channel.archived and not isinstance(change, ch.Archive):
+        return Refusal(Code.CHANNEL_ARCHIVED, f"#{channel.name} is archived: it can be read and not changed")
+    return None
+
+
+def _carry_out(broker: "Broker", session: Session, channel: Channel, change: ch.AnyChange) -> Refusal | None:
+    match change:
+        case ch.Rename(name):
+            return _rename(broker, session, channel, name)
+        case ch.Archive():
+            if not channel.archived:
+                _archive(broker, session, channel)
+            return None
+        case ch.Enter():
+            assert session.account is not None, "refused before"
+            _subscribe(broker, channel, session.account, ch.Role.MEMBER)
+            return None
+        case ch.Admit(name, role):
+            return _admit(broker, session, channel, name, role)
+        case ch.Dismiss(name):
+            return _dismiss(broker, channel, name)
+        case _:
+            assert_never(change)
+
+
+def _rename(broker: "Broker", session: Session, channel: Channel, text: str) -> Refusal | None:
+    if text == channel.name:
+        return None
+    name = _free_name(broker, text)
+    if isinstance(name, Refusal):
+        return name
+    before = channel.name
+    receivers = broker.channels.strike(channel)
+    *earlier, last = channel.row.spans
+    end = broker.ledger.end
+    spans = (*earlier, replace(last, end=end), Span(f"#{name}", end))
+    channel.row = replace(channel.row, name=name, spans=spans)
+    broker.store.channels.save(channel.row)
+    broker.channels.enter(channel)
+    broker.directory.channels[name].update(receivers)
+    broker.outcome.changes.extend((ChannelVanished(before), ChannelAppeared(name)))
+    broker.record(ChannelChanged(channel.row.id, name, session.speaker, f"rename from {before}"))
+    return None
+
+
+def _archive(broker: "Broker", session: Session, channel: Channel) -> None:
+    *earlier, last = channel.row.spans
+    spans = (*earlier, replace(last, end=broker.ledger.end))
+    channel.row = replace(channel.row, archived_at_ms=broker.now_ms, spans=spans)
+    broker.store.channels.save(channel.row)
+    broker.channels.archive(channel)
+    broker.outcome.changes.append(ChannelVanished(channel.name))
+    broker.record(ChannelChanged(channel.row.id, channel.name, session.speaker, "archive"))
+
+
+def _admit(broker: "Broker", session: Session, channel: Channel, name: str, role: ch.Role) -> Refusal | None:
+    account = broker.directory.find(name)
+    if account is None:
+        return broker.directory.unknown_member(name)
+    own = channel.subscriptions.get(account.number)
+    if own is None:
+        _subscribe(broker, channel, account, role)
+    elif own.role is not role:
+        if role is ch.Role.MEMBER and channel.admins() == [account.number]:
+            return _last_admin(channel)
+        _set_role(broker, channel, account, role, session.speaker)
+    return None
+
+
+def _dismiss(broker: "Broker", channel: Channel, name: str) -> Refusal | None:
+    account = broker.directory.find(name)
+    if account is None or account.number not in channel.subscriptions:
+        return Refusal(Code.UNKNOWN_MEMBER, f"{name[:140]!r} is not in #{channel.name}")
+    if channel.admins() == [account.number] and len(channel.subscriptions) > 1:
+        return _last_admin(channel)
+    _unsubscribe(broker, channel, account)
+    return None
+
+
+def _last_admin(channel: Channel) -> Refusal:
+    return Refusal(Code.FORBIDDEN, f"#{channel.name} would have members and no admin: make somebody else admin first")

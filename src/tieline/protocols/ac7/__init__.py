@@ -1,0 +1,8 @@
+"""ac7: events and threads over HTTP, pushed to streams as server-sent events or WebSocket frames.
+
+Above: the hub's HTTP port. Below: the Hub port. PROTOCOL.md has the routes, the rules and our deviations.
+
+`shapes` are requests and answers; `route` is one operation, with what it takes and gives; `messages`, `channels`,
+`objectives`, `members` and `team` have the operations of their nouns; `streams` is what is live; `view` shows the hub's
+values in ac7's words; `openapi` is the description; `server` has the port.
+"""

@@ -1,0 +1,165 @@
+"""How a stream reaches its reader: server-sent events, or WebSocket text frames.
+
+Above: a `Stream`, whose writing returns at once. Below: ASGI, whose `send` waits while the socket is full. What the
+socket does not take yet waits here, up to a limit; then the stream hears that its reader is stalled, and ends.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from starlette.types import Receive, Send
+
+from tieline.wire.http import Answer, respond
+from tieline.wire.sse import EventStream, comment, event
+
+_REASON_BYTES_MAX = 123
+"""What fits the frame that closes a WebSocket."""
+
+
+class Frame:
+    """One message on its way: encoded once, however many streams it goes to."""
+
+    __slots__ = ("_event", "_text", "payload")
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self._event: bytes | None = None
+        self._text: str | None = None
+
+    @property
+    def event(self) -> bytes:
+        """As a server-sent event."""
+        if self._event is None:
+            self._event = event(self.payload)
+        return self._event
+
+    @property
+    def text(self) -> str:
+        """As the text of a WebSocket frame."""
+        if self._text is None:
+            self._text = self.payload.decode()
+        return self._text
+
+
+class Carrier(Protocol):
+    """What a stream needs of its wire."""
+
+    async def refuse(self, reply: Answer) -> None:
+        """Answer instead of streaming."""
+
+    def write(self, frame: Frame) -> None:
+        """Put a message on its way."""
+
+    def end(self, code: int, reason: str) -> None:
+        """Say why, behind what is on its way, and close."""
+
+    async def run(self) -> None:
+        """Carry messages until either side hangs up."""
+
+
+class EventCarrier:
+    """Server-sent events."""
+
+    __slots__ = ("_receive", "_send", "_stream")
+
+    def __init__(
+        self, receive: Receive, send: Send, bytes_max: int, stalled: Callable[[], None], keepalive_seconds: float
+    ) -> None:
+        self._receive = receive
+        self._send = send
+        # It counts half of what it is given as its own.
+        self._stream = EventStream(2 * bytes_max, stalled, _go_on, keepalive_seconds=keepalive_seconds)
+
+    async def refuse(self, reply: Answer) -> None:
+        """Answer instead of streaming."""
+        await respond(self._send, reply)
+
+    def write(self, frame: Frame) -> None:
+        """Put a message on its way."""
+        self._stream.write(frame.event)
+
+    def end(self, code: int, reason: str) -> None:
+        """Say why in a comment, which no client takes for a message, and end the answer."""
+        self._stream.write(comment(f"{code} {reason}"))
+        self._stream.close()
+
+    async def run(self) -> None:
+        """Carry messages until either side hangs up."""
+        await self._stream.run(self._receive, self._send)
+
+
+def _go_on() -> None:
+    """A stream that stalled has ended: it is not taken up again."""
+
+
+class SocketCarrier:
+    """WebSocket text frames. The reader has nothing to say; what it sends is not looked at."""
+
+    __slots__ = ("_bytes", "_bytes_max", "_closing", "_frames", "_receive", "_send", "_stalled", "_wake")
+
+    def __init__(self, receive: Receive, send: Send, bytes_max: int, stalled: Callable[[], None]) -> None:
+        self._receive = receive
+        self._send = send
+        self._bytes_max = bytes_max
+        self._stalled = stalled
+        self._frames: list[Frame] = []
+        self._bytes = 0
+        # The last event, once it is known.
+        self._closing: dict[str, Any] | None = None
+        self._wake = asyncio.Event()
+
+    async def refuse(self, reply: Answer) -> None:
+        """Answer the request to upgrade as any other."""
+        with contextlib.suppress(OSError):
+            headers = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(reply.body))]
+            await self._send(
+                {"type": "websocket.http.response.start", "status": reply.status, "headers": headers},
+            )
+            await self._send({"type": "websocket.http.response.body", "body": reply.body})
+
+    def write(self, frame: Frame) -> None:
+        """Put a message on its way."""
+        self._frames.append(frame)
+        self._bytes += len(frame.payload)
+        self._wake.set()
+        if self._bytes > self._bytes_max and self._closing is None:
+            self._stalled()
+
+    def end(self, code: int, reason: str) -> None:
+        """Close behind what is on its way."""
+        reason = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+        self._closing = {"type": "websocket.close", "code": code, "reason": reason}
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Carry messages until either side hangs up."""
+        gone = asyncio.create_task(self._watch())
+        try:
+            with contextlib.suppress(OSError):
+                await self._send({"type": "websocket.accept"})
+                while self._frames or self._closing is None:
+                    await self._send_next()
+                await self._send(self._closing)
+        finally:
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await gone
+
+    async def _send_next(self) -> None:
+        if not self._frames:
+            self._wake.clear()
+            await self._wake.wait()
+        frames, self._frames = self._frames, []
+        for frame in frames:
+            # Returns once the socket has room again, or raises because it is gone.
+            await self._send({"type": "websocket.send", "text": frame.text})
+            self._bytes -= len(frame.payload)
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "websocket.disconnect":
+            pass
+        # Nobody is there to hear the rest.
+        self._frames.clear()
+        self.end(1000, "")

@@ -1,0 +1,57 @@
+"""Ids of channels by their names: ac7's threads are named by id, and other protocols know names only.
+
+Above: whatever shows messages. Below: the Hub port. It is asked anew whenever a channel comes or goes; what is said
+in a channel before the answer is there, in the same instant in which it came to be, is shown by its name.
+"""
+
+from collections.abc import Callable, Sequence
+
+from tieline.contract import command as c
+from tieline.contract.hub import Change, ChannelAppeared, ChannelVanished, Hub
+from tieline.contract.identifiers import SessionId
+from tieline.contract.member import Unnamed
+from tieline.contract.message import Message
+from tieline.contract.reply import Attached, Channels, Reply
+
+
+class ChannelIds:
+    """Follows the hub: the Observer port."""
+
+    def __init__(self, hub: Hub, protocol: str) -> None:
+        self._hub = hub
+        self._protocol = protocol
+        self.ids: dict[str, str] = {}
+        self._asking = self._stale = False
+        self.close: Callable[[], None] = hub.observe(self)
+        self._ask()
+
+    def posted(self, message: Message, origin: SessionId) -> None:
+        """Messages change nothing here."""
+
+    def changed(self, change: Change) -> None:
+        """A channel may be another now."""
+        if isinstance(change, ChannelAppeared | ChannelVanished):
+            self._stale = True
+            self._ask()
+
+    def _ask(self) -> None:
+        if self._asking:
+            return
+        self._asking, self._stale = True, False
+        attach = c.Attach(protocol=self._protocol, credential=Unnamed("channels", "ac7"))
+        self._hub.submit((attach,), self._attached)
+
+    def _attached(self, replies: Sequence[Reply]) -> None:
+        (reply,) = replies
+        if isinstance(reply, Attached):
+            self._hub.submit((c.ListChannels(reply.session), c.Detach(reply.session)), self._listed)
+        else:
+            self._asking = False
+
+    def _listed(self, replies: Sequence[Reply]) -> None:
+        self._asking = False
+        listed = replies[0]
+        if isinstance(listed, Channels):
+            self.ids = {channel.name: channel.id for channel in listed.channels}
+        if self._stale:
+            self._ask()

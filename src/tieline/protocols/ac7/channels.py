@@ -1,0 +1,145 @@
+"""Channels: making, listing, renaming and archiving them, and who is in them.
+
+Above: the server. Below: the Hub port, which decides who may. Channels are found by id or slug.
+"""
+
+from tieline.contract import channel as ch
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.identifiers import ChannelName
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.ac7 import shapes as s
+from tieline.protocols.ac7 import view
+from tieline.protocols.ac7.route import Call, Refused, Route, fail, no
+from tieline.protocols.ac7.threads import find_channel
+
+_CHANGING = (404, 409, 410)
+
+
+def routes() -> list[Route]:
+    """The operations."""
+    return [
+        Route(
+            method="GET",
+            path="/channels",
+            summary="All channels, with how the member stands to each.",
+            handler=listing,
+            reply=s.ChannelList,
+        ),
+        Route(
+            method="POST",
+            path="/channels",
+            summary="Make a channel and be its admin.",
+            handler=create,
+            body=s.SlugRequest,
+            reply=s.ChannelShape,
+            status=201,
+            errors=(409,),
+        ),
+        Route(
+            method="GET",
+            path="/channels/{slug}",
+            summary="A channel and who is in it.",
+            handler=show,
+            reply=s.ChannelResponse,
+            errors=(404,),
+        ),
+        Route(
+            method="PATCH",
+            path="/channels/{slug}",
+            summary="Give a channel another name; for its admins.",
+            handler=rename,
+            body=s.SlugRequest,
+            reply=s.ChannelShape,
+            errors=_CHANGING,
+        ),
+        Route(
+            method="DELETE",
+            path="/channels/{slug}",
+            summary="Archive a channel; for its admins.",
+            handler=archive,
+            reply=s.ChannelShape,
+            errors=_CHANGING,
+        ),
+        Route(
+            method="POST",
+            path="/channels/{slug}/members",
+            summary="Join a channel, or, for its admins, bring somebody in.",
+            handler=admit,
+            body=s.AddChannelMember,
+            body_optional=True,
+            reply=s.ChannelResponse,
+            errors=_CHANGING,
+        ),
+        Route(
+            method="DELETE",
+            path="/channels/{slug}/members/{name}",
+            summary="Leave a channel, or, for its admins, take somebody out.",
+            handler=dismiss,
+            reply=s.ChannelResponse,
+            errors=_CHANGING,
+        ),
+    ]
+
+
+async def listing(call: Call, _: None) -> s.ChannelList:
+    """All channels."""
+    replies = await call.ask(lambda session: (c.ListChannels(session),))
+    match replies:
+        case (r.Channels(channels),):
+            return s.ChannelList([view.channel_summary(channel, call.member) for channel in channels])
+        case _:
+            raise fail(replies)
+
+
+async def create(call: Call, form: s.SlugRequest) -> s.ChannelShape:
+    """Make a channel."""
+    replies = await call.ask(lambda session: (c.CreateChannel(session, ChannelName(form.slug)),))
+    match replies:
+        case (r.ChannelState(channel),):
+            return view.channel(channel)
+        case (Refusal(Code.NAME_TAKEN),):
+            raise Refused(no(409, f"there is a channel {form.slug} already", "slug_taken"))
+        case (Refusal(Code.RESERVED_NAME),):
+            raise Refused(no(403, f"the slug {form.slug} is reserved", "reserved"))
+        case _:
+            raise fail(replies)
+
+
+async def show(call: Call, _: None) -> s.ChannelResponse:
+    """A channel and who is in it."""
+    return view.channel_members(await find_channel(call, call.params["slug"]))
+
+
+async def rename(call: Call, form: s.SlugRequest) -> s.ChannelShape:
+    """Give a channel another name."""
+    return view.channel(await _change(call, ch.Rename(form.slug)))
+
+
+async def archive(call: Call, _: None) -> s.ChannelShape:
+    """End a channel."""
+    return view.channel(await _change(call, ch.Archive()))
+
+
+async def admit(call: Call, form: s.AddChannelMember | None) -> s.ChannelResponse:
+    """Join, or bring somebody in."""
+    if form is None or form.member is None or (form.member == call.member and form.role == "member"):
+        return view.channel_members(await _change(call, ch.Enter()))
+    return view.channel_members(await _change(call, ch.Admit(form.member, ch.Role(form.role))))
+
+
+async def dismiss(call: Call, _: None) -> s.ChannelResponse:
+    """Leave, or take somebody out."""
+    return view.channel_members(await _change(call, ch.Dismiss(call.params["name"])))
+
+
+async def _change(call: Call, change: ch.AnyChange) -> r.ChannelView:
+    channel = await find_channel(call, call.params["slug"])
+    replies = await call.ask(lambda session: (c.ChangeChannel(session, channel.id, change),))
+    match replies:
+        case (r.ChannelState(changed),):
+            return changed
+        case (Refusal(Code.NAME_TAKEN),) if isinstance(change, ch.Rename):
+            raise Refused(no(409, f"there is a channel {change.name} already", "slug_taken"))
+        case _:
+            raise fail(replies)

@@ -1,0 +1,280 @@
+"""Enrolment of devices by a code that a person confirms (RFC 8628): how a program without a token gets one.
+
+Above: the routes of `/enroll`. A value with no clock, no chance and no disk of its own. A device asks and gets two
+codes: a long one, which it polls with and which only its digest is kept of, and a short one, which a member with
+`members.manage` types in. The token that was made for it is given out once.
+
+What waits is forgotten in a restart: the device hears that its code expired, and asks again. A token that was made and
+never fetched is returned by `expire`, for the caller to revoke.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator
+from enum import Enum
+from hashlib import sha256
+
+from msgspec import UNSET, Struct, UnsetType
+
+from tieline.protocols.ac7.allowance import Allowance, seconds
+
+EXPIRES_MS = 300_000
+INTERVAL_SECONDS = 5
+"""How often a device is asked to poll."""
+
+_SLOW_DOWN_MS = 2500
+"""A device that polls sooner than this is told to slow down."""
+_REQUESTS_MAX = 10
+_REQUESTS_WINDOW_MS = 3600 * 1000
+"""Requests of one address in an hour: a person types in each of them."""
+_WAITING_MAX = 1000
+"""Requests that wait at the same time: a list for a person to read."""
+_LABEL_CHARS_MAX = 64
+_SOURCE_CHARS_MAX = 64
+_AGENT_CHARS_MAX = 512
+_REASON_CHARS_MAX = 256
+
+_PREFIX = "ac7-dc_"
+_DEVICE_BYTES = 32
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""Crockford's: no letter looks like a digit."""
+_LOOKALIKES = str.maketrans("ILO", "110", " -\t")
+_USER_CHARS = 8
+
+
+class State(Enum):
+    """Where a request stands."""
+
+    PENDING = "pending"
+    CLAIMED = "claimed"
+    """Somebody approved it and its token is being made."""
+    APPROVED = "approved"
+    REJECTED = "rejected"
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.PENDING: frozenset({State.CLAIMED, State.REJECTED}),
+    State.CLAIMED: frozenset({State.APPROVED, State.PENDING}),
+    State.APPROVED: frozenset(),
+    State.REJECTED: frozenset(),
+}
+"""What may follow what; a request that was answered is gone."""
+
+
+class Started(Struct, frozen=True, rename="camel"):
+    """The answer to a device that asks."""
+
+    device_code: str
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str
+    expires_in: int
+    interval: int
+
+
+class Waiting(Struct, frozen=True, rename="camel"):
+    """A request as who may approve it sees it."""
+
+    user_code: str
+    label_hint: str
+    source_ip: str | None
+    source_ua: str | None
+    created_at: int
+    expires_at: int
+
+
+class Granted(Struct, frozen=True):
+    """The token that was made for a device."""
+
+    token: str
+    token_id: str
+    member: str
+
+
+class PollError(Struct, frozen=True, rename="camel"):
+    """The answer to a poll that has no token to give, with status 400."""
+
+    error: str
+    """One of `authorization_pending`, `slow_down`, `expired_token` and `access_denied`."""
+    error_description: str | UnsetType = UNSET
+
+
+class EnrolmentRefusal(Struct, frozen=True):
+    """One "no" to a device or to who approves it."""
+
+    status: int
+    error: str
+    retry_after: int | None = None
+    """Seconds to wait, with status 429."""
+
+
+class _Request:
+    """A request of a device."""
+
+    __slots__ = ("digest", "granted", "polled_at_ms", "reason", "state", "waiting")
+
+    def __init__(self, digest: bytes, waiting: Waiting) -> None:
+        self.digest = digest
+        self.waiting = waiting
+        self.state = State.PENDING
+        # Set when approved.
+        self.granted: Granted | None = None
+        # Set when rejected.
+        self.reason: str = ""
+        self.polled_at_ms: int | None = None
+
+    def become(self, state: State) -> None:
+        assert state in TRANSITIONS[self.state], f"{self.state} does not become {state}"
+        self.state = state
+
+
+class Enrolments:
+    """Requests that wait."""
+
+    def __init__(self, randomness: Callable[[int], bytes]) -> None:
+        self._randomness = randomness
+        # Both in the order in which they expire.
+        self._by_device: dict[bytes, _Request] = {}
+        self._by_user_code: dict[str, _Request] = {}
+        self._requests = Allowance(_REQUESTS_MAX, _REQUESTS_WINDOW_MS)
+        # Tokens of requests that expired before they were fetched.
+        self._unfetched: list[Granted] = []
+
+    # The device
+
+    def start(self, source: str | None, agent: str | None, label_hint: str, now_ms: int) -> Started | EnrolmentRefusal:
+        """A device asks."""
+        if len(label_hint) > _LABEL_CHARS_MAX:
+            return EnrolmentRefusal(400, "invalid enroll payload")
+        self._drop_expired(now_ms)
+        wait_ms = self._requests.wait_ms(source, now_ms)
+        if wait_ms > 0:
+            return EnrolmentRefusal(429, "too many enrollment requests", seconds(wait_ms))
+        if len(self._by_device) >= _WAITING_MAX:
+            oldest = next(iter(self._by_device.values()))
+            wait_ms = oldest.waiting.expires_at - now_ms
+            return EnrolmentRefusal(429, "too many enrollments are waiting", max(1, seconds(wait_ms)))
+        self._requests.spend(source, now_ms)
+        device_code = _PREFIX + urlsafe_b64encode(self._randomness(_DEVICE_BYTES)).rstrip(b"=").decode("ascii")
+        user_code = next(code for code in self._user_codes() if code not in self._by_user_code)
+        waiting = Waiting(
+            user_code=user_code,
+            label_hint=label_hint,
+            source_ip=source[:_SOURCE_CHARS_MAX] if source is not None else None,
+            source_ua=agent[:_AGENT_CHARS_MAX] if agent is not None else None,
+            created_at=now_ms,
+            expires_at=now_ms + EXPIRES_MS,
+        )
+        request = _Request(_digest(device_code), waiting)
+        self._by_device[request.digest] = self._by_user_code[user_code] = request
+        return Started(
+            device_code, user_code, "/enroll", f"/enroll?code={user_code}", EXPIRES_MS // 1000, INTERVAL_SECONDS
+        )
+
+    def poll(self, device_code: str, now_ms: int) -> Granted | PollError:
+        """A device asks what became of it. A code that is not known is answered like one that expired."""
+        self._drop_expired(now_ms)
+        request = self._by_device.get(_digest(device_code))
+        if request is None:
+            return PollError("expired_token")
+        match request.state:
+            case State.APPROVED:
+                assert request.granted is not None, "it was approved with a token"
+                self._drop(request)
+                return request.granted
+            case State.REJECTED:
+                self._drop(request)
+                return PollError("access_denied", request.reason or UNSET)
+            case State.PENDING | State.CLAIMED:
+                before, request.polled_at_ms = request.polled_at_ms, now_ms
+                hasty = before is not None and now_ms - before < _SLOW_DOWN_MS
+                return PollError("slow_down" if hasty else "authorization_pending")
+
+    # Who approves
+
+    def pending(self, now_ms: int) -> list[Waiting]:
+        """What waits for somebody to decide, oldest first."""
+        self._drop_expired(now_ms)
+        return [request.waiting for request in self._by_device.values() if request.state is State.PENDING]
+
+    def claim(self, user_code: str, now_ms: int) -> Waiting | EnrolmentRefusal:
+        """Begin to approve: until `approve` or `release` nobody else can."""
+        request = self._decidable(user_code, now_ms)
+        if isinstance(request, EnrolmentRefusal):
+            return request
+        request.become(State.CLAIMED)
+        return request.waiting
+
+    def approve(self, user_code: str, granted: Granted) -> bool:
+        """Finish to approve what was claimed, under the code in `Waiting`; false if it expired: revoke the token."""
+        request = self._by_user_code.get(user_code)
+        if request is None or request.state is not State.CLAIMED:
+            return False
+        request.become(State.APPROVED)
+        request.granted = granted
+        return True
+
+    def release(self, user_code: str) -> None:
+        """No token could be made: it waits again."""
+        request = self._by_user_code.get(user_code)
+        if request is not None and request.state is State.CLAIMED:
+            request.become(State.PENDING)
+
+    def reject(self, user_code: str, reason: str, now_ms: int) -> EnrolmentRefusal | None:
+        """Say no."""
+        request = self._decidable(user_code, now_ms)
+        if isinstance(request, EnrolmentRefusal):
+            return request
+        request.become(State.REJECTED)
+        request.reason = reason[:_REASON_CHARS_MAX]
+        return None
+
+    def expire(self, now_ms: int) -> list[Granted]:
+        """Tokens that no device fetched in time: revoke them."""
+        self._drop_expired(now_ms)
+        unfetched, self._unfetched = self._unfetched, []
+        return unfetched
+
+    def _decidable(self, user_code: str, now_ms: int) -> _Request | EnrolmentRefusal:
+        self._drop_expired(now_ms)
+        code = parse_user_code(user_code)
+        if code is None:
+            return EnrolmentRefusal(400, "invalid user code")
+        request = self._by_user_code.get(code)
+        if request is None:
+            return EnrolmentRefusal(404, "no such enrollment, or it expired")
+        if request.state is not State.PENDING:
+            return EnrolmentRefusal(409, "the enrollment was decided already")
+        return request
+
+    def _drop_expired(self, now_ms: int) -> None:
+        while self._by_device:
+            request = next(iter(self._by_device.values()))
+            if request.waiting.expires_at > now_ms:
+                return
+            self._drop(request)
+            if request.granted is not None:
+                self._unfetched.append(request.granted)
+
+    def _drop(self, request: _Request) -> None:
+        del self._by_device[request.digest]
+        del self._by_user_code[request.waiting.user_code]
+
+    def _user_codes(self) -> Iterator[str]:
+        """Codes by chance, evenly: a byte has eight times as many values as the alphabet has letters."""
+        while True:
+            letters = "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in self._randomness(_USER_CHARS))
+            yield f"{letters[:4]}-{letters[4:]}"
+
+
+def parse_user_code(text: str) -> str | None:
+    """A code as a person typed it, in the form that it was given in; `None` if it is none."""
+    if len(text) > 4 * _USER_CHARS:
+        return None
+    letters = text.upper().translate(_LOOKALIKES)
+    if len(letters) != _USER_CHARS or any(letter not in _ALPHABET for letter in letters):
+        return None
+    return f"{letters[:4]}-{letters[4:]}"
+
+
+def _digest(device_code: str) -> bytes:
+    return sha256(device_code.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,226 @@
+"""Logins of humans: a code from an authenticator app opens a session, which a cookie carries.
+
+Above: the routes of `/session`, and whoever authenticates a request by cookie. Below: `totp`. A value with no clock,
+no chance and no disk of its own: the caller says what time it is, and writes `encode()` to a private file whenever a
+method says that it changed. Of a session only a digest is kept, so what is on disk opens nothing.
+
+Wrong codes are counted by member; a login that names no member tries everybody's secret, so it has a count of its own,
+one for all. Names that nobody has are counted like members, apart from them: they cannot be told from members, and
+inventing many of them does not make a member's count be forgotten.
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+
+from tieline.protocols.ac7 import totp
+from tieline.protocols.ac7.allowance import Allowance, seconds
+
+COOKIE = "ac7_session"
+SESSION_MS = 7 * 24 * 3600 * 1000
+"""How long a session lasts after its last use."""
+
+_ID_BYTES = 32
+_SLIDE_MS = 60_000
+"""A session is prolonged at most this often, so that not every request is a write."""
+_SESSIONS_MAX = 10_000
+_MEMBER_SESSIONS_MAX = 32
+"""Sessions of one member: one for each browser that it uses. Past it the one that was not used for longest ends."""
+
+_WINDOW_MS = 15 * 60 * 1000
+_FAILURES_MAX = 5
+_NAMELESS_FAILURES_MAX = 10
+_UNKNOWN_NAMES_MAX = 1024
+_COOKIE_CHARS_MAX = 8192
+
+INVALID_CODE = "invalid code"
+TOO_MANY = "too many failed attempts"
+
+
+class LoginSession(Struct, frozen=True):
+    """A browser that somebody logged in with."""
+
+    digest: str
+    """SHA-256 of the id that the cookie carries."""
+    member: str
+    created_at_ms: int
+    expires_at_ms: int
+
+
+class Credential(Struct, frozen=True):
+    """A member's authenticator app."""
+
+    secret: str
+    last_step: int = -1
+    """The step of the last code that was used; see `totp`."""
+
+
+class SignedIn(Struct, frozen=True):
+    """The code is right."""
+
+    id: str
+    """For the cookie, and kept nowhere else."""
+    session: LoginSession
+
+
+class Denied(Struct, frozen=True):
+    """It is not, or there were too many wrong ones."""
+
+    status: int
+    error: str
+    retry_after: int | None = None
+    """Seconds to wait, with status 429."""
+
+
+class _Kept(Struct, frozen=True):
+    """What is on disk."""
+
+    credentials: dict[str, Credential] = {}
+    sessions: list[LoginSession] = []
+
+
+class Logins:
+    """Who can log in, and who is."""
+
+    def __init__(self, randomness: Callable[[int], bytes], kept: bytes = b"{}") -> None:
+        self._randomness = randomness
+        data = msgspec.json.decode(kept, type=_Kept)
+        self._credentials = dict(data.credentials)
+        # By digest, in the order of their last use.
+        self._sessions = {session.digest: session for session in data.sessions}
+        self._failures = Allowance(_FAILURES_MAX, _WINDOW_MS, keys_max=1_000_000)
+        self._unknown_failures = Allowance(_FAILURES_MAX, _WINDOW_MS, keys_max=_UNKNOWN_NAMES_MAX)
+        self._nameless_failures = Allowance(_NAMELESS_FAILURES_MAX, _WINDOW_MS)
+
+    def encode(self) -> bytes:
+        """What must be there again after a restart. It holds secrets: write it to a private file."""
+        return msgspec.json.encode(_Kept(self._credentials, list(self._sessions.values())))
+
+    def enrol(self, member: str) -> str:
+        """Give a member a new secret; its old one and its sessions end. Changes what is kept."""
+        secret = totp.new_secret(self._randomness)
+        self._credentials[member] = Credential(secret)
+        self._end_all(member)
+        return secret
+
+    def is_enrolled(self, member: str) -> bool:
+        """Whether a member has an app."""
+        return member in self._credentials
+
+    def forget(self, member: str) -> bool:
+        """A member is gone; returns whether that changes what is kept."""
+        self._failures.clear(member)
+        known = self._credentials.pop(member, None) is not None
+        return self._end_all(member) or known
+
+    def sign_in(self, code: str, member: str | None, now_ms: int) -> SignedIn | Denied:
+        """Open a session for whom the code is right. Changes what is kept, when it is."""
+        failures: Allowance
+        if member is None:
+            failures, key = self._nameless_failures, ""
+        elif member in self._credentials:
+            failures, key = self._failures, member
+        else:
+            failures, key = self._unknown_failures, member
+        wait_ms = failures.wait_ms(key, now_ms)
+        if wait_ms > 0:
+            return Denied(429, TOO_MANY, seconds(wait_ms))
+        found = self._accept(code, member, now_ms)
+        if found is None:
+            failures.spend(key, now_ms)
+            return Denied(401, INVALID_CODE)
+        name, step = found
+        # The count of logins without a name stays: whoever has a code of its own could clear it to go on guessing.
+        self._failures.clear(name)
+        self._credentials[name] = Credential(self._credentials[name].secret, step)
+        return self._open(name, now_ms)
+
+    def find(self, session_id: str, now_ms: int) -> tuple[LoginSession | None, bool]:
+        """The session of a cookie, and whether that changes what is kept: using it prolongs it."""
+        digest = _digest(session_id)
+        session = self._sessions.get(digest)
+        if session is None:
+            return None, False
+        if session.expires_at_ms <= now_ms:
+            del self._sessions[digest]
+            return None, True
+        if now_ms + SESSION_MS - session.expires_at_ms < _SLIDE_MS:
+            return session, False
+        del self._sessions[digest]
+        session = msgspec.structs.replace(session, expires_at_ms=now_ms + SESSION_MS)
+        self._sessions[digest] = session
+        return session, True
+
+    def sign_out(self, session_id: str) -> bool:
+        """End a session; returns whether there was one."""
+        return self._sessions.pop(_digest(session_id), None) is not None
+
+    def _accept(self, code: str, member: str | None, now_ms: int) -> tuple[str, int] | None:
+        """Whose code it is, and of which step. Without a name every secret is tried, and exactly one must match."""
+        names = [member] if member is not None else list(self._credentials)
+        accepted: list[tuple[str, int]] = []
+        for name in names:
+            credential = self._credentials.get(name)
+            if credential is None:
+                # Takes as long as with a secret, so that nobody learns who has one.
+                totp.verify(_DECOY, code, now_ms, -1)
+                continue
+            result = totp.verify(credential.secret, code, now_ms, credential.last_step)
+            if isinstance(result, totp.Accepted):
+                accepted.append((name, result.step))
+        return accepted[0] if len(accepted) == 1 else None
+
+    def _open(self, member: str, now_ms: int) -> SignedIn:
+        session_id = self._randomness(_ID_BYTES).hex()
+        session = LoginSession(_digest(session_id), member, now_ms, now_ms + SESSION_MS)
+        own = [one for one in self._sessions.values() if one.member == member]
+        if len(own) >= _MEMBER_SESSIONS_MAX:
+            del self._sessions[own[0].digest]
+        elif len(self._sessions) >= _SESSIONS_MAX:
+            del self._sessions[next(iter(self._sessions))]
+        self._sessions[session.digest] = session
+        return SignedIn(session_id, session)
+
+    def _end_all(self, member: str) -> bool:
+        ended = [session.digest for session in self._sessions.values() if session.member == member]
+        for digest in ended:
+            del self._sessions[digest]
+        return bool(ended)
+
+
+_DECOY = "A" * 32
+
+
+def _digest(session_id: str) -> str:
+    return sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# The cookie
+
+
+def set_cookie(session_id: str, *, secure: bool) -> str:
+    """The header value that gives a browser its session; `secure` when the hub is reached by TLS."""
+    return _cookie(session_id, SESSION_MS // 1000, secure=secure)
+
+
+def clear_cookie(*, secure: bool) -> str:
+    """The header value that takes it away."""
+    return _cookie("", 0, secure=secure)
+
+
+def read_cookie(header: str) -> str | None:
+    """The session's id in a `Cookie` header; the first counts."""
+    if len(header) > _COOKIE_CHARS_MAX:
+        return None
+    for pair in header.split(";"):
+        name, _, value = pair.strip().partition("=")
+        if name == COOKIE and value:
+            return value
+    return None
+
+
+def _cookie(value: str, age_seconds: int, *, secure: bool) -> str:
+    text = f"{COOKIE}={value}; Max-Age={age_seconds}; Path=/; HttpOnly; SameSite=Strict"
+    return f"{text}; Secure" if secure else text

@@ -1,0 +1,323 @@
+"""Members: who is on the team, who is there, what each may do, and the tokens by which they prove it.
+
+Above: the server. Below: the Hub port, which decides who may. The hub has permissions of its own beside ac7's seven;
+they are never shown here, and stay as they are when the seven change.
+"""
+
+from collections.abc import Callable, Sequence
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.member import Member
+from tieline.contract.objective import Status
+from tieline.contract.permission import MEMBERS_MANAGE, TEAM_PERMISSIONS
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.ac7 import shapes as s
+from tieline.protocols.ac7 import view
+from tieline.protocols.ac7.route import NO_CONTENT, Call, Refused, Route, fail, no
+from tieline.protocols.ac7.streams import Streams
+
+_EXCERPT = 140
+
+
+class Members:
+    """The operations on members."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+
+    def routes(self) -> list[Route]:
+        """The operations."""
+        return [
+            Route(
+                method="GET",
+                path="/roster",
+                summary="Who is on the team, and who is there.",
+                handler=self.roster,
+                reply=s.RosterResponse,
+            ),
+            Route(
+                method="GET",
+                path="/briefing",
+                summary="What the member is told when it starts.",
+                handler=briefing,
+                reply=s.Briefing,
+            ),
+            Route(
+                method="POST",
+                path="/presence/busy",
+                summary="Say that one is at work, which counts for half a minute, or that one is not.",
+                handler=busy,
+                body=s.BusyRequest,
+                status=NO_CONTENT,
+            ),
+            Route(method="GET", path="/members", summary="All members, by name.", handler=listing, reply=s.MemberList),
+            Route(
+                method="POST",
+                path="/members",
+                summary="Make a member; needs members.manage.",
+                handler=create,
+                body=s.CreateMember,
+                reply=s.CreatedMember,
+                errors=(409,),
+            ),
+            Route(
+                method="PATCH",
+                path="/members/{name}",
+                summary="Change what a member may do and is told; needs members.manage.",
+                handler=update,
+                body=s.UpdateMember,
+                reply=s.MemberShape,
+                errors=(404, 409),
+            ),
+            Route(
+                method="DELETE",
+                path="/members/{name}",
+                summary="Remove a member; needs members.manage.",
+                handler=remove,
+                status=NO_CONTENT,
+                errors=(404, 409),
+            ),
+            *_token_routes(),
+        ]
+
+    async def roster(self, call: Call, _: None) -> s.RosterResponse:
+        """Who is on the team, and who is there."""
+        replies = await call.ask(lambda session: (c.ListMembers(session),))
+        match replies:
+            case (r.Roster(members),):
+                teammates = [view.teammate(presence.member) for presence in members]
+                live = self._streams.live
+                return s.RosterResponse(
+                    teammates, [view.connected(presence, live(presence.member.name)) for presence in members]
+                )
+            case _:
+                raise fail(replies)
+
+
+def _token_routes() -> list[Route]:
+    return [
+        Route(
+            method="POST",
+            path="/members/{name}/rotate-token",
+            summary="Replace all tokens of a member by a new one; for itself, or with members.manage.",
+            handler=rotate,
+            reply=s.RotatedToken,
+            errors=(404,),
+        ),
+        Route(
+            method="GET",
+            path="/members/{name}/tokens",
+            summary="A member's tokens that are still good; for itself, or with members.manage.",
+            handler=tokens,
+            reply=s.TokenList,
+            errors=(404,),
+        ),
+        Route(
+            method="POST",
+            path="/members/{name}/tokens",
+            summary="Give a member one more token; for itself, or with members.manage.",
+            handler=issue,
+            body=s.CreateToken,
+            body_optional=True,
+            reply=s.CreatedToken,
+            status=201,
+            errors=(404, 409),
+        ),
+        Route(
+            method="DELETE",
+            path="/members/{name}/tokens/{id}",
+            summary="Void a token; sessions that it opened end.",
+            handler=revoke,
+            status=NO_CONTENT,
+            errors=(404,),
+        ),
+    ]
+
+
+async def briefing(call: Call, _: None) -> s.Briefing:
+    """What a member is told when it starts."""
+    replies = await call.ask(
+        lambda session: (
+            c.ListMembers(session),
+            c.ReadTeam(session),
+            c.ListObjectives(session, (Status.ACTIVE, Status.BLOCKED), call.member),
+        )
+    )
+    match replies:
+        case (r.Roster(members), r.TeamState(team), r.ObjectiveList(objectives)):
+            own = next(presence.member for presence in members if presence.member.name == call.member)
+            others = [presence.member for presence in members if presence.member is not own]
+            shown = view.member(own)
+            # Active ones come first; each kind stays in the order of the list.
+            ordered = sorted(objectives, key=lambda objective: objective.status is Status.BLOCKED)
+            return s.Briefing(
+                name=shown.name,
+                role=shown.role,
+                permissions=shown.permissions,
+                instructions=view.instructions(own, team, others, len(ordered)),
+                team=view.team(team),
+                teammates=[view.teammate(presence.member) for presence in members],
+                open_objectives=[view.objective(objective) for objective in ordered],
+            )
+        case _:
+            raise fail(replies)
+
+
+async def busy(call: Call, form: s.BusyRequest) -> None:
+    """Say whether one is at work."""
+    await _done(call, lambda session: c.SetBusy(session, form.busy))
+
+
+async def listing(call: Call, _: None) -> s.MemberList:
+    """All members; what each is told is for itself and those who manage members."""
+    replies = await call.ask(lambda session: (c.ListMembers(session),))
+    match replies:
+        case (r.Roster(members),):
+            kept = [presence.member for presence in members]
+            manager = any(member.name == call.member and MEMBERS_MANAGE in member.permissions for member in kept)
+            return s.MemberList([view.listed(member, whole=manager or member.name == call.member) for member in kept])
+        case _:
+            raise fail(replies)
+
+
+async def create(call: Call, form: s.CreateMember) -> s.CreatedMember:
+    """Make a member."""
+    permissions = await _permissions(call, form.permissions)
+    name = MemberName(form.name)
+    replies = await call.ask(
+        lambda session: (
+            c.AddMember(
+                session,
+                name,
+                permissions=permissions,
+                title=form.role.title,
+                description=form.role.description,
+                instructions=form.instructions,
+            ),
+            c.ListMembers(session, name),
+        )
+    )
+    match replies:
+        case (r.Issued(_, token), r.Roster(members=(presence,))):
+            return s.CreatedMember(view.member(presence.member), token)
+        case _:
+            raise fail(replies)
+
+
+async def update(call: Call, form: s.UpdateMember) -> s.MemberShape:
+    """Change what a member may do and is told."""
+    wanted = _name(call)
+    permissions = None
+    if form.permissions is not None:
+        kept = await _member(call, wanted)
+        own = tuple(word for word in kept.permissions if word not in TEAM_PERMISSIONS) if kept is not None else ()
+        permissions = (*own, *await _permissions(call, form.permissions))
+    role = form.role
+    replies = await call.ask(
+        lambda session: (
+            c.UpdateMember(
+                session,
+                wanted,
+                permissions,
+                role.title if role is not None else None,
+                role.description if role is not None else None,
+                form.instructions,
+            ),
+        )
+    )
+    match replies:
+        case (r.MemberState(member),):
+            return view.member(member)
+        case _:
+            raise _unknown(call, replies)
+
+
+async def remove(call: Call, _: None) -> None:
+    """Remove a member."""
+    await _done(call, lambda session: c.RemoveMember(session, _name(call)))
+
+
+async def rotate(call: Call, _: None) -> s.RotatedToken:
+    """Replace all tokens of a member."""
+    replies = await call.ask(lambda session: (c.RotateToken(session, _name(call)),))
+    match replies:
+        case (r.Issued(_, token),):
+            call.leave()
+            return s.RotatedToken(token)
+        case _:
+            raise _unknown(call, replies)
+
+
+async def tokens(call: Call, _: None) -> s.TokenList:
+    """A member's tokens."""
+    replies = await call.ask(lambda session: (c.ListTokens(session, _name(call)),))
+    match replies:
+        case (r.Tokens(found),):
+            return s.TokenList([view.token(call.params["name"], token) for token in found])
+        case _:
+            raise _unknown(call, replies)
+
+
+async def issue(call: Call, form: s.CreateToken | None) -> s.CreatedToken:
+    """Give a member one more token."""
+    form = form or s.CreateToken()
+    label, expires = form.label, form.expires_at
+    replies = await call.ask(lambda session: (c.IssueToken(session, _name(call), label, expires),))
+    match replies:
+        case (r.TokenIssued(name, token, kept),):
+            return s.CreatedToken(token, view.token(name, kept))
+        case _:
+            raise _unknown(call, replies)
+
+
+async def revoke(call: Call, _: None) -> None:
+    """Void a token."""
+    await _done(call, lambda session: c.RevokeToken(session, _name(call), call.params["id"]))
+    call.leave()
+
+
+# Inside.
+
+
+def _name(call: Call) -> MemberName:
+    return MemberName(call.params["name"])
+
+
+async def _done(call: Call, make: Callable[[SessionId], c.Command]) -> None:
+    replies = await call.ask(lambda session: (make(session),))
+    if not isinstance(replies[0], r.Done):
+        raise _unknown(call, replies)
+
+
+def _unknown(call: Call, replies: Sequence[r.Reply]) -> Refused:
+    """What ends a request about a member that there is not, or that the hub refused."""
+    match replies:
+        case [Refusal(Code.UNKNOWN_MEMBER), *_]:
+            return Refused(no(404, f"no such member: {call.params['name'][:_EXCERPT]}"))
+        case _:
+            return fail(replies)
+
+
+async def _member(call: Call, wanted: MemberName) -> Member | None:
+    replies = await call.ask(lambda session: (c.ListMembers(session, wanted),))
+    match replies:
+        case (r.Roster(members),):
+            return next((presence.member for presence in members if presence.member.name == wanted), None)
+        case _:
+            raise fail(replies)
+
+
+async def _permissions(call: Call, given: tuple[s.Permission, ...] | str) -> tuple[str, ...]:
+    """The permissions that are given, one by one or as a preset."""
+    if not isinstance(given, str):
+        return given
+    replies = await call.ask(lambda session: (c.ReadTeam(session),))
+    match replies:
+        case (r.TeamState(team),) if given in team.presets:
+            return tuple(word for word in team.presets[given] if word in TEAM_PERMISSIONS)
+        case (r.TeamState(),):
+            raise Refused(no(400, f"there is no preset {given[:_EXCERPT]!r}"))
+        case _:
+            raise fail(replies)

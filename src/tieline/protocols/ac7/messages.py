@@ -1,0 +1,233 @@
+"""Saying something, and reading what was said.
+
+Above: the server. Below: the Hub port. A push is answered once it is durable.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tieline.contract import command as c
+from tieline.contract import message as m
+from tieline.contract import reply as r
+from tieline.contract.identifiers import GENERAL, MessageId, SessionId, parse_member_name
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.target import Target, TargetKind
+from tieline.protocols.ac7 import shapes as s
+from tieline.protocols.ac7 import view
+from tieline.protocols.ac7.channel_ids import ChannelIds
+from tieline.protocols.ac7.route import Call, Query, Refused, Route, fail, no
+from tieline.protocols.ac7.streams import PROTOCOL, Streams
+from tieline.protocols.ac7.threads import own_channel, thread_of
+
+_LIMIT = 100
+_LIMIT_MAX = 1000
+
+
+class Messages:
+    """Pushing and history."""
+
+    def __init__(self, streams: Streams, channels: ChannelIds) -> None:
+        self._streams = streams
+        self._channels = channels
+
+    def routes(self) -> list[Route]:
+        """The operations."""
+        whole = {"type": "integer", "minimum": 1}
+        return [
+            Route(
+                method="POST",
+                path="/push",
+                summary="Say something; answered once it is durable.",
+                handler=self.push,
+                body=s.PushPayload,
+                invalid="invalid push payload",
+                reply=s.PushResult,
+                errors=(404, 409, 410, 429),
+            ),
+            Route(
+                method="GET",
+                path="/history",
+                summary="What the member may see, newest first.",
+                handler=self.history,
+                reply=s.HistoryResponse,
+                query=(
+                    Query("with", "Only direct messages with this member."),
+                    Query("channel", "Only what was said in this channel, by id or slug."),
+                    Query("limit", "How many, 100 unless told, 1000 at most.", whole),
+                    Query("before", "Only what is older than this, in milliseconds of the epoch.", whole),
+                ),
+                errors=(404,),
+            ),
+        ]
+
+    async def push(self, call: Call, payload: s.PushPayload) -> s.PushResult:
+        """Say something to a member, a channel, an objective's thread or everybody."""
+        data = payload.data or {}
+        thread = await thread_of(call, payload.to, data.get("thread"))
+        content = content_of(
+            thread.target,
+            payload.body,
+            title=payload.title,
+            level=payload.level,
+            data={**_free(data), **({"thread": thread.key} if thread.key else {})},
+            attachments=payload.attachments or (),
+        )
+        accepted, live = await self.send(call, content)
+        # Its sender is in the thread too, and gets no delivery of its own.
+        targets = accepted.recipients + 1 if thread.members is None else thread.members
+        return s.PushResult(s.DeliveryReport(live, targets), self.sent(call, content, accepted))
+
+    async def send(self, call: Call, content: m.Content) -> tuple[r.Accepted, int]:
+        """Send a message; says to how many streams it was written."""
+        used: list[SessionId] = []
+        offset: int | None = None
+
+        def make(session: SessionId) -> tuple[c.Command, ...]:
+            used.append(session)
+            self._streams.expect(session)
+            return (c.Send(session, content, allow_empty=True, members_only=True),)
+
+        live = 0
+        try:
+            replies = await call.ask(make)
+            if isinstance(replies[0], r.Accepted):
+                offset = replies[0].offset
+        finally:
+            for session in used:
+                live += self._streams.take(session, offset)
+        match replies:
+            case (r.Accepted() as accepted,):
+                return accepted, live
+            case (Refusal(Code.UNKNOWN_MEMBER),):
+                raise Refused(no(404, f"no such agent: {content.target.name}"))
+            case _:
+                raise fail(replies)
+
+    def sent(self, call: Call, content: m.Content, accepted: r.Accepted) -> s.MessageShape:
+        """A message as its sender reads it back."""
+        made = m.Message(
+            id=accepted.message_id,
+            offset=accepted.offset,
+            sender=call.member,
+            protocol=PROTOCOL,
+            sent_at_ms=_made_at_ms(accepted.message_id),
+            content=content,
+        )
+        return view.message(made, self._channels.ids)
+
+    async def history(self, call: Call, _: None) -> s.HistoryResponse:
+        """What the member may see."""
+        peer = await self._peer(call)
+        messages = await _Past(call, peer).read(_number(call.query.get("before")), _limit(call.query.get("limit")))
+        return s.HistoryResponse([view.message(message, self._channels.ids) for message in messages])
+
+    async def _peer(self, call: Call) -> str | None:
+        other, channel = call.query.get("with"), call.query.get("channel")
+        if other is not None and channel is not None:
+            raise Refused(no(400, "with and channel exclude each other"))
+        if other is not None:
+            name = parse_member_name(other)
+            if isinstance(name, Refusal):
+                raise Refused(no(400, f"with is no name: {name.message}"))
+            return name
+        if channel is None:
+            return None
+        found = await own_channel(call, channel)
+        return f"#{GENERAL}" if found.name == GENERAL else f"chan:{found.id}"
+
+
+class _Past:
+    """A member's view of the past, newest first, by time: ac7 pages by milliseconds, the hub by offsets."""
+
+    def __init__(self, call: Call, peer: str | None) -> None:
+        self._call = call
+        self._peer = peer
+
+    async def read(self, before_ms: int | None, limit: int) -> list[m.Message]:
+        """A page. It never ends within a millisecond, so that the next one, before its last, leaves nothing out."""
+        start = None if before_ms is None else await self._start(before_ms)
+        found = list(await self._page(start, limit))
+        if len(found) < limit:
+            return found
+        rest = await self._page(found[-1].offset, _LIMIT)
+        while rest and rest[0].sent_at_ms == found[-1].sent_at_ms:
+            same = [message for message in rest if message.sent_at_ms == found[-1].sent_at_ms]
+            found += same
+            if len(same) < len(rest) or len(found) > self._call.hub.limits.page_max:
+                break
+            rest = await self._page(found[-1].offset, _LIMIT)
+        return found
+
+    async def _start(self, before_ms: int) -> int:
+        """The offset below which everything is older: found by halving, because time grows with offsets."""
+        newest = await self._page(None, 1)
+        if not newest or newest[0].sent_at_ms < before_ms:
+            return newest[0].offset + 1 if newest else 0
+        # Everything below `low` is older, and nothing from `high` on.
+        low, high = 0, newest[0].offset
+        while low < high:
+            middle = (low + high) // 2
+            newest = await self._page(middle + 1, 1)
+            if newest and newest[0].sent_at_ms >= before_ms:
+                high = newest[0].offset
+            else:
+                low = middle + 1
+        return high
+
+    async def _page(self, before: int | None, limit: int) -> tuple[m.Message, ...]:
+        replies = await self._call.ask(lambda session: (c.ReadHistory(session, self._peer, before, limit),))
+        match replies:
+            case (r.History(messages),):
+                return messages
+            case _:
+                raise fail(replies)
+
+
+def content_of(
+    target: Target,
+    body: str,
+    *,
+    title: str | None = None,
+    level: str = "info",
+    data: Mapping[str, Any] | None = None,
+    attachments: Iterable[s.Attachment] = (),
+) -> m.Content:
+    """What a member says, in the hub's words."""
+    return m.Content(
+        target=target,
+        body=body,
+        title=title,
+        level=m.Level(level),
+        data=dict(data) if data else None,
+        attachments=kept_attachments(attachments),
+    )
+
+
+def kept_attachments(given: Iterable[s.Attachment]) -> tuple[m.Attachment, ...]:
+    """References to files, as the hub keeps them."""
+    return tuple(m.Attachment(one.path, one.name, one.size, one.mime_type) for one in given)
+
+
+def thread_target(objective_id: str) -> Target:
+    """An objective's thread."""
+    return Target(TargetKind.OBJECTIVE, objective_id)
+
+
+def _free(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a sender may say in `data`."""
+    return {key: value for key, value in data.items() if key not in view.RESERVED}
+
+
+def _made_at_ms(message_id: MessageId) -> int:
+    """When the hub accepted a message: its id is a UUIDv7, which begins with that."""
+    return int(message_id[:8] + message_id[9:13], 16)
+
+
+def _number(text: str | None) -> int | None:
+    digits = len("9007199254740991")
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= digits else None
+
+
+def _limit(text: str | None) -> int:
+    number = _number(text)
+    return min(number, _LIMIT_MAX) if number else _LIMIT

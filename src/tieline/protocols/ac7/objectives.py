@@ -1,0 +1,218 @@
+"""Objectives: giving work, moving it along, and talking about it.
+
+Above: the server. Below: the Hub port, which decides who may, and tells everybody in the thread in the same
+transaction.
+"""
+
+from collections.abc import Sequence
+
+from tieline.contract import command as c
+from tieline.contract import objective as o
+from tieline.contract import reply as r
+from tieline.contract.identifiers import MemberName
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.ac7 import shapes as s
+from tieline.protocols.ac7 import view
+from tieline.protocols.ac7.messages import Messages, content_of, kept_attachments, thread_target
+from tieline.protocols.ac7.route import Call, Handler, Query, Refused, Route, fail, no
+
+_CHANGING = (404, 409, 429)
+_UNKNOWN_NAME = frozenset({Code.UNKNOWN_MEMBER, Code.INVALID_NAME, Code.RESERVED_NAME})
+
+
+class Objectives:
+    """The operations on objectives."""
+
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
+
+    def routes(self) -> list[Route]:
+        """The operations."""
+        return [
+            Route(
+                method="GET",
+                path="/objectives",
+                summary="Objectives, newest first: all of them for who may create them, else those one has a part in.",
+                handler=listing,
+                reply=s.ObjectiveListing,
+                query=(
+                    Query("assignee", "Only those of this member."),
+                    Query(
+                        "status",
+                        "Only those that stand so.",
+                        {"type": "string", "enum": [status.value for status in o.Status]},
+                    ),
+                ),
+            ),
+            Route(
+                method="POST",
+                path="/objectives",
+                summary="Give a member work with an outcome.",
+                handler=create,
+                body=s.CreateObjective,
+                reply=s.ObjectiveShape,
+                errors=(409, 429),
+            ),
+            Route(
+                method="GET",
+                path="/objectives/{id}",
+                summary="An objective with its event log, oldest first.",
+                handler=show,
+                reply=s.ObjectiveWithEvents,
+                errors=(404,),
+            ),
+            _changing("PATCH", "", "Say that it is blocked, or not any more.", update, s.UpdateObjective),
+            _changing("POST", "/complete", "Say what came of it; for its assignee.", complete, s.CompleteObjective),
+            _changing("POST", "/cancel", "Say that it is not wanted any more.", cancel, s.CancelObjective),
+            _changing("POST", "/reassign", "Give it to somebody else.", reassign, s.ReassignObjective),
+            _changing("POST", "/watchers", "Say who follows it.", watch, s.UpdateWatchers),
+            Route(
+                method="POST",
+                path="/objectives/{id}/discuss",
+                summary="Say something in its thread.",
+                handler=self.discuss,
+                body=s.DiscussObjective,
+                reply=s.MessageShape,
+                errors=_CHANGING,
+            ),
+        ]
+
+    async def discuss(self, call: Call, form: s.DiscussObjective) -> s.MessageShape:
+        """Say something in the thread of an objective."""
+        wanted = call.params["id"]
+        # Whoever may see it and is not in its thread is told so; to all others it is not there.
+        await _view(call, wanted)
+        content = content_of(thread_target(wanted), form.body, title=form.title, attachments=form.attachments or ())
+        try:
+            accepted, _ = await self._messages.send(call, content)
+        except Refused as refused:
+            if refused.reply.status == 404:  # noqa: PLR2004
+                raise Refused(no(403, f"you are not in the thread of {wanted}")) from None
+            raise
+        return self._messages.sent(call, content, accepted)
+
+
+def _changing(method: str, end: str, summary: str, handler: Handler, body: type[s.Shape]) -> Route:
+    return Route(
+        method=method,
+        path=f"/objectives/{{id}}{end}",
+        summary=summary,
+        handler=handler,
+        body=body,
+        body_optional=end == "/cancel",
+        reply=s.ObjectiveShape,
+        errors=_CHANGING,
+    )
+
+
+async def listing(call: Call, _: None) -> s.ObjectiveListing:
+    """Objectives that the member may see."""
+    status, assignee = call.query.get("status"), call.query.get("assignee")
+    if status is not None and status not in {one.value for one in o.Status}:
+        raise Refused(no(400, f"status is none of {', '.join(one.value for one in o.Status)}"))
+    statuses = (o.Status(status),) if status is not None else ()
+    whose = MemberName(assignee) if assignee is not None else None
+    most = call.hub.limits.page_max
+    replies = await call.ask(lambda session: (c.ListObjectives(session, statuses, whose, limit=most),))
+    match replies:
+        case (r.ObjectiveList(objectives),):
+            return s.ObjectiveListing([view.objective(objective) for objective in objectives])
+        case (Refusal(Code.UNKNOWN_MEMBER),):
+            return s.ObjectiveListing([])
+        case _:
+            raise fail(replies)
+
+
+async def create(call: Call, form: s.CreateObjective) -> s.ObjectiveShape:
+    """Give a member work."""
+    attachments = kept_attachments(form.attachments or ())
+    replies = await call.ask(
+        lambda session: (
+            c.CreateObjective(
+                session=session,
+                title=form.title,
+                outcome=form.outcome,
+                body=form.body,
+                assignee=MemberName(form.assignee),
+                watchers=tuple(MemberName(name) for name in form.watchers),
+                attachments=attachments,
+            ),
+        )
+    )
+    return _state(replies)
+
+
+async def show(call: Call, _: None) -> s.ObjectiveWithEvents:
+    """An objective with its event log."""
+    wanted = call.params["id"]
+    first = await _view(call, wanted)
+    events, seen = list(first.events), first
+    while not seen.complete:
+        seen = await _view(call, wanted, events[-1].offset)
+        events += seen.events
+    return s.ObjectiveWithEvents(view.objective(seen.objective), [view.happening(wanted, event) for event in events])
+
+
+async def _view(call: Call, wanted: str, after: int = -1) -> r.ObjectiveView:
+    replies = await call.ask(lambda session: (c.ViewObjective(session, o.ObjectiveId(wanted), after),))
+    match replies:
+        case (r.ObjectiveView() as seen,):
+            return seen
+        case _:
+            raise fail(replies)
+
+
+async def update(call: Call, form: s.UpdateObjective) -> s.ObjectiveShape:
+    """Block or unblock."""
+    match form.status, form.block_reason:
+        case "blocked", str(reason):
+            return await _change(call, o.Block(reason))
+        case "blocked", None:
+            raise Refused(no(400, "blocked needs a blockReason"))
+        case "active", _:
+            return await _change(call, o.Unblock())
+        case None, str(reason):
+            seen = await _view(call, call.params["id"])
+            if seen.objective.status is not o.Status.BLOCKED:
+                raise Refused(no(400, "a blockReason goes with the status blocked"))
+            return await _change(call, o.Block(reason))
+        case _:
+            raise Refused(no(400, "an update has a status, a blockReason, or both"))
+
+
+async def complete(call: Call, form: s.CompleteObjective) -> s.ObjectiveShape:
+    """Say what came of it."""
+    return await _change(call, o.Complete(form.result))
+
+
+async def cancel(call: Call, form: s.CancelObjective | None) -> s.ObjectiveShape:
+    """Say that it is not wanted any more."""
+    return await _change(call, o.Cancel(form.reason if form is not None else None))
+
+
+async def reassign(call: Call, form: s.ReassignObjective) -> s.ObjectiveShape:
+    """Give it to somebody else."""
+    return await _change(call, o.Reassign(form.to, form.note))
+
+
+async def watch(call: Call, form: s.UpdateWatchers) -> s.ObjectiveShape:
+    """Say who follows it."""
+    if not form.add and not form.remove:
+        raise Refused(no(400, "watchers are added, removed, or both"))
+    return await _change(call, o.Watch(form.add, form.remove))
+
+
+async def _change(call: Call, change: o.AnyChange) -> s.ObjectiveShape:
+    wanted = o.ObjectiveId(call.params["id"])
+    return _state(await call.ask(lambda session: (c.ChangeObjective(session, wanted, change),)))
+
+
+def _state(replies: Sequence[r.Reply]) -> s.ObjectiveShape:
+    match replies:
+        case (r.ObjectiveState(objective),):
+            return view.objective(objective)
+        case (Refusal() as refusal,) if refusal.code in _UNKNOWN_NAME:
+            # A name in the request that nobody has is a mistake in the request, not a path that leads nowhere.
+            raise Refused(no(400, refusal.message, refusal.code.value))
+        case _:
+            raise fail(replies)

@@ -1,0 +1,96 @@
+"""ac7's API as an OpenAPI 3.1 document, drawn from the routes and the types of their handlers.
+
+Above: the server, which serves it, and whoever makes a client. Below: `route` and `shapes`. Nothing is written here
+that the routes do not do: a new route is in the document by itself.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tieline import __version__
+from tieline.protocols.ac7.route import NO_CONTENT, Route
+from tieline.protocols.ac7.shapes import Failure
+
+Json = dict[str, Any]
+
+_ERRORS = {
+    400: "Something is wrong with the request; the text says what.",
+    401: "The token is missing or opens nothing here.",
+    403: "The member may not do this, or a page of another site asks.",
+    404: "There is nothing of this name, or it is none of the member's business.",
+    408: "The body did not come in time.",
+    409: "It is taken, ended or the last of its kind; the text says which.",
+    410: "The channel is archived.",
+    413: "The body is too large.",
+    429: "Not now: a recipient's inbox is full, or agents loop in this conversation.",
+    503: "The hub is stopping, or cannot store anything at the moment.",
+}
+_TEMPLATE = "#/components/schemas/{name}"
+
+
+def document(routes: Sequence[Route]) -> Json:
+    """The whole document."""
+    shapes = [shape for route in routes for shape in (route.body, route.reply) if shape is not None]
+    types = list(dict.fromkeys((*shapes, Failure)))
+    references, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
+    schema = dict(zip(types, references, strict=True))
+    paths: Json = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema)
+    error: Json = {"application/json": {"schema": schema[Failure]}}
+    both = {**error, "text/plain": {"schema": {"type": "string"}}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "ac7", "version": __version__, "description": "The ac7 API of a Tieline hub."},
+        "paths": paths,
+        "security": [{"token": []}],
+        "components": {
+            "schemas": components,
+            "responses": {
+                f"E{status}": {"description": text, "content": both if status == 404 else error}  # noqa: PLR2004
+                for status, text in _ERRORS.items()
+            },
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(route: Route, schema: dict[Any, Json]) -> Json:
+    names = re.findall(r"\{(\w+)\}", route.path)
+    done: Json = {"description": "Done."}
+    if route.status != NO_CONTENT and route.reply is not None:
+        done["content"] = {"application/json": {"schema": schema[route.reply]}}
+    elif route.streams:
+        done["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+    bodied = (408, 413) if route.body is not None else ()
+    missing = (404,) if names else ()
+    statuses = sorted({400, 401, 403, 503, *bodied, *missing, *route.errors})
+    operation: Json = {
+        "summary": route.summary,
+        "responses": {
+            str(route.status): done,
+            **{str(status): {"$ref": f"#/components/responses/E{status}"} for status in statuses},
+        },
+    }
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1, "maxLength": 200}}
+        for name in names
+    ] + [
+        {
+            "name": one.name,
+            "in": "query",
+            "required": one.required,
+            "description": one.description,
+            "schema": one.schema,
+        }
+        for one in route.query
+    ]
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body is not None:
+        content = {"application/json": {"schema": schema[route.body]}}
+        operation["requestBody"] = {"required": not route.body_optional, "content": content}
+    return operation

@@ -1,0 +1,145 @@
+"""Protocol Buffers, as far as reading telemetry needs them: bytes become the same values that the JSON form has.
+
+Above: `otlp`. Below: nothing. A message is described by a table: a field's number, its name in JSON, what it is. Fields
+that the table does not have are skipped. Time is linear in the bytes: each is looked at once for each level that it is
+nested in, and levels are limited.
+"""
+
+import struct
+from base64 import b64encode
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Union
+
+from msgspec import Struct
+
+_LEVELS_MAX = 64
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT_BYTES_MAX = 10
+_FIELD_MAX = 2**29
+_double = struct.Struct("<d").unpack_from
+_fixed64 = struct.Struct("<Q").unpack_from
+
+
+class NotProtobuf(Exception):
+    """The bytes are no such message."""
+
+
+class Kind(Enum):
+    """What a field without fields of its own is."""
+
+    TEXT = _BYTES, "text"
+    BYTES = _BYTES, "bytes"
+    HEX = _BYTES, "hex"
+    """Ids, which OTLP writes as hexadecimal digits in JSON."""
+    BOOLEAN = _VARINT, "boolean"
+    INTEGER = _VARINT, "integer"
+    DOUBLE = _FIXED64, "double"
+    FIXED64 = _FIXED64, "fixed64"
+
+    @property
+    def wire(self) -> int:
+        """Its wire type."""
+        return int(self.value[0])
+
+
+class Field(Struct, frozen=True):
+    """A field of a message."""
+
+    name: str
+    kind: Union[Kind, "Message"]
+    many: bool = False
+
+
+class Message:
+    """The description of a message; fields are added after all messages are made, because they nest."""
+
+    def __init__(self) -> None:
+        self.fields: Mapping[int, Field] = {}
+
+
+def decode(data: bytes, message: Message) -> dict[str, Any]:
+    """The values of a message. Raises `NotProtobuf`."""
+    try:
+        return _decode(data, 0, len(data), message, _LEVELS_MAX)
+    except (IndexError, struct.error, UnicodeDecodeError):
+        raise NotProtobuf("the message is cut short or holds text that is not UTF-8") from None
+
+
+def _decode(data: bytes, at: int, end: int, message: Message, levels: int) -> dict[str, Any]:
+    if levels == 0:
+        raise NotProtobuf(f"the message is nested deeper than {_LEVELS_MAX} levels")
+    values: dict[str, Any] = {}
+    while at < end:
+        tag, at = _varint(data, at, end)
+        number, wire = tag >> 3, tag & 7
+        if not 0 < number < _FIELD_MAX:
+            raise NotProtobuf("a field has a number that none can have")
+        start, at = _extent(data, at, end, wire)
+        field = message.fields.get(number)
+        if field is None:
+            continue
+        expected = _BYTES if isinstance(field.kind, Message) else field.kind.wire
+        if wire != expected:
+            raise NotProtobuf(f"the field {field.name} has the wrong wire type")
+        value: Any
+        if isinstance(field.kind, Message):
+            value = _decode(data, start, at, field.kind, levels - 1)
+        else:
+            value = _value(data, start, at, field.kind)
+        if field.many:
+            values.setdefault(field.name, []).append(value)
+        else:
+            values[field.name] = value
+    return values
+
+
+def _extent(data: bytes, at: int, end: int, wire: int) -> tuple[int, int]:
+    """Where a value starts and ends."""
+    match wire:
+        case 0:
+            return at, _varint(data, at, end)[1]
+        case 1:
+            start, stop = at, at + 8
+        case 2:
+            length, start = _varint(data, at, end)
+            stop = start + length
+        case 5:
+            start, stop = at, at + 4
+        case _:
+            raise NotProtobuf("a field has a wire type that is not in use")
+    if stop > end:
+        raise NotProtobuf("a field is longer than its message")
+    return start, stop
+
+
+def _value(data: bytes, start: int, end: int, kind: Kind) -> Any:
+    match kind:
+        case Kind.TEXT:
+            return data[start:end].decode()
+        case Kind.BYTES:
+            return b64encode(data[start:end]).decode("ascii")
+        case Kind.HEX:
+            return data[start:end].hex()
+        case Kind.BOOLEAN:
+            return _varint(data, start, end)[0] != 0
+        case Kind.INTEGER:
+            number = _varint(data, start, end)[0]
+            return number - 2**64 if number >= 2**63 else number
+        case Kind.DOUBLE:
+            return _double(data, start)[0]
+        case Kind.FIXED64:
+            return _fixed64(data, start)[0]
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    number = 0
+    for place in range(_VARINT_BYTES_MAX):
+        if at >= end:
+            raise NotProtobuf("the message is cut short")
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:  # noqa: PLR2004 - the top bit says that more follows
+            return number & (2**64 - 1), at
+    raise NotProtobuf("a number is too long")

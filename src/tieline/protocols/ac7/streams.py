@@ -1,0 +1,230 @@
+"""What is live: the streams of members, and what the hub says on them.
+
+Above: the subscribe route. Below: the Hub port and a `Carrier` for each stream. A stream carries what comes while it is
+open and nothing from before: that is in the history. It shows its member's deliveries, and what the member itself said
+elsewhere, so that all its devices show the same; both come from the hub in the order of the log, and each once.
+
+A reader that does not keep up is cut off with a reason. All it misses is in the history, so nothing is kept for it.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tieline.contract import command as c
+from tieline.contract.hub import Change, Hub
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.member import ByToken, Unnamed
+from tieline.contract.message import Content, Kind, Message
+from tieline.contract.refusal import Refusal
+from tieline.contract.reply import Attached, Progress, Reply
+from tieline.contract.target import to_member
+from tieline.protocols.ac7 import view
+from tieline.protocols.ac7.carriers import Carrier, Frame
+from tieline.protocols.ac7.channel_ids import ChannelIds
+
+PROTOCOL = "ac7"
+
+TOO_SLOW = 1013
+GOING_AWAY = 1001
+ENDED = 1008
+"""Codes that close a WebSocket: come again later, the server goes, a rule was broken."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Stream:
+    """One reader. Its methods are what the hub calls: the Listener port."""
+
+    __slots__ = ("_closed", "_first", "_last", "_offset", "_streams", "carrier", "member", "session")
+
+    def __init__(self, streams: "Streams") -> None:
+        self._streams = streams
+        self.carrier: Carrier | None = None
+        self.member: MemberName | None = None
+        self.session = SessionId("")
+        # Keys that were written and not yet noted as offered.
+        self._first = self._last = 0
+        # The last message on this stream; the log only grows.
+        self._offset = -1
+        self._closed = False
+
+    def offer(self, message: Message, key: int, stream_seq: int) -> None:
+        """A delivery."""
+        del stream_seq
+        if self._closed or not message.reaches(PROTOCOL):
+            return
+        self.show(message)
+        if self._last and key == self._last + 1:
+            self._last = key
+            return
+        self._note()
+        self._first = self._last = key
+        asyncio.get_running_loop().call_soon(self._note)
+
+    def show(self, message: Message) -> None:
+        """Write a message, unless it was written before."""
+        if self._closed or message.offset <= self._offset or self.carrier is None:
+            return
+        self._offset = message.offset
+        self._streams.count(message)
+        self.carrier.write(self._streams.frame(message))
+
+    def _note(self) -> None:
+        """Tell the hub what was written."""
+        if self._last and not self._closed:
+            self._streams.hub.submit((c.Offered(self.session, self._first, self._last),))
+        self._first = self._last = 0
+
+    def progress(self, step: Progress) -> None:
+        """Nothing is followed by a stream."""
+
+    def end(self, why: Refusal) -> None:
+        """The hub ended the session."""
+        self.close(ENDED, why.message)
+
+    def stalled(self) -> None:
+        """Its reader does not keep up."""
+        assert self.carrier is not None, "it was written to"
+        self._note()
+        self._closed = True
+        self.carrier.end(TOO_SLOW, "too slow: what you missed is in /history")
+        # Not at once: the hub is just telling all listeners of this member.
+        asyncio.get_running_loop().call_soon(self._streams.remove, self)
+
+    def close(self, code: int, reason: str) -> None:
+        """Write nothing more, and say why."""
+        if not self._closed and self.carrier is not None:
+            self.leave()
+            self.carrier.end(code, reason)
+
+    def leave(self) -> None:
+        """It is not live any more."""
+        if self._closed:
+            return
+        self._closed = True
+        self._streams.remove(self)
+
+
+class Streams:
+    """All streams. Sees everything that is accepted: the Observer port."""
+
+    def __init__(self, hub: Hub, channels: ChannelIds, *, announce: bool) -> None:
+        self.hub = hub
+        self._channels = channels
+        self._announces = announce
+        self._by_member: dict[str, list[Stream]] = {}
+        # The last message that was encoded: it goes to all its streams before the next one comes.
+        self._frame: tuple[int, Frame] = (-1, Frame(b""))
+        # How many requests of a session wait for what they sent; and to how many streams that was written, by offset.
+        self._expecting: dict[SessionId, int] = {}
+        self._live: dict[int, int] = {}
+        self._unobserve: Callable[[], None] = hub.observe(self)
+
+    # What the hub calls.
+
+    def posted(self, message: Message, origin: SessionId) -> None:
+        """A message was accepted: its sender's own streams show it first, because they may have no delivery of it."""
+        if origin in self._expecting:
+            self._live[message.offset] = 0
+        if message.verified and message.reaches(PROTOCOL):
+            for stream in tuple(self._by_member.get(message.sender, ())):
+                stream.show(message)
+
+    def changed(self, change: Change) -> None:
+        """Members and channels come and go without any notice on this wire."""
+
+    # What a request calls.
+
+    def expect(self, session: SessionId) -> None:
+        """A request of this session is about to send a message."""
+        self._expecting[session] = self._expecting.get(session, 0) + 1
+
+    def take(self, session: SessionId, offset: int | None) -> int:
+        """To how many streams the message at this offset was written; the request waits no more."""
+        left = self._expecting[session] - 1
+        if left:
+            self._expecting[session] = left
+        else:
+            del self._expecting[session]
+        return self._live.pop(offset, 0) if offset is not None else 0
+
+    def live(self, member: str) -> int:
+        """How many streams a member has."""
+        return len(self._by_member.get(member, ()))
+
+    async def open(self, token: str, stream: Stream) -> Refusal | None:
+        """Make a stream live; what the hub accepts from now on is on it."""
+        opened: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+
+        def done(replies: Sequence[Reply]) -> None:
+            (reply,) = replies
+            assert isinstance(reply, Attached | Refusal), "an attach is answered by these"
+            if isinstance(reply, Attached):
+                assert reply.member is not None, "a token belongs to a member"
+                stream.session, stream.member = reply.session, reply.member
+                self._by_member.setdefault(reply.member, []).append(stream)
+                self.hub.listen(reply.session, stream, reply.member)
+            if not opened.done():
+                opened.set_result(reply if isinstance(reply, Refusal) else None)
+
+        attach = c.Attach(protocol=PROTOCOL, credential=ByToken(token), acknowledges=False)
+        self.hub.submit((attach,), done)
+        refusal = await opened
+        if refusal is None and self._announces and stream.member is not None:
+            self._announce(stream.member)
+        return refusal
+
+    def _announce(self, member: MemberName) -> None:
+        """Tell a member that a session of it is online, in the hub's own name; a stream that hears nothing is broken.
+
+        Nobody is told when that is refused: what a member cannot be sent, it cannot be sent by others either.
+        """
+        content = Content(
+            target=to_member(member),
+            title="ac7 session online",
+            body=f"{member} is connected. What is said to you and your team arrives here as it happens.",
+            kind=Kind.STATUS,
+        )
+
+        def attached(replies: Sequence[Reply]) -> None:
+            (reply,) = replies
+            if isinstance(reply, Attached):
+                self.hub.submit((c.Send(reply.session, content), c.Detach(reply.session)))
+
+        label, _, place = view.ANNOUNCER.partition("@")
+        self.hub.submit((c.Attach(protocol=PROTOCOL, credential=Unnamed(label, place)),), attached)
+
+    def close(self) -> None:
+        """The hub stops."""
+        for streams in list(self._by_member.values()):
+            for stream in tuple(streams):
+                stream.close(GOING_AWAY, "server shutting down")
+        self._unobserve()
+
+    # What a stream calls.
+
+    def frame(self, message: Message) -> Frame:
+        """A message as it is written."""
+        offset, frame = self._frame
+        if offset != message.offset:
+            frame = Frame(_encode(view.message(message, self._channels.ids)))
+            self._frame = (message.offset, frame)
+        return frame
+
+    def count(self, message: Message) -> None:
+        """A message was written to a stream."""
+        if message.offset in self._live:
+            self._live[message.offset] += 1
+
+    def remove(self, stream: Stream) -> None:
+        """A stream is not live any more."""
+        if stream.member is None:
+            return
+        streams = self._by_member[stream.member]
+        streams.remove(stream)
+        if not streams:
+            del self._by_member[stream.member]
+        self.hub.forget(stream.session)
+        self.hub.submit((c.Detach(stream.session),))

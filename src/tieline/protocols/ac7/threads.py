@@ -1,0 +1,84 @@
+"""Which thread a message belongs to: the seed's table, as targets of the hub.
+
+Above: pushing and reading. Below: the Hub port. The sender's `data.thread` says where it wants to speak; what comes out
+is where it may, or the answer that says why not.
+"""
+
+from msgspec import Struct
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.identifiers import GENERAL, ChannelName, parse_member_name
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.target import EVERYBODY, Target, TargetKind, parse_target, to_channel, to_member
+from tieline.protocols.ac7 import view
+from tieline.protocols.ac7.route import Call, Refused, fail, no
+
+_EXCERPT = 140
+"""Longer than any name; what is longer is not worth repeating."""
+
+
+class Thread(Struct, frozen=True):
+    """Where a message goes."""
+
+    target: Target
+    key: str | None = None
+    """What `data.thread` says of it, where the target alone does not."""
+    members: int | None = None
+    """How many are in it, where that is known beforehand."""
+
+
+async def find_channel(call: Call, wanted: str) -> r.ChannelView:
+    """The channel with this id or slug."""
+    replies = await call.ask(lambda session: (c.ViewChannel(session, wanted), c.ListChannels(session)))
+    match replies:
+        case (r.ChannelState(channel), *_):
+            return channel
+        case (Refusal(Code.UNKNOWN_CHANNEL), r.Channels(channels)):
+            # A name that ac7 cannot write has a slug of its own.
+            for channel in channels:
+                if view.slug(channel.name, channel.id) == wanted:
+                    return channel
+            raise Refused(no(404, f"no such channel: {wanted[:_EXCERPT]}"))
+        case _:
+            raise fail(replies)
+
+
+async def own_channel(call: Call, wanted: str) -> r.ChannelView:
+    """The channel with this id or slug, for one who is in it."""
+    channel = await find_channel(call, wanted)
+    if call.member not in channel.subscribers:
+        raise Refused(no(403, f"you are not a member of #{view.slug(channel.name, channel.id)}"))
+    return channel
+
+
+async def thread_of(call: Call, to: str | None, wanted: object) -> Thread:
+    """Where a push with this `to` and `data.thread` goes."""
+    found = await _named_thread(call, wanted) if wanted is not None else None
+    if to is None:
+        return found or Thread(EVERYBODY)
+    name = parse_member_name(to)
+    if isinstance(name, Refusal):
+        raise Refused(no(404, f"no such agent: {to}"))
+    key = found.key if found is not None and found.target.kind is TargetKind.CHANNEL else None
+    return Thread(to_member(name), key, 1)
+
+
+async def _named_thread(call: Call, wanted: object) -> Thread:
+    match wanted:
+        case str() if wanted == f"chan:{GENERAL}":
+            return Thread(to_channel(GENERAL), wanted)
+        case str() if wanted.startswith("chan:"):
+            channel = await find_channel(call, wanted.removeprefix("chan:"))
+            if channel.archived_at_ms is not None:
+                raise Refused(no(410, f"#{view.slug(channel.name, channel.id)} is archived"))
+            if call.member not in channel.subscribers:
+                raise Refused(no(403, f"you are not a member of #{view.slug(channel.name, channel.id)}"))
+            return Thread(to_channel(ChannelName(channel.name)), f"chan:{channel.id}", len(channel.subscribers))
+        case str():
+            target = parse_target(wanted)
+            if isinstance(target, Target) and target.kind is TargetKind.OBJECTIVE:
+                return Thread(target)
+        case _:
+            pass
+    raise Refused(no(400, "invalid push payload: data.thread is none of chan:<id> and obj:<id>"))

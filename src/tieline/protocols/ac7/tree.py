@@ -1,0 +1,515 @@
+"""The tree of files: what a path may be, who may read and write where, and what happens on a collision.
+
+Above: `files.py`, which runs it on one thread. Below: the catalogue of entries and the blobs.
+
+A member owns everything under `/<member>`; a file of an objective is under `/objectives/<id>`, for those who take part
+in it. Members with `members.manage` may do everything. Everybody else reads what was shown to them, path by path.
+Whoever may not see a path is told the same whether something is there or not.
+
+The order that keeps a crash harmless: content is in its place before an entry refers to it, and is freed after the
+last entry that did is gone. So content without an entry may be left over, an entry without content never.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from tieline.contract.file import FileCatalogue, FileChange, FileEntry, FileKind
+from tieline.contract.limits import MEBIBYTE
+from tieline.contract.message import Attachment
+from tieline.protocols.ac7.blobs import Blobs, MissingBlob, Upload
+
+ROOT = "/"
+OBJECTIVES = "objectives"
+"""The first segment of what belongs to objectives. A member of this name has no home."""
+
+_PATH_CHARS_MAX = 1024
+_NAME_CHARS_MAX = 255
+_SEGMENT = re.compile(r"[a-zA-Z0-9._\- ]+\Z")
+_MEDIA_TYPE = re.compile(
+    r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}(?:; ?[A-Za-z0-9._+-]+=[!-~]{1,40})?\Z"
+)
+_SUFFIX_MAX = 1000
+_MEDIA_TYPE_UNKNOWN = "application/octet-stream"
+
+
+class FileLimits(Struct, frozen=True):
+    """The limits of files, each with its reason."""
+
+    file_bytes_max: int = 25 * MEBIBYTE
+    """What clients of this protocol expect."""
+
+    entries_max: int = 10_000
+    """Entries of one home, and rows of one listing: a listing is one answer."""
+
+    home_bytes_max: int = 10 * 1024 * MEBIBYTE
+    """Bytes of one home: one member cannot fill the disk that messages are kept on."""
+
+    objectives_entries_max: int = 100_000
+    """Entries of all objectives together, which are counted whenever one is added."""
+
+    objectives_bytes_max: int = 100 * 1024 * MEBIBYTE
+    """Bytes of all objectives together."""
+
+
+class FileCode(StrEnum):
+    """What can be wrong, as clients know it."""
+
+    NOT_FOUND = "not_found"
+    EXISTS = "exists"
+    NOT_A_DIRECTORY = "not_a_directory"
+    IS_A_DIRECTORY = "is_a_directory"
+    NOT_EMPTY = "not_empty"
+    FORBIDDEN = "forbidden"
+    INVALID_INPUT = "invalid_input"
+    TOO_LARGE = "too_large"
+    CORRUPT = "corrupt"
+
+
+_STATUS = {
+    FileCode.NOT_FOUND: 404,
+    FileCode.EXISTS: 409,
+    FileCode.NOT_A_DIRECTORY: 409,
+    FileCode.IS_A_DIRECTORY: 409,
+    FileCode.NOT_EMPTY: 409,
+    FileCode.FORBIDDEN: 403,
+    FileCode.INVALID_INPUT: 400,
+    FileCode.TOO_LARGE: 413,
+    FileCode.CORRUPT: 500,
+}
+
+
+class FileRefusal(Struct, frozen=True):
+    """One "no" about files; on the wire `{error, code}`."""
+
+    code: FileCode
+    message: str
+
+    @property
+    def status(self) -> int:
+        """Its HTTP status."""
+        return _STATUS[self.code]
+
+
+class Collide(StrEnum):
+    """What to do when a file is there already."""
+
+    ERROR = "error"
+    OVERWRITE = "overwrite"
+    SUFFIX = "suffix"
+
+
+class Viewer(Struct, frozen=True):
+    """Who asks, and what it may."""
+
+    name: str
+    manages: bool = False
+    """Whether it has `members.manage`."""
+    objectives: frozenset[str] = frozenset()
+    """Objectives that it takes part in; see `objective_of` for the ones that matter."""
+
+
+class Written(Struct, frozen=True):
+    """A file that was written."""
+
+    entry: FileEntry
+    renamed: bool
+    """Whether it got another name than was asked for."""
+
+
+def parse_path(text: str) -> str | FileRefusal:
+    """Check a path against the rule for paths; the root is one."""
+    if text == ROOT:
+        return text
+    if not text.startswith("/") or len(text) > _PATH_CHARS_MAX:
+        return FileRefusal(FileCode.INVALID_INPUT, f"a path is absolute and has at most {_PATH_CHARS_MAX} characters")
+    for segment in text[1:].split("/"):
+        if segment in (".", "..") or len(segment) > _NAME_CHARS_MAX or not _SEGMENT.match(segment):
+            return FileRefusal(
+                FileCode.INVALID_INPUT,
+                "a path has segments of letters, digits, '.', '_', '-' and spaces, without '.' or '..'",
+            )
+    return text
+
+
+def objective_of(path: str) -> str | None:
+    """The objective that a path belongs to: who takes part in it is for the caller to find out."""
+    match path.split("/", 3)[1:]:
+        case [first, objective, *_] if first == OBJECTIVES and objective:
+            return objective
+        case _:
+            return None
+
+
+class Tree:
+    """The rules. Not thread-safe: one caller at a time."""
+
+    def __init__(self, catalogue: FileCatalogue, blobs: Blobs, limits: FileLimits) -> None:
+        self._catalogue = catalogue
+        self._blobs = blobs
+        self._limits = limits
+
+    # Reading
+
+    def stat(self, text: str, viewer: Viewer) -> FileEntry | FileRefusal:
+        """The entry at a path."""
+        path = _parse_below_root(text)
+        if isinstance(path, FileRefusal):
+            return path
+        if not self._may_read(path, viewer):
+            return FileRefusal(FileCode.FORBIDDEN, f"cannot read {path}")
+        return self._catalogue.find(path) or FileRefusal(FileCode.NOT_FOUND, f"no such path: {path}")
+
+    def read(self, text: str, viewer: Viewer) -> tuple[FileEntry, BinaryIO] | FileRefusal:
+        """A file and its content, open for reading."""
+        entry = self.stat(text, viewer)
+        if isinstance(entry, FileRefusal):
+            return entry
+        if entry.digest is None:
+            return FileRefusal(FileCode.IS_A_DIRECTORY, f"not a file: {entry.path}")
+        try:
+            return entry, self._blobs.open(entry.digest)
+        except MissingBlob as error:
+            return FileRefusal(FileCode.CORRUPT, str(error))
+
+    def listing(self, text: str, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
+        """What is in a folder. The root shows the homes that the viewer may list."""
+        path = parse_path(text)
+        if isinstance(path, FileRefusal):
+            return path
+        most = self._limits.entries_max
+        if path == ROOT:
+            if viewer.manages:
+                return self._catalogue.children(ROOT, most)
+            home = self._catalogue.find(f"/{viewer.name}") if viewer.name != OBJECTIVES else None
+            return [home] if home is not None else []
+        if not _may_write(path, viewer):
+            return FileRefusal(FileCode.FORBIDDEN, f"cannot list {path}")
+        entry = self._catalogue.find(path)
+        if entry is not None and entry.kind is not FileKind.DIRECTORY:
+            return FileRefusal(FileCode.NOT_A_DIRECTORY, f"not a directory: {path}")
+        return self._catalogue.children(path, most)
+
+    def shared(self, viewer: Viewer) -> Sequence[FileEntry]:
+        """What others showed to the viewer."""
+        found = self._catalogue.shared(viewer.name, self._limits.entries_max)
+        return [entry for entry in found if _home(entry.path) != viewer.name]
+
+    def everything(self, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
+        """The files of all homes, newest first."""
+        if not viewer.manages:
+            return FileRefusal(FileCode.FORBIDDEN, "only members with members.manage can list every file")
+        return self._catalogue.files(self._limits.entries_max)
+
+    # Writing
+
+    def may_place(self, text: str, viewer: Viewer, collide: Collide, media_type: str) -> FileRefusal | None:
+        """Why a file would be refused however it came; asked before its bytes are taken."""
+        if not _MEDIA_TYPE.match(media_type or _MEDIA_TYPE_UNKNOWN):
+            return FileRefusal(FileCode.INVALID_INPUT, "the media type is not one")
+        target = self._target(text, viewer, collide)
+        return target if isinstance(target, FileRefusal) else None
+
+    def place(
+        self, upload: Upload, text: str, viewer: Viewer, collide: Collide, media_type: str, at_ms: int
+    ) -> Written | FileRefusal:
+        """Give finished bytes their entry, and the folders above it theirs."""
+        target = self._target(text, viewer, collide)
+        if isinstance(target, FileRefusal):
+            return target
+        path, old = target
+        folders = self._missing_folders(path, viewer, at_ms)
+        if isinstance(folders, FileRefusal):
+            return folders
+        added = upload.size - (old.size or 0 if old is not None else 0)
+        full = self._full(path, len(folders) + (old is None), added)
+        if full is not None:
+            return full
+        blob = self._blobs.keep(upload)
+        entry = FileEntry(
+            path=path,
+            kind=FileKind.FILE,
+            owner=_owner(path, viewer) if old is None else old.owner,
+            created_at_ms=at_ms if old is None else old.created_at_ms,
+            created_by=viewer.name if old is None else old.created_by,
+            updated_at_ms=at_ms,
+            size=blob.size,
+            media_type=media_type or _MEDIA_TYPE_UNKNOWN,
+            digest=blob.digest,
+        )
+        try:
+            self._apply(FileChange(put=(*folders, entry), at_ms=at_ms))
+        except BaseException:
+            if not self._catalogue.refers(blob.digest):
+                self._blobs.discard(blob.digest)
+            raise
+        return Written(entry, path != text)
+
+    def make_folder(self, text: str, viewer: Viewer, *, recursive: bool, at_ms: int) -> FileEntry | FileRefusal:
+        """Make a folder; one that is there already is fine."""
+        path = _parse_below_root(text)
+        if isinstance(path, FileRefusal):
+            return path
+        if not _may_write(path, viewer):
+            return FileRefusal(FileCode.FORBIDDEN, f"cannot make {path}")
+        entry = self._catalogue.find(path)
+        if entry is not None:
+            return (
+                entry
+                if entry.digest is None
+                else FileRefusal(FileCode.NOT_A_DIRECTORY, f"already exists as a file: {path}")
+            )
+        missing = self._missing_folders(path, viewer, at_ms)
+        if isinstance(missing, FileRefusal):
+            return missing
+        # A home is there as soon as anything is in it.
+        if not recursive and any("/" in folder.path[1:] for folder in missing):
+            return FileRefusal(FileCode.NOT_FOUND, f"parent does not exist: {_parent(path)}")
+        full = self._full(path, len(missing) + 1, 0)
+        if full is not None:
+            return full
+        made = _folder(path, viewer, at_ms)
+        self._apply(FileChange(put=(*missing, made), at_ms=at_ms))
+        return made
+
+    def remove(self, text: str, viewer: Viewer, *, recursive: bool, at_ms: int) -> FileRefusal | None:
+        """Remove a file, or a folder with all that is in it."""
+        path = _parse_below_root(text)
+        if isinstance(path, FileRefusal):
+            return path
+        if not _may_write(path, viewer):
+            return FileRefusal(FileCode.FORBIDDEN, f"cannot remove {path}")
+        if self._catalogue.find(path) is None:
+            return FileRefusal(FileCode.NOT_FOUND, f"no such path: {path}")
+        beneath = self._catalogue.beneath(path)
+        if beneath and not recursive:
+            return FileRefusal(FileCode.NOT_EMPTY, f"directory not empty: {path}")
+        self._apply(FileChange(removed=(path, *(entry.path for entry in beneath)), at_ms=at_ms))
+        return None
+
+    def move(self, source_text: str, target_text: str, viewer: Viewer, at_ms: int) -> FileEntry | FileRefusal:
+        """Give a file or a folder another path. Whoever was shown it still is."""
+        source, target = _parse_below_root(source_text), _parse_below_root(target_text)
+        if isinstance(source, FileRefusal):
+            return source
+        if isinstance(target, FileRefusal):
+            return target
+        if not _may_write(source, viewer) or not _may_write(target, viewer):
+            return FileRefusal(FileCode.FORBIDDEN, f"cannot move {source} to {target}")
+        entry = self._catalogue.find(source)
+        if entry is None:
+            return FileRefusal(FileCode.NOT_FOUND, f"no such path: {source}")
+        if source == target:
+            return entry
+        if target.startswith(f"{source}/"):
+            return FileRefusal(FileCode.INVALID_INPUT, f"{target} is inside {source}")
+        if self._catalogue.find(target) is not None:
+            return FileRefusal(FileCode.EXISTS, f"destination exists: {target}")
+        folders = self._missing_folders(target, viewer, at_ms)
+        if isinstance(folders, FileRefusal):
+            return folders
+        beneath = self._catalogue.beneath(source)
+        moved = [(source, target), *((one.path, target + one.path[len(source) :]) for one in beneath)]
+        if any(len(path) > _PATH_CHARS_MAX for _, path in moved):
+            return FileRefusal(FileCode.INVALID_INPUT, "a path would be too long")
+        if _home(source) == _home(target):
+            full = self._full(target, len(folders), 0)
+        else:
+            full = self._full(target, len(folders) + len(moved), sum(one.size or 0 for one in (entry, *beneath)))
+        if full is not None:
+            return full
+        self._apply(FileChange(moved=tuple(moved), put=tuple(folders), at_ms=at_ms))
+        found = self._catalogue.find(target)
+        assert found is not None, "it was moved there"
+        return found
+
+    # Showing
+
+    def attach(self, texts: Sequence[str], viewer: Viewer) -> tuple[Attachment, ...] | FileRefusal:
+        """What is known of files that are attached to a message, however the sender described them."""
+        attached: list[Attachment] = []
+        for text in texts:
+            entry = self.stat(text, viewer)
+            if isinstance(entry, FileRefusal):
+                missing = entry.code is FileCode.NOT_FOUND
+                return FileRefusal(FileCode.INVALID_INPUT, f"no such attachment: {text}") if missing else entry
+            if entry.digest is None:
+                return FileRefusal(FileCode.INVALID_INPUT, f"not a file: {entry.path}")
+            attached.append(_attachment(entry))
+        return tuple(attached)
+
+    def mirror(
+        self, texts: Sequence[str], objective: str, viewer: Viewer, at_ms: int
+    ) -> tuple[Attachment, ...] | FileRefusal:
+        """Give files a second entry in an objective's folder, which stays when the first one goes."""
+        attached = self.attach(texts, viewer)
+        if isinstance(attached, FileRefusal):
+            return attached
+        inside = Viewer(viewer.name, objectives=frozenset({objective}))
+        put: dict[str, FileEntry] = {}
+        for one in attached:
+            wanted = parse_path(f"/{OBJECTIVES}/{objective}/{one.name}")
+            if isinstance(wanted, FileRefusal):
+                return wanted
+            path = next(
+                (path for path in _candidates(wanted) if path not in put and self._catalogue.find(path) is None), None
+            )
+            source = self._catalogue.find(one.path)
+            assert source is not None, "it was attached just now"
+            if path is None:
+                return FileRefusal(FileCode.EXISTS, f"too many files are called {one.name}")
+            folders = self._missing_folders(path, inside, at_ms)
+            if isinstance(folders, FileRefusal):
+                return folders
+            put.update((folder.path, folder) for folder in folders)
+            put[path] = FileEntry(
+                path,
+                FileKind.FILE,
+                viewer.name,
+                at_ms,
+                viewer.name,
+                at_ms,
+                source.size,
+                source.media_type,
+                source.digest,
+            )
+        full = self._full(f"/{OBJECTIVES}", len(put), sum(entry.size or 0 for entry in put.values()))
+        if full is not None:
+            return full
+        self._apply(FileChange(put=tuple(put.values()), at_ms=at_ms))
+        return tuple(_attachment(entry) for entry in put.values() if entry.digest is not None)
+
+    def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
+        """Let viewers read what is at these paths."""
+        self._catalogue.share(paths, viewers, via, at_ms)
+
+    def unshare(self, via: str, viewer: str) -> None:
+        """End what a viewer was shown because of `via`."""
+        self._catalogue.unshare(via, viewer)
+
+    def forget(self, member: str, at_ms: int) -> None:
+        """A member is gone: so is its home, and what was shown to it. Its name may be somebody else's next."""
+        path = f"/{member}"
+        if member != OBJECTIVES and self._catalogue.find(path) is not None:
+            beneath = self._catalogue.beneath(path)
+            self._apply(FileChange(removed=(path, *(entry.path for entry in beneath)), at_ms=at_ms))
+        self._catalogue.forget(member)
+
+    def sweep(self) -> int:
+        """Remove content that no entry refers to."""
+        return self._blobs.sweep(self._catalogue.refers)
+
+    # What the above share
+
+    def _apply(self, change: FileChange) -> None:
+        for digest in self._catalogue.apply(change):
+            self._blobs.discard(digest)
+
+    def _may_read(self, path: str, viewer: Viewer) -> bool:
+        return _may_write(path, viewer) or self._catalogue.is_shared(path, viewer.name)
+
+    def _target(self, text: str, viewer: Viewer, collide: Collide) -> tuple[str, FileEntry | None] | FileRefusal:
+        """Where a file goes, and what it takes the place of."""
+        path = _parse_below_root(text)
+        if isinstance(path, FileRefusal):
+            return path
+        if not _may_write(path, viewer):
+            return FileRefusal(FileCode.FORBIDDEN, f"cannot write to {path}")
+        if "/" not in path[1:]:
+            return FileRefusal(FileCode.IS_A_DIRECTORY, f"{path} is a home: write to a path inside it")
+        old = self._catalogue.find(path)
+        if old is None:
+            return path, None
+        if old.digest is None:
+            return FileRefusal(FileCode.IS_A_DIRECTORY, f"cannot overwrite directory: {path}")
+        match collide:
+            case Collide.ERROR:
+                return FileRefusal(FileCode.EXISTS, f"already exists: {path}")
+            case Collide.OVERWRITE:
+                return path, old
+            case Collide.SUFFIX:
+                free = next((one for one in _candidates(path) if self._catalogue.find(one) is None), None)
+                checked = (
+                    parse_path(free)
+                    if free is not None
+                    else FileRefusal(FileCode.EXISTS, f"too many files like {path}")
+                )
+                return checked if isinstance(checked, FileRefusal) else (checked, None)
+
+    def _missing_folders(self, path: str, viewer: Viewer, at_ms: int) -> list[FileEntry] | FileRefusal:
+        """The folders above a path that are not there yet, from the top."""
+        missing: list[FileEntry] = []
+        parent = _parent(path)
+        while parent != ROOT:
+            entry = self._catalogue.find(parent)
+            if entry is not None and entry.kind is not FileKind.DIRECTORY:
+                return FileRefusal(FileCode.NOT_A_DIRECTORY, f"not a directory: {parent}")
+            if entry is not None:
+                break
+            missing.append(_folder(parent, viewer, at_ms))
+            parent = _parent(parent)
+        return missing[::-1]
+
+    def _full(self, path: str, entries: int, size: int) -> FileRefusal | None:
+        """Why a home cannot take more."""
+        home = _home(path)
+        count, total = self._catalogue.usage(home)
+        limits = self._limits
+        entries_max = limits.objectives_entries_max if home == OBJECTIVES else limits.entries_max
+        bytes_max = limits.objectives_bytes_max if home == OBJECTIVES else limits.home_bytes_max
+        if entries > 0 and count + entries > entries_max:
+            return FileRefusal(FileCode.TOO_LARGE, f"/{home} would have more than {entries_max} entries")
+        if size > 0 and total + size > bytes_max:
+            return FileRefusal(FileCode.TOO_LARGE, f"/{home} would have more than {bytes_max} bytes")
+        return None
+
+
+def _parse_below_root(text: str) -> str | FileRefusal:
+    return (
+        FileRefusal(FileCode.INVALID_INPUT, "the root is no file or folder of anybody")
+        if text == ROOT
+        else parse_path(text)
+    )
+
+
+def _may_write(path: str, viewer: Viewer) -> bool:
+    if viewer.manages:
+        return True
+    if _home(path) == OBJECTIVES:
+        return objective_of(path) in viewer.objectives
+    return _home(path) == viewer.name
+
+
+def _home(path: str) -> str:
+    return path.split("/", 2)[1]
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or ROOT
+
+
+def _owner(path: str, viewer: Viewer) -> str:
+    """An owner is always a member's name: clients refuse anything else."""
+    return viewer.name if _home(path) == OBJECTIVES else _home(path)
+
+
+def _folder(path: str, viewer: Viewer, at_ms: int) -> FileEntry:
+    return FileEntry(path, FileKind.DIRECTORY, _owner(path, viewer), at_ms, viewer.name, at_ms)
+
+
+def _attachment(entry: FileEntry) -> Attachment:
+    return Attachment(entry.path, entry.name, entry.size or 0, entry.media_type or "")
+
+
+def _candidates(path: str) -> Iterator[str]:
+    """The path, then the same with a number before its ending: `a.txt`, `a-1.txt`, `a-2.txt`…"""
+    yield path
+    parent, _, name = path.rpartition("/")
+    stem, dot, ending = name.rpartition(".")
+    if not stem:
+        stem, dot, ending = name, "", ""
+    for number in range(1, _SUFFIX_MAX):
+        yield f"{parent}/{stem}-{number}{dot}{ending}"

@@ -1,0 +1,386 @@
+"""The adapter: a peer's side of the bus, for a host written in Python.
+
+Above: the host. Below: a WebSocket. It connects again and again under one name, so that the broker gives it what was
+not acknowledged; each message is verified, then known or new by its envelope's id, then surfaced, and acknowledged only
+when the host says that it consumed it. So the host sees each id once, though the wire may bring it often.
+
+The protocol never says that a message was accepted, but the answer to a `peers` request leaves only after everything
+before it is durable. `confirm` waits for that; what was not confirmed is sent again after a lost connection, under the
+same id, which the broker takes for what it is.
+"""
+
+import asyncio
+import contextlib
+import random
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from msgspec import Struct
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+from tieline.protocols.peerbus import canonical, codec
+from tieline.protocols.peerbus.codec import Deliver, Envelope, FrameError, Peers
+
+REDIAL_SECONDS_MIN = 0.1
+REDIAL_SECONDS_MAX = 5.0
+SEEN_MAX = 4096
+"""Ids of consumed messages that are remembered, and messages that the host may hold without consuming them."""
+UNCONFIRMED_MAX = 1024
+"""Messages sent and not known to be durable; past it a sender waits."""
+ANSWER_SECONDS = 5.0
+SOURCE = "peer-bus"
+
+_FINAL_CODES = frozenset({1002, 1003, 1007, 1008})
+"""Close codes of a handshake that will end the same way every time."""
+
+
+class Rejected(Exception):
+    """The broker refuses this name, token or version; trying again would not help."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"{reason or 'rejected'} ({code})")
+        self.code = code
+        self.reason = reason
+
+
+class Tally(Struct):
+    """What the adapter dropped or suppressed."""
+
+    forged: int = 0
+    """Dropped, unacknowledged: the signature is not right."""
+    keyless: int = 0
+    """Dropped, unacknowledged: there is no key to acknowledge them by."""
+    malformed: int = 0
+    """Dropped: no frames of this protocol."""
+    repeated: int = 0
+    """Suppressed: the host had them before."""
+    connections: int = 0
+
+
+class Delivery(Struct, frozen=True):
+    """One message for the host."""
+
+    envelope: Envelope
+    key: str
+
+    @property
+    def sender(self) -> str:
+        """Who signed it."""
+        return self.envelope.sender
+
+    def json(self) -> Any:
+        """Its body, decoded."""
+        return msgspec.json.decode(self.envelope.body or b"null")
+
+
+class _Link:
+    """One registered connection."""
+
+    def __init__(self, websocket: ClientConnection) -> None:
+        self.websocket = websocket
+        # Who waits for answers, in the order of the questions.
+        self.questions: deque[asyncio.Future[tuple[str, ...]]] = deque()
+
+    async def send(self, frame: bytes) -> None:
+        await self.websocket.send(frame, text=True)
+
+    async def ask(self) -> tuple[str, ...]:
+        answer: asyncio.Future[tuple[str, ...]] = asyncio.get_running_loop().create_future()
+        self.questions.append(answer)
+        await self.send(codec.encode_peers())
+        return await answer
+
+    def answered(self, names: tuple[str, ...]) -> None:
+        if self.questions:
+            answer = self.questions.popleft()
+            if not answer.done():
+                answer.set_result(names)
+
+    def lost(self) -> None:
+        for answer in self.questions:
+            if not answer.done():
+                answer.set_exception(ConnectionError("the connection to the broker is lost"))
+                # Whoever asked may be gone.
+                answer.exception()
+
+
+class Adapter:
+    """A peer. Use it as an async context manager; iterate over it for what it is sent."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        token: str,
+        secret: bytes | str,
+        seen_max: int = SEEN_MAX,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.name = name
+        self.tally = Tally()
+        self._url = url
+        self._token = token
+        self._secret = secret.encode() if isinstance(secret, str) else secret
+        if len(self._secret) < canonical.SECRET_BYTES_MIN:
+            raise ValueError(f"the secret needs at least {canonical.SECRET_BYTES_MIN} bytes")
+        self._chance = chance
+        self._seen_max = seen_max
+        # Ids of messages that the host consumed, oldest first, and keys of those that it has and did not consume yet.
+        self._seen: dict[str, None] = {}
+        self._open: dict[str, str] = {}
+        # Wakes the reader, which stops while the host has its hands full.
+        self._room = asyncio.Event()
+        # Whether this connection brought more than that; the next one brings it again.
+        self._passed_over = False
+        self._inbound: asyncio.Queue[Delivery | None] = asyncio.Queue()
+        # Sent and not confirmed, by number.
+        self._unconfirmed: dict[int, bytes] = {}
+        self._number = 0
+        self._link: _Link | None = None
+        self._linked = asyncio.Event()
+        self._failure: Exception | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.create_task(self._run())
+        try:
+            await self._connected()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Hang up. What was not acknowledged comes again to the next connection under this name."""
+        if self._running is not None:
+            self._running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._running
+
+    # Speaking.
+
+    async def send(self, to: str, body: object) -> str:
+        """Send a message to one peer; returns its id. `confirm` says when it is durable."""
+        return await self._send(to, codec.MESSAGE, codec.encode_body(body))
+
+    async def broadcast(self, body: object) -> str:
+        """Send a message to every other peer that is there now; returns its id."""
+        return await self._send(codec.ALL, codec.BROADCAST, codec.encode_body(body))
+
+    async def confirm(self) -> None:
+        """Wait until everything that was sent is durable at the broker, however often the connection breaks."""
+        while self._unconfirmed:
+            link = await self._connected()
+            last = self._number
+            if await self._ask(link) is not None:
+                self._confirmed(last)
+
+    async def peers(self, timeout: float = ANSWER_SECONDS) -> list[str]:
+        """Who is there, this one included."""
+        async with asyncio.timeout(timeout):
+            while True:
+                names = await self._ask(await self._connected())
+                if names is not None:
+                    return list(names)
+
+    async def _send(self, to: str, kind: str, body: bytes) -> str:
+        if len(self._unconfirmed) >= UNCONFIRMED_MAX:
+            await self.confirm()
+        ident = secrets.token_hex(16)
+        fields = (codec.VERSION, ident, canonical.sound(self.name), canonical.sound(to), _now(), SOURCE, kind)
+        frame = codec.encode_envelope(fields, body, self._secret)
+        if len(frame) > codec.FRAME_BYTES_MAX:
+            raise ValueError(f"the message has {len(frame)} bytes, more than {codec.FRAME_BYTES_MAX}")
+        if self._failure is not None:
+            raise self._failure
+        self._number += 1
+        self._unconfirmed[self._number] = frame
+        if self._link is not None:
+            await self._put(self._link, frame)
+        return ident
+
+    def _confirmed(self, last: int) -> None:
+        for number in [number for number in self._unconfirmed if number <= last]:
+            del self._unconfirmed[number]
+
+    # Listening.
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        return self.deliveries()
+
+    async def deliveries(self) -> AsyncIterator[Delivery]:
+        """What comes, each id once. Acknowledge each by `ack` when it is consumed."""
+        while (delivery := await self._inbound.get()) is not None:
+            yield delivery
+        # For whoever iterates next.
+        self._inbound.put_nowait(None)
+        if isinstance(self._failure, Rejected):
+            raise self._failure
+
+    async def ack(self, delivery: Delivery) -> None:
+        """The host has consumed a message: the broker may forget it."""
+        ident = delivery.envelope.id
+        key = self._open.pop(ident, delivery.key)
+        self._seen[ident] = None
+        if len(self._seen) > self._seen_max:
+            del self._seen[next(iter(self._seen))]
+        self._room.set()
+        # Without a connection, it comes again and is acknowledged then.
+        if (link := self._link) is not None:
+            await self._put(link, codec.encode_ack(key))
+            if self._passed_over and len(self._open) <= self._seen_max // 2:
+                await link.websocket.close()
+
+    # Inside.
+
+    async def _connected(self) -> _Link:
+        while self._link is None:
+            if self._failure is not None:
+                raise self._failure
+            await self._linked.wait()
+        return self._link
+
+    async def _put(self, link: _Link, frame: bytes) -> None:
+        try:
+            await link.send(frame)
+        except ConnectionClosed:
+            self._drop(link)
+
+    async def _ask(self, link: _Link) -> tuple[str, ...] | None:
+        # The answer is behind whatever the host has no room for.
+        self._room.set()
+        try:
+            return await link.ask()
+        except (ConnectionError, ConnectionClosed):
+            self._drop(link)
+            return None
+
+    def _drop(self, link: _Link) -> None:
+        """This connection is lost: whoever needs one waits for the next."""
+        if self._link is link:
+            self._link = None
+            self._linked.clear()
+
+    async def _run(self) -> None:
+        delay = REDIAL_SECONDS_MIN
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                started = loop.time()
+                with contextlib.suppress(OSError, ConnectionClosed, InvalidHandshake, EOFError):
+                    await self._attend()
+                if self._passed_over:
+                    # It ended for what was passed over.
+                    self._passed_over = False
+                    continue
+                if loop.time() - started > REDIAL_SECONDS_MAX:
+                    # It was well for a while, so this is no broker to be spared.
+                    delay = REDIAL_SECONDS_MIN
+                await asyncio.sleep(delay * (1 + self._chance() / 2))
+                delay = min(2 * delay, REDIAL_SECONDS_MAX)
+        except Exception as error:  # noqa: BLE001 - whoever uses the adapter hears of it, whatever it is
+            self._failure = error
+        finally:
+            if self._failure is None:
+                self._failure = ConnectionError("the adapter is closed")
+            self._linked.set()
+            self._inbound.put_nowait(None)
+
+    async def _attend(self) -> None:
+        """One connection, from dialling to its end."""
+        async with connect(
+            self._url, compression=None, max_size=codec.FRAME_BYTES_MAX, proxy=None, ping_interval=None
+        ) as websocket:
+            await self._register(websocket)
+            link = _Link(websocket)
+            self.tally.connections += 1
+            reading = asyncio.create_task(self._read(link))
+            try:
+                await self._say_again(link)
+                await reading
+            finally:
+                self._drop(link)
+                link.lost()
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    async def _register(self, websocket: ClientConnection) -> None:
+        try:
+            await websocket.send(codec.encode_register(self.name, self._token), text=True)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = codec.decode_push(await websocket.recv(decode=False))
+        except ConnectionClosed as closed:
+            if closed.rcvd is not None and closed.rcvd.code in _FINAL_CODES:
+                raise Rejected(closed.rcvd.code, closed.rcvd.reason) from closed
+            raise
+        except FrameError as error:
+            raise ConnectionError(f"this is no broker: {error}") from error
+        if not isinstance(answer, Peers):
+            raise ConnectionError("the broker did not answer the handshake")
+
+    async def _say_again(self, link: _Link) -> None:
+        """Send what the last connection may have lost, in order, and only then anything new."""
+        sent = 0
+        while waiting := [number for number in self._unconfirmed if number > sent]:
+            for number in waiting:
+                frame = self._unconfirmed.get(number)
+                if frame is not None:
+                    await link.send(frame)
+            sent = waiting[-1]
+        self._link = link
+        self._linked.set()
+
+    async def _read(self, link: _Link) -> None:
+        while True:
+            while len(self._open) >= self._seen_max and not link.questions:
+                # The host has its hands full, so no more is read; the rest is safe with the broker.
+                self._room.clear()
+                await self._room.wait()
+            frame = await link.websocket.recv(decode=False)
+            try:
+                push = codec.decode_push(frame)
+            except FrameError:
+                self.tally.malformed += 1
+                continue
+            match push:
+                case Deliver():
+                    await self._receive(link, push)
+                case Peers():
+                    link.answered(push.names)
+                case None:
+                    pass
+
+    async def _receive(self, link: _Link, push: Deliver) -> None:
+        ident = push.envelope.id
+        if not push.key:
+            self.tally.keyless += 1
+        elif not push.envelope.verify(self._secret):
+            self.tally.forged += 1
+        elif ident in self._seen:
+            self.tally.repeated += 1
+            await link.send(codec.encode_ack(push.key))
+        elif ident in self._open:
+            self.tally.repeated += 1
+            self._open[ident] = push.key
+        elif self._passed_over or len(self._open) >= self._seen_max:
+            # Read on the way to an answer. All that follows is passed over too, which keeps the order.
+            self._passed_over = True
+        else:
+            self._open[ident] = push.key
+            self._inbound.put_nowait(Delivery(push.envelope, push.key))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,153 @@
+"""Peers on the hub's HTTP port: a WebSocket at `/` or `/peerbus`, through the server that holds the port.
+
+Above: the HTTP port. Below: a `PeerConnection`.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from starlette.types import Receive, Scope, Send
+
+from tieline.wire.http import foreign
+
+if TYPE_CHECKING:
+    from tieline.protocols.peerbus.server import PeerbusServer
+
+PATHS = frozenset({"/", "/peerbus"})
+
+_CLOSE_SECONDS = 1.0
+"""How long a peer may take to read what is before a close frame."""
+
+
+class PeerbusHttp:
+    """What the HTTP port has of this protocol; see `wire.http.HttpApp`."""
+
+    def __init__(self, server: "PeerbusServer") -> None:
+        self._server = server
+
+    def serves(self, scope: Scope) -> bool:
+        """Whether this request is for it."""
+        return scope["type"] == "websocket" and scope["path"] in PATHS
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Carry one connection to its end."""
+        await receive()
+        if foreign(scope):
+            # Before it is accepted, this is answered by 403.
+            await send({"type": "websocket.close"})
+            return
+        await send({"type": "websocket.accept"})
+        await _AsgiCarrier(self._server, receive, send).run()
+
+    def close(self) -> None:
+        """The hub stops."""
+        self._server.say_goodbye()
+
+
+class _AsgiCarrier:
+    """One connection. What the socket does not take yet waits here, up to the limit."""
+
+    __slots__ = (
+        "_connection",
+        "_ended",
+        "_limit",
+        "_outgoing",
+        "_paused",
+        "_queued_bytes",
+        "_readable",
+        "_receive",
+        "_send",
+        "_writing",
+    )
+
+    def __init__(self, server: "PeerbusServer", receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._limit = server.hub.limits.unsent_bytes_max
+        # Events for the server.
+        self._outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        # Hands them over; it may wait long for a peer that does not read.
+        self._writing: asyncio.Task[None] | None = None
+        self._queued_bytes = 0
+        self._paused = False
+        self._ended = False
+        self._readable = asyncio.Event()
+        self._readable.set()
+        self._connection = server.connect(self)
+
+    async def run(self) -> None:
+        """Carry frames until either side hangs up."""
+        self._connection.expect_handshake()
+        writing = self._writing = asyncio.create_task(self._write())
+        reading = asyncio.create_task(self._read())
+        try:
+            # Returning without a close frame is how a connection is dropped here.
+            await asyncio.wait((writing, reading), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._ended = True
+            self._connection.connection_lost()
+            for task in (writing, reading):
+                task.cancel()
+            await asyncio.gather(writing, reading, return_exceptions=True)
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            text = message.get("text")
+            if text is None:
+                self._connection.receive_binary()
+            else:
+                self._connection.receive_text(text.encode())
+            self._connection.finish_turn()
+            await self._readable.wait()
+
+    async def _write(self) -> None:
+        # The server raises when the peer is gone, which the reader hears too.
+        with contextlib.suppress(OSError, RuntimeError):
+            while True:
+                event = await self._outgoing.get()
+                await self._send(event)
+                if event["type"] == "websocket.close":
+                    return
+                self._queued_bytes -= len(event["text"])
+                if self._paused and self._queued_bytes <= self._limit // 2:
+                    self._paused = False
+                    self._connection.resume_writing()
+
+    # What the connection calls: the Carrier port.
+
+    def send(self, payloads: Sequence[bytes]) -> None:
+        """Send frames."""
+        if self._ended:
+            return
+        for payload in payloads:
+            text = payload.decode()
+            self._queued_bytes += len(text)
+            self._outgoing.put_nowait({"type": "websocket.send", "text": text})
+        if self._queued_bytes > self._limit and not self._paused:
+            self._paused = True
+            self._connection.pause_writing()
+
+    def close(self, code: int, reason: str) -> None:
+        """Close behind what is on its way."""
+        self._ended = True
+        self._outgoing.put_nowait({"type": "websocket.close", "code": code, "reason": reason})
+        asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        self._ended = True
+        if self._writing is not None:
+            self._writing.cancel()
+
+    def pause_reading(self) -> None:
+        """Take no more frames."""
+        self._readable.clear()
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        self._readable.set()

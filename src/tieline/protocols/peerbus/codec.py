@@ -1,0 +1,493 @@
+"""The frames of peerbus, and how envelopes become the hub's words and back.
+
+Above: `connection` and `adapter`. Below: `canonical`. It refuses to know sockets and sessions.
+
+A frame is one JSON object. It is read as the first implementation reads it: keys in any case, the last of several
+wins, `null` is the same as absent, and half a surrogate pair in a string is no reason to refuse it. What a sender wrote
+is kept as it came (`Envelope.raw`), and a recipient gets those very bytes.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tieline.contract import message as m
+from tieline.contract.limits import DEFAULT_LIMITS
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.target import EVERYBODY, Target, TargetKind, parse_target
+from tieline.protocols.peerbus import canonical
+
+PROTOCOL = "peerbus"
+VERSION = "v1"
+FRAME_BYTES_MAX = 1024 * 1024
+"""The protocol's own limit, for both sides and both framings."""
+
+ALL = "*"
+MESSAGE = "msg"
+BROADCAST = "broadcast"
+SOURCE = "tieline"
+"""In envelopes that the hub made and signed, because the message came through another protocol."""
+
+
+class FrameError(ValueError):
+    """What came is no frame of this protocol."""
+
+
+class Handshake(Struct, frozen=True):
+    """The first frame of a connection, whatever its type is."""
+
+    type: str
+    version: str
+    name: str
+    token: str
+
+
+class Ack(Struct, frozen=True, gc=False):
+    """The host has consumed a delivery."""
+
+    key: str
+
+
+class Peers(Struct, frozen=True):
+    """Asks who is there, or says it."""
+
+    names: tuple[str, ...] = ()
+
+
+class Envelope(Struct, frozen=True, gc=False):
+    """A message, as its sender signed it."""
+
+    version: str
+    id: str
+    sender: str
+    to: str
+    ts: str
+    source: str
+    kind: str
+    body: bytes
+    """Raw JSON; empty when absent."""
+    hmac: str
+    raw: bytes
+    """The whole of it, as it came."""
+
+    @property
+    def fields(self) -> tuple[str, str, str, str, str, str, str]:
+        """The signed fields before the body."""
+        return self.version, self.id, self.sender, self.to, self.ts, self.source, self.kind
+
+    def verify(self, secret: bytes) -> bool:
+        """Whether its signature is right."""
+        return canonical.verify(secret, self.fields, self.body, self.hmac)
+
+
+class Deliver(Struct, frozen=True):
+    """An envelope for its recipient, with the key to acknowledge it by."""
+
+    key: str
+    envelope: Envelope
+
+
+# Reading.
+
+
+class _Frame(Struct, forbid_unknown_fields=True, rename={"sender": "from"}, gc=False):
+    """Every field that a frame can have, spelt as the protocol spells it: most frames are read in one step."""
+
+    protocol_version: str | None = None
+    type: str | None = None
+    token: str | None = None
+    name: str | None = None
+    names: msgspec.Raw | None = None
+    id: str | None = None
+    sender: str | None = None
+    to: str | None = None
+    ts: str | None = None
+    source: str | None = None
+    kind: str | None = None
+    body: msgspec.Raw = msgspec.Raw()
+    hmac: str | None = None
+    delivery_key: str | None = None
+    envelope: msgspec.Raw = msgspec.Raw()
+
+
+_ABSENT = b""
+_TEXT_FIELDS = (*canonical.FIELDS, "hmac")
+_decoder = msgspec.json.Decoder(_Frame)
+_raw_decoder = msgspec.json.Decoder(msgspec.Raw)
+_members_decoder: msgspec.json.Decoder[dict[str, msgspec.Raw] | None] = msgspec.json.Decoder(
+    dict[str, msgspec.Raw] | None
+)
+_text_decoder: msgspec.json.Decoder[str | None] = msgspec.json.Decoder(str | None)
+_names_decoder: msgspec.json.Decoder[tuple[str, ...] | None] = msgspec.json.Decoder(tuple[str, ...] | None)
+_plain_decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+_BAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def decode_handshake(data: bytes) -> Handshake:
+    """The first frame of a connection. Raises `FrameError` unless it is JSON of the right types."""
+    try:
+        frame = _decoder.decode(data)
+    except _BAD:
+        loose = _loose(data)
+        type_, version, name, token = (loose.text(key) for key in ("type", "protocol_version", "name", "token"))
+        return Handshake(type_, version, name, token)
+    return Handshake(frame.type or "", frame.protocol_version or "", frame.name or "", frame.token or "")
+
+
+def decode_request(data: bytes) -> Ack | Peers | Envelope | None:
+    """A later frame of a client; `None` for those that mean nothing here. Raises `FrameError`."""
+    try:
+        frame = _decoder.decode(data)
+    except _BAD:
+        return _decode_loose_request(data)
+    match frame.type:
+        case "ack":
+            return Ack(frame.id or "")
+        case "peers":
+            return Peers()
+        case "register" | "deliver":
+            return None
+        case _:
+            return _envelope(frame, data)
+
+
+def decode_push(data: bytes) -> Deliver | Peers | None:
+    """A frame of a broker; `None` for one that a client need not know. Raises `FrameError`."""
+    try:
+        frame = _decoder.decode(data)
+    except _BAD:
+        return _decode_loose_push(data)
+    match frame.type:
+        case "peers":
+            return Peers(_names(bytes(frame.names) if frame.names is not None else b""))
+        case "deliver":
+            return Deliver(frame.delivery_key or "", decode_envelope(bytes(frame.envelope)))
+        case _:
+            return None
+
+
+def _decode_loose_push(data: bytes) -> Deliver | Peers | None:
+    loose = _loose(data)
+    match loose.text("type"):
+        case "peers":
+            return Peers(_names(loose.value("names")))
+        case "deliver":
+            return Deliver(loose.text("delivery_key"), decode_envelope(loose.value("envelope")))
+        case _:
+            return None
+
+
+def decode_envelope(data: bytes) -> Envelope:
+    """An envelope from its JSON. Raises `FrameError`."""
+    try:
+        return _envelope(_decoder.decode(data), data)
+    except _BAD:
+        return _loose_envelope(_loose(data), data)
+
+
+def _envelope(frame: _Frame, data: bytes) -> Envelope:
+    return Envelope(
+        frame.protocol_version or "",
+        frame.id or "",
+        frame.sender or "",
+        frame.to or "",
+        frame.ts or "",
+        frame.source or "",
+        frame.kind or "",
+        bytes(frame.body),
+        frame.hmac or "",
+        data,
+    )
+
+
+def _names(value: bytes) -> tuple[str, ...]:
+    try:
+        return (_names_decoder.decode(value) if value else None) or ()
+    except _BAD as error:
+        raise FrameError(f"names is no list of names: {error}") from error
+
+
+# Reading what is spelt otherwise: keys in another case, unknown keys, half surrogate pairs.
+
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
+_FOLDED = str.maketrans({"\N{LATIN SMALL LETTER LONG S}": "s", "\N{KELVIN SIGN}": "k"})
+
+
+def _mend(data: bytes) -> bytes:
+    """The same text, byte for byte as long, with the replacement character for each half of a surrogate pair."""
+    return _ESCAPES.sub(lambda match: b"\\ufffd" if match[1] else match[0], data)
+
+
+class _Loose:
+    """The members of a JSON object under folded keys."""
+
+    __slots__ = ("_mended", "_values")
+
+    def __init__(self, values: dict[str, bytes], *, mended: bool) -> None:
+        self._values = values
+        # Whether some of them have to be mended before they can be read.
+        self._mended = mended
+
+    def value(self, key: str) -> bytes:
+        """The JSON of a member, as it was written; empty when it is absent."""
+        return self._values.get(key, _ABSENT)
+
+    def text(self, key: str) -> str:
+        """A member that must be a string. Raises `FrameError`."""
+        value = self._values.get(key)
+        if value is None:
+            return ""
+        try:
+            return _text_decoder.decode(_mend(value) if self._mended else value) or ""
+        except _BAD as error:
+            raise FrameError(f"{key} is no string") from error
+
+
+def _loose(data: bytes) -> _Loose:
+    try:
+        members = _members_decoder.decode(data)
+        folded = {_fold(key): bytes(value) for key, value in members.items()} if members else {}
+        if members is None or len(folded) == len(members):
+            return _Loose(folded, mended=False)
+    except msgspec.ValidationError as error:
+        raise FrameError(f"not an object: {error}") from error
+    except _BAD:
+        pass
+    # Half a surrogate pair, or one key in two spellings, of which the last wins.
+    mended = _mend(data)
+    try:
+        _raw_decoder.decode(mended)
+        mended.decode()
+    except _BAD as error:
+        raise FrameError(f"not JSON: {error}") from error
+    return _Loose({_fold(key): data[start:end] for key, (start, end) in _members(mended)}, mended=True)
+
+
+def _members(data: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Keys of the outermost object and where their values stand. The text must be valid JSON."""
+    depth = 0
+    key = ""
+    pending: re.Match[bytes] | None = None
+    start = -1
+    for token in _TOKENS.finditer(data):
+        sign = token[0][:1]
+        if depth == 1:
+            if sign == b'"' and start < 0:
+                pending = token
+            elif sign == b":" and pending is not None:
+                key, start, pending = msgspec.json.decode(pending[0], type=str), token.end(), None
+            elif sign in b",}" and start >= 0:
+                yield key, _trimmed(data, start, token.start())
+                start = -1
+        if sign in b"{[":
+            depth += 1
+        elif sign in b"}]":
+            depth -= 1
+
+
+def _trimmed(data: bytes, start: int, end: int) -> tuple[int, int]:
+    value = data[start:end]
+    return start + len(value) - len(value.lstrip()), end - len(value) + len(value.rstrip())
+
+
+def _fold(key: str) -> str:
+    return key.translate(_FOLDED).lower()
+
+
+def _decode_loose_request(data: bytes) -> Ack | Peers | Envelope | None:
+    loose = _loose(data)
+    try:
+        type_ = loose.text("type")
+    except FrameError:
+        # Whatever that is, it names no control frame.
+        type_ = ""
+    match type_:
+        case "ack":
+            return Ack(loose.text("id"))
+        case "peers":
+            return Peers()
+        case "register" | "deliver":
+            return None
+        case _:
+            return _loose_envelope(loose, data)
+
+
+def _loose_envelope(loose: _Loose, data: bytes) -> Envelope:
+    version, ident, sender, to, ts, source, kind, hmac = (loose.text(key) for key in _TEXT_FIELDS)
+    return Envelope(version, ident, sender, to, ts, source, kind, loose.value("body"), hmac, data)
+
+
+# Writing.
+
+
+def encode_register(name: str, token: str) -> bytes:
+    """The first frame of a client."""
+    return _encoder.encode({"protocol_version": VERSION, "type": "register", "token": token, "name": name})
+
+
+def encode_ack(key: str) -> bytes:
+    """Acknowledge a delivery."""
+    return _encoder.encode({"protocol_version": VERSION, "type": "ack", "id": key})
+
+
+def encode_peers(names: list[str] | None = None) -> bytes:
+    """Ask who is there, or say it."""
+    return _encoder.encode({"protocol_version": VERSION, "type": "peers", "names": names})
+
+
+_DELIVER_HEAD = f'{{"protocol_version":"{VERSION}","type":"deliver","delivery_key":'.encode()
+
+
+def encode_deliver(key: str, envelope: bytes) -> bytes:
+    """An envelope for its recipient, byte for byte as it was signed."""
+    return b"".join((_DELIVER_HEAD, _encoder.encode(key), b',"envelope":', envelope, b"}"))
+
+
+def encode_envelope(fields: tuple[str, str, str, str, str, str, str], body: bytes, secret: bytes) -> bytes:
+    """A signed envelope. The fields come in the order of `canonical.FIELDS`; the body is JSON."""
+    head = "".join(f'"{name}":{canonical.quote(text)},' for name, text in zip(canonical.FIELDS, fields, strict=True))
+    signature = canonical.sign(secret, fields, body)
+    return b"".join((b"{", head.encode(), b'"body":', body, b',"hmac":"', signature.encode(), b'"}'))
+
+
+def encode_body(value: object) -> bytes:
+    """A body as JSON, without white space. Raises `ValueError` for what JSON cannot say."""
+    try:
+        return _encoder.encode(value)
+    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+        raise ValueError(f"no JSON: {error}") from error
+
+
+# Into the hub.
+
+_TEXT_KEYS = ("text", "message", "content")
+_DEEP = "the body has more levels than can be shown as data; peers get it as it was written"
+_UNREADABLE = "the body holds numbers that cannot be shown as data; peers get it as it was written"
+
+
+def content_of(envelope: Envelope) -> m.Content | Refusal:
+    """What an envelope says."""
+    if not envelope.id or not envelope.to:
+        return Refusal(Code.INVALID_MESSAGE, "an envelope needs an id and a recipient")
+    if (envelope.to == ALL) != (envelope.kind == BROADCAST):
+        return Refusal(Code.INVALID_TARGET, "an envelope to * is of kind broadcast, and no other is")
+    target = EVERYBODY if envelope.to == ALL else parse_target(f"@{envelope.to}")
+    if isinstance(target, Refusal):
+        return target
+    try:
+        # JSON is UTF-8, and a carrier that insists on it could not take the message on.
+        envelope.raw.decode()
+    except UnicodeDecodeError:
+        return Refusal(Code.INVALID_MESSAGE, "the envelope is no UTF-8")
+    text, data, notes = _said(envelope.body)
+    return m.Content(target=target, body=text, data=data, original=envelope.raw, notes=notes)
+
+
+def wire_id_of(envelope: Envelope) -> str:
+    """The id that all peers share: a broadcast and a direct message of one id are two messages."""
+    return f"{envelope.id}|{ALL}" if envelope.to == ALL else envelope.id
+
+
+def signature_of(envelope: Envelope, sender: str, secret: bytes | None) -> m.Signature:
+    """What the hub finds of an envelope that this sender brought."""
+    if secret is not None and not envelope.verify(secret):
+        return m.Signature.FAILED
+    if envelope.sender != sender:
+        return m.Signature.MISNAMED
+    return m.Signature.UNVERIFIED if secret is None else m.Signature.VERIFIED
+
+
+def _said(body: bytes) -> tuple[str, dict[str, Any] | None, tuple[str, ...]]:
+    """A body as text, as data where it has more to say, and what was lost by that."""
+    written = (body or b"null").decode()
+    try:
+        value = _decode_any(body or b"null")
+    except RecursionError:
+        return written, None, (_DEEP,)
+    except msgspec.MsgspecError:
+        return written, None, (_UNREADABLE,)
+    if isinstance(value, str):
+        return value or written, None, ()
+    if not isinstance(value, dict):
+        return written, None, ()
+    if m.nested_deeper(value, DEFAULT_LIMITS.nesting_max):
+        return written, None, (_DEEP,)
+    for key in _TEXT_KEYS:
+        text = value.get(key)
+        if isinstance(text, str) and text:
+            del value[key]
+            return text, value or None, ()
+    return written, value or None, ()
+
+
+def _decode_any(body: bytes) -> object:
+    try:
+        return _plain_decoder.decode(body)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return _plain_decoder.decode(_mend(body))
+
+
+# Out of the hub.
+
+
+def key_of(message: m.Message, recipient: str) -> str:
+    """The key that a recipient acknowledges a delivery by."""
+    everybody = message.content.target.kind is TargetKind.EVERYBODY
+    wire_id = message.wire_id if message.protocol == PROTOCOL else None
+    return delivery_key(wire_id, message.id, recipient, everybody=everybody)
+
+
+def delivery_key(wire_id: str | None, message_id: str, recipient: str, *, everybody: bool) -> str:
+    """The key of one recipient's delivery of a message that has an id of this protocol, or none."""
+    if wire_id is not None:
+        return f"{wire_id.removesuffix(ALL)}{recipient}" if everybody else wire_id
+    return f"{message_id}|{recipient}" if everybody else message_id
+
+
+def original_of(message: m.Message) -> bytes | None:
+    """The envelope that its sender signed, if it came through this protocol."""
+    return message.content.original if message.protocol == PROTOCOL else None
+
+
+def translate(message: m.Message, recipient: str, secret: bytes) -> bytes:
+    """An envelope for what was said through another protocol, signed by the hub, which says so in `source`."""
+    said = message.content
+    everybody = said.target.kind is TargetKind.EVERYBODY
+    to, kind = (ALL, BROADCAST) if everybody else (recipient, MESSAGE)
+    fields = (VERSION, message.id, message.sender, to, _timestamp(message.sent_at_ms), SOURCE, kind)
+    return encode_envelope(fields, _encoder.encode(_body(message, said.target)), secret)
+
+
+def _body(message: m.Message, target: Target) -> dict[str, Any]:
+    said = message.content
+    body: dict[str, Any] = {"text": said.body}
+    shared = target.kind in (TargetKind.CHANNEL, TargetKind.OBJECTIVE)
+    optional = {
+        "data": said.data,
+        "title": said.title,
+        "channel": str(target) if shared else None,
+        "thread": said.thread,
+        "reply_to": said.reply_to,
+        "refs": said.refs or None,
+        "attachments": said.attachments or None,
+        "scope": said.scope,
+        "priority": said.priority if said.priority is not m.Priority.NORMAL else None,
+        "level": said.level if said.level is not m.Level.INFO else None,
+        "notes": said.notes or None,
+        "verified": None if message.verified else False,
+    }
+    return body | {key: value for key, value in optional.items() if value is not None}
+
+
+def _timestamp(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

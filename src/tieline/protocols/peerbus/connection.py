@@ -1,0 +1,446 @@
+"""One peer: its handshake, what it says, what it is given, what it acknowledges; whatever carries its frames.
+
+Above: a carrier (a WebSocket of either port, or lines), which hands in frames and sends what it is given. Below: a
+conversation with the hub.
+
+Once the handshake is over this protocol has no way to say "no". What is refused is dropped, as its first broker did,
+and the audit chain keeps it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.delivery import State
+from tieline.contract.identifiers import MemberName, MessageId
+from tieline.contract.message import Message
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.peerbus import codec
+from tieline.protocols.peerbus.codec import FRAME_BYTES_MAX, PROTOCOL, Ack, Envelope, FrameError
+from tieline.wire.conversation import Conversation, Parcel
+
+if TYPE_CHECKING:
+    from tieline.protocols.peerbus.server import PeerbusServer
+
+NORMAL = 1000
+GOING_AWAY = 1001
+PROTOCOL_ERROR = 1002
+UNSUPPORTED_DATA = 1003
+INVALID_PAYLOAD = 1007
+POLICY_VIOLATION = 1008
+TOO_BIG = 1009
+INTERNAL_ERROR = 1011
+
+NO_HANDSHAKE = (PROTOCOL_ERROR, "no handshake frame")
+NOT_TEXT = (UNSUPPORTED_DATA, "handshake must be text")
+MALFORMED = (INVALID_PAYLOAD, "malformed handshake")
+NOT_REGISTER = (POLICY_VIOLATION, "first frame must be register")
+WRONG_VERSION = (POLICY_VIOLATION, "unsupported protocol version")
+NO_NAME = (POLICY_VIOLATION, "empty peer name")
+BAD_TOKEN = (POLICY_VIOLATION, "invalid bearer token")
+NAME_CLAIMED = (POLICY_VIOLATION, "name claimed under a different token")
+BAD_NAME = (POLICY_VIOLATION, "invalid peer name")
+NOT_KEPT = (INTERNAL_ERROR, "peer persistence failed")
+STOPPING = (GOING_AWAY, "server shutting down")
+DONE = (NORMAL, "bye")
+
+CLOSINGS: dict[Code, tuple[int, str]] = {
+    Code.UNAUTHORIZED: BAD_TOKEN,
+    Code.NAME_TAKEN: NAME_CLAIMED,
+    Code.INVALID_NAME: BAD_NAME,
+    Code.RESERVED_NAME: BAD_NAME,
+    Code.SHUTTING_DOWN: STOPPING,
+}
+"""How a connection ends by a refusal; any other is a fault of the hub."""
+
+_KEYS_MAX = 4096
+"""Delivery keys remembered for acknowledging; past it all are forgotten, and the hub looks them up."""
+_QUESTIONS_MAX = 8
+"""`peers` requests at once: each answer may be as long as the list of all members."""
+
+
+class Carrier(Protocol):
+    """What a connection needs of whatever carries its frames. All methods return at once."""
+
+    def send(self, payloads: Sequence[bytes]) -> None:
+        """Send frames, in this order."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Say why, where the carrier has a way to, and end the connection."""
+
+    def abort(self) -> None:
+        """End the connection at once, without a word."""
+
+    def pause_reading(self) -> None:
+        """Hand in no more frames."""
+
+    def resume_reading(self) -> None:
+        """Go on handing in frames."""
+
+
+class _Phase(Enum):
+    """Where a connection stands."""
+
+    GREETING = "nothing said yet"
+    OPENING = "the hub is attaching the session"
+    ACTIVE = "registered"
+    CLOSED = "no more"
+
+
+class PeerConnection:
+    """One peer."""
+
+    __slots__ = (
+        "_acked",
+        "_carrier",
+        "_commands",
+        "_conversation",
+        "_deadline",
+        "_flush_until",
+        "_heard_all",
+        "_keys",
+        "_phase",
+        "_questions",
+        "_server",
+        "_waiting",
+        "_writable",
+        "name",
+    )
+
+    def __init__(self, server: "PeerbusServer", carrier: Carrier) -> None:
+        self._server = server
+        self._carrier = carrier
+        self._conversation = Conversation(server.hub, self)
+        self._phase = _Phase.GREETING
+        # Hangs up on a peer that does not say who it is.
+        self._deadline: asyncio.TimerHandle | None = None
+        # Its name, once it is registered.
+        self.name = ""
+        # Frames that came while the hub was attaching the session, or behind too many questions.
+        self._waiting: list[bytes] = []
+        self._questions = 0
+        self._writable = True
+        # Whether the peer has said that it will say no more.
+        self._heard_all = False
+        # What this turn's frames ask of the hub, and the deliveries that they acknowledge.
+        self._commands: list[c.Command] = []
+        self._acked: list[tuple[int, int]] = []
+        # Deliveries given to it, by the key that it acknowledges them by. Two may have one key, though only by malice.
+        self._keys: dict[str, tuple[int, ...]] = {}
+        # Deliveries below this one waited for the peer to register.
+        self._flush_until = 0
+
+    # What the carrier calls.
+
+    def expect_handshake(self) -> None:
+        """The carrier is there: from now on the peer has a little time to say who it is."""
+        self._server.connections.add(self)
+        seconds = self._server.hub.limits.hello_ms / 1000
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self._fail, NO_HANDSHAKE)
+
+    def receive_text(self, payload: bytes) -> None:
+        """A frame came. Follow the last of a turn by `finish_turn`."""
+        if len(payload) > FRAME_BYTES_MAX:
+            self._fail((TOO_BIG, f"a frame has at most {FRAME_BYTES_MAX} bytes"))
+        elif self._waiting or self._phase is _Phase.OPENING:
+            self._waiting.append(payload)
+        elif self._phase is _Phase.ACTIVE:
+            self._handle(payload)
+        elif self._phase is _Phase.GREETING:
+            self._greet(payload)
+
+    def receive_binary(self) -> None:
+        """A message came that is no text: it means nothing, but for the first."""
+        if self._phase is _Phase.GREETING:
+            self._fail(NOT_TEXT)
+
+    def finish_turn(self) -> None:
+        """No more frames for now: what they ask goes to the hub together."""
+        self._flush_acks()
+        if self._commands:
+            commands, self._commands = self._commands, []
+            self._conversation.submit(commands)
+
+    def receive_eof(self) -> None:
+        """The peer will say no more: the connection ends when everything it asked is answered."""
+        self._heard_all = True
+        if self._phase is _Phase.GREETING:
+            self._fail(NO_HANDSHAKE)
+        elif self._phase is _Phase.ACTIVE and not self._waiting:
+            self._finish()
+
+    def pause_writing(self) -> None:
+        """The carrier's buffer is full."""
+        self._writable = False
+        self._conversation.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The carrier's buffer drained."""
+        self._writable = True
+        self._conversation.resume_writing()
+        self._release()
+
+    def connection_lost(self) -> None:
+        """The carrier is gone."""
+        self._leave()
+
+    # What the conversation calls: the Wire port.
+
+    def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+        """Push deliveries. What waited comes sender by sender, as the first broker gives it."""
+        if parcels[0][1] < self._flush_until:
+            waited = [parcel for parcel in parcels if parcel[1] < self._flush_until]
+            ordered = [*sorted(waited, key=lambda parcel: parcel[0].sender), *parcels[len(waited) :]]
+        else:
+            ordered = list(parcels)
+        frames: list[bytes] = []
+        left_out: set[int] = set()
+        given_up: list[tuple[int, int]] = []
+        for message, key, _ in ordered:
+            envelope = self._envelope(message)
+            name = codec.key_of(message, self.name)
+            frame = None if envelope is None else codec.encode_deliver(name, envelope)
+            if frame is None or len(frame) > FRAME_BYTES_MAX:
+                left_out.add(key)
+                if frame is not None:
+                    given_up.append((key, key))
+                continue
+            frames.append(frame)
+            self._remember(name, key)
+        if frames:
+            self._carrier.send(frames)
+        if given_up:
+            advance = c.Advance(self._conversation.session, tuple(given_up), State.DEAD, "too_large")
+            self._conversation.submit((advance,))
+        return parcels if not left_out else [parcel for parcel in parcels if parcel[1] not in left_out]
+
+    def write_progress(self, step: r.Progress) -> None:
+        """Nothing is followed from here."""
+
+    def end(self, why: Refusal) -> None:
+        """The hub ended the session."""
+        if why.code is Code.TAKEN_OVER:
+            # The newer connection has the name; this one hears nothing, as if the line had broken.
+            self._leave()
+            self._carrier.abort()
+        else:
+            self._fail(CLOSINGS.get(why.code, NOT_KEPT))
+
+    def pause_reading(self) -> None:
+        """It sends more than the hub can take down."""
+        self._carrier.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        self._carrier.resume_reading()
+
+    # Inside: ending.
+
+    def _fail(self, closing: tuple[int, str]) -> None:
+        if self._phase is not _Phase.CLOSED:
+            self._leave()
+            self._carrier.close(*closing)
+
+    def _finish(self) -> None:
+        self.finish_turn()
+        # Answers come in order, so that of nothing at all comes last.
+        self._conversation.submit((), lambda _: self._fail(DONE))
+
+    def _leave(self) -> None:
+        if self._phase is _Phase.ACTIVE:
+            # What it said is the hub's, whatever comes after.
+            self.finish_turn()
+        self._phase = _Phase.CLOSED
+        self._forget_deadline()
+        self._waiting.clear()
+        self._keys.clear()
+        self._server.connections.discard(self)
+        self._conversation.close()
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    # Inside: the handshake.
+
+    def _greet(self, payload: bytes) -> None:
+        try:
+            said = codec.decode_handshake(payload)
+        except FrameError:
+            self._fail(MALFORMED)
+            return
+        if said.type != "register":
+            self._fail(NOT_REGISTER)
+        elif said.version != codec.VERSION:
+            self._fail(WRONG_VERSION)
+        elif not said.name:
+            self._fail(NO_NAME)
+        elif not said.token:
+            self._fail(BAD_TOKEN)
+        else:
+            self._forget_deadline()
+            self._phase = _Phase.OPENING
+            self._conversation.hold(True)
+            attach = c.Attach(
+                protocol=PROTOCOL,
+                credential=self._server.credential(said.token),
+                member=MemberName(said.name),
+                exclusive=True,
+            )
+            self._conversation.open(attach, self._opened)
+
+    def _opened(self, reply: r.Attached | Refusal) -> None:
+        if self._phase is _Phase.CLOSED:
+            return
+        if isinstance(reply, Refusal):
+            self._fail(CLOSINGS.get(reply.code, NOT_KEPT))
+            return
+        assert reply.member is not None, "only members attach here"
+        self.name = reply.member
+        self._flush_until = reply.next_key
+        self._conversation.submit((c.ListMembers(reply.session),), self._registered)
+
+    def _registered(self, replies: Sequence[r.Reply]) -> None:
+        if self._phase is not _Phase.OPENING:
+            return
+        self._phase = _Phase.ACTIVE
+        self._answer(replies[0])
+        self._conversation.receive(window=None)
+        self._conversation.hold(False)
+        self._pump()
+
+    # Inside: what it says.
+
+    def _handle(self, payload: bytes) -> None:
+        try:
+            request = codec.decode_request(payload)
+        except FrameError:
+            self._refuse(Code.INVALID_MESSAGE)
+            return
+        match request:
+            case Ack():
+                self._acknowledge(request.key)
+            case Envelope():
+                self._say(request)
+            case codec.Peers() if self._questions < _QUESTIONS_MAX and self._writable:
+                self._ask()
+            case codec.Peers():
+                # The answers to those before it must leave first.
+                self._waiting.append(payload)
+                self._conversation.hold(True)
+            case None:
+                pass
+
+    def _say(self, envelope: Envelope) -> None:
+        content = codec.content_of(envelope)
+        if isinstance(content, Refusal):
+            self._refuse(content.code)
+            return
+        self._flush_acks()
+        self._commands.append(
+            c.Send(
+                self._conversation.session,
+                content,
+                codec.wire_id_of(envelope),
+                allow_empty=True,
+                shared_id=True,
+                signature=codec.signature_of(envelope, self.name, self._server.secret),
+            )
+        )
+
+    def _refuse(self, code: Code) -> None:
+        self._flush_acks()
+        self._commands.append(c.RecordRefusal(PROTOCOL, code, "Send", self._conversation.session))
+
+    def _acknowledge(self, name: str) -> None:
+        if not name:
+            return
+        keys = self._keys.pop(name, ())
+        if keys:
+            key, *others = keys
+            if others:
+                self._keys[name] = tuple(others)
+            self._acked.append((key, key))
+            return
+        # Given to an earlier connection, or so long ago that it is forgotten here.
+        self._flush_acks()
+        stem = name.removesuffix(f"|{self.name}")
+        wire_ids = (name,) if stem == name else (name, f"{stem}|{codec.ALL}")
+        command = c.AcknowledgeIds(self._conversation.session, wire_ids, (MessageId(stem),), "ack")
+        self._commands.append(command)
+
+    def _flush_acks(self) -> None:
+        if self._acked:
+            ranges = _joined(self._acked)
+            self._acked = []
+            self._commands.append(c.Advance(self._conversation.session, ranges, State.ACKED, "ack"))
+
+    # Inside: who is there.
+
+    def _ask(self) -> None:
+        # Behind everything that was said before, so that the answer means that all of it is durable.
+        self.finish_turn()
+        self._questions += 1
+        self._conversation.submit((c.ListMembers(self._conversation.session),), self._answered)
+
+    def _answered(self, replies: Sequence[r.Reply]) -> None:
+        self._questions -= 1
+        self._answer(replies[0])
+        self._release()
+
+    def _answer(self, reply: r.Reply) -> None:
+        if isinstance(reply, r.Roster):
+            names: list[str] = [presence.member.name for presence in reply.members if presence.sessions]
+            self._carrier.send((codec.encode_peers(names),))
+
+    def _release(self) -> None:
+        if self._phase is _Phase.ACTIVE and self._waiting and self._writable and not self._questions:
+            self._conversation.hold(False)
+            self._pump()
+
+    def _pump(self) -> None:
+        """Handle the frames that wait, until one of them has to wait again."""
+        waiting, self._waiting = self._waiting, []
+        for index, payload in enumerate(waiting):
+            if self._waiting or self._phase is not _Phase.ACTIVE:
+                self._waiting.extend(waiting[index:])
+                break
+            self._handle(payload)
+        if self._phase is _Phase.ACTIVE:
+            self.finish_turn()
+            if self._heard_all and not self._waiting:
+                self._finish()
+
+    # Inside: what it is given.
+
+    def _envelope(self, message: Message) -> bytes | None:
+        """What the sender signed, or what the hub signs for it; `None` without a secret to do so."""
+        original = codec.original_of(message)
+        if original is not None:
+            return original
+        secret = self._server.secret
+        return None if secret is None else codec.translate(message, self.name, secret)
+
+    def _remember(self, name: str, key: int) -> None:
+        if len(self._keys) >= _KEYS_MAX:
+            self._keys.clear()
+        known = self._keys.get(name)
+        if known is None:
+            self._keys[name] = (key,)
+        elif key not in known:
+            self._keys[name] = (*known, key)
+
+
+def _joined(keys: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Ranges with neighbours joined, as they come when a peer acknowledges in order."""
+    joined: list[tuple[int, int]] = []
+    for first, last in keys:
+        if joined and joined[-1][1] + 1 == first:
+            joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+    return tuple(joined)

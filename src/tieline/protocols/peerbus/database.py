@@ -1,0 +1,147 @@
+"""A database of the first broker: written for its own tools to check, read to take over what waits in it.
+
+Above: `tieline audit export` and `tieline import`. Below: SQLite; the statements are in `database.sql`.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import apsw
+from msgspec import Struct
+
+from tieline.protocols.peerbus import chain
+from tieline.protocols.peerbus.chain import Link
+
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_MS_NANOSECONDS = 1_000_000
+
+
+def _statements() -> dict[str, str]:
+    text = files("tieline.protocols.peerbus").joinpath("database.sql").read_text(encoding="utf-8")
+    parts = _NAME.split(text)[1:]
+    return {name: statement.strip() for name, statement in zip(parts[::2], parts[1::2], strict=True)}
+
+
+_QUERIES = _statements()
+
+
+class DatabaseError(Exception):
+    """This is no database of a peerbus broker, or it cannot be read or written."""
+
+
+class Waiting(Struct, frozen=True):
+    """A message that its recipient has not acknowledged."""
+
+    key: str
+    sender: str
+    recipient: str
+    envelope: bytes
+
+
+class Copy(Struct, frozen=True):
+    """A delivery of a message, as the chain speaks of it."""
+
+    number: int
+    """The number of the recipient."""
+    place: int
+    """Which of the recipient's deliveries it is."""
+    key: str
+    sender: str
+    recipient: str
+
+
+class Moves(Struct, frozen=True):
+    """Deliveries of one member that were given to it, or that it acknowledged."""
+
+    kind: str
+    member: str
+    number: int
+    ranges: tuple[tuple[int, int], ...]
+
+
+class Export:
+    """A new database with a chain in it. What it is given comes in the order of the hub's log."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._connection = apsw.Connection(str(path))
+            self._connection.execute("BEGIN")
+            self._connection.execute(_QUERIES["schema"])
+            self._connection.execute(_QUERIES["deliveries"])
+        except apsw.Error as error:
+            raise DatabaseError(f"{path} cannot be written: {error}") from error
+        self._end = 0
+        self._head = chain.GENESIS
+
+    def add_peer(self, name: str, at_ms: int) -> None:
+        """A name that somebody has."""
+        self._connection.execute(_QUERIES["insert_peer"], (name, at_ms * _MS_NANOSECONDS, at_ms * _MS_NANOSECONDS))
+
+    def add_sent(self, copies: Iterable[Copy], at_ms: int) -> None:
+        """A message was accepted: a row for each of its recipients."""
+        for copy in copies:
+            values = (copy.number, copy.place, copy.key, copy.sender, copy.recipient)
+            self._connection.execute(_QUERIES["insert_delivery"], values)
+            self._append(chain.encode_event(chain.SEND, copy.key, copy.sender, copy.recipient), at_ms)
+
+    def add_forgotten(self, key: str, sender: str, to: str, at_ms: int) -> None:
+        """A message was accepted that retention has forgotten since."""
+        self._append(chain.encode_event(chain.SEND, key, sender, to), at_ms)
+
+    def add_moves(self, moves: Moves, at_ms: int) -> None:
+        """Deliveries were given to their recipient, or acknowledged by it: a row for each that is still known."""
+        for first, last in moves.ranges:
+            found = self._connection.execute(_QUERIES["find_deliveries"], (moves.number, first, last)).fetchall()
+            for key, sender, recipient in (map(str, row) for row in found):
+                if moves.kind == chain.ACK:
+                    self._append(chain.encode_event(chain.ACK, key, moves.member, ""), at_ms)
+                else:
+                    self._append(chain.encode_event(chain.DELIVER, key, sender, recipient), at_ms)
+
+    def _append(self, event: bytes, at_ms: int) -> None:
+        digest = chain.follow(self._head, event)
+        values = (self._end, self._head, digest, event, at_ms * _MS_NANOSECONDS)
+        self._connection.execute(_QUERIES["insert_audit"], values)
+        self._end += 1
+        self._head = digest
+
+    def finish(self) -> int:
+        """Make it durable; returns how many rows the chain has."""
+        self._connection.execute("COMMIT")
+        self._connection.close()
+        return self._end
+
+
+class Source:
+    """A database of a broker, read at one instant."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise DatabaseError(f"there is no file {path}")
+        try:
+            self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+            self._connection.execute("BEGIN")
+            self._connection.execute(_QUERIES["peers"]).fetchone()
+            self._connection.execute(_QUERIES["unacknowledged"]).fetchone()
+        except apsw.Error as error:
+            raise DatabaseError(f"{path} is no database of a peerbus broker: {error}") from error
+
+    def peers(self) -> list[str]:
+        """Every name that ever registered."""
+        return [str(row[0]) for row in self._connection.execute(_QUERIES["peers"])]
+
+    def waiting(self) -> Iterator[Waiting]:
+        """What is not acknowledged, in the order in which it was sent."""
+        for key, sender, recipient, envelope in self._connection.execute(_QUERIES["unacknowledged"]):
+            yield Waiting(key, sender, recipient, bytes(envelope))
+
+    def chain_break(self) -> str | None:
+        """Where its audit chain is broken, or `None`."""
+        rows = self._connection.execute(_QUERIES["audit"])
+        return chain.first_break(Link(seq, previous, digest, bytes(event)) for seq, previous, digest, event in rows)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._connection.close()

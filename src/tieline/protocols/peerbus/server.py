@@ -1,0 +1,109 @@
+"""peerbus as a protocol of the hub: its tokens, its secret, its listeners, and the connections of all of them.
+
+Above: the server's assembly. Below: the Hub port, and this folder's carriers.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import socket
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+
+from tieline.contract.hub import Hub
+from tieline.contract.member import ByShared, ByToken, Credential
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.peerbus.asgi import PeerbusHttp
+from tieline.protocols.peerbus.canonical import SECRET_BYTES_MIN
+from tieline.protocols.peerbus.connection import Carrier, PeerConnection
+from tieline.protocols.peerbus.lines import LineCarrier
+from tieline.protocols.peerbus.websocket import WebSocketCarrier
+from tieline.wire.unix import UnixServer, listen
+
+DEFAULT_PORT = 47821
+BACKLOG = 1024
+
+_GOODBYE_SECONDS = 0.5
+"""How long peers may take to answer the last close frame."""
+
+
+class SecretTooShort(ValueError):
+    """The shared secret could be guessed."""
+
+
+def check_secret(secret: str | None) -> bytes | None:
+    """The shared secret as bytes. Raises `SecretTooShort`."""
+    if not secret:
+        return None
+    encoded = secret.encode()
+    if len(encoded) < SECRET_BYTES_MIN:
+        raise SecretTooShort(f"the peerbus secret has {len(encoded)} bytes, and needs at least {SECRET_BYTES_MIN}")
+    return encoded
+
+
+class PeerbusServer:
+    """All peers of a hub."""
+
+    def __init__(self, hub: Hub, *, tokens: Iterable[str] = (), secret: str | None = None) -> None:
+        self.hub = hub
+        # What the hub checks signatures with, and signs what other protocols say.
+        self.secret = check_secret(secret)
+        self.connections: set[PeerConnection] = set()
+        self.http = PeerbusHttp(self)
+        self._tokens = [sha256(token.encode()).digest() for token in tokens if token]
+        self._listeners: list[asyncio.Server | UnixServer] = []
+        # Carriers of the separate port, to wait for at the end.
+        self._carriers: set[WebSocketCarrier] = set()
+        self._alone = asyncio.Event()
+        self.address: str | None = None
+
+    def credential(self, token: str) -> Credential:
+        """What a token stands for: one of those that names share, or else a member's own."""
+        digest = sha256(token.encode()).digest()
+        known = [hmac.compare_digest(digest, other) for other in self._tokens]
+        return ByShared(token) if any(known) else ByToken(token)
+
+    def connect(self, carrier: Carrier) -> PeerConnection:
+        """A new connection over a carrier."""
+        return PeerConnection(self, carrier)
+
+    async def listen(self, host: str, port: int) -> None:
+        """Open the port that speaks peerbus alone."""
+        loop = asyncio.get_running_loop()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        server = await loop.create_server(lambda: WebSocketCarrier(self), host, port, family=family, backlog=BACKLOG)
+        self._listeners.append(server)
+        bound_host, bound_port = server.sockets[0].getsockname()[:2]
+        self.address = f"[{bound_host}]:{bound_port}" if family == socket.AF_INET6 else f"{bound_host}:{bound_port}"
+
+    async def listen_unix(self, path: Path) -> None:
+        """Open the socket that carries lines, for the hub's own user alone."""
+        self._listeners.append(await listen(path, lambda: LineCarrier(self), mode=0o600))
+
+    async def stop(self) -> None:
+        """Say goodbye to everybody and stop listening."""
+        for listener in self._listeners:
+            listener.close()
+        self.say_goodbye()
+        if self._carriers:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._alone.wait(), _GOODBYE_SECONDS)
+        for carrier in list(self._carriers):
+            carrier.abort()
+
+    def say_goodbye(self) -> None:
+        """Tell every peer that the hub stops."""
+        for connection in list(self.connections):
+            connection.end(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))
+
+    def enter(self, carrier: WebSocketCarrier) -> None:
+        """A carrier of the separate port is there."""
+        self._carriers.add(carrier)
+        self._alone.clear()
+
+    def leave(self, carrier: WebSocketCarrier) -> None:
+        """It is gone."""
+        self._carriers.discard(carrier)
+        if not self._carriers:
+            self._alone.set()

@@ -1,0 +1,140 @@
+"""The recorder: the journal of activity on a thread of its own, so that heavy traces never make a message wait.
+
+Above: the exchange, on the event loop. Below: the journal. Errands cross over in a queue that is bounded by number and
+by size: past that they are refused at once. The thread takes whatever queued while the last commit ran, carries it out
+and commits once; only then does anybody hear of it. If its store fails, what waited is refused and the hub goes on.
+"""
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from tieline.contract.activity import ActivityRow
+from tieline.contract.limits import Limits
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Reply
+from tieline.core.activity import Errand, Journal, Record
+from tieline.core.store import ActivityStore
+
+log = structlog.get_logger(__name__)
+
+Answered = Callable[[Reply], None]
+_Item = tuple[Errand, Answered]
+
+_BATCH_MAX = 64
+"""Errands in one commit: bounds how long the first of them waits for the last."""
+
+_FULL = Refusal(Code.ACTIVITY_FULL, "too much activity waits to be written; upload it again later")
+_STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it is back")
+
+
+def _breathe() -> None:
+    # Lets go of the interpreter, which this thread could otherwise hold for milliseconds while a message waits.
+    time.sleep(0)
+
+
+class Recorder:
+    """A journal behind a queue."""
+
+    def __init__(self, store: ActivityStore, limits: Limits, recorded: Callable[[Sequence[ActivityRow]], None]) -> None:
+        self._journal = Journal(store, limits, _breathe)
+        self._limits = limits
+        # Told on the event loop of what was kept.
+        self._recorded = recorded
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        # What waits, by number and by size; only the event loop counts.
+        self.waiting = 0
+        self._waiting_bytes = 0
+        self._stopping = False
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Finish what was submitted and close the store."""
+        self._stopping = True
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+        # The thread's last words are on the loop's list.
+        await asyncio.sleep(0)
+
+    def submit(self, errand: Errand, answered: Answered) -> None:
+        """Carry out an errand; `answered` gets its reply, once what it kept is durable."""
+        size = errand.size if isinstance(errand, Record) else 0
+        limits = self._limits
+        if self._stopping:
+            answered(_STOPPED)
+        elif self.waiting >= limits.activity_waiting_max or (
+            self._waiting_bytes and self._waiting_bytes + size > limits.activity_waiting_bytes_max
+        ):
+            answered(_FULL)
+        else:
+            self.waiting += 1
+            self._waiting_bytes += size
+            self._queue.put((errand, answered))
+
+    # On the recorder's thread.
+
+    def _run(self) -> None:
+        held: _Item | None = None
+        while (item := held or self._queue.get()) is not None:
+            items, held = self._gather(item)
+            self._work(items)
+        self._journal.close()
+
+    def _gather(self, item: _Item) -> tuple[list[_Item], _Item | None]:
+        """This upload and those that wait behind it, and the question after them; a question comes alone.
+
+        So the answer to a question holds all that was uploaded before it.
+        """
+        items = [item]
+        while isinstance(item[0], Record) and len(items) < _BATCH_MAX and not self._queue.empty():
+            following = self._queue.get()
+            if following is None:
+                # Time to stop, after this.
+                self._queue.put(None)
+                break
+            if not isinstance(following[0], Record):
+                return items, following
+            items.append(following)
+        return items, None
+
+    def _work(self, items: Sequence[_Item]) -> None:
+        replies: list[Reply] = []
+        rows: list[ActivityRow] = []
+        try:
+            for errand, _ in items:
+                reply, kept = self._journal.carry_out(errand)
+                replies.append(reply)
+                rows.extend(kept)
+            self._journal.commit()
+        except Exception as error:
+            log.exception("the activity log failed; going back to what is committed", error=str(error))
+            replies = [Refusal(Code.STORE_FAILED, f"the activity log failed, nothing was kept: {error}")] * len(items)
+            rows = []
+            self._restore()
+        self._loop.call_soon_threadsafe(self._publish, items, replies, rows)
+
+    def _restore(self) -> None:
+        try:
+            self._journal.restore()
+        except Exception as error:
+            # The next errand will say so too, unless the disk has come back.
+            log.exception("the activity log cannot be read", error=str(error))
+
+    # On the event loop.
+
+    def _publish(self, items: Sequence[_Item], replies: Sequence[Reply], rows: Sequence[ActivityRow]) -> None:
+        for (errand, answered), reply in zip(items, replies, strict=True):
+            self.waiting -= 1
+            self._waiting_bytes -= errand.size if isinstance(errand, Record) else 0
+            answered(reply)
+        if rows:
+            self._recorded(rows)

@@ -1,0 +1,54 @@
+"""The activity log in memory: `restore` after an abandoned batch gives back what was committed, as on disk."""
+
+from collections.abc import Sequence
+
+from tieline.contract.event import LogRow
+from tieline.core.store import ActivityEntry, ActivityQuery, StoreError, page
+
+
+class MemoryActivity:
+    """See `ActivityStore`."""
+
+    def __init__(self) -> None:
+        self._entries: list[ActivityEntry] = []
+        self._committed_end = 0
+
+    def restore(self) -> int:
+        """See `ActivityStore.restore`."""
+        del self._entries[self._committed_end :]
+        return self._committed_end
+
+    def append(self, entries: Sequence[ActivityEntry]) -> None:
+        """See `ActivityStore.append`."""
+        for entry in entries:
+            if entry.offset != len(self._entries):
+                end = len(self._entries)
+                self.restore()
+                raise StoreError(f"the activity log is at {end}, a row for {entry.offset} does not fit")
+            self._entries.append(entry)
+
+    def commit(self) -> None:
+        """See `ActivityStore.commit`."""
+        self._committed_end = len(self._entries)
+
+    def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
+        """See `ActivityStore.select`."""
+        wanted = [
+            entry
+            for entry in self._entries[: self._committed_end]
+            if entry.number == query.number
+            and (query.from_ms is None or query.from_ms <= entry.ts_ms)
+            and (query.to_ms is None or entry.ts_ms <= query.to_ms)
+            and (not query.kinds or entry.kind in query.kinds)
+        ]
+        wanted.sort(key=lambda entry: (entry.ts_ms, entry.offset), reverse=True)
+        return page(wanted[: query.limit], lambda entry: len(entry.event), query.bytes_max)
+
+    def read_log(self, start: int, limit: int, bytes_max: int) -> tuple[Sequence[LogRow], int]:
+        """See `ActivityStore.read_log`."""
+        entries = self._entries[start : min(start + limit, self._committed_end)]
+        rows = [LogRow(entry.offset, entry.at_ms, entry.event) for entry in entries]
+        return page(rows, lambda row: len(row.event), bytes_max), self._committed_end
+
+    def close(self) -> None:
+        """See `ActivityStore.close`."""

@@ -1,0 +1,101 @@
+"""The activity log in a database file of its own: another connection, another writer, another disk sync.
+
+Above: the journal, on one thread. Below: `activity.db`. Statements are in `queries.sql`, the schema is in `schema/`.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from tieline.contract.event import LogRow
+from tieline.core.store import ActivityEntry, ActivityQuery, StoreError, page
+from tieline.stores.sqlite.database import CHECKPOINT_PAGES, open_database
+from tieline.stores.sqlite.statements import QUERIES
+
+ACTIVITY_FILE = "activity.db"
+
+_MS_MIN, _MS_MAX = -(2**63), 2**63 - 1
+
+
+class SqliteActivity:
+    """See `ActivityStore`."""
+
+    def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
+        self._connection = open_database(folder / ACTIVITY_FILE, "activity", synchronous=synchronous, vfs=vfs)
+        self._connection.set_wal_hook(self._note_wal_size)
+        # Pages in the write-ahead log after the last commit.
+        self._wal_pages = 0
+        # Rows that the next commit inserts.
+        self._entries: list[ActivityEntry] = []
+        self._end = 0
+
+    def restore(self) -> int:
+        """See `ActivityStore.restore`."""
+        self._entries.clear()
+        with self._refusing():
+            if not self._connection.get_autocommit():
+                self._connection.execute("ROLLBACK")
+            self._end = self._committed_end()
+        return self._end
+
+    def append(self, entries: Sequence[ActivityEntry]) -> None:
+        """See `ActivityStore.append`."""
+        for entry in entries:
+            if entry.offset != self._end:
+                self._entries.clear()
+                raise StoreError(f"the activity log is at {self._end}, a row for {entry.offset} does not fit")
+            self._end += 1
+        self._entries.extend(entries)
+
+    def commit(self) -> None:
+        """See `ActivityStore.commit`."""
+        if not self._entries:
+            return
+        entries, self._entries = self._entries, []
+        with self._refusing(), self._connection:
+            self._connection.executemany(
+                QUERIES["append_activity"],
+                ((one.offset, one.at_ms, one.number, one.event, one.kind, one.ts_ms) for one in entries),
+            )
+        if self._wal_pages >= CHECKPOINT_PAGES:
+            # Passive: moves what no reader still needs and never waits for one.
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._wal_pages = 0
+
+    def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
+        """See `ActivityStore.select`."""
+        first = _MS_MIN if query.from_ms is None else max(query.from_ms, _MS_MIN)
+        last = _MS_MAX if query.to_ms is None else min(query.to_ms, _MS_MAX)
+        kinds = msgspec.json.encode(query.kinds).decode()
+        values = (query.number, first, last, not query.kinds, kinds, query.limit)
+        with self._refusing():
+            rows = self._connection.execute(QUERIES["activity_of_member"], values)
+            return page((ActivityEntry(*row) for row in rows), lambda entry: len(entry.event), query.bytes_max)
+
+    def read_log(self, start: int, limit: int, bytes_max: int) -> tuple[Sequence[LogRow], int]:
+        """See `ActivityStore.read_log`."""
+        with self._refusing():
+            rows = self._connection.execute(QUERIES["read_activity"], (start, limit))
+            return page((LogRow(*row) for row in rows), lambda row: len(row.event), bytes_max), self._committed_end()
+
+    def close(self) -> None:
+        """See `ActivityStore.close`."""
+        self._entries.clear()
+        self._connection.close()
+
+    def _committed_end(self) -> int:
+        return int(self._connection.execute(QUERIES["activity_end"]).get)
+
+    def _note_wal_size(self, _connection: apsw.Connection, _schema: str, pages: int) -> int:
+        self._wal_pages = pages
+        return 0
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.Error as error:
+            raise StoreError(f"the activity database refused: {error}") from error

@@ -1,0 +1,57 @@
+"""Channels in the SQLite store: the part of the Store port that is about them, within the store's transactions."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from tieline.contract.channel import ChannelId, Role
+from tieline.contract.identifiers import ChannelName
+from tieline.core.store import ChannelRow, Span, Subscription
+
+_spans_decoder = msgspec.json.Decoder(tuple[Span, ...])
+_Row = tuple[Any, ...]
+
+
+class SqliteChannels:
+    """See `ChannelStore`."""
+
+    def __init__(self, write: Callable[[str, _Row], None], select: Callable[[str, _Row], Iterator[_Row]]) -> None:
+        self._write = write
+        self._select = select
+
+    def save(self, row: ChannelRow) -> None:
+        """See `ChannelStore.save`."""
+        spans = msgspec.json.encode(row.spans).decode()
+        values = (row.id, row.name, row.created_by, row.created_at_ms, row.archived_at_ms, spans)
+        self._write("replace_channel", values)
+
+    def drop(self, channel_id: ChannelId) -> None:
+        """See `ChannelStore.drop`."""
+        self._write("delete_channel_members", (channel_id,))
+        self._write("delete_channel", (channel_id,))
+
+    def join(self, subscription: Subscription) -> None:
+        """See `ChannelStore.join`."""
+        one = subscription
+        self._write("replace_channel_member", (one.channel, one.number, one.role.value, one.joined_at_ms))
+
+    def leave(self, channel_id: ChannelId, number: int) -> None:
+        """See `ChannelStore.leave`."""
+        self._write("delete_channel_member", (channel_id, number))
+
+    def rows(self) -> list[ChannelRow]:
+        """All channels."""
+        return [
+            ChannelRow(
+                ChannelId(channel_id), ChannelName(name), by, made_at_ms, archived_at_ms, _spans_decoder.decode(spans)
+            )
+            for channel_id, name, by, made_at_ms, archived_at_ms, spans in self._select("channels", ())
+        ]
+
+    def subscriptions(self) -> list[Subscription]:
+        """Who is in which channel."""
+        return [
+            Subscription(ChannelId(channel_id), number, Role(role), joined_at_ms)
+            for channel_id, number, role, joined_at_ms in self._select("channel_members", ())
+        ]

@@ -1,0 +1,136 @@
+"""The catalogue of files in a database file of its own. Statements are in `files.sql`, the schema is in `schema/`.
+
+Above: whoever serves files, on one thread. Below: `files.db`.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from tieline.contract.file import EVERYBODY, FileChange, FileEntry, FileKind
+from tieline.core.store import StoreError
+from tieline.stores.sqlite.database import open_database
+from tieline.stores.sqlite.statements import load
+
+FILES_FILE = "files.db"
+
+_QUERIES = load(files("tieline.stores.sqlite").joinpath("files.sql").read_text(encoding="utf-8"))
+
+_CHECKPOINT_PAGES = 1000
+"""Pages in the write-ahead log before SQLite itself moves them: files change rarely."""
+
+
+class SqliteFiles:
+    """See `FileCatalogue`."""
+
+    def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
+        self._connection = open_database(folder / FILES_FILE, "files", synchronous=synchronous, vfs=vfs)
+        self._connection.wal_autocheckpoint(_CHECKPOINT_PAGES)
+
+    def find(self, path: str) -> FileEntry | None:
+        """See `FileCatalogue.find`."""
+        return next(iter(self._entries("find", path)), None)
+
+    def children(self, path: str, limit: int) -> Sequence[FileEntry]:
+        """See `FileCatalogue.children`."""
+        return self._entries("children", path, limit)
+
+    def beneath(self, path: str) -> Sequence[FileEntry]:
+        """See `FileCatalogue.beneath`."""
+        # "0" is the character after "/".
+        return self._entries("beneath", f"{path}/", f"{path}0")
+
+    def files(self, limit: int) -> Sequence[FileEntry]:
+        """See `FileCatalogue.files`."""
+        return self._entries("files", limit)
+
+    def usage(self, home: str) -> tuple[int, int]:
+        """See `FileCatalogue.usage`."""
+        with self._refusing():
+            count, size = self._run("usage", home)[0]
+        return count, size
+
+    def apply(self, change: FileChange) -> Sequence[str]:
+        """See `FileCatalogue.apply`."""
+        before: set[str] = set()
+        freed: list[str] = []
+        with self._refusing(), self._connection:
+            for path in (*change.removed, *(entry.path for entry in change.put)):
+                before.update(str(row[0]) for row in self._run("digest", path) if row[0] is not None)
+            for path in change.removed:
+                self._run("remove", path)
+            for source, target in change.moved:
+                self._run("move", target, _parent(target), _home(target), change.at_ms, source)
+            for entry in change.put:
+                self._put(entry)
+            freed += (digest for digest in sorted(before) if not self._holds("refers", digest))
+        return freed
+
+    def refers(self, digest: str) -> bool:
+        """See `FileCatalogue.refers`."""
+        with self._refusing():
+            return self._holds("refers", digest)
+
+    def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
+        """See `FileCatalogue.share`."""
+        with self._refusing(), self._connection:
+            self._connection.executemany(
+                _QUERIES["share"], ((path, viewer, via, at_ms) for path in paths for viewer in viewers)
+            )
+
+    def unshare(self, via: str, viewer: str) -> None:
+        """See `FileCatalogue.unshare`."""
+        with self._refusing():
+            self._run("unshare", via, viewer)
+
+    def forget(self, viewer: str) -> None:
+        """See `FileCatalogue.forget`."""
+        with self._refusing():
+            self._run("forget", viewer)
+
+    def is_shared(self, path: str, viewer: str) -> bool:
+        """See `FileCatalogue.is_shared`."""
+        with self._refusing():
+            return self._holds("is_shared", path, viewer, EVERYBODY)
+
+    def shared(self, viewer: str, limit: int) -> Sequence[FileEntry]:
+        """See `FileCatalogue.shared`."""
+        return self._entries("shared", viewer, EVERYBODY, limit)
+
+    def close(self) -> None:
+        """See `FileCatalogue.close`."""
+        self._connection.close()
+
+    def _put(self, entry: FileEntry) -> None:
+        stamps = (entry.owner, entry.created_at_ms, entry.created_by, entry.updated_at_ms)
+        content = (entry.size, entry.media_type, entry.digest)
+        self._run("put", entry.path, _parent(entry.path), _home(entry.path), entry.kind.value, *stamps, *content)
+
+    def _entries(self, statement: str, *values: str | int) -> list[FileEntry]:
+        with self._refusing():
+            return [FileEntry(row[0], FileKind(row[1]), *row[2:]) for row in self._run(statement, *values)]
+
+    def _holds(self, statement: str, *values: str) -> bool:
+        return bool(self._run(statement, *values)[0][0])
+
+    def _run(self, statement: str, *values: str | int | None) -> list[tuple[Any, ...]]:
+        return self._connection.execute(_QUERIES[statement], values).fetchall()
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.Error as error:
+            raise StoreError(f"the catalogue of files refused: {error}") from error
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _home(path: str) -> str:
+    return path.split("/", 2)[1]

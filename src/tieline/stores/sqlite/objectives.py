@@ -1,0 +1,78 @@
+"""Objectives in the SQLite store: the part of the Store port that is about them, within the store's transactions."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from tieline.contract.event import LogRow
+from tieline.contract.objective import AnyHappening, Objective, ObjectiveEvent, ObjectiveId, Status
+from tieline.core import ledger
+from tieline.core.store import ObjectiveQuery, ObjectiveRow
+
+_json = msgspec.json
+_objective_decoder = msgspec.json.Decoder(Objective)
+_happening_decoder: msgspec.json.Decoder[AnyHappening] = msgspec.json.Decoder(AnyHappening)
+_parties_decoder = msgspec.json.Decoder(tuple[int, ...])
+_Row = tuple[Any, ...]
+_SERIAL_MAX = 2**63 - 1
+
+
+class SqliteObjectives:
+    """See `ObjectiveStore`."""
+
+    def __init__(
+        self,
+        record: Callable[[LogRow], None],
+        write: Callable[[str, _Row], None],
+        select: Callable[[str, _Row], Iterator[_Row]],
+    ) -> None:
+        self._record = record
+        self._write = write
+        self._select = select
+
+    def change(self, row: LogRow, kept: ObjectiveRow, event: ObjectiveEvent) -> None:
+        """See `ObjectiveStore.change`."""
+        self._record(row)
+        objective = kept.objective
+        parties = ledger.encode_numbers(kept.parties).decode()
+        content = ledger.encode_struct(objective)
+        values = (kept.serial, objective.id, row.offset, objective.status.value, kept.assignee, parties, content)
+        self._write("replace_objective", values)
+        self._write("delete_parties", (kept.serial,))
+        for number in kept.parties:
+            self._write("insert_party", (number, kept.serial))
+        happening = ledger.encode_struct(event.what)
+        self._write("insert_objective_event", (event.offset, kept.serial, event.at_ms, event.actor, happening))
+
+    def find(self, objective_id: ObjectiveId) -> ObjectiveRow | None:
+        """See `ObjectiveStore.find`."""
+        return next(map(_objective_row, self._select("objective_by_id", (objective_id,))), None)
+
+    def select(self, query: ObjectiveQuery) -> Sequence[ObjectiveRow]:
+        """See `ObjectiveStore.select`."""
+        statuses = _json.encode(query.statuses or tuple(Status)).decode()
+        before = _SERIAL_MAX if query.before is None else query.before
+        values = (before, statuses, query.assignee, query.assignee)
+        if query.party is None:
+            rows = self._select("objectives", (*values, query.limit))
+        else:
+            rows = self._select("objectives_of_party", (query.party, *values, query.limit))
+        return [_objective_row(row) for row in rows]
+
+    def events(self, serial: int, after: int, limit: int) -> Sequence[ObjectiveEvent]:
+        """See `ObjectiveStore.events`."""
+        rows = self._select("objective_events", (serial, after, limit))
+        return [
+            ObjectiveEvent(offset, at_ms, actor, _happening_decoder.decode(event))
+            for offset, at_ms, actor, event in rows
+        ]
+
+    def open_rows(self) -> list[ObjectiveRow]:
+        """All that a broker starts from: those that can still change."""
+        return [_objective_row(row) for row in self._select("open_objectives", ())]
+
+
+def _objective_row(row: Sequence[Any]) -> ObjectiveRow:
+    serial, parties, content = row
+    return ObjectiveRow(serial, _objective_decoder.decode(content), _parties_decoder.decode(parties))

@@ -1,0 +1,133 @@
+"""The ActivityStore port, sentence by sentence, over every implementation."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tieline.contract.event import LogRow
+from tieline.core.store import ActivityEntry, ActivityQuery, ActivityStore, StoreError
+from tieline.stores.memory import MemoryActivity
+from tieline.stores.sqlite import SqliteActivity
+
+PAGE_BYTES = 1 << 30
+
+Opener = Callable[[], ActivityStore]
+
+
+def memory(_folder: Path) -> Opener:
+    store = MemoryActivity()
+    return lambda: store
+
+
+def sqlite(folder: Path) -> Opener:
+    return lambda: SqliteActivity(folder, synchronous="OFF")
+
+
+STORES: dict[str, Callable[[Path], Opener]] = {"memory": memory, "sqlite": sqlite}
+
+
+class Shelf:
+    """A store that can be closed and opened again."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+        self.store = opener()
+        self.end = self.store.restore()
+
+    def crash(self) -> int:
+        self.store.close()
+        self.store = self._opener()
+        self.end = self.store.restore()
+        return self.end
+
+    def append(self, number: int = 1, kind: str = "llm", ts_ms: int = 5, event: bytes = b"{}") -> ActivityEntry:
+        entry = ActivityEntry(self.end, 7, number, kind, ts_ms, event)
+        self.store.append([entry])
+        self.end += 1
+        return entry
+
+    def select(self, **query: Any) -> list[int]:
+        given = {"from_ms": None, "to_ms": None, "kinds": (), "limit": 100, "bytes_max": PAGE_BYTES, **query}
+        return [entry.offset for entry in self.store.select(ActivityQuery(**{"number": 1, **given}))]
+
+
+@pytest.fixture(params=sorted(STORES))
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
+    shelf = Shelf(STORES[request.param](tmp_path / "home"))
+    yield shelf
+    shelf.store.close()
+
+
+def test_an_empty_log_begins_at_nought(shelf: Shelf) -> None:
+    assert shelf.end == 0
+    assert shelf.select() == []
+    assert shelf.store.read_log(0, 10, PAGE_BYTES) == ([], 0)
+    shelf.store.commit()
+
+
+def test_what_was_not_committed_is_neither_read_nor_there_after_a_crash(shelf: Shelf) -> None:
+    shelf.append()
+    assert shelf.select() == []
+    assert shelf.store.read_log(0, 10, PAGE_BYTES) == ([], 0)
+    assert shelf.crash() == 0
+    shelf.append()
+    assert shelf.store.restore() == 0
+
+
+def test_what_was_committed_is_there_as_it_was(shelf: Shelf) -> None:
+    kept = [shelf.append(2, "http", 3, b'{"n":1}'), shelf.append(1, "", 2**62, b"{}")]
+    shelf.store.commit()
+    assert shelf.crash() == 2
+    query = ActivityQuery(2, None, None, (), 10, PAGE_BYTES)
+    assert list(shelf.store.select(query)) == kept[:1]
+    rows, end = shelf.store.read_log(0, 10, PAGE_BYTES)
+    assert (list(rows), end) == ([LogRow(0, 7, b'{"n":1}'), LogRow(1, 7, b"{}")], 2)
+
+
+def test_a_gap_is_refused_and_drops_what_was_buffered(shelf: Shelf) -> None:
+    shelf.append()
+    with pytest.raises(StoreError):
+        shelf.store.append([ActivityEntry(5, 0, 1, "", 0, b"{}")])
+    assert shelf.store.restore() == 0
+    shelf.store.commit()
+    assert shelf.crash() == 0
+
+
+def test_activity_is_found_by_member_time_and_kind_newest_first(shelf: Shelf) -> None:
+    for number, kind, ts_ms in (
+        (1, "llm", 10),
+        (2, "llm", 20),
+        (1, "http", 30),
+        (1, "llm", 20),
+        (1, "llm", 30),
+        (1, "open", 40),
+    ):
+        shelf.append(number, kind, ts_ms)
+    shelf.store.commit()
+    assert shelf.select() == [5, 4, 2, 3, 0]
+    assert shelf.select(number=2) == [1]
+    assert shelf.select(from_ms=20, to_ms=30) == [4, 2, 3]
+    assert shelf.select(kinds=("http", "open")) == [5, 2]
+    assert shelf.select(kinds=("llm",), to_ms=20) == [3, 0]
+    assert shelf.select(limit=2) == [5, 4]
+    assert shelf.select(from_ms=-(2**80), to_ms=2**80) == [5, 4, 2, 3, 0]
+    assert shelf.select(kinds=("never",)) == []
+
+
+def test_answers_have_a_size_but_hold_one_at_least(shelf: Shelf) -> None:
+    for _ in range(4):
+        shelf.append(event=b"x" * 1000)
+    shelf.store.commit()
+    for bytes_max, count in ((0, 1), (2500, 2), (PAGE_BYTES, 4)):
+        assert len(shelf.select(bytes_max=bytes_max)) == count
+        assert len(shelf.store.read_log(0, 10, bytes_max)[0]) == count
+
+
+def test_rows_are_consecutive_from_where_the_reader_starts(shelf: Shelf) -> None:
+    rows = [LogRow(entry.offset, 7, b"{}") for entry in (shelf.append() for _ in range(5))]
+    shelf.store.commit()
+    for start, limit, expected in ((0, 10, rows), (1, 3, rows[1:4]), (4, 3, rows[4:]), (5, 3, []), (99, 3, [])):
+        read, end = shelf.store.read_log(start, limit, PAGE_BYTES)
+        assert (list(read), end) == (expected, 5)

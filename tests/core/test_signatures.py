@@ -1,0 +1,146 @@
+"""What senders sign themselves: how the hub marks it, and whom it shows what it could not trust."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.core.doubles import HOME_KEY, Desk, content
+from tieline.contract import command as c
+from tieline.contract.delivery import State
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.member import ByShared
+from tieline.contract.message import Signature
+from tieline.contract.refusal import Code
+from tieline.contract.reply import Accepted, Attached, History, Issued
+from tieline.core.audit import verify
+from tieline.core.broker import Broker
+from tieline.core.directory import token_digest
+from tieline.core.store import Store
+from tieline.stores.sqlite import SqliteStore
+from tieline.stores.sqlite.inspection import open_inspection
+
+P = "peerbus"
+CONFINED = [Signature.FAILED, Signature.MISNAMED]
+
+
+def send(desk: Desk, session: SessionId, target: str, body: str, signature: Signature) -> Accepted:
+    return desk.expect(Accepted, c.Send(session, content(target, body, original=b"{}"), signature=signature))
+
+
+def register(desk: Desk, name: str) -> SessionId:
+    attach = c.Attach(protocol=P, credential=ByShared("token"), member=MemberName(name), exclusive=True)
+    return desk.expect(Attached, attach).session
+
+
+@pytest.mark.parametrize("signature", list(Signature))
+@pytest.mark.parametrize("how", [None, "restart", "crash"])
+def test_a_message_keeps_its_mark_and_receipts_show_it(desk: Desk, signature: Signature, how: str | None) -> None:
+    ada, _ = register(desk, "ada"), register(desk, "bob")
+    sent = send(desk, ada, "@bob", "x", signature)
+    if how is not None:
+        getattr(desk, how)()
+    (delivery,) = desk.fetch(register(desk, "bob"))
+    assert delivery.message.signature is signature
+    evidence = desk.receipts(desk.operator, sent.message_id)["bob"].steps[0].evidence
+    assert evidence == (f"signature {signature}" if signature else "")
+
+
+@pytest.mark.parametrize("signature", CONFINED)
+def test_what_is_signed_badly_is_given_to_sessions_of_its_own_protocol_alone(desk: Desk, signature: Signature) -> None:
+    ada, _ = register(desk, "ada"), desk.add("bob")
+    bad = send(desk, ada, "@bob", "bad", signature)
+    good = send(desk, ada, "@bob", "good", Signature.VERIFIED)
+    elsewhere, peer = desk.attach("bob", "hub"), desk.attach("bob", P)
+    assert desk.bodies(elsewhere) == ["good"]
+    assert desk.bodies(peer) == ["bad", "good"]
+    assert desk.claim(elsewhere, bad.message_id) is None
+    assert desk.claim(elsewhere, good.message_id) is not None
+    assert desk.claim(peer, bad.message_id) is not None
+
+
+def test_a_badly_signed_message_waits_for_a_session_of_its_protocol(desk: Desk) -> None:
+    ada, _ = register(desk, "ada"), desk.add("bob")
+    sent = send(desk, ada, "@bob", "bad", Signature.FAILED)
+    assert desk.bodies(desk.attach("bob", "hub")) == []
+    assert desk.state(sent.message_id, "bob") is State.PENDING
+    assert desk.roster()["bob"].backlog == 1
+
+
+def test_history_shows_it_to_its_sender_to_peers_and_to_the_operator_with_its_mark(desk: Desk) -> None:
+    ada, _ = register(desk, "ada"), desk.add("bob")
+    send(desk, ada, "@bob", "bad", Signature.FAILED)
+    for reader in (desk.operator, ada, desk.attach("ada", "hub"), desk.attach("bob", P)):
+        (message,) = desk.expect(History, c.ReadHistory(reader)).messages
+        assert (message.sender, message.signature) == ("ada", Signature.FAILED)
+    assert desk.expect(History, c.ReadHistory(desk.attach("bob", "hub"))).messages == ()
+
+
+def test_badly_signed_messages_do_not_hide_what_was_said_before_them(desk: Desk) -> None:
+    ada, _ = register(desk, "ada"), desk.add("bob")
+    for number in range(4):
+        send(desk, ada, "@bob", f"good {number}", Signature.VERIFIED)
+        for _ in range(5):
+            send(desk, ada, "@bob", "bad", Signature.FAILED)
+    page = desk.expect(History, c.ReadHistory(desk.attach("bob", "hub"), limit=3)).messages
+    assert [message.content.body for message in page] == ["good 3", "good 2", "good 1"]
+
+
+def test_a_mark_that_was_changed_in_the_store_breaks_the_audit(tmp_path: Path) -> None:
+    desk = Desk(lambda: SqliteStore(tmp_path, synchronous="OFF"))
+    ada, _ = register(desk, "ada"), register(desk, "bob")
+    offset = send(desk, ada, "@bob", "bad", Signature.FAILED).offset
+    desk.broker.close()
+    for mark, intact in (("failed", True), ("verified", False), ("", False)):
+        with apsw.Connection(str(tmp_path / "tieline.db")) as database:
+            database.execute("UPDATE message SET signature = ?", (mark,))
+        inspection = open_inspection(tmp_path)
+        report = verify(inspection)
+        inspection.close()
+        assert report.intact is intact
+        assert intact or [finding.offset for finding in report.findings] == [offset]
+
+
+# Signing by the hub
+
+
+@pytest.fixture
+def mute(open_store: Callable[[], Store]) -> Desk:
+    """A desk whose hub has no secret to sign with."""
+    desk = Desk(open_store)
+    desk.broker = Broker(desk.store, desk.nature, desk.limits, home_key=token_digest(HOME_KEY), signs=False)
+    desk.operator = desk.attach(None)
+    return desk
+
+
+def test_with_no_secret_a_message_to_a_peer_is_refused_not_faked(mute: Desk) -> None:
+    register(mute, "peer")
+    ada = mute.join("ada")
+    assert mute.refused(c.Send(ada, content("@peer"))).code is Code.CANNOT_SIGN
+
+
+def test_with_no_secret_the_copies_of_peers_are_dead_with_that_reason(mute: Desk) -> None:
+    peer = register(mute, "peer")
+    ada, _ = mute.join("ada"), mute.add("bob")
+    sent = mute.send(ada, "*")
+    found = mute.receipts(ada, sent.message_id)
+    assert {name: (one.state, one.steps[-1].evidence) for name, one in found.items()} == {
+        "bob": (State.PENDING, ""),
+        "peer": (State.DEAD, "cannot_sign"),
+    }
+    assert mute.fetch(peer) == ()
+
+
+def test_with_no_secret_peers_reach_each_other_and_everybody_else(mute: Desk) -> None:
+    ada, bob = register(mute, "ada"), register(mute, "bob")
+    mute.add("cy")
+    send(mute, ada, "*", "signed by ada", Signature.UNVERIFIED)
+    assert mute.bodies(bob) == mute.bodies(mute.attach("cy")) == ["signed by ada"]
+
+
+def test_with_no_secret_a_peer_that_has_a_token_of_its_own_can_be_reached_through_other_wires(mute: Desk) -> None:
+    register(mute, "peer")
+    token = mute.expect(Issued, c.RotateToken(mute.operator, MemberName("peer"))).token
+    mute.send(mute.join("ada"), "@peer", "hello")
+    assert mute.bodies(mute.attach_by_token(token)) == ["hello"]

@@ -1,0 +1,53 @@
+"""Local processes in a spool that a hub has adopted, killed at any instant: `python -m tests.faults.neighbours ROLE …`.
+
+They know the layout and nothing of the hub. `write ROOT NAME FIRST TARGET…` sends numbered words to the targets in turn
+and prints each number with its target once all its copies are renamed. `take ROOT AGENT` takes what comes and prints
+each word once it has renamed it away.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.protocols.backchannel.raw import Raw
+
+
+def say(text: str) -> None:
+    """A line that is out before anything else happens."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def write(root: str, name: str, first: str, *targets: str) -> None:
+    """Send until killed."""
+    spool = Raw(Path(root))
+    number = int(first)
+    while True:
+        target = targets[number % len(targets)]
+        spool.send(name, target, f"{name}/{number}")
+        say(f"{number} {target}")
+        number += 1
+        time.sleep(0.002)
+
+
+def take(root: str, agent: str) -> None:
+    """Take until killed; what was renamed and not told of is still in `cur/`."""
+    spool = Raw(Path(root))
+    cur = spool.root / "spool" / agent / "cur"
+    cur.mkdir(parents=True, exist_ok=True)
+    while True:
+        for message in spool.inbox(agent):
+            claimed = cur / f"{message['id']}.json"
+            try:
+                (spool.new(agent) / claimed.name).rename(claimed)
+            except FileNotFoundError:
+                continue
+            say(message["body"])
+            claimed.unlink()
+        time.sleep(0.002)
+
+
+if __name__ == "__main__":
+    roles: dict[str, Callable[..., None]] = {"write": write, "take": take}
+    roles[sys.argv[1]](*sys.argv[2:])

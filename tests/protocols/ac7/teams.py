@@ -1,0 +1,207 @@
+"""ac7 as a foreign client sees it: plain HTTP, and streams of both kinds."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+from msgspec import Struct
+from websockets.asyncio.client import ClientConnection, connect
+
+from tests.server.hubs import WAIT_SECONDS, House, house
+
+Json = dict[str, Any]
+KEYS = {"id", "ts", "to", "from", "title", "body", "level", "data", "attachments"}
+
+
+class Reply(Struct, frozen=True):
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def value(self) -> Any:
+        """The answer as JSON."""
+        return json.loads(self.text)
+
+
+def request(url: str, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Reply:
+    """One request on a connection of its own."""
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=WAIT_SECONDS)
+    try:
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        text = response.read().decode()
+        return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, text)
+    finally:
+        connection.close()
+
+
+class Seat:
+    """A member, or somebody without a token."""
+
+    def __init__(self, url: str, name: str = "", token: str | None = None) -> None:
+        self.url = url
+        self.name = name
+        self.token = token
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What goes along with each request."""
+        shown = {"authorization": f"Bearer {self.token}"} if self.token is not None else {}
+        return {"content-type": "application/json", "x-ac7-protocol": "1", **shown}
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        """Make a request."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        return await asyncio.to_thread(request, self.url, method, path, data, {**self.headers, **headers})
+
+    async def get(self, path: str) -> Any:
+        """Ask for something that must be there."""
+        reply = await self.ask("GET", path)
+        assert reply.status == 200, reply
+        return reply.value
+
+    async def do(self, method: str, path: str, expected: int = 200, **body: Any) -> Any:
+        """Ask for something that must be done."""
+        reply = await self.ask(method, path, body)
+        assert reply.status == expected, reply
+        return reply.value if reply.text else None
+
+    async def refused(self, status: int, method: str, path: str, body: Any = None) -> str:
+        """Ask for what must be refused; returns the text."""
+        reply = await self.ask(method, path, body)
+        assert reply.status == status, reply
+        text: str = reply.value["error"]
+        return text
+
+    async def push(self, body: str, **fields: Any) -> Json:
+        """Say something."""
+        result: Json = await self.do("POST", "/push", body=body, **fields)
+        assert set(result["message"]) == KEYS
+        return result
+
+    async def history(self, query: str = "") -> list[Json]:
+        """What was said, oldest first."""
+        messages: list[Json] = (await self.get(f"/history{query}"))["messages"]
+        return messages[::-1]
+
+    async def said(self, query: str = "") -> list[str]:
+        """What was said, without what the hub says itself."""
+        return [message["body"] for message in await self.history(query) if message["from"] != "ac7"]
+
+
+class EventReader:
+    """A stream of server-sent events."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def open(cls, seat: Seat) -> Self:
+        """Subscribe."""
+        address = urlsplit(seat.url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        head = [f"GET /subscribe?name={quote(seat.name)} HTTP/1.1", f"host: {address.netloc}"]
+        head += [f"{name}: {value}" for name, value in seat.headers.items()]
+        writer.write("\r\n".join((*head, "", "")).encode())
+        status = await reader.readline()
+        assert b" 200 " in status, status
+        while (await reader.readline()).strip():
+            pass
+        return cls(reader, writer)
+
+    async def line(self) -> str:
+        """The next line that says something."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while True:
+                line = (await self.reader.readline()).decode()
+                if not line:
+                    raise EOFError
+                if line.startswith(("data: ", ": ")):
+                    return line.strip()
+
+    async def next(self) -> Json:
+        """The next message."""
+        message: Json = json.loads((await self.line()).removeprefix("data: "))
+        assert set(message) == KEYS
+        return message
+
+    async def close(self) -> None:
+        """Hang up."""
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+
+
+class SocketReader:
+    """A stream of WebSocket frames."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+
+    @classmethod
+    async def open(cls, seat: Seat) -> Self:
+        """Subscribe."""
+        url = f"{seat.url.replace('http', 'ws', 1)}/subscribe?name={quote(seat.name)}"
+        return cls(await connect(url, additional_headers={"authorization": f"Bearer {seat.token}"}, proxy=None))
+
+    async def next(self) -> Json:
+        """The next message."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            message: Json = json.loads(await self.socket.recv())
+        assert set(message) == KEYS
+        return message
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self.socket.close()
+
+
+Reader = EventReader | SocketReader
+
+
+class Team:
+    """A hub and who is on its team."""
+
+    def __init__(self, there: House) -> None:
+        self.there = there
+        self.url = there.running.http
+        self.stranger = Seat(self.url)
+        self._readers: list[Reader] = []
+
+    async def seat(self, name: str, *permissions: str) -> Seat:
+        """Make a member."""
+        await self.there.add(name, permissions=permissions)
+        return Seat(self.url, name, self.there.tokens[name])
+
+    async def open(self, seat: Seat, kind: str = "sse") -> Reader:
+        """A stream of a member, which is online."""
+        reader: Reader = await (EventReader if kind == "sse" else SocketReader).open(seat)
+        self._readers.append(reader)
+        online = await reader.next()
+        assert (online["from"], online["to"], online["title"]) == ("ac7", seat.name, "ac7 session online")
+        return reader
+
+    async def close(self) -> None:
+        """Hang up on all streams."""
+        for reader in self._readers:
+            await reader.close()
+
+
+@contextlib.asynccontextmanager
+async def team(home: Path, **options: Any) -> AsyncIterator[Team]:
+    """A hub in this home."""
+    async with house(home, **options) as there:
+        built = Team(there)
+        try:
+            yield built
+        finally:
+            await built.close()

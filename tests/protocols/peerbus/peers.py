@@ -1,0 +1,258 @@
+"""Raw peers for tests: what a foreign client really puts on the wire, frame by frame, over every carrier."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Self
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from tests.server.hubs import WAIT_SECONDS, House, house
+from tieline.protocols.peerbus import codec
+
+SECRET = "k" * 32
+TOKEN = "token-one-of-the-tests"
+OTHER_TOKEN = "token-two-of-the-tests"
+CONFIG = f"""
+[peerbus]
+tokens = ["{TOKEN}", "{OTHER_TOKEN}"]
+hmac_secret = "{SECRET}"
+"""
+
+PORT, HTTP, HTTP_ROOT, LINES = "the port of its own", "the HTTP port", "the root of the HTTP port", "lines"
+WEBSOCKETS = (PORT, HTTP, HTTP_ROOT)
+CARRIERS = (PORT, HTTP, LINES)
+
+Frame = dict[str, Any]
+_numbers = itertools.count(1)
+
+
+def new_id() -> str:
+    """Give an id that nobody used."""
+    return f"{next(_numbers):032x}"
+
+
+def envelope(sender: str, to: str, body: Any = None, **fields: str) -> bytes:
+    """Make a signed envelope; `raw` is the body as JSON."""
+    kind = fields.get("kind", "broadcast" if to == "*" else "msg")
+    raw = fields.get("raw")
+    named = ("v1", fields.get("id") or new_id(), sender, to, "2026-05-18T12:00:00Z", "peer-bus", kind)
+    text = raw.encode() if raw is not None else json.dumps({"text": body}, separators=(",", ":")).encode()
+    return codec.encode_envelope(named, text, fields.get("secret", SECRET).encode())
+
+
+def register(name: str, token: str = TOKEN) -> bytes:
+    """Make the first frame."""
+    return codec.encode_register(name, token)
+
+
+class Closed(Exception):
+    """The hub hung up. A carrier that says why has a code and a reason; 1006 stands for a line that broke."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+
+class Peer:
+    """One connection."""
+
+    name = ""
+
+    async def raw(self, *frames: bytes) -> None:
+        """Write frames as they are."""
+        raise NotImplementedError
+
+    async def receive_raw(self) -> bytes:
+        """Wait for the next frame. Raises `Closed`."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Hang up."""
+        raise NotImplementedError
+
+    async def receive(self) -> Frame:
+        """Wait for the next frame, decoded."""
+        found: Frame = json.loads(await self.receive_raw())
+        return found
+
+    async def expect(self, kind: str) -> Frame:
+        """Wait for the next frame, which must be of this type."""
+        frame = await self.receive()
+        assert frame["type"] == kind, frame
+        return frame
+
+    async def register(self, name: str, token: str = TOKEN) -> Self:
+        """Register; the answer must be the list of peers."""
+        await self.raw(register(name, token))
+        names = (await self.expect("peers"))["names"]
+        assert name in names
+        self.name = name
+        return self
+
+    async def say(self, to: str, body: Any = None, **fields: str) -> bytes:
+        """Send a signed envelope; returns its bytes."""
+        made = envelope(self.name, to, body, **fields)
+        await self.raw(made)
+        return made
+
+    async def peers(self) -> list[str]:
+        """Ask who is there; nothing else may come first."""
+        await self.raw(codec.encode_peers())
+        names: list[str] = (await self.expect("peers"))["names"]
+        return names
+
+    async def settled(self) -> list[Frame]:
+        """Give everything that the hub wrote before it answered a question put now."""
+        await self.raw(codec.encode_peers())
+        before: list[Frame] = []
+        while (frame := await self.receive())["type"] != "peers":
+            before.append(frame)
+        return before
+
+    async def silent(self) -> None:
+        """See that the hub has nothing to say."""
+        assert await self.settled() == []
+
+    async def deliveries(self, count: int, *, ack: bool = False) -> list[Frame]:
+        """Wait for this many deliveries in a row."""
+        found = [await self.expect("deliver") for _ in range(count)]
+        if ack:
+            await self.ack(*(frame["delivery_key"] for frame in found))
+        return found
+
+    async def texts(self, count: int, *, ack: bool = False) -> list[Any]:
+        """Wait for this many deliveries in a row and give what they say."""
+        return [frame["envelope"]["body"]["text"] for frame in await self.deliveries(count, ack=ack)]
+
+    async def ack(self, *keys: str) -> None:
+        """Acknowledge."""
+        await self.raw(*map(codec.encode_ack, keys))
+
+    async def closed(self) -> tuple[int, str]:
+        """Wait until the hub hangs up, with nothing more to say."""
+        try:
+            frame = await self.receive_raw()
+        except Closed as end:
+            return end.code, end.reason
+        raise AssertionError(frame)
+
+
+class WebSocketPeer(Peer):
+    """Over a WebSocket."""
+
+    def __init__(self, websocket: ClientConnection) -> None:
+        self.websocket = websocket
+
+    async def raw(self, *frames: bytes) -> None:
+        try:
+            for frame in frames:
+                await self.websocket.send(frame, text=True)
+        except ConnectionClosed as end:
+            raise _closed(end) from end
+
+    async def receive_raw(self) -> bytes:
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                return await self.websocket.recv(decode=False)
+        except ConnectionClosed as end:
+            raise _closed(end) from end
+
+    async def close(self) -> None:
+        await self.websocket.close()
+
+
+def _closed(end: ConnectionClosed) -> Closed:
+    return Closed(end.rcvd.code, end.rcvd.reason) if end.rcvd else Closed(1006, "")
+
+
+class LinePeer(Peer):
+    """Over the socket that carries lines."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def raw(self, *frames: bytes) -> None:
+        self.writer.write(b"".join(frame.replace(b"\n", b" ") + b"\n" for frame in frames))
+        with contextlib.suppress(ConnectionError):
+            await self.writer.drain()
+
+    async def receive_raw(self) -> bytes:
+        async with asyncio.timeout(WAIT_SECONDS):
+            try:
+                line = await self.reader.readline()
+            except ConnectionError:
+                line = b""
+        if not line.endswith(b"\n"):
+            raise Closed(1006, "")
+        return line[:-1]
+
+    async def close(self) -> None:
+        self.writer.close()
+
+
+class Bus(House):
+    """A running hub, and the raw peers at it."""
+
+    peers: list[Peer]
+    door: str
+
+    def url(self, door: str) -> str:
+        """Give the address of one of its WebSockets."""
+        if door == PORT:
+            assert self.running.peerbus is not None
+            return self.running.peerbus
+        base = self.running.http.replace("http", "ws", 1)
+        return f"{base}/peerbus" if door == HTTP else base
+
+    async def dial(self, door: str | None = None, **options: Any) -> Peer:
+        """Connect, and say nothing."""
+        door = door or self.door
+        peer: Peer
+        if door == LINES:
+            assert self.running.peerbus_socket is not None
+            reader, writer = await asyncio.open_unix_connection(self.running.peerbus_socket, limit=1 << 22)
+            peer = LinePeer(reader, writer)
+        else:
+            peer = WebSocketPeer(await connect(self.url(door), compression=None, proxy=None, max_size=None, **options))
+        self.peers.append(peer)
+        return peer
+
+    async def peer(self, name: str, token: str = TOKEN, door: str | None = None) -> Peer:
+        """Connect and register."""
+        return await (await self.dial(door)).register(name, token)
+
+    async def several(self, *names: str) -> list[Peer]:
+        """Connect and register several."""
+        return [await self.peer(name) for name in names]
+
+    async def leave(self, peer: Peer) -> None:
+        """Hang up, and wait until the hub has seen it."""
+        await peer.close()
+        desk = await self.operator()
+        async with asyncio.timeout(WAIT_SECONDS):
+            while any(one.name == peer.name and "peerbus" in one.sessions for one in await desk.members()):
+                pass
+
+
+@contextlib.asynccontextmanager
+async def bus(home: Path, door: str = PORT, config: str = CONFIG, **options: Any) -> AsyncIterator[Bus]:
+    """A hub with all carriers of the protocol."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    if not (home / "tieline.toml").exists():
+        (home / "tieline.toml").write_text(config)
+    options = {"store": "sqlite:unsafe", "peerbus_listen": "127.0.0.1:0"} | options
+    async with house(home, **options) as built:
+        made = Bus(built.home, built.hub, built.running)
+        made._clients = built._clients
+        made.peers = []
+        made.door = door
+        yield made
+        for peer in made.peers:
+            await peer.close()

@@ -1,0 +1,251 @@
+"""Peers and everybody else: what crosses, how it is signed, and what never does."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.protocols.agent_relay.wire import Wire
+from tests.protocols.agent_relay.wire import said as relay_said
+from tests.protocols.peerbus.peers import SECRET, TOKEN, Bus, bus, envelope
+from tests.server.hubs import bodies, silent, take
+from tieline.client import HubRefused
+from tieline.contract.message import Level
+from tieline.contract.refusal import Code
+from tieline.protocols.peerbus import codec
+
+UNSIGNED = f'[peerbus]\ntokens = ["{TOKEN}"]\n'
+
+
+@pytest.fixture
+async def unsigned(folder: Path) -> AsyncIterator[Bus]:
+    """A hub with no secret."""
+    async with bus(folder / "h", config=UNSIGNED) as hub:
+        yield hub
+
+
+async def verified(frame: bytes) -> codec.Deliver:
+    push = codec.decode_push(frame)
+    assert isinstance(push, codec.Deliver)
+    assert push.envelope.verify(SECRET.encode())
+    return push
+
+
+# From peers
+
+
+async def test_a_peer_reaches_a_member_of_another_protocol(hub: Bus) -> None:
+    await hub.add("carol")
+    carol = await hub.join("carol", receive=True)
+    alice = await hub.peer("alice")
+    await alice.say("carol", "hello", id="m-1")
+    (delivery,) = await take(carol, 1, ack=True)
+    message = delivery.message
+    assert (message.sender, message.body, message.protocol, message.wire_id) == ("alice", "hello", "peerbus", "m-1")
+    assert message.signature == "verified"
+
+
+async def test_a_broadcast_of_a_peer_reaches_everybody(hub: Bus) -> None:
+    await hub.add("carol", "offline")
+    carol = await hub.join("carol", receive=True)
+    alice, bob = await hub.several("alice", "bob")
+    await alice.say("*", "all")
+    assert bodies(await take(carol, 1)) == ["all"]
+    assert await bob.texts(1) == ["all"]
+    assert [item.message.body for item in (await (await hub.join("offline")).inbox()).items] == ["all"]
+
+
+async def test_from_is_always_the_name_that_the_hub_knows(hub: Bus) -> None:
+    alice = await hub.peer("alice")
+    await hub.add("carol")
+    await alice.raw(envelope("bob", "carol", "I am bob"))
+    await alice.settled()
+    (message,) = await (await hub.operator()).history()
+    assert message.sender == "alice"
+
+
+@pytest.mark.parametrize(
+    ("made", "signature"),
+    [
+        (envelope("alice", "*", "x", id="m").replace(b'"x"', b'"y"'), "failed"),
+        (envelope("alice", "*", "x", id="m", secret="another secret of more than 32 bytes"), "failed"),
+        (envelope("alice", "*", "x", id="m").replace(b'"hmac":"', b'"hmac":"00'), "failed"),
+        (envelope("bob", "*", "x", id="m").replace(b'"x"', b'"y"'), "failed"),
+        (envelope("bob", "*", "x", id="m"), "misnamed"),
+        (envelope("alice", "*", "x", id="m"), "verified"),
+    ],
+    ids=["a changed body", "another secret", "a broken hmac", "changed and misnamed", "misnamed", "verified"],
+)
+async def test_each_message_is_marked_and_what_fails_goes_to_peers_alone(hub: Bus, made: bytes, signature: str) -> None:
+    await hub.add("carol", "dan")
+    carol = await hub.join("carol", receive=True)
+    relay = await relay_agent(hub, "relay")
+    assert hub.running.channels_dir is not None
+    socket = str(Path(hub.running.channels_dir) / "general.sock")
+    reader, writer = await asyncio.open_unix_connection(socket)
+    alice, bob = await hub.several("alice", "bob")
+    await alice.raw(made)
+    assert made in await bob.receive_raw(), "peers get it verbatim, and decide"
+    await alice.settled()
+    (message,) = await (await hub.operator()).history()
+    assert message.signature == signature
+    evidence = {one.steps[0].evidence for one in await (await hub.operator()).receipts(message.id)}
+    assert evidence == {f"signature {signature}"}
+    if signature == "verified":
+        assert len(await take(carol, 1)) == 1
+        assert (await relay.expect("DELIVER"))["from"] == "alice"
+    else:
+        await silent(carol)
+        await relay.silent()
+        assert (await (await hub.join("dan")).inbox()).items == ()
+        dan = await hub.peer("dan", hub.tokens["dan"])
+        assert made in await dan.receive_raw(), "it waited for a session of its own protocol"
+    await relay.close()
+    await (await hub.join("carol")).send("#general", "the last")
+    heard = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+    assert (b"the last" in heard) is (signature != "verified"), "a channel's socket hears nothing of it"
+    writer.close()
+
+
+async def relay_agent(hub: Bus, name: str) -> Wire:
+    assert hub.running.relay_socket is not None
+    wire = await Wire.dial(hub.running.relay_socket)
+    await wire.hello(name)
+    return wire
+
+
+async def test_what_came_badly_signed_does_not_hold_up_what_comes_after(hub: Bus) -> None:
+    await hub.add("carol")
+    carol = await hub.join("carol", receive=True)
+    alice = await hub.peer("alice")
+    for number in range(20):
+        made = envelope("alice", "carol", f"n {number}")
+        await alice.raw(made.replace(b'"n ', b'"x ') if number % 2 else made)
+    assert bodies(await take(carol, 10, ack=True)) == [f"n {number}" for number in range(0, 20, 2)]
+    await silent(carol)
+
+
+async def test_without_a_secret_messages_are_unverified_and_cross_as_they_are(unsigned: Bus) -> None:
+    await unsigned.add("carol")
+    carol = await unsigned.join("carol", receive=True)
+    alice = await unsigned.peer("alice")
+    await alice.raw(envelope("alice", "carol", "x", secret="whatever the peers agreed on, 32 bytes"))
+    (delivery,) = await take(carol, 1)
+    assert delivery.message.signature == "unverified"
+
+
+# To peers
+
+
+async def test_a_member_reaches_a_peer_and_the_hub_signs_and_says_so(hub: Bus) -> None:
+    await hub.add("carol")
+    carol = await hub.join("carol")
+    bob = await hub.peer("bob")
+    accepted = await carol.send("@bob", "hello <bob> & é", title="t", data={"n": 1}, level=Level.WARNING)
+    push = await verified(await bob.receive_raw())
+    envelope_ = push.envelope
+    assert (envelope_.sender, envelope_.to, envelope_.kind, envelope_.source) == ("carol", "bob", "msg", "tieline")
+    assert push.key == envelope_.id == accepted.id
+    body = json.loads(envelope_.body)
+    assert body == {"text": "hello <bob> & é", "title": "t", "data": {"n": 1}, "level": "warning"}
+    await bob.ack(push.key)
+    await bob.settled()
+    assert {one.state for one in await carol.receipts(accepted.id)} == {"acked"}
+
+
+async def test_a_broadcast_of_a_member_reaches_every_connected_peer(hub: Bus) -> None:
+    await hub.add("carol")
+    carol = await hub.join("carol")
+    bob, dan = await hub.several("bob", "dan")
+    accepted = await carol.send("*", "all")
+    for peer in (bob, dan):
+        push = await verified(await peer.receive_raw())
+        assert (push.key, push.envelope.to) == (f"{accepted.id}|{peer.name}", "*")
+        await peer.ack(push.key)
+        await peer.settled()
+    assert {one.state for one in await carol.receipts(accepted.id)} == {"acked"}
+
+
+async def test_a_late_ack_of_a_translated_message_counts(hub: Bus) -> None:
+    await hub.add("carol")
+    carol = await hub.join("carol")
+    bob = await hub.peer("bob")
+    accepted = [await carol.send("@bob", "direct"), await carol.send("*", "broadcast")]
+    keys = [frame["delivery_key"] for frame in await bob.deliveries(2)]
+    await hub.leave(bob)
+    again = await hub.dial()
+    await again.raw(codec.encode_register("bob", TOKEN), *map(codec.encode_ack, keys))
+    await again.expect("peers")
+    await again.settled()
+    for one in accepted:
+        assert {receipt.state for receipt in await carol.receipts(one.id)} == {"acked"}
+
+
+async def test_a_message_to_a_channel_reaches_a_peer_as_a_direct_one(hub: Bus) -> None:
+    await hub.add("carol", "bob")
+    carol, bob_elsewhere = await hub.join("carol"), await hub.join("bob")
+    await bob_elsewhere.subscribe("dev")
+    bob = await hub.peer("bob", hub.tokens["bob"])
+    await carol.send("#dev", "hello")
+    push = await verified(await bob.receive_raw())
+    assert (push.envelope.to, push.envelope.kind) == ("bob", "msg")
+    assert json.loads(push.envelope.body) == {"text": "hello", "channel": "#dev"}
+
+
+async def test_a_relay_agent_and_a_peer_talk(hub: Bus) -> None:
+    relay, bob = await relay_agent(hub, "relay"), await hub.peer("bob")
+    await relay.send(relay_said("from the relay", "bob"))
+    push = await verified(await bob.receive_raw())
+    assert (push.envelope.sender, json.loads(push.envelope.body)["text"]) == ("relay", "from the relay")
+    await bob.say("relay", "from the bus")
+    assert (await relay.expect("DELIVER"))["payload"]["body"] == "from the bus"
+    await relay.close()
+
+
+async def test_the_first_acknowledgement_of_any_session_ends_a_delivery(hub: Bus) -> None:
+    await hub.add("carol")
+    carol_here = await hub.join("carol", receive=True)
+    carol_there = await hub.peer("carol", hub.tokens["carol"])
+    alice = await hub.peer("alice")
+    await alice.say("carol", "twice offered")
+    await take(carol_here, 1, ack=True)
+    await carol_here.members()
+    await carol_there.deliveries(1)
+    await hub.leave(carol_there)
+    await (await hub.peer("carol", hub.tokens["carol"])).silent()
+
+
+async def test_without_a_secret_a_send_to_a_peer_is_refused_not_faked(unsigned: Bus) -> None:
+    await unsigned.add("carol", "dan")
+    carol = await unsigned.join("carol")
+    bob = await unsigned.peer("bob")
+    with pytest.raises(HubRefused) as refused:
+        await carol.send("@bob", "hello")
+    assert refused.value.code is Code.CANNOT_SIGN
+    accepted = await carol.send("*", "all")
+    await bob.silent()
+    found = {one.member: (one.state, one.steps[-1].evidence) for one in await carol.receipts(accepted.id)}
+    assert found == {"bob": ("dead", "cannot_sign"), "dan": ("pending", "")}
+
+
+async def test_without_a_secret_a_member_with_a_token_keeps_what_it_cannot_be_given_as_a_peer(unsigned: Bus) -> None:
+    await unsigned.add("carol", "dan")
+    carol = await unsigned.join("carol")
+    dan = await unsigned.peer("dan", unsigned.tokens["dan"])
+    await carol.send("@dan", "not for this wire")
+    await dan.silent()
+    assert bodies(await take(await unsigned.join("dan", receive=True), 1)) == ["not for this wire"]
+
+
+async def test_a_message_too_large_for_a_frame_is_dead_and_its_sender_can_see_it(hub: Bus) -> None:
+    await hub.add("carol")
+    carol = await hub.join("carol")
+    bob = await hub.peer("bob")
+    accepted = await carol.send("@bob", "x" * 1024 * 1024)
+    await carol.send("@bob", "small")
+    assert await bob.texts(1) == ["small"]
+    await bob.settled()
+    (receipt,) = await carol.receipts(accepted.id)
+    assert (receipt.state, receipt.steps[-1].evidence) == ("dead", "too_large")

@@ -1,0 +1,275 @@
+"""The recorder: activity on a thread of its own, bounded, durable before it is answered, apart from messages."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.server.hubs import until
+from tieline.contract import command as c
+from tieline.contract.activity import ActivityRow
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.limits import DEFAULT_LIMITS, Limits
+from tieline.contract.member import ByHomeKey
+from tieline.contract.message import Content
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Accepted, Activity, Attached, Done, LogRows, Recorded, Reply
+from tieline.contract.target import to_member
+from tieline.core.broker import Broker
+from tieline.core.directory import token_digest
+from tieline.core.store import ActivityEntry, StoreError
+from tieline.server.exchange import Exchange
+from tieline.server.nature import RealNature
+from tieline.stores.memory import MemoryActivity, MemoryStore
+from tieline.stores.sqlite import SqliteActivity
+
+KEY = "the key of a home"
+ADA = MemberName("ada")
+
+
+class Gate(MemoryActivity):
+    """Storage whose commits wait for a test, or fail for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = threading.Event()
+        self.open.set()
+        self.fails = False
+        self.commits: list[int] = []
+        self.closed = False
+
+    def append(self, entries: Sequence[ActivityEntry]) -> None:
+        self._pending = getattr(self, "_pending", 0) + len(entries)
+        super().append(entries)
+
+    def commit(self) -> None:
+        assert self.open.wait(20)
+        if self.fails:
+            raise StoreError("disk full")
+        self.commits.append(getattr(self, "_pending", 0))
+        self._pending = 0
+        super().commit()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class House:
+    """An exchange with one member."""
+
+    def __init__(self, store: MemoryActivity | SqliteActivity, limits: Limits) -> None:
+        broker = Broker(MemoryStore(), RealNature(), limits, home_key=token_digest(KEY))
+        self.exchange = Exchange(broker, store)
+        self.exchange.start()
+        self.ada = SessionId("")
+
+    async def settle(self) -> None:
+        operator = await self.attach(None)
+        await self.exchange.ask(c.AddMember(operator, ADA))
+        self.ada = await self.attach(ADA)
+
+    async def attach(self, name: MemberName | None) -> SessionId:
+        reply = await self.exchange.ask(c.Attach(protocol="hub", credential=ByHomeKey(KEY), member=name))
+        assert isinstance(reply, Attached)
+        return reply.session
+
+    async def record(self, *events: dict[str, Any], size: int = 0) -> Reply:
+        return await self.exchange.ask(c.RecordActivity(self.ada, events, size))
+
+    async def events(self) -> list[Any]:
+        reply = await self.exchange.ask(c.ReadActivity(self.ada, ADA, limit=1000))
+        assert isinstance(reply, Activity)
+        return [msgspec.json.decode(row.event) for row in reply.rows]
+
+    async def send(self) -> Reply:
+        content = Content(target=to_member(ADA), body="hello")
+        return await self.exchange.ask(c.Send(self.ada, content))
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return DEFAULT_LIMITS
+
+
+@pytest.fixture
+async def house(gate: Gate, limits: Limits) -> AsyncIterator[House]:
+    house = House(gate, limits)
+    await house.settle()
+    yield house
+    gate.open.set()
+    await house.exchange.stop()
+
+
+async def test_an_upload_is_answered_after_it_is_durable(house: House, gate: Gate) -> None:
+    gate.open.clear()
+    waiting = asyncio.create_task(house.record({"n": 1}, {"n": 2}))
+    await asyncio.wait((waiting,), timeout=0.05)
+    assert not waiting.done()
+    gate.open.set()
+    assert await waiting == Recorded(2)
+    assert await house.events() == [{"n": 2}, {"n": 1}]
+
+
+async def test_messages_do_not_wait_for_activity(house: House, gate: Gate) -> None:
+    gate.open.clear()
+    waiting = asyncio.create_task(house.record({"n": 1}))
+    async with asyncio.timeout(5):
+        for _ in range(20):
+            assert isinstance(await house.send(), Accepted)
+    assert not waiting.done()
+    gate.open.set()
+    assert await waiting == Recorded(1)
+
+
+async def test_what_was_asked_together_is_answered_together_and_in_order(house: House, gate: Gate) -> None:
+    got: list[Sequence[Reply]] = []
+    content = Content(target=to_member(ADA), body="hello")
+    send, keep = c.Send(house.ada, content), c.RecordActivity(house.ada, ({"n": 1},))
+    gate.open.clear()
+    house.exchange.submit((send, keep, send, keep), got.append)
+    house.exchange.submit((send,), got.append)
+    await until(lambda: len(got) == 1)
+    assert len(got[0]) == 1
+    gate.open.set()
+    await until(lambda: len(got) == 2)
+    assert [type(reply) for reply in got[1]] == [Accepted, Recorded, Accepted, Recorded]
+
+
+async def test_what_nobody_waits_for_is_kept_too(house: House) -> None:
+    house.exchange.submit((c.RecordActivity(house.ada, ({"n": 1},)),))
+    assert await house.events() == [{"n": 1}]
+
+
+async def test_one_commit_takes_whatever_queued_meanwhile(house: House, gate: Gate) -> None:
+    gate.open.clear()
+    uploads = [asyncio.create_task(house.record({"n": number})) for number in range(20)]
+    await until(lambda: house.exchange._recorder.waiting == 20)
+    gate.open.set()
+    assert await asyncio.gather(*uploads) == [Recorded(1)] * 20
+    assert len(gate.commits) <= 3
+    assert sum(gate.commits) == 20
+
+
+@pytest.mark.parametrize("limits", [msgspec.structs.replace(DEFAULT_LIMITS, activity_waiting_max=3)])
+async def test_past_so_many_uploads_the_next_is_refused(house: House, gate: Gate) -> None:
+    gate.open.clear()
+    uploads = [asyncio.create_task(house.record({"n": number})) for number in range(3)]
+    await until(lambda: house.exchange._recorder.waiting == 3)
+    refused = await house.record({"n": 4})
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.ACTIVITY_FULL
+    gate.open.set()
+    assert await asyncio.gather(*uploads) == [Recorded(1)] * 3
+    assert await house.record({"n": 5}) == Recorded(1)
+    assert sorted(event["n"] for event in await house.events()) == [0, 1, 2, 5]
+
+
+@pytest.mark.parametrize("limits", [msgspec.structs.replace(DEFAULT_LIMITS, activity_waiting_bytes_max=1000)])
+async def test_past_so_many_bytes_the_next_is_refused_but_a_single_large_one_is_taken(house: House, gate: Gate) -> None:
+    assert await house.record({"n": 0}, size=5000) == Recorded(1)
+    gate.open.clear()
+    first = asyncio.create_task(house.record({"n": 1}, size=600))
+    await until(lambda: house.exchange._recorder.waiting == 1)
+    refused = await house.record({"n": 2}, size=600)
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.ACTIVITY_FULL
+    gate.open.set()
+    assert await first == Recorded(1)
+    assert await house.record({"n": 3}, size=600) == Recorded(1)
+
+
+async def test_when_its_store_fails_uploads_are_refused_and_the_hub_goes_on(house: House, gate: Gate) -> None:
+    gate.fails = True
+    refused = await house.record({"n": 1})
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.STORE_FAILED
+    assert isinstance(await house.send(), Accepted)
+    gate.fails = False
+    assert await house.record({"n": 2}) == Recorded(1)
+    assert await house.events() == [{"n": 2}]
+    assert not house.exchange.failure.done()
+
+
+async def test_what_was_submitted_is_kept_when_the_hub_stops(gate: Gate) -> None:
+    house = House(gate, DEFAULT_LIMITS)
+    await house.settle()
+    got: list[Sequence[Reply]] = []
+    gate.open.clear()
+    for number in range(5):
+        house.exchange.submit((c.RecordActivity(house.ada, ({"n": number},)),), got.append)
+    stopping = asyncio.create_task(house.exchange.stop())
+    await asyncio.wait((stopping,), timeout=0.05)
+    gate.open.set()
+    await stopping
+    assert got == [[Recorded(1)]] * 5
+    assert gate.closed
+
+
+async def test_the_activity_log_is_read_through_it(house: House) -> None:
+    await house.record({"n": 1})
+    operator = await house.attach(None)
+    reply = await house.exchange.ask(c.ReadLog(operator, "activity", 0))
+    assert isinstance(reply, LogRows)
+    assert [row.event for row in reply.rows] == [b'{"n":1}']
+
+
+async def test_who_follows_a_member_hears_of_what_it_does_once_durable(house: House, gate: Gate) -> None:
+    heard: list[ActivityRow] = []
+    assert await house.exchange.ask(c.FollowActivity(house.ada, ADA)) == Done()
+    cut = house.exchange.tail(house.ada, ADA, heard.extend)
+    gate.open.clear()
+    upload = asyncio.create_task(house.record({"n": 1}, {"n": 2}))
+    await asyncio.wait((upload,), timeout=0.05)
+    assert heard == []
+    gate.open.set()
+    await upload
+    await until(lambda: len(heard) == 2)
+    assert [(row.member, row.event) for row in heard] == [(ADA, b'{"n":1}'), (ADA, b'{"n":2}')]
+    cut()
+    await house.record({"n": 3})
+    assert len(heard) == 2
+
+
+async def test_following_ends_with_the_session(house: House) -> None:
+    heard: list[ActivityRow] = []
+    other = await house.attach(ADA)
+    house.exchange.tail(other, ADA, heard.extend)
+    house.exchange.tail(house.ada, ADA, heard.extend)
+    house.exchange.forget(other)
+    await house.record({"n": 1})
+    await until(lambda: len(heard) == 1)
+    operator = await house.attach(None)
+    await house.exchange.ask(c.RemoveMember(operator, ADA))
+    assert house.exchange._tails == {}
+
+
+async def test_a_follower_that_fails_keeps_nobody_from_hearing(house: House) -> None:
+    heard: list[ActivityRow] = []
+
+    def fail(_rows: Sequence[ActivityRow]) -> None:
+        raise RuntimeError("full")
+
+    house.exchange.tail(house.ada, ADA, fail)
+    house.exchange.tail(house.ada, ADA, heard.extend)
+    assert await house.record({"n": 1}) == Recorded(1)
+    await until(lambda: len(heard) == 1)
+
+
+async def test_activity_on_disk_is_there_after_a_restart(tmp_path: Path) -> None:
+    house = House(SqliteActivity(tmp_path), DEFAULT_LIMITS)
+    await house.settle()
+    assert await house.record({"n": 1}) == Recorded(1)
+    await house.exchange.stop()
+    store = SqliteActivity(tmp_path)
+    assert store.restore() == 1
+    assert store.read_log(0, 10, 1 << 20)[0][0].event == b'{"n":1}'
+    store.close()
