@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _WINDOW = 1024
 """Deliveries that may be on their way here: those passed over stay unsettled and keep their place in it."""
 
+_ANSWER_SECONDS = 1.0
+"""How long somebody who was interrupted waits for the answer to a claim."""
+
 _POLL_SECONDS = 1.0
 """How often the inbox is read once the window is full of messages that were passed over."""
 
@@ -122,10 +125,26 @@ class Watcher:
             return
         assert client.welcome is not None, "an open session was welcomed"
         self._unsure = (delivery, client.welcome.session)
-        taken = await client.claim(message.id)
+        taken = await self._claim(client, message.id)
         self._unsure = None
         if taken is not None:
             await self._handle(client, taken)
+
+    async def _claim(self, client: "Client", message_id: str) -> "Item | None":
+        """Claim a message. Who is interrupted before the answer still says what it took: nobody else will."""
+        import asyncio
+
+        claiming = asyncio.ensure_future(client.claim(message_id))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await asyncio.wait((claiming,), timeout=_ANSWER_SECONDS)
+            taken = None if not claiming.done() or claiming.exception() else claiming.result()
+            if taken is not None and self._reaction is None:
+                self._print(taken)
+            elif taken is not None:
+                warn(f"Interrupted before the command could run for {message_id}, which stays in 'tieline history'.")
+            raise
 
     async def _resolve(self, client: "Client") -> None:
         """Deal with a claim that was not answered: if it is on record as ours, the message is ours to handle."""
@@ -144,10 +163,14 @@ class Watcher:
             code = await self._reaction.run(message, self._link.environment(speaker_of(client)))
             if code:
                 warn(f"The command ended with {code} for {message.id}, which stays in 'tieline history'.")
-        elif self._json:
-            print_json({"key": delivery.key, "seq": delivery.seq, "message": message})
         else:
-            print_message(message)
+            self._print(delivery)
+
+    def _print(self, delivery: "Delivery | Item") -> None:
+        if self._json:
+            print_json({"key": delivery.key, "seq": delivery.seq, "message": delivery.message})
+        else:
+            print_message(delivery.message)
 
 
 async def arrivals(client: "Client", after: int) -> "AsyncIterator[Delivery | Item]":
