@@ -12,7 +12,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMPS  := $(VENV)/.stamps
-# Tests share nothing, so they run on every core.
+# Tests share nothing, so they run on every core; the fast ones mostly wait for disks and timers, so more run at once.
 PYTEST  := $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal
 # Arguments passed on: make run ARGS="--http 127.0.0.1:0", make check ARGS="-k claims"
 ARGS    ?=
@@ -48,7 +48,7 @@ test: $(TEST_STAMPS) lint ## everything that must pass: lint, then every test
 	$(PYTEST) $(ARGS)
 
 check: $(STAMPS)/dev lint ## the quick loop: lint, then the fast tests (ARGS="-k …" narrows them)
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) --numprocesses=5 -m "not slow" $(ARGS)
 
 lint: $(STAMPS)/dev ## format, lint, types and import directions, no tests
 	$(BIN)/ruff format --check --quiet .
