@@ -256,7 +256,7 @@ SETTINGS = settings(
 )
 TestMemoryRestarts = MemoryRestarts.TestCase
 TestMemoryRestarts.settings = SETTINGS
-TestSqliteRestarts = SqliteRestarts.TestCase
+TestSqliteRestarts = pytest.mark.slow(SqliteRestarts.TestCase)
 TestSqliteRestarts.settings = SETTINGS
 # A failure is shrunk before it is shown, which takes longer than any success.
 pytestmark = pytest.mark.timeout(600)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.protocols.agent_relay.lines import Daemon, Line, a_line
 from tests.protocols.agent_relay.relays import Relay, running
 
 
@@ -20,3 +21,26 @@ async def brisk(folder: Path) -> AsyncIterator[Relay]:
     """Give a hub whose heart beats fast."""
     async with running(folder / "h", "[agent_relay]\nheartbeat_ms = 100\n") as made:
         yield made
+
+
+@pytest.fixture
+async def line(folder: Path) -> AsyncIterator[Line]:
+    """Give a hub and a cable to it."""
+    async with a_line(folder) as made:
+        yield made
+
+
+@pytest.fixture
+async def brisk_line(folder: Path) -> AsyncIterator[Line]:
+    """Give a hub whose heart beats fast, and a cable to it."""
+    async with a_line(folder, "[agent_relay]\nheartbeat_ms = 250\n") as made:
+        yield made
+
+
+@pytest.fixture
+async def daemon(folder: Path) -> AsyncIterator[Daemon]:
+    """Give a daemon that the test speaks for."""
+    made = Daemon(folder / "d")
+    await made.start()
+    yield made
+    await made.close()

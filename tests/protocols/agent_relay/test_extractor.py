@@ -709,6 +709,7 @@ def test_the_work_grows_linearly_with_the_bytes(name: str, chunk_bytes: int) -> 
     assert large < 64 * small
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ADVERSARIES)
 def test_any_amount_of_anything_passes_with_bounded_memory(name: str) -> None:
     stream = LEADS.get(name, b"") + ADVERSARIES[name] * (2**17 // len(ADVERSARIES[name]))

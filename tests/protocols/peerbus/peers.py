@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
 
+from msgspec import structs
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.server.hubs import WAIT_SECONDS, House, house
 from tieline.protocols.peerbus import codec
+from tieline.protocols.peerbus.server import PeerbusServer
 
 SECRET = "k" * 32
 TOKEN = "token-one-of-the-tests"
@@ -220,6 +222,8 @@ class Bus(House):
             reader, writer = await asyncio.open_unix_connection(self.running.peerbus_socket, limit=1 << 22)
             peer = LinePeer(reader, writer)
         else:
+            # A peer whose queue is full would not hear the answer to its close frame.
+            options.setdefault("max_queue", None)
             peer = WebSocketPeer(await connect(self.url(door), compression=None, proxy=None, max_size=None, **options))
         self.peers.append(peer)
         return peer
@@ -256,3 +260,16 @@ async def bus(home: Path, door: str = PORT, config: str = CONFIG, **options: Any
         yield made
         for peer in made.peers:
             await peer.close()
+
+
+@contextlib.asynccontextmanager
+async def listener(hub: Bus) -> AsyncIterator[PeerbusServer]:
+    """Another port for peers at a hub, whose server a test can look into; peers dial it from now on."""
+    assert hub.hub.exchange is not None
+    server = PeerbusServer(hub.hub.exchange, tokens=(TOKEN, OTHER_TOKEN), secret=SECRET)
+    await server.listen("127.0.0.1", 0)
+    hub.running = structs.replace(hub.running, peerbus=f"ws://{server.address}")
+    try:
+        yield server
+    finally:
+        await server.stop()

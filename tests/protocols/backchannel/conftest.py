@@ -1,0 +1,24 @@
+"""A spool by itself, and one that a hub has adopted."""
+
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.protocols.backchannel.towns import Town, town
+from tieline.protocols.backchannel.spool import Spool
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    """Give a spool that nobody has used, with a clock that moves a millisecond with each look."""
+    moments = count(1_781_265_600_000)
+    return Spool(tmp_path / "home", now_ms=lambda: next(moments))
+
+
+@pytest.fixture
+async def place(folder: Path) -> AsyncIterator[Town]:
+    """Give a hub with its spool."""
+    async with town(folder) as there:
+        yield there

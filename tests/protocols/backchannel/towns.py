@@ -1,0 +1,109 @@
+"""A spool that a hub has adopted, with local agents that know nothing of the hub."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from tests.protocols.backchannel.raw import Raw
+from tests.server.hubs import WAIT_SECONDS, House, house, until
+from tieline.client import Client, connect
+
+ROOT = Path(__file__).resolve().parents[3]
+ROOM = "the room's token"
+
+Condition = Callable[[], Awaitable[bool]]
+
+
+async def eventually(condition: Condition) -> None:
+    """Wait until a question is answered with yes."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not await condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.01)
+
+
+class Town:
+    """A hub with its spool. Bob and ben are on the hub's own protocol; lea and lou are local."""
+
+    def __init__(self, there: House, raw: Raw) -> None:
+        self.there = there
+        self.raw = raw
+
+    async def local(self, name: str, *channels: str) -> None:
+        """Make a local agent, and wait until the hub knows it."""
+        self.raw.init(name, *channels)
+        await self.known(name)
+
+    async def known(self, name: str) -> None:
+        operator = await self.there.operator()
+
+        async def is_there() -> bool:
+            return any(member.name == name and "spool" in member.sessions for member in await operator.members())
+
+        await eventually(is_there)
+
+    async def join(self, name: str, *, receive: bool = True) -> Client:
+        """Make a member with a token, and wait until it can be written to from the spool."""
+        await self.there.add(name)
+        await until(lambda: self.raw.record(name) is not None)
+        return await self.there.join(name, receive=receive)
+
+    async def as_local(self, name: str, *, receive: bool = False) -> Client:
+        """A session of a local agent on the hub's own protocol, by the key of the home."""
+        return self.there.keep(await connect(home=self.there.home, member=name, receive=receive))
+
+    async def unread(self, name: str, *expected: str) -> None:
+        """Wait until just this is unread."""
+
+        def there() -> bool:
+            with contextlib.suppress(FileNotFoundError):
+                return sorted(message["body"] for message in self.raw.inbox(name)) == sorted(expected)
+            return False
+
+        await until(there)
+
+    async def state(self, client: Client, message_id: str, member: str, state: str) -> Any:
+        """Wait until a delivery has come so far; returns its last step."""
+        found: list[Any] = []
+
+        async def is_so() -> bool:
+            receipts = await client.receipts(message_id)
+            found.extend(each.steps[-1] for each in receipts if each.member == member and each.state == state)
+            return bool(found)
+
+        await eventually(is_so)
+        return found[-1]
+
+    async def history(self, name: str, peer: str | None = None) -> list[Any]:
+        """What a member can read of what was said, newest first."""
+        client = await self.as_local(name)
+        return list(await client.history(peer=peer))
+
+    def quiet(self) -> bool:
+        """Whether nothing of the hub's is under way in the spool."""
+        folders = (self.raw.root / "spool").glob("*/hub")
+        names = {path.name for folder in folders for path in folder.iterdir()}
+        return names <= {"mailbox.json", "placed"}
+
+
+@contextlib.asynccontextmanager
+async def town(home: Path, **options: Any) -> AsyncIterator[Town]:
+    raw = Raw(home / "spool-home")
+    home.mkdir(exist_ok=True)
+    if not (home / "tieline.toml").exists():
+        (home / "tieline.toml").write_text(f'[backchannel]\nroom_token = "{ROOM}"\n')
+    async with house(home, **options) as there:
+        yield Town(there, raw)
+
+
+async def process(raw: Raw, *args: str) -> Any:
+    """The foreign program as a process of its own."""
+    command = (sys.executable, "-m", "tests.protocols.backchannel.raw", str(raw.root), *args)
+    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
