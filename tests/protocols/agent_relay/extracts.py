@@ -1,0 +1,50 @@
+"""What an extractor gives for what a program prints."""
+
+import itertools
+from collections.abc import Iterable
+
+from tieline.protocols.agent_relay.extractor import (
+    Extracted,
+    Extractor,
+    Output,
+    Passed,
+)
+from tieline.protocols.agent_relay.instruction import Instruction
+
+FENCE = b"->relay:bob <<<\nhello>>>\n"
+HELLO = Instruction(to="bob", body="hello")
+
+
+def joined(outputs: Iterable[Output]) -> list[Output]:
+    """Join neighbouring pieces of passed bytes, so that only their order with instructions counts."""
+    result: list[Output] = []
+    for output in outputs:
+        if isinstance(output, Passed) and result and isinstance(result[-1], Passed):
+            result[-1] = Passed(result[-1].data + output.data)
+        else:
+            result.append(output)
+    return result
+
+
+def outputs_of(*chunks: bytes, extractor: Extractor | None = None) -> list[Output]:
+    extractor = extractor or Extractor()
+    outputs = [output for chunk in chunks for output in extractor.receive_data(chunk)]
+    return joined(outputs + extractor.receive_eof())
+
+
+def extract(*chunks: bytes) -> tuple[bytes, list[Instruction]]:
+    """Give what reaches the terminal, and what is sent."""
+    outputs = outputs_of(*chunks)
+    passed = b"".join(output.data for output in outputs if isinstance(output, Passed))
+    return passed, [output.instruction for output in outputs if isinstance(output, Extracted)]
+
+
+def split(stream: bytes, cuts: list[int]) -> list[bytes]:
+    """Cut a stream at the given places, so that the pieces joined are the stream."""
+    places = sorted({cut % (len(stream) + 1) for cut in cuts} | {0, len(stream)})
+    return [stream[start:end] for start, end in itertools.pairwise(places)]
+
+
+def passes(stream: bytes) -> bool:
+    """Tell whether a stream sends nothing and reaches the terminal unchanged."""
+    return extract(stream) == (stream, [])
