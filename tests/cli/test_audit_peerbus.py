@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from tests.cli.hub_process import HubProcess
-from tests.protocols.peerbus.foreign import audit_events
+from tests.protocols.peerbus.foreign import audit_events, flip_each_column
 from tieline.protocols.peerbus.adapter import Adapter
 from tieline.protocols.peerbus.database import DatabaseError, Export, Source
 
@@ -81,6 +81,25 @@ def test_the_export_is_a_chain_that_the_first_verifier_accepts(hub: HubProcess, 
     with contextlib.closing(sqlite3.connect(target)) as database:
         assert {row[0] for row in database.execute("SELECT name FROM peers")} == {"alice", "bob", "carol"}
     assert Source(target).chain_break() is None
+
+
+def test_one_flipped_bit_in_any_column_of_an_exported_chain_is_found_and_its_row_is_named(
+    hub: HubProcess, tmp_path: Path
+) -> None:
+    asyncio.run(talk(hub))
+    target = tmp_path / "peerbus.db"
+    assert hub.cli("audit", "export", "--format", "peerbus", str(target)).returncode == 0
+    rows = len(audit_events(target))
+    flipped = 0
+    for seq in flip_each_column(target):
+        # A row whose place is another's is missed at its own.
+        with pytest.raises(AssertionError, match=rf"row {seq} "):
+            audit_events(target)
+        with contextlib.closing(Source(target)) as source:
+            assert f"row {seq} " in (source.chain_break() or "")
+        flipped += 1
+    assert flipped == 4 * rows
+    assert len(audit_events(target)) == rows, "each flip was taken back"
 
 
 def test_the_export_needs_a_file_and_an_intact_log(hub: HubProcess, tmp_path: Path) -> None:

@@ -96,6 +96,18 @@ def test_what_cannot_be_brought_is_named_and_the_rest_comes(hub: HubProcess, tmp
     assert (tally["peers"], tally["messages"], len(tally["left"])) == (2, 1, 4)
 
 
+def test_columns_of_odd_types_are_no_crash(hub: HubProcess, database: Path) -> None:
+    with contextlib.closing(sqlite3.connect(database)) as source, source:
+        source.execute("UPDATE messages SET envelope = CAST(envelope AS TEXT) WHERE id = 'm-1'")
+        source.execute("UPDATE messages SET envelope = 5, sender = x'ff' WHERE id = 'b-1|bob'")
+        source.execute("UPDATE audit SET event = 7, prev_hash = 8 WHERE seq = 2")
+    done = hub.cli("import", "peerbus", str(database), "--json")
+    assert done.returncode == 1, done.stderr
+    tally = json.loads(done.stdout)
+    assert (tally["messages"], len(tally["left"])) == (1, 1)
+    assert tally["audit"] == "row 2 does not follow from the row before it"
+
+
 def test_a_broken_audit_chain_of_the_broker_is_said(hub: HubProcess, database: Path) -> None:
     with contextlib.closing(sqlite3.connect(database)) as source, source:
         source.execute("UPDATE audit SET event = x'7b7d' WHERE seq = 1")

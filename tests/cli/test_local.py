@@ -594,7 +594,8 @@ def test_doctor_reports_left_overs_and_repairs_them(place: Place) -> None:
     assert place.waiting() == ["claimed"]
     junk.unlink()
     report = json.loads(place.cli("doctor", "--json"))
-    assert report == {"spool": str(place.root), "agents": 1, "unread": 1, "kept": 0, "findings": []}
+    expected = {"spool": str(place.root), "agents": 1, "unread": 1, "kept": 0, "findings": []}
+    assert {name: report[name] for name in expected} == expected
     assert "Nothing is wrong." in place.cli("doctor")
 
 

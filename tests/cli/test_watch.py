@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import TIELINE, HubProcess, wait_until
+from tieline.agents.forwarder import arrivals
 from tieline.cli.context import Context
 from tieline.cli.session import Link
-from tieline.cli.watch import Watcher, arrivals
+from tieline.cli.watch import Watcher
 
 pytestmark = pytest.mark.slow
 

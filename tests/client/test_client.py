@@ -435,7 +435,13 @@ async def test_a_loop_is_refused_and_resumed_by_a_human(there: House) -> None:
     with pytest.raises(HubRefused) as caught:
         await alice.send("@bob", "ping")
     assert caught.value.code is Code.THREAD_PAUSED
+    (pause,) = await hugo.pauses()
+    assert pause.thread == "@alice+@bob"
+    with pytest.raises(HubRefused) as caught:
+        await alice.pauses()
+    assert caught.value.code is Code.FORBIDDEN
     await hugo.resume_thread("@alice+@bob")
+    assert await hugo.pauses() == ()
     await alice.send("@bob", "ping")
 
 

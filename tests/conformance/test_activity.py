@@ -42,8 +42,10 @@ class Shelf:
         self.end = self.store.restore()
         return self.end
 
-    def append(self, number: int = 1, kind: str = "llm", ts_ms: int = 5, event: bytes = b"{}") -> ActivityEntry:
-        entry = ActivityEntry(self.end, 7, number, kind, ts_ms, event)
+    def append(
+        self, number: int = 1, kind: str = "llm", ts_ms: int = 5, event: bytes = b"{}", at_ms: int = 7
+    ) -> ActivityEntry:
+        entry = ActivityEntry(self.end, at_ms, number, kind, ts_ms, event)
         self.store.append([entry])
         self.end += 1
         return entry
@@ -131,3 +133,29 @@ def test_rows_are_consecutive_from_where_the_reader_starts(shelf: Shelf) -> None
     for start, limit, expected in ((0, 10, rows), (1, 3, rows[1:4]), (4, 3, rows[4:]), (5, 3, []), (99, 3, [])):
         read, end = shelf.store.read_log(start, limit, PAGE_BYTES)
         assert (list(read), end) == (expected, 5)
+
+
+def test_what_is_old_is_forgotten_oldest_first_and_the_log_goes_on_where_it_was(shelf: Shelf) -> None:
+    for at_ms in (1, 2, 3, 9):
+        shelf.append(at_ms=at_ms)
+    shelf.store.commit()
+    assert shelf.store.prune(1, 10) == 0
+    assert shelf.store.prune(4, 2) == 2
+    assert shelf.store.prune(4, 2) == 1
+    assert shelf.store.prune(100, 10) == 0, "the newest row stays"
+    assert shelf.select() == [3]
+    shelf.append()
+    shelf.store.commit()
+    rows, end = shelf.store.read_log(0, 10, PAGE_BYTES)
+    assert ([row.offset for row in rows], end) == ([3, 4], 5)
+    assert [row.offset for row in shelf.store.read_log(4, 10, PAGE_BYTES)[0]] == [4]
+
+
+def test_forgetting_is_durable_at_once_and_leaves_what_is_not_committed_alone(shelf: Shelf) -> None:
+    for at_ms in (1, 2):
+        shelf.append(at_ms=at_ms)
+    shelf.store.commit()
+    shelf.append()
+    assert shelf.store.prune(10, 10) == 1
+    assert shelf.crash() == 2
+    assert shelf.select() == [1]

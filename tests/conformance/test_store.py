@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from tests.core.doubles import content
 from tieline.contract import objective as o
 from tieline.contract.channel import ChannelId, Role
-from tieline.contract.delivery import State, Step
+from tieline.contract.delivery import Fall, State, Step
 from tieline.contract.event import (
     Acknowledged,
     Claimed,
     Delivered,
     Event,
     Expired,
+    Fell,
     LogRow,
     Moved,
     ObjectiveChanged,
@@ -130,6 +131,10 @@ class Writer:
     ) -> None:
         row = self.ledger.append(kind("bob", number, ranges, **fields), at_ms)
         self.store.advance(row, number, STATES[kind], ranges)
+
+    def fall(self, *ranges: tuple[int, int], way: str, after: str, at_ms: int = 2000, number: int = 2) -> None:
+        row = self.ledger.append(Fell("bob", number, ranges, way, after), at_ms)
+        self.store.fall(row, number, ranges)
 
     def change(self, row: ObjectiveRow, what: o.AnyHappening = _UNBLOCKED) -> o.ObjectiveEvent:
         event = o.ObjectiveEvent(self.ledger.end, 600, MemberName("ada"), what)
@@ -610,6 +615,27 @@ def test_steps_are_told_in_order_with_their_evidence(writer: Writer) -> None:
         assert list(writer.store.steps(3, 2)) == []
         writer.store.commit()
         writer.crash()
+
+
+def test_falls_are_told_in_order(writer: Writer) -> None:
+    writer.accept()
+    writer.fall((1, 3), (7, 7), way="hook", after="push", at_ms=1)
+    writer.fall((2, 2), way="notify", after="hook", at_ms=2)
+    for _ in range(2):
+        assert list(writer.store.falls(2, 2, 2)) == [Fall(1, 3, 1, "hook", "push"), Fall(2, 2, 2, "notify", "hook")]
+        assert [fall.way for fall in writer.store.falls(2, 3, 9)] == ["hook", "hook"]
+        assert list(writer.store.falls(2, 4, 6)) == []
+        assert list(writer.store.falls(3, 1, 9)) == []
+        writer.store.commit()
+        writer.crash()
+
+
+def test_a_fall_that_was_not_committed_never_was(writer: Writer) -> None:
+    writer.accept()
+    writer.store.commit()
+    writer.fall((1, 1), way="hook", after="push")
+    assert writer.crash().log_end == 1
+    assert list(writer.store.falls(2, 1, 1)) == []
 
 
 # Members, tokens, subscriptions

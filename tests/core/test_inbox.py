@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tieline.contract.delivery import SETTLED, TRANSITIONS, State
@@ -113,6 +113,21 @@ def test_reading_gives_unsettled_deliveries_in_order_page_by_page(
     assert [entry.key for entry in entries] == wanted[:limit]
     # Whoever goes on after `through` misses nothing and reads nothing twice.
     assert [key for key in wanted if key <= through] == wanted[:limit]
+
+
+@settings(deadline=None)
+@given(actions, st.integers(-1, 40), st.integers(-1, 40), st.integers(1, 50))
+def test_what_was_not_seen_is_found_and_read(script: list[tuple[Any, ...]], first: int, last: int, limit: int) -> None:
+    inbox, model = run(script)
+    unseen = [key for key in model.unsettled if model.states[key] < State.SEEN]
+    ranges = inbox.unseen(first, last)
+    assert [key for low, high in ranges for key in range(low, high + 1)] == [
+        key for key in unseen if first <= key <= last
+    ]
+    assert all(high + 1 < low for (_, high), (low, _) in pairwise(ranges))
+    entries, through = inbox.read(first, limit, unseen=True)
+    assert [entry.key for entry in entries] == [key for key in unseen if key > first][:limit]
+    assert [key for key in unseen if first < key <= through] == [entry.key for entry in entries]
 
 
 @given(actions, st.integers(0, 400))

@@ -44,7 +44,7 @@ class Talk:
         if isinstance(judgement, Loop):
             return judgement.refusal
         if isinstance(judgement, Judgement):
-            self.loops.note(self.last_id, self.count, said, sender, judgement.hops, self.now_ms)
+            self.loops.note(self.last_id, self.count, said, sender, judgement, self.now_ms)
             if shown:
                 for name in {"a", "b", "c", target.removeprefix("@")} - {sender} if target[0] in "#*" else [target[1:]]:
                     self.loops.offered(name, self.count)
@@ -68,7 +68,7 @@ def test_quick_replies_between_two_are_counted() -> None:
 def test_a_reply_names_its_cause() -> None:
     talk = Talk()
     talk.say("a", "@b")
-    assert talk.say("b", "@a") == Judgement(1, MessageId("m1"))
+    assert talk.say("b", "@a") == Judgement(1, MessageId("m1"), MessageId("m1"))
 
 
 def test_one_quick_reply_past_the_limit_is_refused() -> None:
@@ -128,7 +128,7 @@ def test_an_explicit_reply_is_caused_by_what_it_names() -> None:
     root = talk.last_id
     talk.say("b", "@a")
     talk.say("a", "@b")
-    assert talk.say("c", "@b", reply_to=root) == Judgement(1, root)
+    assert talk.say("c", "@b", reply_to=root) == Judgement(1, root, root)
 
 
 def test_a_ring_of_three_is_stopped_when_it_shares_a_thread() -> None:
@@ -144,6 +144,92 @@ def test_a_ring_of_three_is_stopped_when_each_names_what_it_passes_on() -> None:
     said = [talk.say("a", "@b")]
     said += [talk.say(*ring[turn % 3], reply_to=talk.last_id) for turn in range(1, 6)]
     assert [isinstance(judgement, Refusal) for judgement in said] == [False] * 5 + [True]
+
+
+RING = [("a", "@b"), ("b", "@c"), ("c", "@a")]
+
+
+def test_a_ring_of_three_is_stopped_when_each_writes_a_message_of_its_own() -> None:
+    talk = Talk()
+    said = [talk.say(*RING[turn % 3]) for turn in range(7)]
+    assert [one.hops for one in said if isinstance(one, Judgement)] == [0, 0, 0, 3, 3, 3]
+    assert isinstance(said[6], Refusal)
+    assert said[6].code is Code.LOOP_DETECTED
+
+
+def test_a_ring_of_three_is_stopped_when_one_of_them_answers_and_the_others_do_not() -> None:
+    talk = Talk()
+    for turn in range(20):
+        if isinstance(talk.say(*RING[turn % 3], reply_to=talk.last_id if turn % 3 == 2 else None), Refusal):
+            return
+    pytest.fail("the loop went on")
+
+
+def test_a_ring_over_channels_is_stopped() -> None:
+    loops = Loops(LIMITS)
+    for turn in range(7):
+        sender, target, hears = [("a", "#x", "b"), ("b", "#y", "c"), ("c", "#z", "a")][turn % 3]
+        judgement = loops.judge(content(target), sender, turn, human=False)
+        if isinstance(judgement, Loop):
+            assert (turn, judgement.conversation) == (6, "#x")
+            return
+        assert isinstance(judgement, Judgement)
+        loops.note(MessageId(f"m{turn}"), turn, content(target), sender, judgement, turn)
+        loops.offered(hears, turn)
+    pytest.fail("the loop went on")
+
+
+def test_a_ring_pauses_one_conversation_and_leaves_the_others() -> None:
+    talk = Talk()
+    for turn in range(6):
+        talk.say(*RING[turn % 3])
+    judgement = talk.loops.judge(content("@b"), "a", talk.now_ms, human=False)
+    assert isinstance(judgement, Loop)
+    assert (judgement.conversation, judgement.last) == ("@a+@b", "c")
+    talk.loops.pause(judgement.conversation, talk.now_ms)
+    assert isinstance(talk.say("a", "@b"), Refusal)
+    assert talk.hops("a", "@d") == 0
+    assert talk.hops("b", "@d") == 0
+
+
+def test_a_slow_step_in_a_ring_starts_the_count_anew() -> None:
+    talk = Talk()
+    for _ in range(5):
+        assert [talk.hops(*RING[turn % 3], after_ms=1 if turn else 1001) for turn in range(3)] == [0, 0, 0]
+
+
+def test_a_human_in_a_ring_starts_the_count_anew() -> None:
+    talk = Talk()
+    for _ in range(5):
+        assert [talk.hops(*RING[turn % 3], human=turn == 1) for turn in range(3)] == [0, 0, 0]
+
+
+def test_a_resumed_ring_has_its_whole_allowance_again() -> None:
+    talk = Talk()
+    for turn in range(6):
+        talk.say(*RING[turn % 3])
+    assert isinstance(talk.say("a", "@b"), Refusal)
+    talk.loops.pause("@a+@b", talk.now_ms)
+    assert talk.loops.resume("@a+@b")
+    assert [talk.hops(*RING[turn % 3]) for turn in range(6)] == [0, 0, 0, 3, 3, 3]
+
+
+def test_work_handed_out_to_one_after_the_other_is_no_loop() -> None:
+    talk = Talk()
+    talk.say("lead", "@w0")
+    for number in range(50):
+        assert talk.hops(f"w{number}", "@lead") <= 1
+        assert talk.hops("lead", f"@w{number + 1}") == 0
+
+
+def test_reports_on_what_many_members_said_are_no_loop() -> None:
+    talk = Talk()
+    talk.say("boss", "@lead")
+    for number in range(50):
+        assert talk.hops("lead", f"@w{number}") == 0
+    for number in range(50):
+        assert talk.hops(f"w{number}", "@lead") == 1
+        assert talk.hops("lead", "@reporter") == 0
 
 
 def test_a_reply_to_what_nobody_remembers_does_not_hide_a_loop() -> None:
@@ -183,7 +269,7 @@ def test_a_loop_pauses_the_conversation_it_ran_in_and_not_where_it_is_carried_to
 def test_memory_is_bounded_and_the_oldest_is_forgotten_first() -> None:
     loops = Loops(Limits(loop_memory_max=2))
     for offset, name in enumerate(("a", "b", "c")):
-        loops.note(MessageId(f"from-{name}"), offset, content("@x"), name, 7, 0)
+        loops.note(MessageId(f"from-{name}"), offset, content("@x"), name, Judgement(7, None), 0)
         loops.offered("x", offset)
     first = loops.judge(content("@a"), "x", 1, human=False)
     last = loops.judge(content("@c"), "x", 1, human=False)

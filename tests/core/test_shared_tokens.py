@@ -68,9 +68,15 @@ def test_the_newest_session_takes_over_and_what_waits_is_there_for_it(desk: Desk
 
 
 @pytest.mark.parametrize("name", ["Ada", "ADA"])
-def test_a_name_that_differs_only_in_case_is_taken(desk: Desk, name: str) -> None:
+def test_a_name_that_differs_only_in_case_is_no_name_for_its_own_token_and_taken_for_others(
+    desk: Desk, name: str
+) -> None:
     register(desk, "one token", "ada")
-    assert code(ask(desk, ByShared("one token"), name)) is Code.NAME_TAKEN
+    assert code(ask(desk, ByShared("one token"), name)) is Code.INVALID_NAME
+    assert code(ask(desk, ByShared("another token"), name)) is Code.NAME_TAKEN
+    token = desk.add("bob")
+    assert code(ask(desk, ByToken(token), "Bob")) is Code.INVALID_NAME
+    assert code(ask(desk, ByToken(token), "ada")) is Code.UNAUTHORIZED
 
 
 def test_a_name_made_otherwise_is_not_for_a_shared_token(desk: Desk) -> None:

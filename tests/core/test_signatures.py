@@ -10,7 +10,7 @@ from tests.core.doubles import HOME_KEY, Desk, content
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import MemberName, SessionId
-from tieline.contract.member import ByShared
+from tieline.contract.member import ByHomeKey, ByShared
 from tieline.contract.message import Signature
 from tieline.contract.refusal import Code
 from tieline.contract.reply import Accepted, Attached, History, Issued
@@ -75,6 +75,15 @@ def test_history_shows_it_to_its_sender_to_peers_and_to_the_operator_with_its_ma
         (message,) = desk.expect(History, c.ReadHistory(reader)).messages
         assert (message.sender, message.signature) == ("ada", Signature.FAILED)
     assert desk.expect(History, c.ReadHistory(desk.attach("bob", "hub"))).messages == ()
+
+
+def test_an_operator_that_speaks_as_a_member_sees_what_that_member_sees(desk: Desk) -> None:
+    ada, _ = register(desk, "ada"), desk.add("bob")
+    send(desk, ada, "@bob", "bad", Signature.FAILED)
+    send(desk, ada, "@bob", "good", Signature.VERIFIED)
+    attach = c.Attach(protocol="hub", credential=ByHomeKey(HOME_KEY), member=MemberName("bob"))
+    page = desk.expect(History, c.ReadHistory(desk.expect(Attached, attach).session)).messages
+    assert [message.content.body for message in page] == ["good"]
 
 
 def test_badly_signed_messages_do_not_hide_what_was_said_before_them(desk: Desk) -> None:

@@ -60,6 +60,31 @@ def test_a_token_that_has_expired_opens_nothing_and_is_not_listed(desk: Desk) ->
     assert desk.refused(c.IssueToken(ada, ADA, expires_at_ms=START_MS + 10)).code is Code.INVALID_REQUEST
 
 
+def test_when_a_token_expires_its_own_sessions_end_and_no_others(desk: Desk) -> None:
+    first = desk.add("ada")
+    ada = desk.attach_by_token(first)
+    issued = desk.expect(TokenIssued, c.IssueToken(ada, ADA, "laptop", START_MS + 100))
+    laptop = desk.attach_by_token(issued.token)
+    desk.pass_ms(99)
+    assert desk.outcome.ended == []
+    desk.pass_ms(1)
+    assert [(session, why.code) for session, why in desk.outcome.ended] == [(laptop, Code.UNAUTHORIZED)]
+    assert [view.label for view in tokens(desk, ada)] == [""]
+    desk.pass_ms(1)
+    assert desk.outcome.ended == []
+
+
+def test_a_token_that_is_given_again_for_longer_lasts_longer(desk: Desk) -> None:
+    ada = desk.attach_by_token(desk.add("ada"))
+    issued = desk.expect(TokenIssued, c.IssueToken(ada, ADA, "", START_MS + 100, CHOSEN))
+    desk.expect(Done, c.RevokeToken(ada, ADA, issued.view.id))
+    desk.expect(TokenIssued, c.IssueToken(ada, ADA, "", START_MS + 200, CHOSEN))
+    desk.pass_ms(150)
+    assert opens(desk, CHOSEN)
+    desk.pass_ms(50)
+    assert not opens(desk, CHOSEN)
+
+
 def test_revoking_one_ends_its_own_sessions_and_no_others(desk: Desk) -> None:
     ada = desk.join("ada")
     second = desk.expect(TokenIssued, c.IssueToken(ada, ADA))

@@ -64,8 +64,8 @@ class House:
 
 @contextlib.asynccontextmanager
 async def house(home: Path, carrier: str = UNIX, **options: Any) -> AsyncIterator[House]:
-    """A hub on a free port."""
-    hub = RunningHub(Options(home=home, http="127.0.0.1:0", **options))
+    """A hub, on a free port unless another is named."""
+    hub = RunningHub(Options(**{"home": home, "http": "127.0.0.1:0", **options}))
     running = await hub.start()
     built = House(home, hub, running, carrier)
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from tieline import __version__
 from tieline.client import HubRefused
 from tieline.contract.refusal import Code
 from tieline.core.store import StoreError
+from tieline.server.bounds import BoundedProtocol
 from tieline.wire.native import frames as f
 
 
@@ -108,6 +110,31 @@ async def test_the_metrics_still_know_the_members_after_the_store_failed_once(
         await alice.send("@bob", "lost")
     assert caught.value.code is Code.STORE_FAILED
     assert (await metrics(there))["tieline_members"] == 2
+
+
+async def test_the_metrics_count_activity_apart(there: House) -> None:
+    alice = await there.join("alice")
+    await alice.record_activity({"kind": "x"}, {"kind": "y"})
+    samples = await metrics(there)
+    assert (samples["tieline_activity_events_total"], samples["tieline_activity_commits_total"]) == (2, 1)
+    assert samples["tieline_activity_waiting"] == 0
+
+
+async def test_small_answers_are_sent_without_delay(folder: Path) -> None:
+    accepted: list[int] = []
+
+    class Spy(BoundedProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+            super().connection_made(transport)
+            sock = transport.get_extra_info("socket")
+            accepted.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tieline.server.http.BoundedProtocol", Spy)
+        async with house(folder, store="memory") as there:
+            assert (await get(f"{there.running.http}/healthz"))[0] == 200
+    assert accepted
+    assert all(accepted)
 
 
 async def test_asking_for_metrics_leaves_no_session_behind(there: House) -> None:

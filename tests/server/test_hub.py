@@ -21,7 +21,7 @@ from tieline.wire.home import RUN_FILE, read_running
 from tieline.wire.unix import SocketPathTooLong
 
 DATABASES = {"activity.db", "tieline.db"}
-KEPT = DATABASES | {"key", "lock", "tieline.toml", "channels", "spool-home"}
+KEPT = DATABASES | {"search.db", "files", "files.db", "key", "lock", "tieline.toml", "channels", "spool-home"}
 
 
 def options(home: Path, **values: str) -> Options:

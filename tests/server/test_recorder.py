@@ -152,7 +152,7 @@ async def test_what_nobody_waits_for_is_kept_too(house: House) -> None:
 async def test_one_commit_takes_whatever_queued_meanwhile(house: House, gate: Gate) -> None:
     gate.open.clear()
     uploads = [asyncio.create_task(house.record({"n": number})) for number in range(20)]
-    await until(lambda: house.exchange._recorder.waiting == 20)
+    await until(lambda: house.exchange.recorder.waiting == 20)
     gate.open.set()
     assert await asyncio.gather(*uploads) == [Recorded(1)] * 20
     assert len(gate.commits) <= 3
@@ -163,7 +163,7 @@ async def test_one_commit_takes_whatever_queued_meanwhile(house: House, gate: Ga
 async def test_past_so_many_uploads_the_next_is_refused(house: House, gate: Gate) -> None:
     gate.open.clear()
     uploads = [asyncio.create_task(house.record({"n": number})) for number in range(3)]
-    await until(lambda: house.exchange._recorder.waiting == 3)
+    await until(lambda: house.exchange.recorder.waiting == 3)
     refused = await house.record({"n": 4})
     assert isinstance(refused, Refusal)
     assert refused.code is Code.ACTIVITY_FULL
@@ -178,7 +178,7 @@ async def test_past_so_many_bytes_the_next_is_refused_but_a_single_large_one_is_
     assert await house.record({"n": 0}, size=5000) == Recorded(1)
     gate.open.clear()
     first = asyncio.create_task(house.record({"n": 1}, size=600))
-    await until(lambda: house.exchange._recorder.waiting == 1)
+    await until(lambda: house.exchange.recorder.waiting == 1)
     refused = await house.record({"n": 2}, size=600)
     assert isinstance(refused, Refusal)
     assert refused.code is Code.ACTIVITY_FULL
@@ -262,6 +262,25 @@ async def test_a_follower_that_fails_keeps_nobody_from_hearing(house: House) -> 
     house.exchange.tail(house.ada, ADA, heard.extend)
     assert await house.record({"n": 1}) == Recorded(1)
     await until(lambda: len(heard) == 1)
+
+
+async def test_activity_is_forgotten_after_its_time(folder: Path) -> None:
+    house = House(SqliteActivity(folder), DEFAULT_LIMITS)
+    await house.settle()
+    for number in range(3):
+        assert await house.record(*[{"n": number}] * 500) == Recorded(500)
+    await house.exchange.stop()
+    again = House(SqliteActivity(folder), msgspec.structs.replace(DEFAULT_LIMITS, activity_retention_ms=-1))
+    operator = await again.attach(None)
+
+    rows = 1500
+    async with asyncio.timeout(20):
+        while rows > 1:
+            reply = await again.exchange.ask(c.ReadLog(operator, "activity", 0, 10_000))
+            assert isinstance(reply, LogRows)
+            assert reply.end == 1500
+            rows = len(reply.rows)
+    await again.exchange.stop()
 
 
 async def test_activity_on_disk_is_there_after_a_restart(tmp_path: Path) -> None:

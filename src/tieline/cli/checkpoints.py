@@ -34,8 +34,8 @@ class Checkpoints:
         """Check a log against the checkpoints of its home, and those that were kept elsewhere."""
         from tieline.core.audit import FINDINGS_MAX, Finding, verify
 
-        made = _read(self._path) if self._path.exists() else []
-        elsewhere = [one for path in kept for one in _read(path)]
+        made = read_checkpoints(self._path) if self._path.exists() else []
+        elsewhere = [one for path in kept for one in read_checkpoints(path)]
         problems: list[str] = []
         key = self._key()
         if key is None:
@@ -65,7 +65,7 @@ class Checkpoints:
         if key is None:
             key = secrets.token_bytes(KEY_BYTES)
             write_private(self._key_path, key.hex().encode())
-        before = _read(self._path) if self._path.exists() else []
+        before = read_checkpoints(self._path) if self._path.exists() else []
         made = sign(key, rows, head, time.time_ns() // 1_000_000, before[-1].mac if before else "")
         lines = [msgspec.json.encode(one) + b"\n" for one in (*before, made)]
         write_private(self._path, b"".join(lines))
@@ -83,7 +83,8 @@ class Checkpoints:
         return key
 
 
-def _read(path: Path) -> list[Checkpoint]:
+def read_checkpoints(path: Path) -> list[Checkpoint]:
+    """The checkpoints in a file."""
     try:
         return [_decoder.decode(line) for line in path.read_bytes().splitlines() if line.strip()]
     except (OSError, msgspec.MsgspecError) as error:

@@ -23,12 +23,12 @@ from typing import Any
 
 import msgspec
 
+from tieline.agents.forwarder import arrivals
 from tieline.cli.context import Context
 from tieline.cli.failure import Failure
 from tieline.cli.output import message_lines, neutral_line
 from tieline.cli.reconnection import is_passing, reopen
 from tieline.cli.session import Link
-from tieline.cli.watch import arrivals
 from tieline.client import Accepted, Client, Delivery, HubError, HubRefused, Item, Message
 from tieline.contract.message import Kind, Priority
 from tieline.contract.refusal import Code

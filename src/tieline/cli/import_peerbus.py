@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _SHOWN_MAX = 20
 _BATCH = 1000
-"""Messages in one transaction."""
+_BATCH_BYTES = 8 * 1024 * 1024
+"""Messages in one transaction, and what their envelopes come to."""
 
 
 @dataclass
@@ -114,12 +115,15 @@ class Importer:
             session = self._session(name)
             if isinstance(session, _Problem):
                 self.tally.left.append(f"peer {name}: {session}")
-        for count, waiting in enumerate(self._source.waiting(), start=1):
+        count = size = 0
+        for waiting in self._source.waiting():
             problem = self._bring(waiting)
             if problem is not None:
                 self.tally.left.append(f"message {waiting.key} for {waiting.recipient}: {problem}")
-            if count % _BATCH == 0:
+            count, size = count + 1, size + len(waiting.envelope)
+            if count >= _BATCH or size >= _BATCH_BYTES:
                 self._broker.commit()
+                count = size = 0
         self._broker.commit()
         self.tally.peers = len(self._broker.directory.accounts) - before
 

@@ -15,6 +15,7 @@ from tieline.cli.session import JsonOption, Link, speaker_of, talks_anywhere
 from tieline.contract.scope import matches
 
 if TYPE_CHECKING:
+    from tieline.cli.context import Context
     from tieline.client import Client, Item
 
 MatchOption = Annotated[
@@ -23,10 +24,15 @@ MatchOption = Annotated[
 ]
 KeepOption = Annotated[bool, typer.Option("--keep", help="Keep its file in the spool's cur/; a hub keeps all it has.")]
 
+OLDER_HOURS = 6.0
+OlderOption = Annotated[
+    float, typer.Option("--older", metavar="HOURS", min=0, help="How old a message is that its thread has left behind.")
+]
+
 _PAGE = 500
 """Deliveries read or claimed in one go: enough for one commit to cover many, few enough for one frame."""
 
-_ID_CHARS = 36
+ID_CHARS = 36
 """A whole id; anything shorter can only be the beginning of one."""
 
 
@@ -35,21 +41,30 @@ async def inbox(
     link: Link,
     match: MatchOption = None,
     brief: Annotated[bool, typer.Option("--brief", help="One line for each message.")] = False,
+    digest: Annotated[
+        bool, typer.Option("--digest", help="One line for each, sorted into what is current and what is not.")
+    ] = False,
+    older: OlderOption = OLDER_HOURS,
     json: JsonOption = False,
 ) -> None:
     """Show what waits, without taking it.
 
     The senders learn that it was seen, from a hub. Without --match it shows messages of every scope, with it only those
-    that match.
+    that match. A digest shows only how a message begins, so nothing is seen by it.
     """
     postbox = link.postbox()
     if postbox is not None:
         from tieline.cli import local
 
-        local.inbox(link, postbox, match, brief=brief, json=json)
+        local.inbox(link, postbox, match, brief=brief or digest, json=json)
         return
     async with await link.open_member() as client:
-        items = [item for item in await _unsettled(client) if match is None or matches(item.message.scope, match)]
+        if digest:
+            from tieline.cli.digest import print_digest
+
+            await print_digest(client, await unsettled(client), match, older, json=json)
+            return
+        items = [item for item in await unsettled(client) if match is None or matches(item.message.scope, match)]
         if json:
             print_json(items)
         elif items and brief:
@@ -83,7 +98,7 @@ async def take(
         local.take(link, postbox, id, keep=keep, json=json)
         return
     async with await link.open_member() as client:
-        whole = id if len(id) >= _ID_CHARS else await _complete(client, id)
+        whole = id if len(id) >= ID_CHARS else await complete_id(client, id)
         item = await client.claim(whole)
         if item is None:
             raise Failure(Exit.REFUSED, f"{whole} is not there to take: another was first, or it never was")
@@ -96,20 +111,33 @@ async def take(
 @talks_anywhere
 async def drain(
     link: Link,
+    program: Annotated[
+        str | None,
+        typer.Argument(metavar="PROGRAM", help="With --hook: claude-code, codex or gemini, in whose words to answer."),
+    ] = None,
     match: MatchOption = None,
     hook: Annotated[
         bool, typer.Option("--hook", help="For an agent's hook: print nothing when nothing waits, else a header first.")
     ] = False,
+    max_tokens: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Of what a program's hook shows, about; the rest is one line.")
+    ] = 2000,
     json: JsonOption = False,
 ) -> None:
     """Take everything that waits, and print it.
 
     Without --match you are where the current folder's git remote is, if it has one; messages of another scope wait for
     a session in their context. What was taken stays in a hub's 'tieline history'.
+
+    With --hook PROGRAM it answers that program's hook with what is unread, and a hub's messages are seen by that, not
+    taken. It never fails, because the agent's turn would.
     """
     from tieline.cli.context import Context
 
     context = Context(match)
+    if program is not None:
+        await _answer_hook(link, program, context, max_tokens, hook=hook)
+        return
     postbox = link.postbox()
     if postbox is not None:
         from tieline.cli import local
@@ -117,7 +145,7 @@ async def drain(
         local.drain(link, postbox, context, hook=hook, json=json)
         return
     async with await link.open_member() as client:
-        wanted = [item for item in await _unsettled(client) if context.takes(item.message.scope)]
+        wanted = [item for item in await unsettled(client) if context.takes(item.message.scope)]
         taken, error = await _claim_all(client, wanted)
         if json:
             print_json(taken)
@@ -132,7 +160,17 @@ async def drain(
             raise error
 
 
-async def _unsettled(client: "Client") -> "list[Item]":
+async def _answer_hook(link: Link, program: str, context: "Context", tokens_max: int, *, hook: bool) -> None:
+    from tieline.agents.hooks import Program
+    from tieline.cli.hooks import show_unread
+
+    if not hook or program not in list(Program):
+        raise Failure(Exit.USAGE, f"--hook goes with one of {', '.join(Program)}, and these with --hook")
+    await show_unread(link, Program(program), context, tokens_max)
+
+
+async def unsettled(client: "Client") -> "list[Item]":
+    """All that waits for a member, page by page."""
     items: list[Item] = []
     after = 0
     while True:
@@ -158,7 +196,8 @@ async def _claim_all(client: "Client", items: "Sequence[Item]") -> "tuple[list[I
     return taken, None
 
 
-async def _complete(client: "Client", beginning: str) -> str:
+async def complete_id(client: "Client", beginning: str) -> str:
+    """The one id in the inbox that begins like this."""
     from tieline.cli.local import complete
 
-    return complete(beginning, [item.message.id for item in await _unsettled(client)])
+    return complete(beginning, [item.message.id for item in await unsettled(client)])

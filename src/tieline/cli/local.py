@@ -16,6 +16,8 @@ from tieline.cli.whereabouts import speaker_without_hub
 from tieline.contract.message import Priority
 
 if TYPE_CHECKING:
+    from tieline.agents.hooks import Program
+    from tieline.agents.unread import Asked
     from tieline.cli.context import Context
     from tieline.cli.postbox import Postbox, Taking
     from tieline.cli.reaction import Reaction
@@ -131,6 +133,7 @@ def refuse_hub_parts(parts: dict[str, Any]) -> None:
             ("--level", parts["level"] != "info"),
             ("--ttl", parts["ttl_ms"] is not None),
             ("--reply-to", parts["reply_to"] is not None),
+            ("--supersedes", parts["supersedes"] is not None),
             ("--wait-for", parts["wait_for"] is not None),
         )
         if given
@@ -209,6 +212,35 @@ def drain(link: "Link", postbox: "Postbox", context: "Context", *, hook: bool, j
             say("Nothing waits.")
         for message in taken:
             taking.finish(message.id)
+
+
+def show_unread(
+    link: "Link", postbox: "Postbox", context: "Context", program: "Program", question: "Asked", tokens_max: int
+) -> None:
+    """Answer a program's hook with what waits, and take what it is shown: a spool knows no other evidence."""
+    import time
+
+    from tieline.agents import unread
+    from tieline.cli.hooks import say_shown
+    from tieline.wire.native.frames import Item
+
+    name = speak(link, postbox)
+    with _disk(), postbox.taking(name) as taking:
+        postbox.recover(name)
+        wanted = [message for message in postbox.inbox(name) if context.takes(message.scope)]
+        items = [Item(place, place, "pending", shown(message)) for place, message in enumerate(wanted)]
+        now_ms = time.time_ns() // 1_000_000
+        answer = unread.show(items, member=name, now_ms=now_ms, tokens_max=tokens_max, taken=True)
+        if not unread.may_speak(program, question, answer):
+            return
+        taken = [item for item in answer.items if taking.claim(item.message.id) is not None]
+        taking.sync()
+        if taken != list(answer.items):
+            # Another was first with some of them.
+            answer = unread.show(taken, member=name, now_ms=now_ms, tokens_max=tokens_max, taken=True)
+        say_shown(program, question, answer)
+        for item in taken:
+            taking.finish(item.message.id)
 
 
 def subscribe(link: "Link", postbox: "Postbox", channel: str) -> str:

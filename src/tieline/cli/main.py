@@ -12,18 +12,27 @@ import typer
 from tieline import __version__
 from tieline.cli.audit import audit_app
 from tieline.cli.channels import channels, resume, sub, unsub
+from tieline.cli.demo.command import demo
+from tieline.cli.digest import discard
 from tieline.cli.doctor import doctor
 from tieline.cli.failure import Exit
+from tieline.cli.hooks import hooks_app
 from tieline.cli.import_peerbus import import_peerbus
 from tieline.cli.imports import import_app
 from tieline.cli.inbox import drain, inbox, take
 from tieline.cli.joining import init, invite, join
+from tieline.cli.login import login
+from tieline.cli.mcp import mcp
 from tieline.cli.members import member_app, members, whoami
 from tieline.cli.messages import history, receipts, send
 from tieline.cli.objectives import objectives_app
 from tieline.cli.peerbus import peerbus_app
+from tieline.cli.pipeline import pipeline_app
+from tieline.cli.pipeline_report import report
 from tieline.cli.run import run
+from tieline.cli.search import search
 from tieline.cli.serve import serve
+from tieline.cli.skill import skill
 from tieline.cli.watch import watch
 
 _EPILOG = (
@@ -58,16 +67,20 @@ def tieline(
 
 
 _PANELS: dict[str, dict[str, Callable[..., None]]] = {
-    "The hub": {"serve": serve, "doctor": doctor},
+    "The hub": {"serve": serve, "demo": demo, "login": login, "doctor": doctor},
     "Messages": {
         "send": send,
         "inbox": inbox,
         "take": take,
         "read": take,
         "drain": drain,
+        "discard": discard,
         "watch": watch,
         "receipts": receipts,
         "history": history,
+        "search": search,
+        "mcp": mcp,
+        "skill": skill,
     },
     "Members and channels": {
         "members": members,
@@ -88,10 +101,13 @@ for panel, commands in _PANELS.items():
 app.command("run", rich_help_panel="Messages", context_settings={"allow_interspersed_args": False})(run)
 app.add_typer(member_app, name="member", rich_help_panel="Members and channels")
 import_app.command("peerbus")(import_peerbus)
+pipeline_app.command("report")(report)
+app.add_typer(hooks_app, name="hooks", rich_help_panel="Messages")
 app.add_typer(import_app, name="import", rich_help_panel="The hub")
 app.add_typer(objectives_app, name="objectives", rich_help_panel="Objectives")
 app.add_typer(audit_app, name="audit", rich_help_panel="The hub")
 app.add_typer(peerbus_app, name="peerbus", rich_help_panel="The hub")
+app.add_typer(pipeline_app, name="pipeline", rich_help_panel="The hub")
 
 
 def main() -> None:

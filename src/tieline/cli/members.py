@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tieline.cli.offline import Registrar
-    from tieline.client import Issued, MemberView
+    from tieline.client import Issued, Leg, MemberView
 
 member_app = typer.Typer(help="Make, list and remove members.", no_args_is_help=True)
+
+_WAY_SECONDS = 60.0
+"""What a way is given if nothing else is said: a turn of an agent may take as long."""
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
@@ -72,6 +75,66 @@ async def rotate(link: Link, name: NameArgument, json: JsonOption = False) -> No
     async with await open_registrar(link) as hub:
         issued = await hub.rotate_token(name)
     _print_issued(issued, f"{issued.member} has a new token; the old one is dead.", json=json)
+
+
+@member_app.command("reach")
+@talks
+async def reach(
+    link: Link,
+    name: NameArgument,
+    way: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--way",
+            metavar="WAY[=SECONDS]",
+            help="A way and how long it is given (60): push, hook, pty, pull or notify. Several, in order.",
+        ),
+    ] = None,
+    urgent: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="How long each is given for an urgent message.")
+    ] = None,
+    notify: Annotated[str | None, typer.Option(metavar="MEMBER", help="Who is written to by the way 'notify'.")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="No ways: nothing falls.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Say in which ways a member is to be reached, or show it.
+
+    A message that nothing shows to have been seen within a way's time falls to the next; its receipts say at which it
+    is. Without --as, on the hub's machine, the operator says so.
+    """
+    from tieline.client import Reach
+
+    if clear and (way or urgent is not None or notify):
+        raise Failure(Exit.USAGE, "--clear goes with no way")
+    if (urgent is not None or notify) and not way:
+        raise Failure(Exit.USAGE, "name the ways as well: --way push --way notify")
+    legs = tuple(_leg(text) for text in way or ())
+    given = Reach(legs, None if urgent is None else round(urgent * 1000), notify or "") if legs or clear else None
+    async with await link.open_operator() as client:
+        kept = await client.reach(name, given)
+    if json:
+        print_json(kept)
+        return
+    rows = [(str(place), leg.way.value, f"{leg.wait_ms / 1000:g} s") for place, leg in enumerate(kept.legs, start=1)]
+    print_table(("", "way", "is given"), rows, empty=f"{name} has no ways: nothing falls.")
+    if kept.urgent_ms is not None:
+        say(f"An urgent message waits at most {kept.urgent_ms / 1000:g} s at each.")
+    if kept.notify:
+        say(f"'notify' writes to {kept.notify}.")
+
+
+def _leg(text: str) -> "Leg":
+    """A way as it is written on the command line."""
+    from tieline.client import Leg, Way
+
+    word, equals, seconds = text.partition("=")
+    if word not in list(Way):
+        raise Failure(Exit.USAGE, f"{word!r} is no way: one of {', '.join(Way)}")
+    try:
+        given = float(seconds) if equals else _WAY_SECONDS
+        return Leg(Way(word), round(given * 1000))
+    except (ValueError, OverflowError) as error:
+        raise Failure(Exit.USAGE, f"{seconds!r} is no number of seconds") from error
 
 
 @talks_anywhere

@@ -65,6 +65,9 @@ async def send(  # noqa: PLR0913 - one parameter an option
     ttl: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.001, help="Expire for whoever has not taken it by then.")
     ] = None,
+    supersedes: Annotated[
+        str | None, typer.Option(metavar="ID", help="Take the place of your earlier message, where it is unhandled.")
+    ] = None,
     wait_for: Annotated[WaitFor | None, typer.Option(help="Wait until every recipient came this far.")] = None,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.001, help="Wait at most this long (exit code 5).")
@@ -88,6 +91,7 @@ async def send(  # noqa: PLR0913 - one parameter an option
         "reply_to": reply_to,
         "refs": tuple(ref or ()),
         "ttl_ms": None if ttl is None else max(1, round(ttl * 1000)),
+        "supersedes": supersedes,
     }
     text = _read_stdin() if body == ["-"] else " ".join(body)
     postbox = link.postbox()
@@ -171,6 +175,8 @@ class Wait:
         self._quiet = quiet
         # How far each recipient came.
         self._states: dict[str, str] = {}
+        # The way that each is at, as far as we know of it.
+        self._ways: dict[str, str] = {}
 
     async def until_reached(self, client: "Client", timeout: float | None) -> "Client":
         """Follow until all are there, also through a restart of the hub; returns the session in use at the end."""
@@ -209,7 +215,7 @@ class Wait:
                 if not self._waiting():
                     return client
                 async for step in client.progress():
-                    self._stepped(step.member, step.state, step.at_ms)
+                    self._stepped(step.member, step.state, step.at_ms, step.way)
                     if not self._waiting():
                         return client
             except HubError as error:
@@ -223,18 +229,25 @@ class Wait:
 
     def _climbed(self, receipt: "ReceiptView") -> None:
         """Steps that were taken before we followed; those before a reconnection were printed already."""
+        self._ways[receipt.member] = receipt.way
         for step in receipt.steps:
             known = self._states.get(receipt.member)
             if known is None or (known in _RUNGS and step.state not in _RUNGS[: _RUNGS.index(known) + 1]):
                 self._stepped(receipt.member, step.state, step.at_ms)
 
-    def _stepped(self, member: str, state: str, at_ms: int) -> None:
+    def _stepped(self, member: str, state: str, at_ms: int, way: str = "") -> None:
         self._states[member] = state
+        if way:
+            self._ways[member] = way
         if not self._quiet:
-            say(f"  {local_time(at_ms, exact=True)}  {neutral_line(member)}  {state}")
+            by = f", by {way} now" if way else ""
+            say(f"  {local_time(at_ms, exact=True)}  {neutral_line(member)}  {state}{by}")
 
     def _failed(self, code: Exit, sentence: str) -> Failure:
-        standing = ", ".join(f"{member} is at '{state}'" for member, state in sorted(self._states.items()))
+        standing = ", ".join(
+            f"{member} is at '{state}'{f', by {way}' if (way := self._ways.get(member)) else ''}"
+            for member, state in sorted(self._states.items())
+        )
         hint = f"'tieline receipts {self._accepted.id}' shows how it goes on"
         return Failure(code, f"{sentence}: {standing}" if standing else sentence, hint)
 

@@ -173,6 +173,7 @@ def _marks(message: "Message", state: str | None) -> list[str]:
             ("thread", message.thread),
             ("topic", message.topic),
             ("reply to", message.reply_to),
+            ("supersedes", message.supersedes),
         )
         if value
     )
@@ -197,6 +198,13 @@ def print_items(items: Sequence["Item"], *, with_state: bool = False) -> None:
         print_message(item.message, item.state if with_state else None)
 
 
+def _evidence(receipt: "ReceiptView", index: int) -> str:
+    """What shows that a step was taken, and the way that the delivery is at."""
+    step = receipt.steps[index]
+    way = step.way or (receipt.way if index == len(receipt.steps) - 1 else "")
+    return "; ".join(part for part in (step.evidence, f"by {way} now" if way else "") if part)
+
+
 def print_ladders(receipts: Sequence["ReceiptView"]) -> None:
     """How far a message came for each recipient, step by step."""
     rows = [
@@ -205,7 +213,7 @@ def print_ladders(receipts: Sequence["ReceiptView"]) -> None:
             step.state,
             local_time(step.at_ms, exact=True),
             step.protocol,
-            step.evidence,
+            _evidence(receipt, index),
         )
         for receipt in receipts
         for index, step in enumerate(receipt.steps)

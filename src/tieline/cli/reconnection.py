@@ -1,17 +1,16 @@
 """Reconnection: coming back to a hub that restarts, for commands that outlive it.
 
-Above: `watch` and `run`, and `send` while it waits. Below: a `Link`.
+Above: `watch`, `run` and `mcp`, and `send` while it waits. Below: a `Link`.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import warn
 from tieline.cli.session import Link
-from tieline.client import Disconnected, HubRefused, HubUnreachable
-from tieline.contract.refusal import Code
+from tieline.client import HubError, HubUnreachable, errors
 
 if TYPE_CHECKING:
     from tieline.client import Client
@@ -20,21 +19,31 @@ _PAUSE_SECONDS_MIN = 0.1
 _PAUSE_SECONDS_MAX = 5.0
 """Long enough to leave a restarting machine alone, short enough that nobody looks for what is wrong."""
 
-_PASSING = frozenset({Code.SHUTTING_DOWN, Code.UNKNOWN_SESSION, Code.STORE_FAILED})
-"""Refusals that end a session because of the hub, not because of who asks."""
-
 
 def is_passing(error: Exception) -> bool:
     """Whether a connection ended for a reason that a restarted hub does not have."""
     match error:
-        case Disconnected() | HubUnreachable():
-            return True
-        case HubRefused(code=code):
-            return code in _PASSING
+        case HubError():
+            return errors.is_passing(error)
         case Failure(code=exit_code):
             return exit_code is Exit.UNREACHABLE
         case _:
             return False
+
+
+def opener(link: Link, *, window: int) -> "Callable[[], Awaitable[Client]]":
+    """What opens a session that receives, as often as it is needed, for whoever comes back to the hub by itself.
+
+    A hub that takes connections and does not answer is no better than one that cannot be reached.
+    """
+
+    async def open_session() -> "Client":
+        try:
+            return await link.open(receive=True, window=window)
+        except Failure as failure:
+            raise HubUnreachable(failure.message) from failure
+
+    return open_session
 
 
 async def reopen(
@@ -48,7 +57,7 @@ async def reopen(
         pause = min(2 * pause, _PAUSE_SECONDS_MAX)
         try:
             client = await link.open_member(receive=receive, window=window)
-        except (Disconnected, Failure, HubRefused, HubUnreachable) as error:
+        except (Failure, HubError) as error:
             if not is_passing(error):
                 raise
         else:

@@ -1,17 +1,20 @@
 """`tieline run`: a program in a terminal, whose words go to the hub and to which messages are brought.
 
 Above: a person, or whoever starts an agent. Below: `agents.terminal`, which has the program, and `correspondence`,
-which has the hub. A hub that is not there is said before the program starts; from then on the program goes on whatever
-the hub does, and its exit code is ours.
+which has the hub; or `runners`, for programs that can be spoken with in a better way. A hub that is not there is said
+before the program starts; from then on the program goes on whatever the hub does, and its exit code is ours.
 """
 
 import errno
 import os
+import sys
 from typing import Annotated
 
 import typer
 
+from tieline.cli.failure import Exit, Failure
 from tieline.cli.inbox import MatchOption
+from tieline.cli.mcp import ToolNames
 from tieline.cli.output import complain, neutral_line, warn
 from tieline.cli.session import Link, speaker_of, talks
 
@@ -20,12 +23,49 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 _STDOUT, _STDERR = 1, 2
 
+RUNNERS = ("claude-code", "codex")
+_PANEL = "With claude-code or codex"
+
+TraceOption = Annotated[
+    bool,
+    typer.Option("--trace", help="Keep its exchanges with the model in the activity log.", rich_help_panel=_PANEL),
+]
+ToolsOption = Annotated[
+    ToolNames,
+    typer.Option("--tools", help="Offer another system's tools by their own names.", rich_help_panel=_PANEL),
+]
+NoPushOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-push",
+        help="For a Claude Code that shows no pushed messages: hooks show them at the start of a turn.",
+        rich_help_panel=_PANEL,
+    ),
+]
+ApproveOption = Annotated[
+    bool,
+    typer.Option(
+        "--approve",
+        help="Say yes to whatever Codex asks for. A risk: members who may write to it then steer it.",
+        rich_help_panel=_PANEL,
+    ),
+]
+ResumeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--resume", metavar="THREAD", help="Go on with a thread of Codex.", rich_help_panel=_PANEL, show_default=False
+    ),
+]
+
 
 @talks
-async def run(
+async def run(  # noqa: PLR0913, PLR0917 - one option each for what a person may want
     link: Link,
     command: Annotated[
-        list[str], typer.Argument(metavar="[--] CMD…", help="The program and its arguments.", show_default=False)
+        list[str],
+        typer.Argument(
+            metavar="claude-code|codex|[--] CMD…", help="The program and its arguments.", show_default=False
+        ),
     ],
     inject: Annotated[
         bool,
@@ -35,8 +75,16 @@ async def run(
         ),
     ] = False,
     match: MatchOption = None,
+    trace: TraceOption = False,
+    tools: ToolsOption = ToolNames.TIELINE,
+    no_push: NoPushOption = False,
+    approve: ApproveOption = False,
+    resume: ResumeOption = None,
 ) -> None:
     """Run a program in this terminal; send what it says, and show what comes for it.
+
+    'claude-code' and 'codex' are run with the hub's tools, and get messages in their own way; see docs/run.md. Anything
+    else, and a program of those names behind '--', is run as it is:
 
     A program sends by printing, at the start of a line, '->relay:NAME <<<', then the message on lines of its own, the
     last of which ends with '>>>'. Messages that come are printed on the screen when the program is idle; its input
@@ -44,6 +92,44 @@ async def run(
 
     The exit code is the program's; 126 or 127 if it cannot be started, 4 if no hub is reachable before.
     """
+    if command[0] not in RUNNERS or _is_dashed(command):
+        if trace or approve or resume or no_push or tools is not ToolNames.TIELINE:
+            raise Failure(Exit.USAGE, f"these options are for {' and '.join(RUNNERS)}, and not behind '--'")
+        raise typer.Exit(await _run_in_terminal(link, command, inject=inject, match=match))
+    from tieline.cli.runners import run_agent
+
+    if inject:
+        raise Failure(Exit.USAGE, f"--inject is not for {command[0]}, which is given messages in its own way")
+    if command[0] == "codex" and no_push:
+        raise Failure(Exit.USAGE, "--no-push is for claude-code")
+    if command[0] != "codex" and (approve or resume):
+        raise Failure(Exit.USAGE, "--approve and --resume are for codex")
+    code = await run_agent(
+        link,
+        command,
+        match=match,
+        trace=trace,
+        tools=tools.value,
+        push=not no_push,
+        approve=approve,
+        resume=resume,
+    )
+    raise typer.Exit(code)
+
+
+def _is_dashed(command: list[str]) -> bool:
+    """Whether the program stood behind `--`, and is meant to be run as it is."""
+    return sys.argv[-len(command) - 1 : -len(command)] == ["--"]
+
+
+def not_started(error: OSError, program: str) -> int:
+    """Say why a program cannot be started, as a shell does; and the exit code for it."""
+    found = error.errno != errno.ENOENT
+    complain(f"{program}: {error.strerror if found else 'command not found'}")
+    return _NOT_EXECUTABLE if found else _NOT_FOUND
+
+
+async def _run_in_terminal(link: Link, command: list[str], *, inject: bool, match: str | None) -> int:
     import asyncio
     import contextlib
 
@@ -71,13 +157,11 @@ async def run(
         with contextlib.suppress(asyncio.CancelledError):  # by Ctrl-C, which ends the wait and changes no exit code
             await talk.finish()
     except NotStarted as error:
-        found = error.errno != errno.ENOENT
-        complain(f"{command[0]}: {error.strerror if found else 'command not found'}")
-        code = _NOT_EXECUTABLE if found else _NOT_FOUND
+        code = not_started(error, command[0])
     finally:
         keeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await keeping
     for line in talk.notices.rest():
         warn(neutral_line(line))
-    raise typer.Exit(code)
+    return code

@@ -18,6 +18,7 @@ from tieline.cli.failure import Exit, Failure
 from tieline.cli.session import ended_by
 
 if TYPE_CHECKING:
+    from tieline.console.entrance import Entrance
     from tieline.server.hub import Options
     from tieline.wire.home import Running
 
@@ -154,6 +155,8 @@ async def _run(options: "Options") -> None:
         raise _failed_start(options, error) from error
     try:
         _print(_ready(running, options.home, hub.room_token, first=hub.first_start))
+        if hub.first_start and hub.entrance is not None:
+            _print(_first_visit(running, hub.entrance))
         code = await hub.wait(asked)
     finally:
         await hub.stop()
@@ -200,7 +203,7 @@ def _ready(running: "Running", home: Path, room_token: str | None, *, first: boo
     lines = [
         f"Tieline {__version__} is running as process {running.pid}; Ctrl-C stops it.",
         f"  home      {home}",
-        f"  http      {running.http}",
+        f"  http      {running.http}  (the console; {_own_name()} login NAME prints a way in)",
         f"  socket    {running.hub_socket}",
     ]
     if running.channels_dir is not None:
@@ -231,8 +234,27 @@ def _ready(running: "Running", home: Path, room_token: str | None, *, first: boo
         f"  {tieline} member add alice; {tieline} member add bob",
         f"  {tieline} send @bob hello --as alice",
         f"  {tieline} drain --as bob",
+        f"Five agents on five protocols at work, in a hub of their own: {tieline} demo",
     ]
     return "\n".join(lines)
+
+
+def _first_visit(running: "Running", entrance: "Entrance") -> str:
+    """How the person who started the hub gets into its console, as a member that is made then."""
+    import getpass
+
+    from tieline.contract.identifiers import parse_member_name
+    from tieline.contract.refusal import Refusal
+
+    try:
+        name = parse_member_name(getpass.getuser())
+    except (KeyError, OSError):
+        name = parse_member_name("operator")
+    if isinstance(name, Refusal):
+        name = parse_member_name("operator")
+    assert not isinstance(name, Refusal), "a name like any other"
+    link = f"{running.http}/#/enter/{entrance.first_code(name)}"
+    return f"To look on and join in, as {name}, in a browser (once, within 15 minutes):\n  {link}"
 
 
 def _own_name() -> str:

@@ -14,8 +14,6 @@ from tieline.cli.session import Link, speaker_of, talks_anywhere
 from tieline.contract.message import Priority
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from tieline.cli.context import Context
     from tieline.cli.reaction import Reaction
     from tieline.client import Client, Delivery, Item
@@ -25,9 +23,6 @@ _WINDOW = 1024
 
 _ANSWER_SECONDS = 1.0
 """How long somebody who was interrupted waits for the answer to a claim."""
-
-_POLL_SECONDS = 1.0
-"""How often the inbox is read once the window is full of messages that were passed over."""
 
 
 @talks_anywhere
@@ -97,6 +92,7 @@ class Watcher:
 
     async def run(self) -> None:
         """Watch until interrupted."""
+        from tieline.agents.forwarder import arrivals
         from tieline.cli.reconnection import is_passing, reopen
         from tieline.client import HubError
 
@@ -171,39 +167,3 @@ class Watcher:
             print_json({"key": delivery.key, "seq": delivery.seq, "message": delivery.message})
         else:
             print_message(delivery.message)
-
-
-async def arrivals(client: "Client", after: int) -> "AsyncIterator[Delivery | Item]":
-    """Deliveries with keys past `after`, as the hub pushes them; and read, once it may push no more.
-
-    The hub stops pushing when the window is full. Deliveries that are passed over stay unsettled, so a watcher that
-    waits for something rare fills its window in time, and would miss what it waits for.
-    """
-    import asyncio
-
-    pushed = client.deliveries()
-    coming: asyncio.Task[Delivery] | None = None
-    assert client.welcome is not None, "an open session was welcomed"
-    room = client.welcome.window
-    try:
-        while True:
-            coming = coming or asyncio.ensure_future(_next(pushed))
-            await asyncio.wait((coming,), timeout=None if room > 0 else _POLL_SECONDS)
-            if coming.done():
-                delivery, coming = coming.result(), None
-                room -= 1
-                if delivery.key > after:
-                    after = delivery.key
-                    yield delivery
-                continue
-            page = await client.inbox(after=after)
-            for item in page.items:
-                after = item.key
-                yield item
-    finally:
-        if coming is not None:
-            coming.cancel()
-
-
-async def _next(pushed: "AsyncIterator[Delivery]") -> "Delivery":
-    return await anext(pushed)

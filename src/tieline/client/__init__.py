@@ -14,6 +14,7 @@ from tieline.client.errors import Disconnected, HubError, HubRefused, HubUnreach
 from tieline.contract.channel import Admit, Archive, Dismiss, Enter, Rename, Role
 from tieline.contract.member import TokenView
 from tieline.contract.objective import Block, Cancel, Complete, Reassign, Status, Unblock, Watch
+from tieline.contract.reach import Leg, Reach, Way
 from tieline.wire.native.activity import ActivityView, Did
 from tieline.wire.native.channels import ChannelView
 from tieline.wire.native.frames import (
@@ -52,6 +53,7 @@ __all__ = [
     "Inbox",
     "Issued",
     "Item",
+    "Leg",
     "LogRowView",
     "MemberFile",
     "MemberView",
@@ -61,6 +63,7 @@ __all__ = [
     "ObjectiveStory",
     "ObjectiveView",
     "Progress",
+    "Reach",
     "Reassign",
     "ReceiptView",
     "Rename",
@@ -72,5 +75,6 @@ __all__ = [
     "TokenView",
     "Unblock",
     "Watch",
+    "Way",
     "connect",
 ]

@@ -16,12 +16,14 @@ from tieline.contract.member import MemberKind, TokenView
 from tieline.contract.message import Attachment, Kind, Level, Priority
 from tieline.contract.objective import AnyChange as ObjectiveChange
 from tieline.contract.objective import Status
+from tieline.contract.reach import Reach
 from tieline.contract.refusal import Code
 from tieline.wire.home import HUB_SOCKET, find_home, read_key, read_running
 from tieline.wire.native import activity as ac
 from tieline.wire.native import channels as ch
 from tieline.wire.native import frames as f
 from tieline.wire.native import objectives as ob
+from tieline.wire.native import tail as ta
 from tieline.wire.native import team as tm
 
 URL_VARIABLE = "TIELINE_URL"
@@ -90,6 +92,7 @@ class Client:
         self._deliveries: asyncio.Queue[f.Deliver | None] = asyncio.Queue()
         self._progress: asyncio.Queue[f.Progress | None] = asyncio.Queue()
         self._did: asyncio.Queue[ac.Did | None] = asyncio.Queue()
+        self._said: asyncio.Queue[f.Said | None] = asyncio.Queue()
         # Why the connection ended, once it has.
         self._lost: Exception | None = None
         self.welcome: f.Welcome | None = None
@@ -137,6 +140,7 @@ class Client:
         ttl_ms: int | None = None,
         wire_id: str | None = None,
         allow_empty: bool = False,
+        supersedes: str | None = None,
     ) -> f.Accepted:
         """Say something; returns once it is durable."""
         frame = f.Send(
@@ -157,6 +161,7 @@ class Client:
             ttl_ms,
             wire_id,
             allow_empty,
+            supersedes,
         )
         return await self._ask(frame.n, frame, f.Accepted)
 
@@ -173,6 +178,13 @@ class Client:
         """Show evidence that deliveries were read."""
         if deliveries:
             self._put(f.See(tuple((delivery.key, delivery.key) for delivery in deliveries), evidence))
+
+    async def discard(self, *deliveries: f.Deliver | f.Item, reason: str) -> None:
+        """Say that deliveries will not be handled, and why; their senders learn both."""
+        if deliveries:
+            n = next(self._numbers)
+            keys = tuple((delivery.key, delivery.key) for delivery in deliveries)
+            await self._ask(n, f.Discard(n, keys, reason), f.Done)
 
     async def claim(self, message_id: str) -> f.Item | None:
         """Take a message for this session alone; `None` when another was first."""
@@ -205,10 +217,10 @@ class Client:
         self._deliveries.put_nowait(None)
         raise self._lost or Disconnected("the connection ended")
 
-    async def inbox(self, *, after: int = 0, limit: int = 100) -> f.Inbox:
-        """A page of unsettled deliveries, without taking them."""
+    async def inbox(self, *, after: int = 0, limit: int = 100, unseen: bool = False) -> f.Inbox:
+        """A page of unsettled deliveries, or of those that nothing shows to have been read, without taking them."""
         n = next(self._numbers)
-        return await self._ask(n, f.Fetch(n, after, limit), f.Inbox)
+        return await self._ask(n, f.Fetch(n, after, limit, unseen), f.Inbox)
 
     # Channels, members, reading.
 
@@ -226,6 +238,11 @@ class Client:
         """End the pause of a looping conversation."""
         n = next(self._numbers)
         await self._ask(n, f.ResumeThread(n, thread), f.Done)
+
+    async def pauses(self) -> tuple[tm.PauseView, ...]:
+        """Conversations that are paused because agents looped in them."""
+        n = next(self._numbers)
+        return (await self._ask(n, tm.ListPauses(n), tm.PauseList)).pauses
 
     async def add_member(
         self,
@@ -280,11 +297,33 @@ class Client:
         return (await self._ask(n, f.ReadReceipts(n, message_id), f.Receipts)).receipts
 
     async def history(
-        self, peer: str | None = None, *, before: int | None = None, limit: int = 50
+        self,
+        peer: str | None = None,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        after: int = -1,
+        everything: bool = False,
     ) -> tuple[f.Message, ...]:
-        """Messages that this member may see, newest first."""
+        """Messages that this member may see, newest first; with `everything`, those of others too."""
         n = next(self._numbers)
-        return (await self._ask(n, f.ReadHistory(n, peer, before, limit), f.History)).messages
+        frame = f.ReadHistory(n, peer, before, limit, after, everything)
+        return (await self._ask(n, frame, f.History)).messages
+
+    async def search(
+        self,
+        query: str,
+        *,
+        sender: str | None = None,
+        place: str | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        limit: int = 50,
+    ) -> tuple[f.Message, ...]:
+        """Messages with these words that this member may see, newest first."""
+        n = next(self._numbers)
+        frame = f.Search(n, query, sender, place, from_ms, to_ms, limit=limit)
+        return (await self._ask(n, frame, f.History)).messages
 
     async def read_log(self, log: str = "main", start: int = 0, limit: int = 1000) -> f.Log:
         """Consecutive rows of a log; go on reading at `next`."""
@@ -347,6 +386,11 @@ class Client:
         n = next(self._numbers)
         frame = tm.UpdateMember(n, name, permissions, title, description, instructions)
         return (await self._ask(n, frame, tm.MemberState)).member
+
+    async def reach(self, name: str, reach: Reach | None = None) -> Reach:
+        """In which ways a member is to be reached, after it was given these, if any are named."""
+        n = next(self._numbers)
+        return (await self._ask(n, tm.SetReach(n, name, reach), tm.ReachState)).reach
 
     async def set_busy(self, busy: bool = True) -> None:
         """Say that this member is at work, which counts for a while, or is not."""
@@ -422,6 +466,17 @@ class Client:
         self._did.put_nowait(None)
         raise self._lost or Disconnected("the connection ended")
 
+    async def tail(self, after: int = -1, *, everything: bool = False) -> AsyncIterator[f.Message]:
+        """Everything that this member may see, from this offset on, as it is said; one at a time for a connection."""
+        n = next(self._numbers)
+        await self._ask(n, ta.FollowAll(n, after, everything), f.Done)
+        while (said := await self._said.get()) is not None:
+            # What an earlier view had told is not this one's.
+            for message in said.messages if said.n == n else ():
+                yield message
+        self._said.put_nowait(None)
+        raise self._lost or Disconnected("the connection ended")
+
     # What the carrier calls.
 
     def receive_batch(self, payload: bytes | str) -> None:
@@ -439,6 +494,8 @@ class Client:
                     self._progress.put_nowait(frame)
                 case ac.Did():
                     self._did.put_nowait(frame)
+                case f.Said():
+                    self._said.put_nowait(frame)
                 case f.Welcome():
                     if not self._welcome.done():
                         self._welcome.set_result(frame)
@@ -512,6 +569,7 @@ class Client:
         self._deliveries.put_nowait(None)
         self._progress.put_nowait(None)
         self._did.put_nowait(None)
+        self._said.put_nowait(None)
 
 
 def to_json(value: msgspec.Struct | tuple[msgspec.Struct, ...]) -> bytes:

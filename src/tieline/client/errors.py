@@ -8,6 +8,9 @@ HubError
 
 from tieline.contract.refusal import Code
 
+_PASSING = frozenset({Code.SHUTTING_DOWN, Code.UNKNOWN_SESSION, Code.STORE_FAILED})
+"""Refusals that end a session because of the hub, not because of who asks."""
+
 
 class HubError(Exception):
     """The root of all errors of the SDK."""
@@ -29,3 +32,8 @@ class HubRefused(HubError):
         self.code = code
         self.message = message
         self.near = near
+
+
+def is_passing(error: HubError) -> bool:
+    """Whether a session ended, or could not be opened, for a reason that a restarted hub does not have."""
+    return error.code in _PASSING if isinstance(error, HubRefused) else isinstance(error, Disconnected | HubUnreachable)

@@ -15,6 +15,7 @@ from tieline.contract.member import Credential, MemberKind
 from tieline.contract.message import Attachment, Content, Signature
 from tieline.contract.objective import AnyChange as ObjectiveChange
 from tieline.contract.objective import ObjectiveId, Status
+from tieline.contract.reach import Reach
 from tieline.contract.refusal import Code
 
 
@@ -99,6 +100,14 @@ class AcknowledgeIds(Struct, frozen=True):
     evidence: str = ""
 
 
+class Discard(Struct, frozen=True):
+    """Say that the session's own deliveries will not be handled, and why. Answered by `Done`; then they are expired."""
+
+    session: SessionId
+    ranges: tuple[tuple[int, int], ...]
+    reason: str
+
+
 class Claim(Struct, frozen=True):
     """Take one delivery so that nobody else does. Answered, once durable, by `Claimed`, with `None` for the loser."""
 
@@ -116,6 +125,8 @@ class Fetch(Struct, frozen=True):
     """Leave out deliveries with keys below this one that were offered before."""
     replay: tuple[Replayed, ...] = ()
     """Settled deliveries to be given again, in key order, among the unsettled ones."""
+    unseen: bool = False
+    """Leave out deliveries that something shows to have been read."""
 
 
 class Position(Struct, frozen=True):
@@ -170,6 +181,12 @@ class ResumeThread(Struct, frozen=True):
     thread: str
 
 
+class ListPauses(Struct, frozen=True):
+    """Conversations that are paused because agents looped in them. Answered by `Pauses`."""
+
+    session: SessionId
+
+
 class AddMember(Struct, frozen=True):
     """Make a member. Answered by `Issued` with its token, which is shown this once."""
 
@@ -195,6 +212,15 @@ class UpdateMember(Struct, frozen=True):
     title: str | None = None
     description: str | None = None
     instructions: str | None = None
+
+
+class SetReach(Struct, frozen=True):
+    """Say in which ways a member is to be reached. Answered by `ReachState`; for itself and who manages members."""
+
+    session: SessionId
+    name: MemberName
+    reach: Reach | None = None
+    """`None` only asks."""
 
 
 class SetBusy(Struct, frozen=True):
@@ -317,6 +343,29 @@ class ReadHistory(Struct, frozen=True):
     before: int | None = None
     """Only messages whose log offset is lower."""
     limit: int = 50
+    after: int = -1
+    """Only what stands after this offset."""
+    forward: bool = False
+    """Oldest first, of all that the member may see: what a live view goes on with."""
+    everything: bool = False
+    """What others say to each other, too; for who may read the log."""
+
+
+class Search(Struct, frozen=True):
+    """Look for words in what the member may see, newest first. Answered by `History`."""
+
+    session: SessionId
+    query: str
+    """Words, "phrases in quotes", and beginnings of words with a star; all must be there."""
+    sender: str | None = None
+    place: str | None = None
+    """Only with this `@member`, in this `#channel`, `chan:<id>` or `obj:<id>`; anything else is a thread."""
+    from_ms: int | None = None
+    to_ms: int | None = None
+    """Both ends count."""
+    before: int | None = None
+    """Only messages whose log offset is lower."""
+    limit: int = 50
 
 
 class CreateObjective(Struct, frozen=True, kw_only=True):
@@ -421,6 +470,7 @@ Command = (
     | Offered
     | Advance
     | AcknowledgeIds
+    | Discard
     | Claim
     | Fetch
     | ReadStreams
@@ -428,8 +478,10 @@ Command = (
     | Subscribe
     | Unsubscribe
     | ResumeThread
+    | ListPauses
     | AddMember
     | UpdateMember
+    | SetReach
     | SetBusy
     | IssueToken
     | ListTokens
@@ -445,6 +497,7 @@ Command = (
     | ViewChannel
     | ReadReceipts
     | ReadHistory
+    | Search
     | CreateObjective
     | ChangeObjective
     | ListObjectives

@@ -22,7 +22,10 @@ class State(IntEnum):
     ACKED = 3
     """The recipient, or a claim, ended it."""
     EXPIRED = 4
-    """Its time to live passed first."""
+    """Its time passed first: its time to live ran out, a message superseded it, or its recipient discarded it.
+
+    Discarding is no acknowledgement, because nobody handled it, and it is not dead, because it could be delivered.
+    """
     DEAD = 5
     """It can never be delivered: the member was removed or the message does not fit its wire."""
 
@@ -72,6 +75,19 @@ class Step(Struct, frozen=True, omit_defaults=True):
     session: str = ""
     protocol: str = ""
     evidence: str = ""
+    way: str = ""
+    """If it did not move but fell: the way that it is at since then."""
+
+
+class Fall(Struct, frozen=True):
+    """Deliveries of one member that fell to another way, because nothing showed that they were seen."""
+
+    first: int
+    last: int
+    at_ms: int
+    way: str
+    after: str
+    """The way that brought no evidence."""
 
 
 class Receipt(Struct, frozen=True):
@@ -82,3 +98,5 @@ class Receipt(Struct, frozen=True):
     state: State
     steps: tuple[Step, ...]
     """In time order, beginning with `pending`."""
+    way: str = ""
+    """The way by which it is to be seen now, where the member has any and nothing shows that it was."""

@@ -56,11 +56,22 @@ class Claimed(Moved, frozen=True, omit_defaults=True, tag="claim", gc=False):
 
 
 class Expired(Moved, frozen=True, omit_defaults=True, tag="expire", gc=False):
-    """Their time to live passed."""
+    """Their time passed; the evidence says how: it ran out, a later message superseded them, they were discarded."""
 
 
 class Died(Moved, frozen=True, omit_defaults=True, tag="die", gc=False):
     """They can never be delivered; the evidence says why."""
+
+
+class Fell(Event, frozen=True, omit_defaults=True, tag="fall", gc=False):
+    """Deliveries of one member fell to another way, because nothing showed in time that they were seen."""
+
+    member: str
+    number: int
+    keys: Keys
+    way: str
+    after: str
+    """The way that brought no evidence."""
 
 
 class Registered(Event, frozen=True, omit_defaults=True, tag="register", gc=False):
@@ -165,6 +176,7 @@ AnyEvent = (
     | Claimed
     | Expired
     | Died
+    | Fell
     | Registered
     | Removed
     | TakenOver

@@ -10,7 +10,15 @@ from typing import Protocol
 from msgspec import Struct
 
 EVERYBODY = "*"
-"""As a viewer of a share: whoever is a member. No member can have this name."""
+"""As a viewer of a share: whoever is a member. No member can have this name.
+
+Nor one with a colon, so `chan:<id>` and `obj:<id>` are viewers too: whoever is in the channel or the objective's thread
+at the time.
+"""
+
+
+class CatalogueError(Exception):
+    """The catalogue could not be read or written; nothing was changed."""
 
 
 class FileKind(StrEnum):
@@ -87,20 +95,32 @@ class FileCatalogue(Protocol):
         """Let viewers read what is at these paths, because of `via`. A share ends with its entry and moves with it."""
         ...
 
+    def settle(self, via: str, viewer: str) -> None:
+        """What a viewer was shown because of `via` stays, as one with all that was settled for it before."""
+        ...
+
     def unshare(self, via: str, viewer: str) -> None:
         """End what a viewer was shown because of `via`."""
         ...
 
-    def forget(self, viewer: str) -> None:
-        """End all that a viewer was shown."""
+    def forget(self, viewer: str, before_ms: int) -> None:
+        """End all that a viewer was shown before a time."""
         ...
 
-    def is_shared(self, path: str, viewer: str) -> bool:
-        """Whether a viewer was shown this entry."""
+    def viewers(self) -> Sequence[str]:
+        """Everybody who was shown something."""
         ...
 
-    def shared(self, viewer: str, limit: int) -> Sequence[FileEntry]:
-        """What a viewer was shown, newest first."""
+    def viewers_of(self, paths: Sequence[str]) -> Sequence[str]:
+        """Everybody who was shown one of these."""
+        ...
+
+    def is_shared(self, path: str, viewers: Sequence[str]) -> bool:
+        """Whether one of these viewers was shown this entry."""
+        ...
+
+    def shared(self, viewers: Sequence[str], limit: int) -> Sequence[FileEntry]:
+        """What these viewers were shown, newest first."""
         ...
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ Above: whoever makes or reads such messages. The data holds the happening as an 
 for clients that read scalars only; the body says the same to a person or a model, in lines that a value cannot forge.
 """
 
+from collections.abc import Mapping
 from typing import Any, assert_never
 
 from tieline.contract import objective as o
@@ -17,6 +18,11 @@ KIND = "objective"
 def thread_of(objective_id: str) -> Target:
     """The target that stands for an objective's thread."""
     return Target(TargetKind.OBJECTIVE, objective_id)
+
+
+def is_lifecycle(kind: Kind, target: str, data: Mapping[str, Any] | None) -> bool:
+    """Whether a message tells what happened to an objective. Only the hub makes such messages."""
+    return kind is Kind.EVENT and target.startswith("obj:") and (data or {}).get("kind") == KIND
 
 
 def content_of(objective: o.Objective, happening: o.AnyHappening, actor: str) -> Content:

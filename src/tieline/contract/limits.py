@@ -140,5 +140,8 @@ class Limits(Struct, frozen=True):
     retention_ms: int = 7 * 24 * 3600 * 1000
     """Settled messages are kept this long; unsettled ones and the audit chain always."""
 
+    activity_retention_ms: int = 30 * 24 * 3600 * 1000
+    """Activity is kept this long: larger than messages, and read by whoever reviews a month of work."""
+
 
 DEFAULT_LIMITS = Limits()

@@ -92,6 +92,8 @@ class Content(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The sender's own bytes, kept when its protocol signs them."""
     notes: tuple[str, ...] = ()
     """Fidelity notes: what a translation into this content could not carry."""
+    supersedes: MessageId | None = None
+    """An earlier message of the same sender, which whoever receives this one need not handle any more."""
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -130,6 +132,7 @@ def _label_problem(content: Content, limits: Limits) -> str | None:
         ("scope", content.scope),
         ("thread", content.thread),
         ("reply_to", content.reply_to),
+        ("supersedes", content.supersedes),
     ):
         if text is not None and _bytes(text) > limits.text_bytes_max:
             return f"{label} is longer than {limits.text_bytes_max} bytes"
@@ -170,6 +173,7 @@ def check_content(content: Content, limits: Limits) -> Refusal | None:
             and content.scope is None
             and content.thread is None
             and content.reply_to is None
+            and content.supersedes is None
             and not content.refs
             and not content.attachments
         ):

@@ -10,6 +10,7 @@ It is pure and may be run twice. Long strings are looked at in pieces, so that o
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 REDACTED = "[redacted]"
@@ -40,6 +41,8 @@ _COUNTED = "token"
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _KEY_CHARS_MAX = 128
 """No name of a header or field is longer; a text is no key."""
+_KEYS_MAX = 4096
+"""Keys that are remembered, because the same ones come again and again."""
 
 _FORMS: dict[str, re.Pattern[str]] = {
     # What must be in the text, in small letters, for the form to be there: finding that out is much cheaper.
@@ -68,6 +71,9 @@ _ASSIGNED = re.compile(
 )
 """What stands after such a word when something is assigned to it."""
 
+_FORM_CHARS_MIN = 10
+"""No form of a secret is shorter, with the word that it is assigned to."""
+
 _PIECE_CHARS = 16_384
 """A piece takes well under a millisecond."""
 
@@ -89,14 +95,19 @@ def redact(value: Any) -> Any:
 
 def is_secret(key: str) -> bool:
     """Whether what stands under this key is secret."""
-    if len(key) > _KEY_CHARS_MAX:
-        return False
+    return len(key) <= _KEY_CHARS_MAX and _names_secret(key)
+
+
+@lru_cache(maxsize=_KEYS_MAX)
+def _names_secret(key: str) -> bool:
     word = _HUMP.sub("_", key.rpartition(".")[2]).lower().replace("-", "_")
     return word in _WORDS or word.endswith(_ENDINGS)
 
 
 def redact_text(text: str) -> str:
     """A text without what has the form of a secret."""
+    if len(text) < _FORM_CHARS_MIN:
+        return text
     if "PRIVATE KEY-----" in text:
         # It may be longer than a piece.
         text = _PRIVATE_KEY.sub(REDACTED, text)

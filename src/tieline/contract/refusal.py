@@ -105,6 +105,11 @@ class Refusal(Struct, frozen=True):
     """Names that the sender may have meant."""
 
     @property
+    def hint(self) -> str:
+        """What a wire with its own words for this refusal adds to them."""
+        return f"; did you mean {' or '.join(self.near)}?" if self.near else ""
+
+    @property
     def fatal(self) -> bool:
         """Whether the session that asked ends with this refusal."""
         return self.code in FATAL

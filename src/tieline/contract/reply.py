@@ -10,6 +10,7 @@ from tieline.contract.identifiers import ChannelName, MemberName, MessageId, Ses
 from tieline.contract.member import Member, Presence, TokenView
 from tieline.contract.message import Message
 from tieline.contract.objective import Objective, ObjectiveEvent
+from tieline.contract.reach import Reach
 from tieline.contract.refusal import Refusal
 from tieline.contract.team import Team
 
@@ -118,6 +119,13 @@ class MemberState(Struct, frozen=True):
     member: Member
 
 
+class ReachState(Struct, frozen=True):
+    """In which ways a member is to be reached, after what was asked."""
+
+    member: MemberName
+    reach: Reach
+
+
 class TeamState(Struct, frozen=True):
     """The team as it is after what was asked."""
 
@@ -213,10 +221,19 @@ class Progress(Struct, frozen=True):
     member: MemberName
     state: State
     at_ms: int
+    way: str = ""
+    """If it did not move but fell: the way that it is at now."""
+
+
+class Pauses(Struct, frozen=True):
+    """Paused conversations with the time when each pause ends, soonest first."""
+
+    pauses: tuple[tuple[str, int], ...]
 
 
 Reply = (
     Done
+    | Pauses
     | Attached
     | Accepted
     | Claimed
@@ -227,6 +244,7 @@ Reply = (
     | TokenIssued
     | Tokens
     | MemberState
+    | ReachState
     | TeamState
     | Roster
     | Channels

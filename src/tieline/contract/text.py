@@ -10,7 +10,7 @@ UNSAFE = re.compile(
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and line feed
     "\u2028\u2029"  # line and paragraph separators
     "\u202a-\u202e\u2066-\u2069"  # bidirectional overrides, which reorder what a reader sees
-    "\U000e0000-\U000e007f"  # tags: invisible to people, legible to models
+    "\U000e0000-\U000e01ef"  # tags and rare variation selectors: invisible to people, legible to models
     "\ud800-\udfff"  # halves of pairs, which no terminal can show
     "]"
 )

@@ -26,6 +26,10 @@ from tieline.core.store import ActivityEntry, ActivityQuery, ActivityStore
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
 
+PRUNE_MAX = 500
+"""Rows forgotten at once: a few milliseconds, though each may be large."""
+_BREATH_BYTES = 16 * 1024
+"""Events that are taken in before others get their turn: well under a millisecond."""
 _KIND_CHARS_MAX = 64
 _NUMBER_MAX = 2**63 - 1
 
@@ -57,7 +61,13 @@ class ReadRows(Struct, frozen=True):
     limit: int
 
 
-Errand = Record | Select | ReadRows
+class Prune(Struct, frozen=True):
+    """Forget a little of what is older than retention says. Left by the hub itself."""
+
+    at_ms: int
+
+
+Errand = Record | Select | ReadRows | Prune
 
 _DONE = Done()
 
@@ -136,7 +146,7 @@ class Journal:
     def __init__(self, store: ActivityStore, limits: Limits, breathe: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._limits = limits
-        # Called between two events, so that other threads get their turn.
+        # Called now and then between two events, so that other threads get their turn.
         self._breathe = breathe
         self._end = store.restore()
 
@@ -151,6 +161,9 @@ class Journal:
             case ReadRows(start, limit):
                 found, end = self._store.read_log(start, limit, self._limits.page_bytes_max)
                 return LogRows(tuple(found), end), ()
+            case Prune(at_ms):
+                # The answer says how many, so that whoever asked knows whether there may be more.
+                return Recorded(self._store.prune(at_ms - self._limits.activity_retention_ms, PRUNE_MAX)), ()
             case _:
                 assert_never(errand)
 
@@ -168,12 +181,16 @@ class Journal:
 
     def _record(self, errand: Record) -> tuple[Reply, Sequence[ActivityRow]]:
         entries: list[ActivityEntry] = []
+        held = 0
         for event in errand.events:
             made = self._entry(event, errand, self._end + len(entries))
             if isinstance(made, Refusal):
                 return made, ()
             entries.append(made)
-            self._breathe()
+            held += len(made.event)
+            if held >= _BREATH_BYTES:
+                held = 0
+                self._breathe()
         self._store.append(entries)
         self._end += len(entries)
         return Recorded(len(entries)), [_row(errand.member, entry) for entry in entries]

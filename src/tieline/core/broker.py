@@ -16,25 +16,31 @@ from tieline.contract.hub import Custodian
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.member import MemberKind
-from tieline.contract.message import Content, Message, check_content
+from tieline.contract.message import Content, Message, Priority, check_content
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Claimed, Done, Progress, Reply
 from tieline.core import (
     activity,
     channels,
     custody,
+    escalation,
+    evidence,
     ledger,
     membership,
+    notices,
     objectives,
     reading,
     routing,
+    search,
     signing,
+    staleness,
     streams,
     team,
     tokens,
     wire_ids,
 )
 from tieline.core.directory import Account, Directory, Session
+from tieline.core.escalation import Escalation
 from tieline.core.ladder import Ladder
 from tieline.core.ledger import Ledger
 from tieline.core.loops import Judgement, Loop, Loops
@@ -65,6 +71,7 @@ class Broker:
         *,
         home_key: bytes | None = None,
         signs: bool = True,
+        notifies: bool = False,
     ) -> None:
         self.store = store
         self.nature = nature
@@ -73,6 +80,8 @@ class Broker:
         self.home_key = home_key
         # Whether it has a secret to sign with for wires that take signed messages only.
         self.signs = signs
+        # Whether the hub has a command that tells a human of what was not seen.
+        self.notifies = notifies
         # Who holds deliveries outside as well, by the name of their member; see `core.custody`.
         self.custodians: dict[MemberName, Custodian] = {}
         # Time of the batch being handled.
@@ -119,6 +128,8 @@ class Broker:
             if number in self.directory.accounts and self.directory.accounts[number].inbox.entry(key) is not None
         ]
         heapq.heapify(self._deadlines)
+        self.escalation = Escalation()
+        self.escalation.restore(self, foundation.settings)
 
     def _replay_sent(self, event: SentReplay) -> None:
         stream = stream_name(event.sender, event.topic)
@@ -189,6 +200,8 @@ class Broker:
                 return self._advance(command)
             case c.AcknowledgeIds():
                 return wire_ids.acknowledge(self, command)
+            case c.Discard():
+                return staleness.discard(self, command)
             case c.Claim():
                 return self._claim(command)
             case c.Fetch():
@@ -209,6 +222,8 @@ class Broker:
                 return membership.unsubscribe(self, command)
             case c.ResumeThread():
                 return membership.resume_thread(self, command)
+            case c.ListPauses():
+                return membership.pauses(self, command)
             case c.AddMember():
                 return membership.add(self, command)
             case c.RemoveMember():
@@ -223,6 +238,10 @@ class Broker:
                 return reading.receipts(self, command)
             case c.ReadHistory():
                 return reading.history(self, command)
+            case c.Search():
+                return search.decide(self, command)
+            case c.SetReach():
+                return escalation.decide(self, command)
             case c.UpdateMember() | c.SetBusy() | c.ReadTeam() | c.UpdateTeam():
                 return team.decide(self, command)
             case c.IssueToken() | c.ListTokens() | c.RevokeToken():
@@ -341,6 +360,12 @@ class Broker:
             known = self._known(owner, session.protocol, command.wire_id, ledger.digest(encoded))
             if known is not None:
                 return known
+        superseded: Route | None = None
+        if content.supersedes is not None:
+            route = staleness.find_superseded(self, content.supersedes, session)
+            if isinstance(route, Refusal):
+                return route
+            superseded = route
         found = self._recipients(command, session)
         if isinstance(found, Refusal):
             return found
@@ -351,6 +376,7 @@ class Broker:
         judgement = self.loops.judge(content, sender, self.now_ms, human=human)
         if isinstance(judgement, Loop):
             self._pause(judgement.conversation, content.reply_to)
+            notices.paused(self, judgement, session, found)
             return judgement.refusal
         if isinstance(judgement, Refusal):
             return judgement
@@ -365,6 +391,10 @@ class Broker:
             if content.topic and len(account.streams) >= self.limits.streams_max and stream not in account.streams:
                 return Refusal(Code.TOO_MANY_STREAMS, f"{account.name} has {len(account.streams)} streams")
         post = self._accept(command, session, encoded, stream, found, judgement)
+        if superseded is not None:
+            staleness.supersede(self, superseded, post)
+        if content.reply_to is not None:
+            evidence.replied(self, session, content.reply_to)
         return Accepted(post.message.id, post.message.offset, len(post.keys), backlog=backlog)
 
     def _recipients(self, command: c.Send, session: Session) -> Collection[Account] | Refusal:
@@ -402,7 +432,9 @@ class Broker:
             deadline_ms = self.now_ms + content.ttl_ms
             for number, key in zip(post.numbers, post.keys, strict=True):
                 heapq.heappush(self._deadlines, (deadline_ms, number, key))
-        self.loops.note(message.id, message.offset, content, sender, judgement.hops, self.now_ms)
+        if self.escalation.reaches:
+            self.escalation.expect(post, content.priority is Priority.URGENT, self.now_ms)
+        self.loops.note(message.id, message.offset, content, sender, judgement, self.now_ms)
         self.outcome.posts.append(post)
         signing.give_up(self, command, found)
         self.outcome.urgent = self.dirty = True
@@ -470,7 +502,9 @@ class Broker:
         ):
             # What does not fit this wire may fit another that the member has.
             return _DONE
-        self.move(account, command.ranges, command.state, session=session, evidence=command.evidence)
+        doomed = notices.doomed(self, account, command.ranges) if command.state is State.DEAD else ()
+        if self.move(account, command.ranges, command.state, session=session, evidence=command.evidence) and doomed:
+            notices.given_up(self, account, doomed, command.evidence)
         account.touch(self.now_ms)
         return _DONE
 
@@ -492,6 +526,8 @@ class Broker:
         return Claimed(Delivery(delivery.key, delivery.stream_seq, State.ACKED, delivery.message))
 
     def _tick(self) -> Reply:
+        self.escalation.work(self)
+        tokens.expire(self)
         self.retention.work(self)
         return _DONE
 

@@ -1,5 +1,6 @@
 """The directory: who is a member, who subscribes to what, which sessions are open, and whose token it is."""
 
+import heapq
 import hmac
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -131,6 +132,8 @@ class Directory:
         self._by_name: dict[str, Account] = {}
         self._tokens: dict[bytes, TokenRow] = {}
         self._tokens_of: dict[int, dict[bytes, TokenRow]] = {}
+        # (time, digest) of tokens that expire, the next one first; those that are gone are still in it.
+        self._expiring: list[tuple[int, bytes]] = []
         # When a session was last opened by a token.
         self._used: dict[bytes, int] = {}
         self._next_number = foundation.next_number
@@ -209,6 +212,8 @@ class Directory:
         """Enter a token."""
         self._tokens[row.digest] = row
         self._tokens_of.setdefault(row.number, {})[row.digest] = row
+        if row.expires_at_ms is not None:
+            heapq.heappush(self._expiring, (row.expires_at_ms, row.digest))
 
     def drop_token(self, row: TokenRow) -> None:
         """Strike a token out."""
@@ -218,6 +223,16 @@ class Directory:
         del rows[row.digest]
         if not rows:
             del self._tokens_of[row.number]
+
+    def take_expired(self, now_ms: int) -> list[TokenRow]:
+        """Tokens that have expired, each once."""
+        expired: list[TokenRow] = []
+        while self._expiring and self._expiring[0][0] <= now_ms:
+            row = self._tokens.get(heapq.heappop(self._expiring)[1])
+            # The same token may have been given again for longer.
+            if row is not None and row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
+                expired.append(row)
+        return expired
 
     def tokens_of(self, account: Account) -> list[TokenRow]:
         """All tokens of a member."""

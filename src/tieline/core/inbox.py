@@ -145,23 +145,38 @@ class Inbox:
             self._base += head
             self._head = 0
 
-    def read(self, after: int, limit: int, *, unoffered_until: int = 0) -> tuple[list[Entry], int]:
+    def read(
+        self, after: int, limit: int, *, unoffered_until: int = 0, unseen: bool = False
+    ) -> tuple[list[Entry], int]:
         """Unsettled deliveries with keys above `after`, and the last key that was considered.
 
-        Those below `unoffered_until` only if they were not offered yet.
+        Those below `unoffered_until` only if they were not offered yet, and all of them, if `unseen`, only if nothing
+        shows that they were read.
         """
         entries: list[Entry] = []
         index = max(after + 1 - self._base, self._head)
         end = len(self._rungs)
         border = unoffered_until - self._base
+        bound = 2 * State.SEEN if unseen else _SETTLED
         while index < end and len(entries) < limit:
             rung = self._rungs[index]
-            if rung < (2 * State.OFFERED if index < border else _SETTLED):
+            if rung < (2 * State.OFFERED if index < border else bound):
                 entries.append(
                     Entry(index + self._base, self._offsets[index], self._stream_seqs[index], State(rung >> 1))
                 )
             index += 1
         return entries, self._base + index - 1
+
+    def unseen(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Those of the deliveries `first` to `last` that nothing shows to have been seen, as ranges."""
+        low = max(first - self._base, self._head)
+        high = min(last - self._base + 1, len(self._rungs))
+        return list(_runs(self._rungs[low:high], 2 * State.SEEN, -1, low + self._base)) if low < high else []
+
+    def is_muted(self, key: int) -> bool:
+        """Whether a delivery went out on a wire without acknowledgement, and nothing has shown that it was read."""
+        index = key - self._base
+        return self._head <= index < len(self._rungs) and self._rungs[index] == _MUTE
 
     def awaited_offsets(self) -> Iterator[int]:
         """Log offsets of all messages that somebody may still acknowledge here."""

@@ -6,6 +6,12 @@ Only a cause within the reply window counts, because a quick answer looks automa
 than its cause, any other starts at zero, and so does everything that a human says. Past the limit the send is refused,
 and the conversation in which the chain ran is paused for a while, no other.
 
+Agents that pass a message on in a ring (A to B, B to C, C to A) answer nobody, so none of this sees them. For a message
+without such a cause, the last that was offered to its sender from anywhere is a guess: it may have led to this one or
+not. A guess alone counts nothing, because work that is handed out and reported on looks just like it. It counts when
+the chain comes round: among the messages that led here, a few steps back, the same sender wrote to the same target.
+Each round adds its steps; a round that is missing starts the count at zero.
+
 What was never offered to the sender cannot have caused anything, so members that only send are never stopped; and those
 without an identity are offered nothing. The state is a bounded memory of recent messages; it is not durable, because a
 restart outlasts the window.
@@ -20,10 +26,12 @@ from tieline.contract.identifiers import MessageId
 from tieline.contract.limits import Limits
 from tieline.contract.message import Content, Kind
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.target import TargetKind
 
 _PAUSED_MAX = 10_000
 """Pauses at the same time; past it the ones that end first are lifted."""
+
+_RING_MAX = 16
+"""Members of a ring that is noticed: looking further back would take long, and find more that is chance."""
 
 
 class Trace(Struct, frozen=True, gc=False):
@@ -34,11 +42,17 @@ class Trace(Struct, frozen=True, gc=False):
     sender: str
     hops: int
     at_ms: int
-    conversation: str
-    """What is paused when the chain that it belongs to loops."""
+    target: str
     thread: str | None
     place: str
     """Where a recipient would answer: the sender, or the channel."""
+    parent: MessageId | None
+    """What led to it, surely or by a guess."""
+
+    @property
+    def conversation(self) -> str:
+        """What is paused when the chain that it belongs to loops."""
+        return _conversation(self.thread, self.target, self.sender)
 
 
 class Judgement(Struct, frozen=True, gc=False):
@@ -46,6 +60,8 @@ class Judgement(Struct, frozen=True, gc=False):
 
     hops: int
     cause: MessageId | None
+    parent: MessageId | None = None
+    """What led to it, surely or by a guess, unless a human says it."""
 
 
 class Loop(Struct, frozen=True):
@@ -54,6 +70,8 @@ class Loop(Struct, frozen=True):
     refusal: Refusal
     conversation: str
     """To be paused."""
+    last: str
+    """Who said what led to it."""
 
 
 _INNOCENT = Judgement(0, None)
@@ -62,13 +80,16 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 def conversation(content: Content, sender: str) -> str:
     """The conversation that a message belongs to."""
-    if content.thread:
-        return f"thread:{content.thread}"
-    target = content.target
-    if target.kind is TargetKind.MEMBER:
-        one, other = sorted((sender, target.name))
-        return f"@{one}+@{other}"
-    return str(target)
+    return _conversation(content.thread, str(content.target), sender)
+
+
+def _conversation(thread: str | None, target: str, sender: str) -> str:
+    if thread:
+        return f"thread:{thread}"
+    if target.startswith("@"):
+        one, other = sorted((f"@{sender}", target))
+        return f"{one}+{other}"
+    return target
 
 
 class _Memory(Generic[_Key]):
@@ -103,7 +124,7 @@ class _Memory(Generic[_Key]):
 class Loops:
     """Recent messages, what was offered to whom, and which conversations are paused."""
 
-    __slots__ = ("_by_id", "_by_offset", "_limits", "_offered", "_paused")
+    __slots__ = ("_by_id", "_by_offset", "_latest", "_limits", "_offered", "_paused", "_rings")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -111,8 +132,12 @@ class Loops:
         self._by_offset: _Memory[int] = _Memory(limits.loop_memory_max)
         # The last message that was offered to a member in a thread or from a place.
         self._offered: _Memory[tuple[str, str]] = _Memory(limits.loop_memory_max)
+        # The last message that was offered to a member from anywhere.
+        self._latest: dict[str, Trace] = {}
         # Conversation to the time when its pause ends, in the order of those times.
         self._paused: dict[str, int] = {}
+        # The last message of the chain that came round in a paused conversation.
+        self._rings: dict[str, MessageId] = {}
 
     def judge(self, content: Content, sender: str, now_ms: int, *, human: bool) -> Judgement | Refusal | Loop:
         """Decide on a message before it is accepted."""
@@ -123,15 +148,42 @@ class Loops:
             if refusal is not None:
                 return refusal
         cause = self._cause(content, sender)
-        if cause is None:
-            return Judgement(0, content.reply_to)
-        if human or now_ms - cause.at_ms > self._limits.reply_window_ms:
+        window_ms = self._limits.reply_window_ms
+        if cause is None or now_ms - cause.at_ms > window_ms:
+            known = content.reply_to if cause is None else cause.id
+            guess = None if human else self._latest.get(sender)
+            if guess is None or now_ms - guess.at_ms > window_ms:
+                return Judgement(0, known)
+            return self._judge_guess(content, sender, known, guess)
+        if human:
             return Judgement(0, cause.id)
         hops = cause.hops + 1
         if hops <= self._limits.hops_max:
-            return Judgement(hops, cause.id)
+            return Judgement(hops, cause.id, cause.id)
         text = f"{hops} quick replies in a row in {cause.conversation}: it is paused; wait, or ask a human to resume it"
-        return Loop(Refusal(Code.LOOP_DETECTED, text), cause.conversation)
+        return Loop(Refusal(Code.LOOP_DETECTED, text), cause.conversation, cause.sender)
+
+    def _judge_guess(self, content: Content, sender: str, known: MessageId | None, guess: Trace) -> Judgement | Loop:
+        """Decide on a message that may or may not pass on what its sender was offered last."""
+        round_before, steps = self._round_before(sender, str(content.target), guess)
+        if round_before is None:
+            return Judgement(0, known, guess.id)
+        hops = round_before.hops + steps
+        if hops <= self._limits.hops_max:
+            return Judgement(hops, guess.id, guess.id)
+        name = conversation(content, sender)
+        self._rings[name] = guess.id
+        text = f"a message came round again and again, {hops} steps in all: {name} is paused; wait, or ask a human"
+        return Loop(Refusal(Code.LOOP_DETECTED, f"{text} to resume it"), name, guess.sender)
+
+    def _round_before(self, sender: str, target: str, last: Trace) -> tuple[Trace | None, int]:
+        """The message of this sender to this target in the chain that ends with `last`, and how many steps back."""
+        trace: Trace | None = last
+        for steps in range(1, _RING_MAX + 1):
+            if trace is None or (trace.sender == sender and trace.target == target):
+                return trace, steps
+            trace = None if trace.parent is None else self._by_id.get(trace.parent)
+        return None, 0
 
     def _check_pause(self, name: str, now_ms: int) -> Refusal | None:
         until_ms = self._paused.get(name)
@@ -139,6 +191,7 @@ class Loops:
             return None
         if now_ms >= until_ms:
             del self._paused[name]
+            self._rings.pop(name, None)
             return None
         seconds = (until_ms - now_ms + 999) // 1000
         text = f"{name} is paused because agents looped in it; it resumes in {seconds} s or by 'tieline resume'"
@@ -155,14 +208,16 @@ class Loops:
                 return last
         return self._offered.get((sender, str(content.target)))
 
-    def note(self, message_id: MessageId, offset: int, content: Content, sender: str, hops: int, at_ms: int) -> None:
+    def note(
+        self, message_id: MessageId, offset: int, content: Content, sender: str, judgement: Judgement, at_ms: int
+    ) -> None:
         """Remember an accepted message."""
         if content.kind is not Kind.CHAT:
             return
-        target = content.target
-        place = f"@{sender}" if target.kind is TargetKind.MEMBER else str(target)
-        name = conversation(content, sender)
-        trace = Trace(message_id, offset, sender, hops, at_ms, name, content.thread, place)
+        target = str(content.target)
+        place = f"@{sender}" if target.startswith("@") else target
+        hops, parent = judgement.hops, judgement.parent
+        trace = Trace(message_id, offset, sender, hops, at_ms, target, content.thread, place, parent)
         self._by_id.put(message_id, trace)
         self._by_offset.put(offset, trace)
 
@@ -171,20 +226,35 @@ class Loops:
         trace = self._by_offset.get(offset)
         if trace is None or trace.sender == recipient:
             return
-        for name in (trace.place, f"thread:{trace.thread}" if trace.thread else None):
-            if name is None:
-                continue
-            key = (recipient, name)
-            known = self._offered.get(key)
-            if known is None or known.offset < offset:
-                self._offered.put(key, trace)
+        self._latest[recipient] = trace
+        if len(self._latest) > self._limits.loop_memory_max:
+            self._latest.clear()
+        self._offer((recipient, trace.place), trace)
+        if trace.thread:
+            self._offer((recipient, f"thread:{trace.thread}"), trace)
+
+    def _offer(self, key: tuple[str, str], trace: Trace) -> None:
+        known = self._offered.get(key)
+        if known is None or known.offset < trace.offset:
+            self._offered.put(key, trace)
+
+    def offset_of(self, message_id: MessageId) -> int | None:
+        """Where a remembered message stands in the log."""
+        trace = self._by_id.get(message_id)
+        return trace.offset if trace is not None else None
 
     def pause(self, name: str, now_ms: int) -> None:
         """Pause a conversation."""
         self._paused.pop(name, None)
         self._paused[name] = now_ms + self._limits.pause_ms
         if len(self._paused) > _PAUSED_MAX:
-            del self._paused[next(iter(self._paused))]
+            first = next(iter(self._paused))
+            del self._paused[first]
+            self._rings.pop(first, None)
+
+    def pauses(self, now_ms: int) -> tuple[tuple[str, int], ...]:
+        """Paused conversations with the ends of their pauses."""
+        return tuple((name, until_ms) for name, until_ms in self._paused.items() if until_ms > now_ms)
 
     def resume(self, name: str) -> bool:
         """End a pause; says whether there was one. Its memory is cleared, so that the chain starts anew."""
@@ -193,4 +263,10 @@ class Loops:
                 self._offered.pop(key)
                 self._by_id.pop(trace.id)
                 self._by_offset.pop(trace.offset)
+        last = self._rings.pop(name, None)
+        for _ in range(_RING_MAX):
+            if last is None:
+                break
+            cut = self._by_id.pop(last)
+            last = cut.parent if cut is not None else None
         return self._paused.pop(name, None) is not None

@@ -12,7 +12,7 @@ from tieline.contract.hub import MemberAppeared, MemberVanished
 from tieline.contract.identifiers import GENERAL, USERS, MemberName, SessionId, parse_channel_name, parse_member_name
 from tieline.contract.member import ByHomeKey, ByPlace, ByShared, ByToken, ByUser, Member, MemberKind, Origin, Unnamed
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Attached, Done, Issued, Reply
+from tieline.contract.reply import Attached, Done, Issued, Pauses, Reply
 from tieline.core import channels, team, tokens
 from tieline.core.directory import Account, Session, token_digest
 from tieline.core.store import Grant, MemberRow
@@ -108,6 +108,8 @@ def _prove(broker: "Broker", command: c.Attach) -> tuple[Account | None, str, bo
             if account is None:
                 return Refusal(Code.UNAUTHORIZED, "the token is unknown, revoked or expired")
             if command.member is not None and command.member != account.member.name:
+                if command.member.casefold() == account.member.name.casefold():
+                    return _misspelt(command.member, account)
                 return Refusal(Code.UNAUTHORIZED, f"the token does not belong to {command.member}")
             return account, account.member.name, False
         case ByHomeKey(key):
@@ -164,9 +166,16 @@ def _shared(broker: "Broker", command: c.Attach, digest: bytes) -> tuple[Account
         account = _make(broker, Member(name, command.kind, (), Origin.SHARED, broker.now_ms), command.protocol)
         account.owner = digest
         broker.store.save_owner(account.number, digest)
-    elif account.name != command.member or account.owner is None or not hmac.compare_digest(account.owner, digest):
+    elif account.owner is None or not hmac.compare_digest(account.owner, digest):
         return Refusal(Code.NAME_TAKEN, f"the name {command.member!r} belongs to another token")
+    elif account.name != command.member:
+        return _misspelt(command.member, account)
     return account, account.name, False
+
+
+def _misspelt(name: str, account: Account) -> Refusal:
+    """The token is right and the name is not: two that differ only in case are never two members."""
+    return Refusal(Code.INVALID_NAME, f"the name {name!r} differs only in case from {account.name!r}; use that")
 
 
 def _make(broker: "Broker", member: Member, protocol: str) -> Account:
@@ -285,6 +294,7 @@ def remove(broker: "Broker", command: c.RemoveMember) -> Reply:
         end_session(broker, open_session)
         broker.outcome.ended.append((open_session.id, why))
     channels.leave_all(broker, account)
+    broker.escalation.forget(broker, account)
     broker.directory.remove(account)
     broker.resumption.drop_member(account.number)
     broker.store.drop_member(account.number, broker.now_ms)
@@ -340,12 +350,25 @@ def _subscriber(broker: "Broker", session_id: SessionId, other: MemberName | Non
 
 def resume_thread(broker: "Broker", command: c.ResumeThread) -> Reply:
     """End the pause of a conversation; for humans and those who manage members."""
-    session = broker.session(command.session)
+    session = _steward(broker, command.session)
+    if isinstance(session, Refusal):
+        return session
+    if broker.loops.resume(command.thread):
+        broker.record(Resumed(command.thread, session.speaker))
+    return Done()
+
+
+def pauses(broker: "Broker", command: c.ListPauses) -> Reply:
+    """Conversations that are paused; for the same."""
+    session = _steward(broker, command.session)
+    return session if isinstance(session, Refusal) else Pauses(broker.loops.pauses(broker.now_ms))
+
+
+def _steward(broker: "Broker", session_id: SessionId) -> Session | Refusal:
+    session = broker.session(session_id)
     if isinstance(session, Refusal):
         return session
     human = session.account is not None and session.account.member.kind is MemberKind.HUMAN
     if not human and not session.may(MANAGE):
-        return Refusal(Code.FORBIDDEN, "only a human or a member with members.manage can resume a paused conversation")
-    if broker.loops.resume(command.thread):
-        broker.record(Resumed(command.thread, session.speaker))
-    return Done()
+        return Refusal(Code.FORBIDDEN, "paused conversations are for a human or a member with members.manage")
+    return session

@@ -8,6 +8,7 @@ from tieline.contract.message import Message
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Progress, Reply
 from tieline.core.activity import Errand
+from tieline.core.inquiry import Inquiry
 
 
 class Post(Struct):
@@ -21,6 +22,13 @@ class Post(Struct):
     stream_seqs: list[int]
 
 
+class Unseen(Struct, frozen=True):
+    """A message that a human is to be told of, because nothing shows that its recipient saw it."""
+
+    member: MemberName
+    message: Message
+
+
 class Followed(Struct):
     """A message whose steps somebody wants to hear of."""
 
@@ -31,14 +39,15 @@ class Followed(Struct):
 
 
 class Outcome(Struct):
-    """To be published after the commit, in this order: replies, changes, posts, progress, ended."""
+    """To be published after the commit, in this order: replies, changes, posts, progress, unseen, ended."""
 
     replies: list[Reply] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
     progress: list[tuple[SessionId, Progress]] = field(default_factory=list)
+    unseen: list[Unseen] = field(default_factory=list)
     ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
-    errands: dict[int, Errand] = field(default_factory=dict)
-    """What the journal has to do before the reply at this place can be given, and which gives that reply."""
+    errands: dict[int, Errand | Inquiry] = field(default_factory=dict)
+    """What the journal or the index has to do before the reply at this place can be given, which gives that reply."""
     urgent: bool = False
     """Whether somebody waits for the commit; if not, it may wait a little for more to ride along."""

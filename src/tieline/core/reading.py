@@ -16,6 +16,7 @@ from tieline.contract.reply import Channels, Fetched, History, LogRows, Receipts
 from tieline.core import activity
 from tieline.core.channels import IMPLICIT
 from tieline.core.directory import Account, Session
+from tieline.core.escalation import way_of
 from tieline.core.inbox import Entry
 from tieline.core.objectives import thread
 from tieline.core.outcome import Followed
@@ -36,7 +37,7 @@ def fetch(broker: "Broker", command: c.Fetch) -> Reply:
         return Refusal(Code.INVALID_REQUEST, "only a member has an inbox")
     limit = max(1, min(command.limit, broker.limits.page_max))
     inbox = session.account.inbox
-    entries, through = inbox.read(command.after, limit, unoffered_until=command.unoffered_until)
+    entries, through = inbox.read(command.after, limit, unoffered_until=command.unoffered_until, unseen=command.unseen)
     if command.replay:
         again = [
             Entry(item.key, item.offset, item.stream_seq, State.ACKED)
@@ -80,6 +81,9 @@ def follow(broker: "Broker", command: c.Follow) -> Reply:
         account = broker.directory.accounts.get(number)
         if account is None or not account.sessions or account.inbox.entry(key) is None or command.until < State.SEEN:
             continue
+        if number in broker.escalation.reaches:
+            # A wire that cannot acknowledge is one way of several.
+            continue
         if not any(open_session.acknowledges for open_session in account.sessions):
             return Refusal(
                 Code.NEVER_ACKNOWLEDGED,
@@ -109,7 +113,7 @@ def receipts(broker: "Broker", command: c.ReadReceipts) -> Reply:
 def _visible(
     broker: "Broker", session_id: SessionId, message_id: MessageId
 ) -> tuple[Session, Message, Route] | Refusal:
-    """A message that the session sent or received; others learn nothing of it."""
+    """A message that the session sent or received, or finds in the log; others learn nothing of it."""
     session = broker.session(session_id)
     if isinstance(session, Refusal):
         return session
@@ -117,12 +121,13 @@ def _visible(
     if found is not None:
         message, route = found
         account = session.account
-        if session.operator or (account and account.number in route.numbers) or _said(session, message):
+        received = account is not None and account.number in route.numbers
+        if session.may(READ_LOG) or received or said(session, message):
             return session, message, route
     return Refusal(Code.UNKNOWN_MESSAGE, f"no message {message_id!r} was sent by or to {session.speaker}")
 
 
-def _said(session: Session, message: Message) -> bool:
+def said(session: Session, message: Message) -> bool:
     """Whether this session's member sent it; a former member of the same name is another."""
     return message.sender == session.speaker and (session.account is None or message.offset >= session.account.since)
 
@@ -131,12 +136,22 @@ def _receipts(broker: "Broker", message: Message, route: Route) -> Receipts:
     # What a session has just settled may still wait for its row in the log.
     broker.write_moves()
     names = broker.store.names(route.numbers)
-    signature = f"signature {message.signature}" if message.signature else ""
-    pending = Step(State.PENDING, message.sent_at_ms, protocol=message.protocol, evidence=signature)
+    signature = (f"signature {message.signature}",) if message.signature else ()
+    evidence = "; ".join((*signature, *message.content.notes))
+    pending = Step(State.PENDING, message.sent_at_ms, protocol=message.protocol, evidence=evidence)
     made = []
     for number, key in zip(route.numbers, route.keys, strict=True):
         steps = [pending, *broker.store.steps(number, key)]
-        made.append(Receipt(names[number], key, steps[-1].state, tuple(steps)))
+        state = steps[-1].state
+        fallen = ""
+        for fall in broker.store.falls(number, key, key):
+            fallen = fall.way
+            # Nothing falls that was seen, so whatever shows that comes after it, be it in the same millisecond.
+            place = sum(step.state < State.SEEN and step.at_ms <= fall.at_ms for step in steps)
+            evidence = f"no evidence by {fall.after}"
+            steps.insert(place, Step(steps[place - 1].state, fall.at_ms, evidence=evidence, way=fall.way))
+        way = way_of(broker, number, key, fallen)
+        made.append(Receipt(names[number], key, state, tuple(steps), way))
     made.sort(key=lambda receipt: receipt.member)
     return Receipts(message.id, tuple(made))
 
@@ -174,11 +189,22 @@ def history(broker: "Broker", command: c.ReadHistory) -> Reply:
     if isinstance(session, Refusal):
         return session
     account = session.account
+    if command.everything and not session.may(READ_LOG):
+        return Refusal(Code.FORBIDDEN, f"{session.speaker} lacks the permission {READ_LOG}")
     if account is None and not session.operator:
         return Refusal(Code.FORBIDDEN, "history is for members")
-    peer = command.peer
+    if command.everything:
+        account = None
+    seen = view_of(broker, account, None if command.forward else command.peer, command.limit)
+    chronicle = replace(seen, since=max(command.after + 1, seen.since), before=command.before, forward=command.forward)
+    # An operator that speaks as a member sees what that member sees.
+    return History(tuple(_past(broker, session, chronicle, everything=account is None)))
+
+
+def view_of(broker: "Broker", account: Account | None, peer: str | None, limit: int) -> Chronicle:
+    """All that a member may see, or that there is, with a peer or at a place."""
     places = None if peer is None or _is_name(peer) else _places(broker, account, peer)
-    chronicle = Chronicle(
+    return Chronicle(
         reader=account.member.name if account else None,
         since=account.since if account else 0,
         spans=(Span("*"), Span(f"@{account.name}"), *broker.channels.spans_of(account)) if account else (),
@@ -186,27 +212,30 @@ def history(broker: "Broker", command: c.ReadHistory) -> Reply:
         all_threads=account is not None and MEMBERS_MANAGE in account.member.permissions,
         places=places,
         peer=peer if places is None else None,
-        before=command.before,
-        limit=max(1, min(command.limit, broker.limits.page_max)),
+        before=None,
+        limit=max(1, min(limit, broker.limits.page_max)),
         bytes_max=broker.limits.page_bytes_max,
     )
-    return History(tuple(_past(broker, session, chronicle)))
 
 
 _PAGES_MAX = 16
 """Pages read for one answer, when what others may not see fills them."""
 
 
-def _past(broker: "Broker", session: Session, chronicle: Chronicle) -> list[Message]:
-    """A page without what is signed badly, but for its own sender and the operator, and sessions of its protocol."""
+def _past(broker: "Broker", session: Session, chronicle: Chronicle, *, everything: bool) -> list[Message]:
+    """A page without what is signed badly, but for its own sender and who sees all, and sessions of its protocol."""
     found: list[Message] = []
     for _ in range(_PAGES_MAX):
         page = broker.store.history(chronicle)
-        shown = [one for one in page if session.operator or one.reaches(session.protocol) or _said(session, one)]
+        shown = [one for one in page if everything or one.reaches(session.protocol) or said(session, one)]
         found += shown
         if len(shown) == len(page):
             break
-        chronicle = replace(chronicle, before=page[-1].offset, limit=max(1, chronicle.limit - len(shown)))
+        limit, last = max(1, chronicle.limit - len(shown)), page[-1].offset
+        if chronicle.forward:
+            chronicle = replace(chronicle, since=last + 1, limit=limit)
+        else:
+            chronicle = replace(chronicle, before=last, limit=limit)
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from tieline.contract.channel import ChannelId, Role
-from tieline.contract.delivery import State, Step
+from tieline.contract.delivery import Fall, State, Step
 from tieline.contract.event import LogRow
 from tieline.contract.identifiers import ChannelName, MessageId
 from tieline.contract.member import Member
@@ -264,6 +264,8 @@ class Chronicle(Struct, frozen=True, kw_only=True):
     peer: str | None = None
     """Only messages with this member."""
     before: int | None
+    forward: bool = False
+    """Oldest first; neither between two parties nor at some places."""
     limit: int
     bytes_max: int
     """Stop before the message that would pass this much stored content, but never before the first."""
@@ -331,6 +333,12 @@ class ActivityStore(Protocol):
     def read_log(self, start: int, limit: int, bytes_max: int) -> tuple[Sequence[LogRow], int]:
         """Consecutive committed rows, up to an amount of content but at least one; and the next row's offset."""
 
+    def prune(self, before_ms: int, limit: int) -> int:
+        """Forget up to `limit` committed rows that came before a time, oldest first; returns how many.
+
+        It is durable at once. The newest row always stays, so that offsets go on from it.
+        """
+
     def close(self) -> None:
         """Release everything. What was not committed is gone."""
 
@@ -379,6 +387,9 @@ class Store(Protocol):
 
     def advance(self, row: LogRow, number: int, state: State, ranges: Sequence[tuple[int, int]]) -> None:
         """Keep that deliveries of one member reached a rung. `row` is the `Moved` event that says so."""
+
+    def fall(self, row: LogRow, number: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """Keep that deliveries of one member fell to another way. `row` is the `Fell` event that says so."""
 
     def record(self, row: LogRow) -> None:
         """Keep any other event."""
@@ -437,6 +448,9 @@ class Store(Protocol):
 
     def steps(self, number: int, key: int) -> Sequence[Step]:
         """Steps that one delivery took after `pending`, in order."""
+
+    def falls(self, number: int, first: int, last: int) -> Sequence[Fall]:
+        """Falls of a member's deliveries between two keys, and of others that fell with them, in order."""
 
     def names(self, numbers: Sequence[int]) -> dict[int, str]:
         """Names of members, removed ones too."""

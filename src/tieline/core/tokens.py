@@ -117,6 +117,18 @@ def revoke(broker: "Broker", command: c.RevokeToken) -> Reply:
     return Done()
 
 
+def expire(broker: "Broker") -> None:
+    """Void tokens that have expired, and end the sessions that they opened."""
+    for row in broker.directory.take_expired(broker.now_ms):
+        account = broker.directory.accounts[row.number]
+        drop(broker, row)
+        broker.end_sessions(
+            [session for session in account.sessions if session.token == row.digest],
+            Refusal(Code.UNAUTHORIZED, f"the token of {account.name} has expired"),
+        )
+        broker.record(Registered(account.name, "hub", "one token less"))
+
+
 def _asked(broker: "Broker", session_id: SessionId, name: MemberName) -> tuple[Session, Account] | Refusal:
     """Who asks, and whose tokens it is about: one's own, unless one manages members."""
     session = broker.session(session_id)

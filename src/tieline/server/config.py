@@ -66,6 +66,12 @@ enabled = true
 # Whether a member is told, in a message, that a session of it is online.
 announce = true
 
+[notify]
+# The command that tells a human of a message that nothing shows to have been seen, for members that are to be reached
+# by "notify": a list of words, for example ["ntfy", "publish", "agents"]. The message's body is on its stdin, who and
+# what in TIELINE_TO, TIELINE_FROM and TIELINE_ID; empty for none.
+command = []
+
 # [limits]
 # Any limit by its name, for example:
 # hops_max = 64
@@ -134,6 +140,12 @@ class Ac7Section(Struct, frozen=True, forbid_unknown_fields=True):
     announce: bool = True
 
 
+class NotifySection(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a human is told of what was not seen."""
+
+    command: tuple[str, ...] = ()
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """All of it."""
 
@@ -144,6 +156,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     backchannel: Backchannel = Backchannel()
     peerbus: Peerbus = Peerbus()
     ac7: Ac7Section = Ac7Section()
+    notify: NotifySection = NotifySection()
     limits: Limits = Limits()
 
 

@@ -23,9 +23,11 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply
 from tieline.core.broker import Broker
-from tieline.core.outcome import Outcome
+from tieline.core.inquiry import Inquiry, SearchIndex
+from tieline.core.outcome import Outcome, Unseen
 from tieline.core.store import ActivityStore
 from tieline.server.recorder import Recorder
+from tieline.server.searcher import Searcher
 from tieline.stores.memory import MemoryActivity
 
 _TICK_SECONDS = 0.25
@@ -51,9 +53,18 @@ class Tally(Struct):
 class Exchange:
     """A broker behind the Hub port. Without a store for activity, that is forgotten when it stops."""
 
-    def __init__(self, broker: Broker, activity: ActivityStore | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        activity: ActivityStore | None = None,
+        notify: Callable[[Unseen], None] | None = None,
+        index: SearchIndex | None = None,
+    ) -> None:
         self._broker = broker
-        self._recorder = Recorder(activity or MemoryActivity(), broker.limits, self._recorded)
+        self._searcher = Searcher(index) if index is not None else None
+        self.recorder = Recorder(activity or MemoryActivity(), broker.limits, self._recorded)
+        # Who tells a human of what was not seen.
+        self._notify = notify
         self.limits = broker.limits
         self.tally = Tally()
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
@@ -76,7 +87,9 @@ class Exchange:
     def start(self) -> None:
         """Begin to work."""
         self._thread.start()
-        self._recorder.start()
+        self.recorder.start()
+        if self._searcher is not None:
+            self._searcher.start()
         self._tick()
 
     async def stop(self) -> None:
@@ -88,7 +101,9 @@ class Exchange:
         await asyncio.to_thread(self._thread.join)
         # The broker's last words are on the loop's list; they may hold errands.
         await asyncio.sleep(0)
-        await self._recorder.stop()
+        await self.recorder.stop()
+        if self._searcher is not None:
+            await self._searcher.stop()
 
     def _tick(self) -> None:
         self.submit((c.Tick(),))
@@ -278,11 +293,14 @@ class Exchange:
             known = self._sessions.get(session)
             if known is not None:
                 self._call(known[1].progress, step)
+        if self._notify is not None:
+            for unseen in outcome.unseen:
+                self._call(self._notify, unseen)
         for session, why in outcome.ended:
             self._end(session, why)
 
     def _run_errands(self, outcome: Outcome, start: int, end: int, done: Done | None) -> None:
-        """Have the recorder make the replies that it must make; the others that were asked with them wait for it."""
+        """Have others make the replies that only they can make; the rest of what was asked with them waits for it."""
         replies = outcome.replies[start:end]
         open_places = {place - start for place in range(start, end) if place in outcome.errands}
 
@@ -293,7 +311,13 @@ class Exchange:
                 self._call(done, replies)
 
         for place in sorted(open_places):
-            self._recorder.submit(outcome.errands[start + place], partial(answered, place))
+            errand = outcome.errands[start + place]
+            if not isinstance(errand, Inquiry):
+                self.recorder.submit(errand, partial(answered, place))
+            elif self._searcher is not None:
+                self._searcher.submit(errand, partial(answered, place))
+            else:
+                answered(place, Refusal(Code.INVALID_REQUEST, "this hub has no search index"))
 
     def _recorded(self, rows: Sequence[ActivityRow]) -> None:
         """Tell those who follow a member what it did."""

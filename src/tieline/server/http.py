@@ -6,6 +6,7 @@ them as plain ASGI; what none of them claims goes to the hub's own pages.
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator, Sequence
 
@@ -19,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
+from websockets.exceptions import InvalidState
 
 from tieline import __version__
 from tieline.contract.command import Attach, Detach, ListMembers
@@ -27,11 +29,14 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Roster
 from tieline.server.bounds import BoundedProtocol
 from tieline.server.exchange import Exchange
-from tieline.wire.http import HttpApp
+from tieline.wire.http import HttpApp, session_token
 from tieline.wire.native.server import NativeConnection, Transport
 
 _IDLE_SECONDS = 75
 """How long a connection may rest between two requests: a client that asks once a minute need not connect anew."""
+_UNREAD_SECONDS = 120.0
+"""How long a client may take nothing of what was sent to it. Whoever was cut off for being slow, and never reads why,
+would hold its connection for ever."""
 _PATIENCE_SECONDS = 0.5
 """How long a reader that does not read may delay the end of the hub."""
 
@@ -59,7 +64,7 @@ class _WebSocketTransport(Transport):
         self._closing = False
         self._readable = asyncio.Event()
         self._readable.set()
-        self._connection = NativeConnection(exchange, self, local=False)
+        self._connection = NativeConnection(exchange, self, local=False, token=session_token(websocket.scope))
 
     def send(self, payload: bytes) -> None:
         self._queued_bytes += len(payload)
@@ -122,15 +127,19 @@ class _Collector:
         self._roster = roster
 
     def collect(self) -> Iterator[Metric]:
-        tally = self._exchange.tally
+        tally, recorder = self._exchange.tally, self._exchange.recorder
         for name, text, value in (
             ("tieline_messages_accepted", "Messages made durable since the start", tally.accepted),
             ("tieline_deliveries_created", "Deliveries of those messages", tally.deliveries),
             ("tieline_batches", "Batches of commands decided", tally.batches),
             ("tieline_commits", "Transactions committed", tally.commits),
             ("tieline_commit_seconds", "Time spent in commits", tally.commit_seconds),
+            ("tieline_activity_events", "Events of activity made durable since the start", recorder.tally.events),
+            ("tieline_activity_commits", "Transactions of the activity log", recorder.tally.commits),
+            ("tieline_activity_commit_seconds", "Time spent in those", recorder.tally.commit_seconds),
         ):
             yield CounterMetricFamily(name, text, value=value)
+        yield GaugeMetricFamily("tieline_activity_waiting", "Uploads and questions that wait", value=recorder.waiting)
         yield GaugeMetricFamily("tieline_members", "Members", value=len(self._roster.members))
         sessions = GaugeMetricFamily("tieline_sessions", "Open sessions of members", labels=["protocol"])
         counts: dict[str, int] = {}
@@ -144,12 +153,60 @@ class _Collector:
         yield GaugeMetricFamily("tieline_backlog", "Deliveries that wait for an acknowledgement", value=backlog)
 
 
+def _matters(record: logging.LogRecord) -> bool:
+    """Whether what the HTTP server logs is news: text that is no UTF-8 is its client's own end, by a close frame."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], UnicodeDecodeError)
+
+
 class _Server(uvicorn.Server):
-    """Uvicorn without its own signal handling: the hub stops all its listeners in order."""
+    """Uvicorn without its own signal handling, and stopped at once: the hub stops all its listeners in order."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._asked = asyncio.Event()
+
+    def ask_to_stop(self) -> None:
+        """End `serve`."""
+        self.should_exit = True
+        self._asked.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        # Uvicorn looks ten times a second whether it should stop; a second is enough for the Date header (tick 0).
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._asked.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Unlike uvicorn's, this does not stumble over a WebSocket that is closing already, and rests no longer than
+        # it must.
+        state = self.server_state
+        for server in self.servers:
+            server.close()
+        for sock in sockets or []:
+            sock.close()
+        for connection in list(state.connections):
+            with contextlib.suppress(InvalidState):
+                connection.shutdown()
+        if not await self._emptied():
+            # A task that has to be cancelled would be an error in the log; one whose connection is gone ends itself.
+            for connection in list(state.connections):
+                connection.transport.abort()
+            if not await self._emptied():
+                for task in list(state.tasks):
+                    task.cancel()
+
+    async def _emptied(self) -> bool:
+        state = self.server_state
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                while state.connections or state.tasks:  # noqa: ASYNC110 - nothing tells when uvicorn's sets change
+                    await asyncio.sleep(0.002)
+        return not state.connections and not state.tasks
 
 
 class HttpListener:
@@ -174,9 +231,13 @@ class HttpListener:
     async def start(self, host: str, port: int) -> None:
         """Listen."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        # With its protocol named, asyncio sends small answers on accepted connections without delay.
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                # Connections inherit it.
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * _UNREAD_SECONDS))
             sock.bind((host, port))
         except OSError:
             sock.close()
@@ -195,9 +256,9 @@ class HttpListener:
             ws="websockets-sansio",
             ws_max_size=self._exchange.limits.frame_bytes_max,
             ws_per_message_deflate=False,
-            timeout_graceful_shutdown=1,
             server_header=False,
         )
+        logging.getLogger("uvicorn.error").addFilter(_matters)
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
         while not self._server.started:
@@ -220,15 +281,8 @@ class HttpListener:
         for stream in list(self._streams):
             stream.hang_up(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))
         if self._server is not None and self._serving is not None:
-            self._server.should_exit = True
-            abort = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._abort, self._server)
+            self._server.ask_to_stop()
             await self._serving
-            abort.cancel()
-
-    def _abort(self, server: _Server) -> None:
-        """End what does not end by itself; a task that uvicorn has to cancel would be an error in the log."""
-        for connection in list(server.server_state.connections):
-            connection.transport.abort()
 
     async def _health(self, _request: Request) -> Response:
         if self._exchange.failure.done():

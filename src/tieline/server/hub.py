@@ -4,18 +4,27 @@ import asyncio
 import contextlib
 import os
 import resource
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 from msgspec import Struct
 
 from tieline import __version__
+from tieline.console.entrance import Entrance
+from tieline.console.insights import Insights
+from tieline.console.site import Site
 from tieline.contract.member import ByHomeKey
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
+from tieline.core.inquiry import SearchIndex
 from tieline.core.store import ActivityStore, Store
-from tieline.protocols.ac7.server import Ac7
+from tieline.protocols.ac7.blobs import Blobs
+from tieline.protocols.ac7.files import Files
+from tieline.protocols.ac7.passes import UnreadableLogins
+from tieline.protocols.ac7.server import Ac7, Keeping
 from tieline.protocols.agent_channels.server import ChannelsServer
 from tieline.protocols.agent_relay.server import RelayServer
 from tieline.protocols.backchannel.adoption import Adoption
@@ -23,13 +32,25 @@ from tieline.protocols.backchannel.identity import HOME_VARIABLE as SPOOL_VARIAB
 from tieline.protocols.backchannel.identity import default_root
 from tieline.protocols.backchannel.relay import Relay
 from tieline.protocols.peerbus.server import DEFAULT_PORT, PeerbusServer
-from tieline.server.config import AgentRelay, Backchannel, Config, ConfigError, Peerbus, load_config, parse_address
+from tieline.server.api import Api
+from tieline.server.config import (
+    Ac7Section,
+    AgentRelay,
+    Backchannel,
+    Config,
+    ConfigError,
+    Peerbus,
+    load_config,
+    parse_address,
+)
 from tieline.server.exchange import Exchange
 from tieline.server.home import Home
 from tieline.server.http import HttpListener
+from tieline.server.log_api import LogApi
 from tieline.server.nature import RealNature
-from tieline.stores.memory import MemoryActivity, MemoryStore
-from tieline.stores.sqlite import SqliteActivity, SqliteStore
+from tieline.server.notifier import Notifier
+from tieline.stores.memory import MemoryActivity, MemorySearch, MemoryStore
+from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch, SqliteStore
 from tieline.wire.home import HUB_SOCKET, Running
 from tieline.wire.http import HttpApp
 from tieline.wire.native.unix import NativeListener
@@ -38,6 +59,8 @@ CHANNELS_FOLDER = Path("channels", "main")
 RELAY_SOCKET = "agent-relay.sock"
 PEERBUS_SOCKET = "peerbus.sock"
 SPOOL_FOLDER = "spool-home"
+FILES_FOLDER = "files"
+FORGOTTEN_FOLDER = "forgotten"
 
 log = structlog.get_logger(__name__)
 
@@ -82,11 +105,29 @@ def open_activity(url: str, home: Path) -> ActivityStore:
     return SqliteActivity(home, synchronous="OFF" if url == "sqlite:unsafe" else "FULL")
 
 
+def open_files(url: str, home: Path, now_ms: Callable[[], int]) -> Files:
+    """The files of members; beside a store that forgets they are in a folder that is thrown away."""
+    folder = home
+    if url == "memory":
+        folder = home / FORGOTTEN_FOLDER
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+    catalogue = SqliteFiles(folder, synchronous="FULL" if url == "sqlite" else "OFF")
+    return Files(catalogue, Blobs(folder / FILES_FOLDER), now_ms)
+
+
+def open_index(store: Store, home: Path) -> SearchIndex:
+    """The search index over a store."""
+    return MemorySearch(store) if isinstance(store, MemoryStore) else SqliteSearch(home)
+
+
 def open_broker(home: Home, config: Config, store_url: str | None = None) -> Broker:
     """A broker over the store of a home that this process holds."""
     store = open_store(store_url or config.store.url, home.path)
     signs = bool(config.peerbus.hmac_secret)
-    return Broker(store, RealNature(), config.limits, home_key=token_digest(home.key()), signs=signs)
+    notifies = bool(config.notify.command)
+    key = token_digest(home.key())
+    return Broker(store, RealNature(), config.limits, home_key=key, signs=signs, notifies=notifies)
 
 
 def raise_file_limit() -> None:
@@ -115,6 +156,7 @@ class RunningHub:
         self.exchange: Exchange | None = None
         self.channels: ChannelsServer | None = None
         self.native: NativeListener | None = None
+        self.entrance: Entrance | None = None
         # What backchannel's clients register with; empty if they need nothing, none if it is not spoken.
         self.room_token: str | None = None
 
@@ -135,7 +177,12 @@ class RunningHub:
         config = load_config(home.path)
         store_url = options.store or config.store.url
         broker = open_broker(home, config, store_url)
-        exchange = self.exchange = Exchange(broker, open_activity(store_url, home.path))
+        notifier = Notifier(config.notify.command) if config.notify.command else None
+        if notifier is not None:
+            self._closing.push_async_callback(notifier.stop)
+        activity = open_activity(store_url, home.path)
+        index = open_index(broker.store, home.path)
+        exchange = self.exchange = Exchange(broker, activity, notifier.notify if notifier else None, index)
         exchange.start()
         self._closing.push_async_callback(exchange.stop)
         # Before anybody else can act as a local agent.
@@ -152,7 +199,11 @@ class RunningHub:
         peerbus = await self._start_peerbus(exchange, home.path, config.peerbus)
         apps = self._http_apps(exchange, home, config.backchannel)
         if config.ac7.enabled if options.ac7 is None else options.ac7:
-            apps.append(Ac7(exchange, announce=config.ac7.announce))
+            apps.append(await self._start_ac7(exchange, home, config.ac7, store_url))
+        self.entrance = Entrance(exchange, ByHomeKey(home.key()), RealNature().now_ms, __version__)
+        apps += [Api(exchange), self.entrance, Insights(exchange, home.path), Site()]
+        if store_url != "memory":
+            apps.append(LogApi(exchange, home.path))
         http = HttpListener(exchange, [*apps, peerbus.http] if peerbus else apps)
         self._closing.push_async_callback(http.stop)
         await http.start(*parse_address(options.http or config.http.listen))
@@ -231,6 +282,19 @@ class RunningHub:
             return []
         self.room_token = config.room_token
         return [Relay(exchange, ByHomeKey(home.key()), config.room_token)]
+
+    async def _start_ac7(self, exchange: Exchange, home: Home, config: Ac7Section, store_url: str) -> Ac7:
+        nature = RealNature()
+        self._closing.callback(shutil.rmtree, home.path / FORGOTTEN_FOLDER, ignore_errors=True)
+        files = open_files(store_url, home.path, nature.now_ms)
+        keeping = Keeping(ByHomeKey(home.key()), files, None if store_url == "memory" else home.path)
+        try:
+            ac7 = Ac7(exchange, keeping=keeping, now_ms=nature.now_ms, announce=config.announce)
+        except UnreadableLogins as error:
+            raise ConfigError(str(error)) from error
+        self._closing.push_async_callback(ac7.stop)
+        await ac7.start()
+        return ac7
 
     async def stop(self) -> None:
         """Stop everything in reverse order."""

@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 
 import structlog
+from msgspec import Struct
 
 from tieline.contract.activity import ActivityRow
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Reply
-from tieline.core.activity import Errand, Journal, Record
+from tieline.contract.reply import Recorded, Reply
+from tieline.core.activity import PRUNE_MAX, Errand, Journal, Prune, Record
 from tieline.core.store import ActivityStore
 
 log = structlog.get_logger(__name__)
@@ -25,6 +26,9 @@ log = structlog.get_logger(__name__)
 Answered = Callable[[Reply], None]
 _Item = tuple[Errand, Answered]
 
+_PASS_SECONDS = 3600.0
+_PAUSE_SECONDS = 0.05
+"""Between two passes of retention, and within one."""
 _BATCH_MAX = 64
 """Errands in one commit: bounds how long the first of them waits for the last."""
 
@@ -35,6 +39,14 @@ _STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it 
 def _breathe() -> None:
     # Lets go of the interpreter, which this thread could otherwise hold for milliseconds while a message waits.
     time.sleep(0)
+
+
+class Tally(Struct):
+    """What was kept."""
+
+    events: int = 0
+    commits: int = 0
+    commit_seconds: float = 0.0
 
 
 class Recorder:
@@ -52,14 +64,20 @@ class Recorder:
         self.waiting = 0
         self._waiting_bytes = 0
         self._stopping = False
+        self._pruner: asyncio.TimerHandle | None = None
+        # What was kept since the start; only the recorder's thread counts.
+        self.tally = Tally()
 
     def start(self) -> None:
         """Begin to work."""
         self._thread.start()
+        self._prune()
 
     async def stop(self) -> None:
         """Finish what was submitted and close the store."""
         self._stopping = True
+        if self._pruner is not None:
+            self._pruner.cancel()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
         # The thread's last words are on the loop's list.
@@ -79,6 +97,16 @@ class Recorder:
             self.waiting += 1
             self._waiting_bytes += size
             self._queue.put((errand, answered))
+
+    def _prune(self) -> None:
+        """Forget what is old, a little at a time; then rest for an hour, because retention is counted in days."""
+
+        def done(reply: Reply) -> None:
+            if not self._stopping:
+                more = isinstance(reply, Recorded) and reply.count >= PRUNE_MAX
+                self._pruner = self._loop.call_later(_PAUSE_SECONDS if more else _PASS_SECONDS, self._prune)
+
+        self.submit(Prune(time.time_ns() // 1_000_000), done)
 
     # On the recorder's thread.
 
@@ -114,13 +142,21 @@ class Recorder:
                 reply, kept = self._journal.carry_out(errand)
                 replies.append(reply)
                 rows.extend(kept)
-            self._journal.commit()
+            if any(isinstance(errand, Record) for errand, _ in items):
+                self._commit(len(rows))
         except Exception as error:
             log.exception("the activity log failed; going back to what is committed", error=str(error))
             replies = [Refusal(Code.STORE_FAILED, f"the activity log failed, nothing was kept: {error}")] * len(items)
             rows = []
             self._restore()
         self._loop.call_soon_threadsafe(self._publish, items, replies, rows)
+
+    def _commit(self, events: int) -> None:
+        started = time.perf_counter()
+        self._journal.commit()
+        self.tally.commits += 1
+        self.tally.commit_seconds += time.perf_counter() - started
+        self.tally.events += events
 
     def _restore(self) -> None:
         try:

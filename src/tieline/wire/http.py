@@ -5,6 +5,7 @@ is a value; a handler returns one, and one place sends it.
 """
 
 import asyncio
+import contextlib
 import re
 from typing import Any, Protocol, TypeVar
 
@@ -13,6 +14,11 @@ from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
 JSON = b"application/json;charset=utf-8"
+
+SESSION_COOKIE = "tieline_session"
+"""What a console carries: the id of a token, a dot, and the token."""
+LOGIN_COOKIE = "ac7_session"
+"""What a login with a code gives, under the name that its clients know: a token."""
 
 _BODY_SECONDS_MAX = 60.0
 """A body at the limit of 32 MiB passes a line of 5 Mbit/s in this time; a client that trickles is cut off."""
@@ -34,6 +40,8 @@ class Answer(Struct, frozen=True):
     content_type: bytes = JSON
     close: bool = False
     """Whether the connection ends with it, because the rest of the request cannot be read."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """More than its content type and length."""
 
 
 class HttpApp(Protocol):
@@ -61,7 +69,7 @@ def failure(status: int, text: str, *, close: bool = False) -> Answer:
 
 async def respond(send: Send, reply: Answer) -> None:
     """Send an answer."""
-    headers = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(reply.body))]
+    headers = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(reply.body)), *reply.headers]
     if reply.close:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
@@ -80,6 +88,25 @@ def bearer(scope: Scope) -> str | None:
     """The token that a request shows, with or without the word before it."""
     found = _BEARER.match(header(scope, b"authorization") or "")
     return found[1] if found else None
+
+
+def cookie(scope: Scope, name: str) -> str | None:
+    """The first cookie of this name."""
+    for key, value in scope["headers"]:
+        if key == b"cookie":
+            for part in str(value, "latin-1").split(";"):
+                found, _, text = part.strip().partition("=")
+                if found == name:
+                    return text
+    return None
+
+
+def session_token(scope: Scope) -> str | None:
+    """The token by which a request comes: in its header, or in a cookie of somebody who logged in with a browser."""
+    shown = bearer(scope)
+    if shown is not None:
+        return shown
+    return (cookie(scope, SESSION_COOKIE) or "").partition(".")[2] or cookie(scope, LOGIN_COOKIE)
 
 
 def foreign(scope: Scope) -> bool:
@@ -141,10 +168,14 @@ class Bodies:
         return await self._too_large(receive, bytes_max, more=more)
 
     async def _too_large(self, receive: Receive, bytes_max: int, *, more: bool) -> Answer:
-        try:
-            async with asyncio.timeout(min(_DISCARD_SECONDS_MAX, self._seconds_max)):
-                while more:
-                    more = (await receive()).get("more_body", False)
-        except TimeoutError:
-            pass
+        if more:
+            await discard(receive, self._seconds_max)
         return failure(413, f"the body is larger than {bytes_max} bytes", close=True)
+
+
+async def discard(receive: Receive, seconds_max: float = _DISCARD_SECONDS_MAX) -> None:
+    """Read the rest of a refused body and throw it away, for a moment."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(min(_DISCARD_SECONDS_MAX, seconds_max)):
+            while (await receive()).get("more_body", False):
+                pass

@@ -12,10 +12,10 @@ from urllib.parse import quote, urlsplit
 from msgspec import Struct
 from websockets.asyncio.client import ClientConnection, connect
 
+from tests.protocols.ac7.conformance import strict
 from tests.server.hubs import WAIT_SECONDS, House, house
 
 Json = dict[str, Any]
-KEYS = {"id", "ts", "to", "from", "title", "body", "level", "data", "attachments"}
 
 
 class Reply(Struct, frozen=True):
@@ -60,7 +60,9 @@ class Seat:
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         """Make a request."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        return await asyncio.to_thread(request, self.url, method, path, data, {**self.headers, **headers})
+        reply = await asyncio.to_thread(request, self.url, method, path, data, {**self.headers, **headers})
+        strict.read(method, path, reply.status, reply.text)
+        return reply
 
     async def get(self, path: str) -> Any:
         """Ask for something that must be there."""
@@ -84,7 +86,6 @@ class Seat:
     async def push(self, body: str, **fields: Any) -> Json:
         """Say something."""
         result: Json = await self.do("POST", "/push", body=body, **fields)
-        assert set(result["message"]) == KEYS
         return result
 
     async def history(self, query: str = "") -> list[Json]:
@@ -97,6 +98,11 @@ class Seat:
         return [message["body"] for message in await self.history(query) if message["from"] != "ac7"]
 
 
+def subscription(seat: Seat) -> str:
+    """Where a member's own stream is."""
+    return f"/subscribe?name={quote(seat.name)}"
+
+
 class EventReader:
     """A stream of server-sent events."""
 
@@ -105,11 +111,11 @@ class EventReader:
         self.writer = writer
 
     @classmethod
-    async def open(cls, seat: Seat) -> Self:
+    async def open(cls, seat: Seat, path: str = "") -> Self:
         """Subscribe."""
         address = urlsplit(seat.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
-        head = [f"GET /subscribe?name={quote(seat.name)} HTTP/1.1", f"host: {address.netloc}"]
+        head = [f"GET {path or subscription(seat)} HTTP/1.1", f"host: {address.netloc}"]
         head += [f"{name}: {value}" for name, value in seat.headers.items()]
         writer.write("\r\n".join((*head, "", "")).encode())
         status = await reader.readline()
@@ -130,9 +136,17 @@ class EventReader:
 
     async def next(self) -> Json:
         """The next message."""
-        message: Json = json.loads((await self.line()).removeprefix("data: "))
-        assert set(message) == KEYS
+        text = (await self.line()).removeprefix("data: ")
+        strict.read_message(text)
+        message: Json = json.loads(text)
         return message
+
+    async def row(self) -> Json:
+        """The next row of activity."""
+        text = (await self.line()).removeprefix("data: ")
+        strict.read_activity(text)
+        row: Json = json.loads(text)
+        return row
 
     async def close(self) -> None:
         """Hang up."""
@@ -148,16 +162,25 @@ class SocketReader:
         self.socket = socket
 
     @classmethod
-    async def open(cls, seat: Seat) -> Self:
+    async def open(cls, seat: Seat, path: str = "") -> Self:
         """Subscribe."""
-        url = f"{seat.url.replace('http', 'ws', 1)}/subscribe?name={quote(seat.name)}"
+        url = f"{seat.url.replace('http', 'ws', 1)}{path or subscription(seat)}"
         return cls(await connect(url, additional_headers={"authorization": f"Bearer {seat.token}"}, proxy=None))
+
+    async def row(self) -> Json:
+        """The next row of activity."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            text = await self.socket.recv()
+        strict.read_activity(text)
+        row: Json = json.loads(text)
+        return row
 
     async def next(self) -> Json:
         """The next message."""
         async with asyncio.timeout(WAIT_SECONDS):
-            message: Json = json.loads(await self.socket.recv())
-        assert set(message) == KEYS
+            text = await self.socket.recv()
+        strict.read_message(text)
+        message: Json = json.loads(text)
         return message
 
     async def close(self) -> None:
@@ -188,6 +211,12 @@ class Team:
         self._readers.append(reader)
         online = await reader.next()
         assert (online["from"], online["to"], online["title"]) == ("ac7", seat.name, "ac7 session online")
+        return reader
+
+    async def follow(self, seat: Seat, path: str, kind: str = "sse") -> Reader:
+        """Any other stream."""
+        reader: Reader = await (EventReader if kind == "sse" else SocketReader).open(seat, path)
+        self._readers.append(reader)
         return reader
 
     async def close(self) -> None:

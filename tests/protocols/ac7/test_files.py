@@ -1,6 +1,7 @@
 """The virtual file system over a real catalogue and a real folder."""
 
 import asyncio
+import sqlite3
 import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from tieline.protocols.ac7.tree import (
     objective_of,
     parse_path,
 )
-from tieline.stores.sqlite.files import SqliteFiles
+from tieline.stores.sqlite.files import FILES_FILE, SqliteFiles
 
 NOW = 1_700_000_000_000
 ADA, BOB, EVE = Viewer("ada"), Viewer("bob"), Viewer("eve")
@@ -295,6 +296,19 @@ async def test_what_everybody_was_shown_everybody_reads(shelf: Shelf) -> None:
     assert names(await shelf.files.shared(ADA)) == []
 
 
+async def test_shares_that_are_settled_count_once(shelf: Shelf) -> None:
+    await shelf.written("/ada/a")
+    for via in ("one", "two"):
+        await shelf.files.share(["/ada/a"], ["bob"], via)
+        await shelf.files.settle(via, "bob")
+    await shelf.files.share(["/ada/a"], ["bob"], "three")
+    await shelf.files.unshare("three", "bob")
+    assert names(await shelf.files.shared(BOB)) == ["/ada/a"]
+    database = sqlite3.connect(shelf.folder / FILES_FILE)
+    assert database.execute("SELECT count(*) FROM share").fetchone() == (1,)
+    database.close()
+
+
 async def test_a_share_moves_with_its_file_and_ends_with_it(shelf: Shelf) -> None:
     await shelf.written("/ada/a", b"1")
     await shelf.files.share(["/ada/a"], ["bob"], "message-1")
@@ -319,7 +333,7 @@ async def test_files_of_an_objective_are_for_those_who_take_part_in_it(shelf: Sh
     assert [one.path for one in copied] == ["/objectives/obj-1/spec.md", "/objectives/obj-1/spec-1.md"]
     assert shelf.on_disk() == 1
     await shelf.files.remove("/ada/spec.md", ADA)
-    inside = Viewer("bob", objectives=frozenset({"obj-1"}))
+    inside = Viewer("bob", groups=frozenset({"obj:obj-1"}))
     assert await shelf.content("/objectives/obj-1/spec.md", inside) == b"spec"
     assert (await shelf.written("/objectives/obj-1/more", b"x", inside)).owner == "bob"
     assert len(names(await shelf.files.listing("/objectives/obj-1", inside))) == 3

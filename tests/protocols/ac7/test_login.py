@@ -24,7 +24,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.logins = Logins(os.urandom)
-        self.secrets = {name: self.logins.enrol(name) for name in ("ada", "bob")}
+        self.secrets = {name: self.logins.enrol(name, NOW) for name in ("ada", "bob")}
 
     def right(self, name: str, now: int) -> str:
         return code_at(self.secrets[name], now)
@@ -131,7 +131,7 @@ def test_a_member_that_is_forgotten_or_enrolled_anew_is_signed_out(desk: Desk) -
     assert desk.logins.forget("ada")
     assert not desk.logins.forget("ada")
     assert not desk.logins.is_enrolled("ada")
-    desk.logins.enrol("bob")
+    desk.logins.enrol("bob", NOW)
     assert desk.logins.find(ada.id, NOW)[0] is None
     assert desk.logins.find(bob.id, NOW)[0] is None
 

@@ -1,44 +1,13 @@
-"""Streams: readers that do not read, hubs that stop, tokens that end."""
+"""Streams: hubs that stop, tokens that end; readers that do not read are in `conformance`."""
 
 import asyncio
-import contextlib
 import json
+import time
 
 import pytest
 from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
 
-from tests.protocols.ac7.teams import EventReader, SocketReader, Team
-
-BODY = "x" * 60_000
-
-
-@pytest.mark.slow
-async def test_a_stalled_subscriber_is_cut_off_with_a_reason_and_catches_up_from_history(crew: Team) -> None:
-    alice, bob = await crew.seat("alice"), await crew.seat("bob")
-    stalled = await crew.open(bob)
-    assert isinstance(stalled, EventReader)
-    count = 200
-    for number in range(count):
-        await alice.push(f"{number} {BODY}", to="bob")
-    roster = {one["name"]: one["connected"] for one in (await alice.get("/roster"))["connected"]}
-    assert roster["bob"] == 0, "it is not live any more"
-    got, reason = [], ""
-    with contextlib.suppress(EOFError):
-        while not reason:
-            # Lines are longer than the reader's own limit; chunks of HTTP are not.
-            chunk = await asyncio.wait_for(stalled.reader.read(65536), 10)
-            if not chunk:
-                break
-            got.append(chunk)
-            if b"too slow" in chunk or b"too slow" in b"".join(got[-2:]):
-                reason = "too slow"
-    assert reason
-    found: list[str] = []
-    query = "?with=alice&limit=50"
-    while page := (await bob.get(f"/history{query}"))["messages"]:
-        found += [message["body"].split()[0] for message in page]
-        query = f"?with=alice&limit=50&before={page[-1]['ts']}"
-    assert found == [str(number) for number in reversed(range(count))]
+from tests.protocols.ac7.teams import EventReader, Seat, SocketReader, Team
 
 
 async def test_a_socket_is_closed_with_a_reason_when_its_token_is_replaced(crew: Team) -> None:
@@ -50,6 +19,28 @@ async def test_a_socket_is_closed_with_a_reason_when_its_token_is_replaced(crew:
         await asyncio.wait_for(stream.socket.recv(), 10)
     assert stream.socket.close_code == 1008
     assert "replaced" in (stream.socket.close_reason or "")
+
+
+@pytest.mark.slow
+async def test_streams_end_when_their_token_expires(crew: Team) -> None:
+    ann = await crew.seat("ann")
+    soon = time.time_ns() // 1_000_000 + 700
+    made = await ann.do("POST", "/members/ann/tokens", 201, expiresAt=soon)
+    short = Seat(crew.url, "ann", made["token"])
+    events, socket = await crew.open(short), await crew.open(short, "websocket")
+    tail = await crew.follow(short, "/members/ann/activity/stream")
+    kept = await crew.open(ann)
+    assert isinstance(events, EventReader)
+    assert isinstance(socket, SocketReader)
+    assert isinstance(tail, EventReader)
+    assert (await tail.line()).startswith(": 1008 the token of ann has expired")
+    while not (line := await events.line()).startswith(": "):
+        pass
+    assert line.startswith(": 1008 the token of ann has expired")
+    await asyncio.wait_for(socket.socket.wait_closed(), 10)
+    assert socket.socket.close_code == 1008
+    await ann.push("still here", to="ann")
+    assert (await kept.next())["body"] == "still here"
 
 
 async def test_when_the_hub_stops_streams_hear_so(crew: Team) -> None:

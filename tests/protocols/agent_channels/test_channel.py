@@ -532,3 +532,17 @@ async def test_an_idle_client_costs_little_memory(folder: Path) -> None:
         first.close()
     # Python's share of both ends and of this test's log; asyncio's transports are the larger part.
     assert held / count < 4096
+
+
+async def test_who_hangs_up_without_hearing_the_others_is_heard_itself(hall: Hall) -> None:
+    channel, log, (reader, *_) = hall
+    with socket.socket(socket.AF_UNIX) as hasty:
+        hasty.connect(str(channel.path))
+        await log.wait("connect", 4)
+        # In one turn of the loop: it has something to read, speaks, and is gone before the channel looks.
+        channel.broadcast({"msg": "unread"})
+        hasty.sendall(encode({"msg": "last words"}) + encode({"msg": "really"}))
+    channel.broadcast({"msg": "to nobody"})
+    assert await reader.texts(4) == ["unread", "to nobody", "last words", "really"]
+    await log.wait("disconnect")
+    assert [message.msg for message, _ in log.of("message")] == ["last words", "really"]

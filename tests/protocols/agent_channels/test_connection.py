@@ -32,6 +32,9 @@ class Wire:
         """Tell whether `close` or `abort` was called."""
         return self._closing
 
+    def get_extra_info(self, name: str) -> None:
+        """Tell of no socket: there is none."""
+
     def __getattr__(self, name: str) -> Any:
         def call() -> None:
             self.calls.append(name)

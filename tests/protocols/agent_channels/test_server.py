@@ -200,7 +200,7 @@ async def test_a_members_name_claimed_in_the_data_is_taken_away(scene: Scene) ->
     assert delivery.message.sender == "client-0@dev"
     assert not delivery.message.verified
     assert delivery.message.data == {"from": "client-0@dev", "n": 1}
-    assert delivery.message.notes == ("claimed to be bob",)
+    assert delivery.message.notes == ("claimed to be bob", "for agent-channels alone: from")
     with pytest.raises(HubRefused) as caught:
         await alice.send("@client-0@dev", "who are you?")
     assert caught.value.code is Code.INVALID_NAME

@@ -379,10 +379,18 @@ async def test_the_target_comes_back_as_it_was_written_and_a_bare_name_is_an_age
 
 async def test_an_unknown_agent_is_refused_in_the_words_that_clients_look_for(lobby: Room) -> None:
     (alice, _) = await lobby.agents("alice", "bob")
-    for to in ("@nobody", "nobody", "@all", "@a b", "@@bob", "@", "", "*", "@Bob", "obj:1"):
+    for to in ("@nobody", "nobody", "@all", "@a b", "@@bob", "@", "", "@Bob"):
         name = to.removeprefix("@")
         text = await alice.refused(400, "POST", "/v1/send", {"to": to, "body": "x"})
-        assert text == f'unknown agent "{name}" — they must `bch init {name}` first'
+        near = "; did you mean bob?" if to == "@Bob" else ""
+        assert text == f'unknown agent "{name}" — they must `bch init {name}` first{near}'
+
+
+async def test_everybody_and_an_objectives_thread_may_be_addressed_as_elsewhere(lobby: Room) -> None:
+    alice, bob = await lobby.agents("alice", "bob")
+    sent = await alice.send("*", "all of you")
+    assert [(message["id"], message["to"]) for message in await bob.inbox()] == [(sent["id"], "#general")]
+    assert "obj-1" in await alice.refused(400, "POST", "/v1/send", {"to": "obj:obj-1", "body": "x"})
 
 
 async def test_a_channel_message_goes_to_each_subscriber_but_its_sender_under_one_id(lobby: Room) -> None:

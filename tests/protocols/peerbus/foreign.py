@@ -1,8 +1,10 @@
 """The first broker's database as its own tools see it, written and checked from the documented facts alone."""
 
+import contextlib
 import hashlib
 import json
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 from blake3 import blake3
@@ -22,12 +24,12 @@ CREATE TABLE audit (id INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL U
 
 def audit_events(path: Path) -> list[dict[str, str]]:
     """Check a chain link by link, as the first verifier does; returns its events."""
-    with sqlite3.connect(path) as database:
+    with contextlib.closing(sqlite3.connect(path)) as database:
         rows = database.execute("SELECT seq, prev_hash, hash, event, ts FROM audit ORDER BY seq").fetchall()
     previous = EMPTY
     events = []
     for index, (seq, prev_hash, digest, event, ts) in enumerate(rows):
-        assert seq == index, f"seq {seq} at {index}"
+        assert seq == index, f"row {index} is missing"
         assert prev_hash == previous, f"row {seq} does not follow"
         assert digest == blake3(prev_hash.encode("ascii") + event).hexdigest(), f"row {seq} was changed"
         assert isinstance(event, bytes)
@@ -38,6 +40,30 @@ def audit_events(path: Path) -> list[dict[str, str]]:
         assert b" " not in event.replace(json.dumps(decoded["id"]).encode(), b"")
         events.append(decoded)
     return events
+
+
+def flip_each_column(path: Path) -> Iterator[int]:
+    """Flip one bit of a row of the chain, a column and a row at a time; gives the row while it is so."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        rows = database.execute("SELECT seq, prev_hash, hash, event FROM audit ORDER BY seq").fetchall()
+        for seq, prev_hash, digest, event in rows:
+            spoiled = {
+                "prev_hash": _flipped(prev_hash.encode(), seq).decode(),
+                "hash": _flipped(digest.encode(), seq).decode(),
+                "event": _flipped(event, seq),
+                "seq": seq ^ (1 << 20),
+            }
+            whole = {"prev_hash": prev_hash, "hash": digest, "event": event, "seq": seq}
+            for column, value in spoiled.items():
+                row = value if column == "seq" else seq
+                database.execute(f"UPDATE audit SET {column} = ? WHERE seq = ?", (value, seq))
+                yield seq
+                database.execute(f"UPDATE audit SET {column} = ? WHERE seq = ?", (whole[column], row))
+
+
+def _flipped(text: bytes, place: int) -> bytes:
+    place %= len(text)
+    return text[:place] + bytes([text[place] ^ 1]) + text[place + 1 :]
 
 
 def make_database(

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -173,9 +174,39 @@ def test_a_short_secret_is_refused() -> None:
 
 async def test_what_json_cannot_say_and_what_is_too_large_is_an_error_of_the_host(hub: Bus) -> None:
     async with make(hub.url(hub.door), "alice") as alice:
-        for body in (object(), "\ud800", "x" * 1024 * 1024):
+        for body in (object(), "\ud800", "x" * 1024 * 1024, nested(512), nested(5000)):
             with pytest.raises(ValueError, match=r"JSON|bytes"):
                 await alice.send("bob", body)
+
+
+def nested(levels: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(levels - 1):
+        found = [found]
+    return found
+
+
+async def test_whatever_json_a_body_is_the_host_is_given_it_and_what_follows(hub: Bus) -> None:
+    bodies = [
+        "1e400",
+        "9" * 5000,
+        rb'"\ud83d"'.decode(),
+        r'{"\udc00":[-1e999]}',
+        json.dumps(nested(511)),
+        "null",
+        '"end"',
+    ]
+    async with make(hub.url(hub.door), "bob") as bob:
+        alice = await hub.peer("alice")
+        for raw in bodies:
+            await alice.say("bob", raw=raw)
+        heard = said(await take(bob, len(bodies)))
+        assert heard == [math.inf, math.inf, "\ufffd", {"\ufffd": [-math.inf]}, nested(511), None, "end"]
+        assert (bob.tally.malformed, bob.tally.forged) == (0, 0)
+        await bob.peers()
+    async with make(hub.url(hub.door), "bob") as again:
+        await alice_says(hub, "nothing before this")
+        assert said(await take(again, 1)) == ["nothing before this"]
 
 
 async def test_a_host_with_full_hands_is_given_no_more_until_it_consumes(hub: Bus) -> None:
@@ -303,7 +334,8 @@ async def test_the_memory_of_ids_is_bounded() -> None:
     async def flood(websocket: ServerConnection) -> None:
         for number in range(100):
             await websocket.send(deliver(str(number)), text=True)
-        await websocket.wait_closed()
+        async for _ack in websocket:
+            pass
 
     async with broker(flood) as url, make(url, "bob", seen_max=16) as bob:
         assert len(await take(bob, 100)) == 100

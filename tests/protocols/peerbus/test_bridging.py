@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.protocols.agent_channels.sockets import Peer as ChannelsPeer
 from tests.protocols.agent_relay.wire import Wire
 from tests.protocols.agent_relay.wire import said as relay_said
+from tests.protocols.backchannel.relays import Agent
 from tests.protocols.peerbus.peers import SECRET, TOKEN, Bus, bus, envelope
 from tests.server.hubs import bodies, silent, take
 from tieline.client import HubRefused
@@ -116,6 +118,34 @@ async def relay_agent(hub: Bus, name: str) -> Wire:
     return wire
 
 
+@pytest.mark.parametrize("how", ["failed", "misnamed"])
+@pytest.mark.parametrize("to", ["carol", "*"])
+async def test_what_is_badly_signed_shows_in_no_other_protocol_live_or_later(hub: Bus, how: str, to: str) -> None:
+    await hub.add("carol")
+    token = hub.tokens["carol"]
+    backchannel, ac7 = Agent(hub.running.http, token, "carol"), Agent(hub.running.http, token, "carol")
+    inbox, alice = await ChannelsPeer.unix(place(hub, "inbox-carol")), await hub.peer("alice")
+    bad = envelope("alice", to, "evil")
+    bad = bad.replace(b'"evil"', b'"EVIL"') if how == "failed" else envelope("mallory", to, "evil")
+    async with backchannel.watch() as events:
+        await alice.raw(bad, envelope("alice", to, "good"))
+        await alice.settled()
+        assert await events.bodies(1) == ["good"], "a stream that is open"
+    assert [one.msg for one in [await inbox.receive()]] == ["good"]
+    assert await backchannel.bodies() == ["good"]
+    history = await ac7.get("/history")
+    assert [one["body"] for one in history["messages"]] == ["good"]
+    assert [one.body for one in await (await hub.join("carol")).history()] == ["good"]
+    carol = await hub.peer("carol", token)
+    assert bad in await carol.receive_raw(), "a session of this protocol gets it, and decides"
+    inbox.close()
+
+
+def place(hub: Bus, name: str) -> Path:
+    assert hub.running.channels_dir is not None
+    return Path(hub.running.channels_dir) / f"{name}.sock"
+
+
 async def test_what_came_badly_signed_does_not_hold_up_what_comes_after(hub: Bus) -> None:
     await hub.add("carol")
     carol = await hub.join("carol", receive=True)
@@ -202,6 +232,47 @@ async def test_a_relay_agent_and_a_peer_talk(hub: Bus) -> None:
     await bob.say("relay", "from the bus")
     assert (await relay.expect("DELIVER"))["payload"]["body"] == "from the bus"
     await relay.close()
+
+
+async def test_a_backchannel_agent_and_a_peer_talk(hub: Bus) -> None:
+    await hub.add("carol")
+    carol, bob = Agent(hub.running.http, hub.tokens["carol"], "carol"), await hub.peer("bob")
+    await carol.send("@bob", "from the relay")
+    push = await verified(await bob.receive_raw())
+    assert (push.envelope.sender, json.loads(push.envelope.body)) == ("carol", {"text": "from the relay"})
+    await bob.say("carol", "from the bus")
+    await bob.settled()
+    (unread,) = await carol.inbox()
+    assert (unread["from"], unread["body"]) == ("bob", "from the bus")
+
+
+async def test_a_member_of_an_ac7_team_and_a_peer_talk(hub: Bus) -> None:
+    await hub.add("carol")
+    carol, bob = Agent(hub.running.http, hub.tokens["carol"], "carol"), await hub.peer("bob")
+    await carol.post("/push", to="bob", body="from the team", title="t")
+    push = await verified(await bob.receive_raw())
+    assert push.envelope.sender == "carol"
+    assert json.loads(push.envelope.body) == {"text": "from the team", "title": "t"}
+    await bob.raw(envelope("bob", "carol", raw='{"message":"from the bus","n":1}'))
+    await bob.settled()
+    newest = (await carol.get("/history"))["messages"][0]
+    assert (newest["from"], newest["body"], newest["data"]["n"]) == ("bob", "from the bus", 1)
+
+
+async def test_somebody_at_a_channels_socket_and_a_peer_talk(hub: Bus) -> None:
+    await hub.add("carol")
+    bob = await hub.peer("bob")
+    at_bobs, at_carols = [await ChannelsPeer.unix(place(hub, f"inbox-{name}")) for name in ("bob", "carol")]
+    await at_bobs.send({"msg": "from the socket", "data": {"n": 1}})
+    push = await verified(await bob.receive_raw())
+    assert "@" in push.envelope.sender, "no member's name"
+    body = json.loads(push.envelope.body)
+    assert (body["text"], body["data"], body["verified"]) == ("from the socket", {"n": 1}, False)
+    await bob.say("carol", "from the bus")
+    heard = await at_carols.receive()
+    assert heard.msg == "from the bus"
+    for one in (at_bobs, at_carols):
+        one.close()
 
 
 async def test_the_first_acknowledgement_of_any_session_ends_a_delivery(hub: Bus) -> None:

@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tieline.protocols.peerbus.canonical import canonical, compact, quote, sign, sound, verify
@@ -153,6 +153,7 @@ def reference(body: bytes) -> bytes:
 
 
 @given(st.binary(min_size=1, max_size=200), st.binary(max_size=3000))
+@example(b"k", b"\x00 \x00\r")
 def test_the_digest_is_hmac_sha256(secret: bytes, body: bytes) -> None:
     expected = hmac.digest(secret, canonical(HELLO, body), "sha256").hex()
     assert sign(secret, HELLO, body) == expected
@@ -196,9 +197,9 @@ def test_what_a_recipient_decodes_is_signed_the_same_as_what_was_sent(text: str)
 
 def test_the_time_grows_with_the_length_alone() -> None:
     def seconds(body: bytes) -> float:
-        started = time.perf_counter()
+        started = time.thread_time()
         compact(body)
-        return time.perf_counter() - started
+        return time.thread_time() - started
 
     for unit in (b'" ', b'\\"', b'["', b" ", b'"\\'):
         small = min(seconds(b" " + unit * 20_000) for _ in range(5))

@@ -160,6 +160,28 @@ async def test_a_name_outside_the_rule_closes_with_1008(hub: Bus, name: str) -> 
     assert await rejected(hub, greeting(name=name)) == (1008, "invalid peer name")
 
 
+async def test_a_name_that_differs_only_in_case_from_one_of_this_token_closes_with_1008(web: Bus) -> None:
+    await web.add("carol")
+    alice = await web.peer("alice")
+    for name, token in (("Alice", TOKEN), ("ALICE", TOKEN), ("Carol", web.tokens["carol"])):
+        assert await rejected(web, register(name, token)) == (1008, "invalid peer name")
+    assert await alice.peers() == ["alice", "bystander"]
+
+
+async def test_a_name_that_differs_only_in_case_from_one_of_another_token_is_claimed(hub: Bus) -> None:
+    await hub.add("carol")
+    await hub.peer("alice")
+    for name, token in (("Alice", OTHER_TOKEN), ("Carol", TOKEN)):
+        assert await rejected(hub, register(name, token)) == (1008, "name claimed under a different token")
+
+
+async def test_a_members_token_is_invalid_for_every_other_name(hub: Bus) -> None:
+    await hub.add("carol")
+    await hub.peer("alice")
+    for name in ("alice", "nobody"):
+        assert await rejected(hub, register(name, hub.tokens["carol"])) == (1008, "invalid bearer token")
+
+
 async def test_checks_run_in_the_documented_order(hub: Bus) -> None:
     everything_wrong: dict[str, object] = {"type": "x", "protocol_version": "v0", "name": "", "token": "wrong"}
     await hub.peer("alice")
@@ -225,6 +247,9 @@ async def test_a_store_that_fails_closes_with_1011(web: Bus) -> None:
     exchange._broker.store.commit = _fail  # type: ignore[method-assign]
     await alice.say("alice", "hello")
     assert await alice.closed() == (1011, "peer persistence failed")
+    newcomer = await web.dial()
+    await newcomer.raw(register("newcomer"))
+    assert await newcomer.closed() == (1011, "peer persistence failed")
     del exchange._broker.store.commit
     await (await web.dial()).register("alice")
 
@@ -267,6 +292,24 @@ async def test_keys_match_in_any_case_and_unknown_ones_are_ignored(anyhow: Bus) 
     peer = await anyhow.dial()
     frame = {"Protocol_Version": "v1", "TYPE": "register", "Token": TOKEN, "NaMe": "alice", "x": [1]}
     await peer.raw(json.dumps(frame).encode())
+    assert (await peer.expect("peers"))["names"] == ["alice"]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"names": 5},
+        {"names": ["a", 1, None]},
+        {"id": 5, "delivery_key": [1], "envelope": "x"},
+        {"from": {}, "to": [], "ts": 1, "source": False, "kind": 2, "hmac": 3, "body": "x"},
+        {"x": {"type": "peers", "name": 5}},
+    ],
+)
+async def test_fields_of_other_frames_mean_nothing_in_register_whatever_their_type(
+    hub: Bus, extra: dict[str, object]
+) -> None:
+    peer = await hub.dial()
+    await peer.raw(greeting(**extra))
     assert (await peer.expect("peers"))["names"] == ["alice"]
 
 

@@ -17,9 +17,10 @@ from tieline.contract.delivery import Delivery, Receipt, State, Step
 from tieline.contract.event import LogRow
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId
 from tieline.contract.member import Member, MemberKind, Presence, TokenView
+from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, to_member
-from tieline.wire.native import activity, channels, objectives, team, views
+from tieline.wire.native import activity, channels, objectives, tail, team, views
 from tieline.wire.native import frames as f
 
 MESSAGE = f.Message(
@@ -47,6 +48,7 @@ MESSAGE = f.Message(
     verified=False,
     hops=2,
     cause="m0",
+    supersedes="m0",
 )
 BARE = f.Message(id="m2", offset=8, sender="bob", target="*", body="x", sent_at_ms=2, protocol="agent-channels")
 ITEM = f.Item(3, 2, "offered", MESSAGE)
@@ -69,6 +71,7 @@ SEND = f.Send(
     5,
     "w1",
     True,
+    "m0",
 )
 
 DONE_BY_BOB = activity.ActivityView(7, "bob", "llm", 1, 2, {"kind": "llm", "n": [1]})
@@ -87,6 +90,7 @@ HAPPENINGS: list[o.AnyHappening] = [
     o.WatcherAdded("cy"),
     o.WatcherRemoved("cy"),
 ]
+REACH = Reach((Leg(Way.PUSH, 60_000), Leg(Way.NOTIFY, 0)), 5000, "ops")
 STORY = [objectives.ObjectiveEventView(1, 2, "alice", what) for what in HAPPENINGS]
 
 CLIENT_FRAMES: list[f.ClientFrame] = [
@@ -96,6 +100,7 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     SEND,
     f.Ack(((1, 2), (5, 5))),
     f.See(((1, 1),), "tool call"),
+    f.Discard(34, ((1, 2),), "too old"),
     f.Claim(3, "m1"),
     f.Fetch(4, 10, 20),
     f.Follow(5, "m1", "seen"),
@@ -109,6 +114,9 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     channels.ListChannels(13),
     f.ReadReceipts(14, "m1"),
     f.ReadHistory(15, "bob", 9, 10),
+    f.ReadHistory(15, after=3, everything=True),
+    f.Search(15, "red fox", "bob", "#dev", 1, 2, 3, 4),
+    tail.FollowAll(16, 7, True),
     f.ReadLog(16, "activity", 3, 4),
     activity.RecordActivity(17, ({"kind": "llm"}, {})),
     activity.ReadActivity(18, "bob", 1, 2, ("llm",), 3),
@@ -130,11 +138,14 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     objectives.ListObjectives(25, (o.Status.DONE,), "bob", "obj-1", 3),
     objectives.ViewObjective(26, "obj-1", 5),
     team.UpdateMember(27, "bob", ("log.read",), "t", "d", "i"),
+    team.SetReach(35, "bob"),
+    team.SetReach(35, "bob", REACH),
     team.SetBusy(28, busy=False),
     team.IssueToken(29, "bob", "laptop", 5, "a token of one's own"),
     team.ListTokens(30, "bob"),
     team.RevokeToken(31, "bob", "t1"),
     team.ReadTeam(32),
+    team.ListPauses(31),
     team.UpdateTeam(33, "n", "d", "c", {"lead": ("team.manage",), "old": None}),
 ]
 HUB_FRAMES: list[f.HubFrame] = [
@@ -143,6 +154,7 @@ HUB_FRAMES: list[f.HubFrame] = [
     f.Deliver(1, 2, MESSAGE),
     f.Deliver(2, 3, BARE),
     f.Progress("m1", "bob", "acked", 5),
+    f.Progress("m1", "bob", "offered", 5, "hook"),
     f.Accepted(1, "m1", 7, 2),
     f.Accepted(1, "m1", 7, 2, duplicate=True),
     f.Refused(Code.UNKNOWN_MEMBER, "no", 4, ("bob",)),
@@ -155,6 +167,7 @@ HUB_FRAMES: list[f.HubFrame] = [
     f.Roster(7, (f.MemberView("bob", "agent", ("log.read",), ("tieline",), 3, 1, None),)),
     channels.ChannelList(8, (channels.ChannelView("dev", ("bob",)),)),
     f.History(9, (MESSAGE, BARE)),
+    f.Said(9, (BARE, MESSAGE)),
     f.Log(10, (f.LogRowView(0, 1, "{}", "ab"), f.LogRowView(1, 1, "{}")), 2),
     activity.Recorded(11, 2),
     f.Done(12),
@@ -165,9 +178,11 @@ HUB_FRAMES: list[f.HubFrame] = [
     objectives.ObjectiveList(16, (OBJECTIVE,), complete=True),
     objectives.ObjectiveStory(17, OBJECTIVE, tuple(STORY), complete=False),
     team.MemberState(18, team.MemberFile("bob", "agent", ("log.read",), "t", "d", "i", 1)),
+    team.ReachState(22, "bob", REACH),
     team.TokenIssued(19, "bob", "tie_x", TOKEN),
     team.TokenList(20, (TOKEN,)),
     team.TeamState(21, team.TeamView("n", "d", "c", {"lead": ("team.manage",)})),
+    team.PauseList(22, (team.PauseView("@alice+@bob", 5),)),
 ]
 
 

@@ -19,9 +19,9 @@ from tieline.core.directory import token_digest
 from tieline.server.exchange import Exchange
 from tieline.server.nature import RealNature
 from tieline.stores.memory import MemoryStore
+from tieline.wire import stream
 from tieline.wire.frames import encode_frame
 from tieline.wire.native import frames as f
-from tieline.wire.native import unix
 from tieline.wire.native.unix import NativeListener
 
 WAIT_SECONDS = 10
@@ -164,7 +164,7 @@ async def test_half_a_frame_and_then_silence_delays_nobody(place: Place) -> None
 
 
 async def test_a_process_of_another_user_is_turned_away(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unix, "peer_uid", lambda _: os.geteuid() + 1)
+    monkeypatch.setattr(stream, "peer_uid", lambda _: os.geteuid() + 1)
     caller = await Caller.call(place.path)
     assert (await caller.refused()).code is Code.UNAUTHORIZED
 

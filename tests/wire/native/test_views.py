@@ -2,8 +2,18 @@
 
 from tieline.contract.identifiers import MessageId
 from tieline.contract.message import Attachment, Content, Kind, Level, Message, Priority
+from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY
-from tieline.wire.native.views import view_message
+from tieline.wire.native.frames import Send
+from tieline.wire.native.views import content_of, view_message
+
+
+def test_what_happened_to_an_objective_cannot_be_told_by_a_member() -> None:
+    refusal = content_of(Send(1, "obj:x-1", "[objective completed]", data={"kind": "objective"}, kind=Kind.EVENT))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.INVALID_MESSAGE
+    assert isinstance(content_of(Send(1, "obj:x-1", "done?", data={"kind": "objective"})), Content)
+    assert isinstance(content_of(Send(1, "obj:x-1", "built", data={"kind": "build"}, kind=Kind.EVENT)), Content)
 
 
 def test_every_field_of_a_message_is_shown_under_its_own_name() -> None:
@@ -23,6 +33,7 @@ def test_every_field_of_a_message_is_shown_under_its_own_name() -> None:
         attachments=(Attachment("a path"),),
         ttl_ms=5,
         notes=("a note",),
+        supersedes=MessageId("an older one"),
     )
     message = Message(
         id=MessageId("an id"),

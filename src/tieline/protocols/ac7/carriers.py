@@ -59,6 +59,21 @@ class Carrier(Protocol):
         """Carry messages until either side hangs up."""
 
 
+class Live(Protocol):
+    """What is written to a reader as it comes."""
+
+    carrier: Carrier | None
+    """Its way to the reader, set before it is opened."""
+    unsent_bytes_max: int
+    """What may wait for the reader before it is cut off."""
+
+    def stalled(self) -> None:
+        """The reader does not keep up."""
+
+    def leave(self) -> None:
+        """The reader is gone, or never came."""
+
+
 class EventCarrier:
     """Server-sent events."""
 

@@ -84,12 +84,8 @@ def routes() -> list[Route]:
 
 async def listing(call: Call, _: None) -> s.ChannelList:
     """All channels."""
-    replies = await call.ask(lambda session: (c.ListChannels(session),))
-    match replies:
-        case (r.Channels(channels),):
-            return s.ChannelList([view.channel_summary(channel, call.member) for channel in channels])
-        case _:
-            raise fail(replies)
+    found = await call.get(c.ListChannels, r.Channels)
+    return s.ChannelList([view.channel_summary(channel, call.member) for channel in found.channels])
 
 
 async def create(call: Call, form: s.SlugRequest) -> s.ChannelShape:
@@ -108,7 +104,7 @@ async def create(call: Call, form: s.SlugRequest) -> s.ChannelShape:
 
 async def show(call: Call, _: None) -> s.ChannelResponse:
     """A channel and who is in it."""
-    return view.channel_members(await find_channel(call, call.params["slug"]))
+    return view.channel_members(await find_channel(call, call.params["slug"]), call.member)
 
 
 async def rename(call: Call, form: s.SlugRequest) -> s.ChannelShape:
@@ -124,13 +120,13 @@ async def archive(call: Call, _: None) -> s.ChannelShape:
 async def admit(call: Call, form: s.AddChannelMember | None) -> s.ChannelResponse:
     """Join, or bring somebody in."""
     if form is None or form.member is None or (form.member == call.member and form.role == "member"):
-        return view.channel_members(await _change(call, ch.Enter()))
-    return view.channel_members(await _change(call, ch.Admit(form.member, ch.Role(form.role))))
+        return view.channel_members(await _change(call, ch.Enter()), call.member)
+    return view.channel_members(await _change(call, ch.Admit(form.member, ch.Role(form.role))), call.member)
 
 
 async def dismiss(call: Call, _: None) -> s.ChannelResponse:
     """Leave, or take somebody out."""
-    return view.channel_members(await _change(call, ch.Dismiss(call.params["name"])))
+    return view.channel_members(await _change(call, ch.Dismiss(call.params["name"])), call.member)
 
 
 async def _change(call: Call, change: ch.AnyChange) -> r.ChannelView:

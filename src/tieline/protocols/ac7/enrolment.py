@@ -16,6 +16,7 @@ from hashlib import sha256
 from msgspec import UNSET, Struct, UnsetType
 
 from tieline.protocols.ac7.allowance import Allowance, seconds
+from tieline.protocols.ac7.shapes import Shape
 
 EXPIRES_MS = 300_000
 INTERVAL_SECONDS = 5
@@ -60,7 +61,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 """What may follow what; a request that was answered is gone."""
 
 
-class Started(Struct, frozen=True, rename="camel"):
+class Started(Shape, frozen=True):
     """The answer to a device that asks."""
 
     device_code: str
@@ -71,7 +72,7 @@ class Started(Struct, frozen=True, rename="camel"):
     interval: int
 
 
-class Waiting(Struct, frozen=True, rename="camel"):
+class Waiting(Shape, frozen=True):
     """A request as who may approve it sees it."""
 
     user_code: str
@@ -227,6 +228,11 @@ class Enrolments:
         request.become(State.REJECTED)
         request.reason = reason[:_REASON_CHARS_MAX]
         return None
+
+    @property
+    def granted(self) -> bool:
+        """Whether a token waits to be fetched."""
+        return any(request.granted is not None for request in self._by_device.values())
 
     def expire(self, now_ms: int) -> list[Granted]:
         """Tokens that no device fetched in time: revoke them."""

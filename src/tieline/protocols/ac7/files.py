@@ -6,18 +6,17 @@ in memory as a whole.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import BinaryIO, ParamSpec, TypeVar
+from typing import BinaryIO, Literal, ParamSpec, TypeVar
 from urllib.parse import quote
-
-from msgspec import Struct
 
 from tieline.contract.file import FileCatalogue, FileEntry
 from tieline.contract.message import Attachment
 from tieline.protocols.ac7.blobs import Blobs, Upload
+from tieline.protocols.ac7.shapes import Shape
 from tieline.protocols.ac7.tree import Collide, FileCode, FileLimits, FileRefusal, Tree, Viewer, Written
 
 _PIECE_BYTES = 256 * 1024
@@ -30,12 +29,12 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class EntryView(Struct, frozen=True, rename="camel"):
+class EntryView(Shape, frozen=True):
     """An entry as clients know it: every key always there."""
 
     path: str
     name: str
-    kind: str
+    kind: Literal["file", "directory"]
     owner: str
     size: int | None
     mime_type: str | None
@@ -206,9 +205,25 @@ class Files:
         """Let the recipients of a message read its attachments."""
         await self._run(self._tree.share, paths, viewers, via, self._now_ms())
 
+    async def settle(self, via: str, viewer: str) -> None:
+        """What a viewer was shown because of `via` stays, and counts once with what it was shown before."""
+        await self._run(self._tree.settle, via, viewer)
+
     async def unshare(self, via: str, viewer: str) -> None:
         """End what a viewer was shown because of `via`."""
         await self._run(self._tree.unshare, via, viewer)
+
+    async def groups(self, paths: Sequence[str]) -> list[str]:
+        """Channels and objectives whose members may do something with these paths."""
+        return await self._run(self._tree.groups, paths)
+
+    async def reconcile(self, since_ms: Mapping[str, int]) -> None:
+        """Forget whoever was removed while nobody looked: these are the members, and since when each is one."""
+        await self._run(self._tree.reconcile, since_ms, self._now_ms())
+
+    async def unsettled(self) -> list[tuple[str, list[str]]]:
+        """Copies that no objective was given yet: each folder, and the files in it."""
+        return await self._run(self._tree.unsettled)
 
     async def forget(self, member: str) -> None:
         """A member was removed: its home and what was shown to it go too."""

@@ -9,7 +9,7 @@ one for all. Names that nobody has are counted like members, apart from them: th
 inventing many of them does not make a member's count be forgotten.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 
 import msgspec
@@ -17,8 +17,9 @@ from msgspec import Struct
 
 from tieline.protocols.ac7 import totp
 from tieline.protocols.ac7.allowance import Allowance, seconds
+from tieline.wire.http import LOGIN_COOKIE
 
-COOKIE = "ac7_session"
+COOKIE = LOGIN_COOKIE
 SESSION_MS = 7 * 24 * 3600 * 1000
 """How long a session lasts after its last use."""
 
@@ -55,6 +56,7 @@ class Credential(Struct, frozen=True):
     secret: str
     last_step: int = -1
     """The step of the last code that was used; see `totp`."""
+    created_at_ms: int = 0
 
 
 class SignedIn(Struct, frozen=True):
@@ -98,10 +100,10 @@ class Logins:
         """What must be there again after a restart. It holds secrets: write it to a private file."""
         return msgspec.json.encode(_Kept(self._credentials, list(self._sessions.values())))
 
-    def enrol(self, member: str) -> str:
+    def enrol(self, member: str, now_ms: int) -> str:
         """Give a member a new secret; its old one and its sessions end. Changes what is kept."""
         secret = totp.new_secret(self._randomness)
-        self._credentials[member] = Credential(secret)
+        self._credentials[member] = Credential(secret, created_at_ms=now_ms)
         self._end_all(member)
         return secret
 
@@ -114,6 +116,21 @@ class Logins:
         self._failures.clear(member)
         known = self._credentials.pop(member, None) is not None
         return self._end_all(member) or known
+
+    def reconcile(self, since_ms: Mapping[str, int]) -> bool:
+        """Forget whoever is no member, or another one of the same name; these are the members, and since when."""
+        gone = [
+            name
+            for name, credential in self._credentials.items()
+            if name not in since_ms or credential.created_at_ms < since_ms[name]
+        ]
+        for name in gone:
+            self.forget(name)
+        return bool(gone)
+
+    def digests_of(self, member: str) -> list[str]:
+        """The sessions that a member has, by their digests."""
+        return [session.digest for session in self._sessions.values() if session.member == member]
 
     def sign_in(self, code: str, member: str | None, now_ms: int) -> SignedIn | Denied:
         """Open a session for whom the code is right. Changes what is kept, when it is."""
@@ -134,12 +151,12 @@ class Logins:
         name, step = found
         # The count of logins without a name stays: whoever has a code of its own could clear it to go on guessing.
         self._failures.clear(name)
-        self._credentials[name] = Credential(self._credentials[name].secret, step)
+        self._credentials[name] = msgspec.structs.replace(self._credentials[name], last_step=step)
         return self._open(name, now_ms)
 
     def find(self, session_id: str, now_ms: int) -> tuple[LoginSession | None, bool]:
         """The session of a cookie, and whether that changes what is kept: using it prolongs it."""
-        digest = _digest(session_id)
+        digest = digest_of(session_id)
         session = self._sessions.get(digest)
         if session is None:
             return None, False
@@ -155,7 +172,7 @@ class Logins:
 
     def sign_out(self, session_id: str) -> bool:
         """End a session; returns whether there was one."""
-        return self._sessions.pop(_digest(session_id), None) is not None
+        return self._sessions.pop(digest_of(session_id), None) is not None
 
     def _accept(self, code: str, member: str | None, now_ms: int) -> tuple[str, int] | None:
         """Whose code it is, and of which step. Without a name every secret is tried, and exactly one must match."""
@@ -174,7 +191,7 @@ class Logins:
 
     def _open(self, member: str, now_ms: int) -> SignedIn:
         session_id = self._randomness(_ID_BYTES).hex()
-        session = LoginSession(_digest(session_id), member, now_ms, now_ms + SESSION_MS)
+        session = LoginSession(digest_of(session_id), member, now_ms, now_ms + SESSION_MS)
         own = [one for one in self._sessions.values() if one.member == member]
         if len(own) >= _MEMBER_SESSIONS_MAX:
             del self._sessions[own[0].digest]
@@ -184,7 +201,7 @@ class Logins:
         return SignedIn(session_id, session)
 
     def _end_all(self, member: str) -> bool:
-        ended = [session.digest for session in self._sessions.values() if session.member == member]
+        ended = self.digests_of(member)
         for digest in ended:
             del self._sessions[digest]
         return bool(ended)
@@ -193,7 +210,8 @@ class Logins:
 _DECOY = "A" * 32
 
 
-def _digest(session_id: str) -> str:
+def digest_of(session_id: str) -> str:
+    """What is kept of a session's id."""
     return sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 

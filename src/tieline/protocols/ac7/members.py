@@ -4,7 +4,7 @@ Above: the server. Below: the Hub port, which decides who may. The hub has permi
 they are never shown here, and stay as they are when the seven change.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
@@ -12,13 +12,10 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import Member
 from tieline.contract.objective import Status
 from tieline.contract.permission import MEMBERS_MANAGE, TEAM_PERMISSIONS
-from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.ac7 import shapes as s
 from tieline.protocols.ac7 import view
-from tieline.protocols.ac7.route import NO_CONTENT, Call, Refused, Route, fail, no
+from tieline.protocols.ac7.route import EXCERPT, NO_CONTENT, Call, Refused, Route, fail, no
 from tieline.protocols.ac7.streams import Streams
-
-_EXCERPT = 140
 
 
 class Members:
@@ -51,6 +48,7 @@ class Members:
                 handler=busy,
                 body=s.BusyRequest,
                 status=NO_CONTENT,
+                bearer_only=True,
             ),
             Route(method="GET", path="/members", summary="All members, by name.", handler=listing, reply=s.MemberList),
             Route(
@@ -84,16 +82,12 @@ class Members:
 
     async def roster(self, call: Call, _: None) -> s.RosterResponse:
         """Who is on the team, and who is there."""
-        replies = await call.ask(lambda session: (c.ListMembers(session),))
-        match replies:
-            case (r.Roster(members),):
-                teammates = [view.teammate(presence.member) for presence in members]
-                live = self._streams.live
-                return s.RosterResponse(
-                    teammates, [view.connected(presence, live(presence.member.name)) for presence in members]
-                )
-            case _:
-                raise fail(replies)
+        members = (await call.get(c.ListMembers, r.Roster)).members
+        teammates = [view.teammate(presence.member) for presence in members]
+        live = self._streams.live
+        return s.RosterResponse(
+            teammates, [view.connected(presence, live(presence.member.name)) for presence in members]
+        )
 
 
 def _token_routes() -> list[Route]:
@@ -172,19 +166,14 @@ async def busy(call: Call, form: s.BusyRequest) -> None:
 
 async def listing(call: Call, _: None) -> s.MemberList:
     """All members; what each is told is for itself and those who manage members."""
-    replies = await call.ask(lambda session: (c.ListMembers(session),))
-    match replies:
-        case (r.Roster(members),):
-            kept = [presence.member for presence in members]
-            manager = any(member.name == call.member and MEMBERS_MANAGE in member.permissions for member in kept)
-            return s.MemberList([view.listed(member, whole=manager or member.name == call.member) for member in kept])
-        case _:
-            raise fail(replies)
+    kept = [presence.member for presence in (await call.get(c.ListMembers, r.Roster)).members]
+    manager = any(member.name == call.member and MEMBERS_MANAGE in member.permissions for member in kept)
+    return s.MemberList([view.listed(member, whole=manager or member.name == call.member) for member in kept])
 
 
 async def create(call: Call, form: s.CreateMember) -> s.CreatedMember:
     """Make a member."""
-    permissions = await _permissions(call, form.permissions)
+    permissions = await resolve_permissions(call, form.permissions)
     name = MemberName(form.name)
     replies = await call.ask(
         lambda session: (
@@ -213,25 +202,15 @@ async def update(call: Call, form: s.UpdateMember) -> s.MemberShape:
     if form.permissions is not None:
         kept = await _member(call, wanted)
         own = tuple(word for word in kept.permissions if word not in TEAM_PERMISSIONS) if kept is not None else ()
-        permissions = (*own, *await _permissions(call, form.permissions))
+        permissions = (*own, *await resolve_permissions(call, form.permissions))
     role = form.role
-    replies = await call.ask(
-        lambda session: (
-            c.UpdateMember(
-                session,
-                wanted,
-                permissions,
-                role.title if role is not None else None,
-                role.description if role is not None else None,
-                form.instructions,
-            ),
-        )
+    title, description = (role.title, role.description) if role is not None else (None, None)
+    changed = await call.get(
+        lambda session: c.UpdateMember(session, wanted, permissions, title, description, form.instructions),
+        r.MemberState,
+        wanted,
     )
-    match replies:
-        case (r.MemberState(member),):
-            return view.member(member)
-        case _:
-            raise _unknown(call, replies)
+    return view.member(changed.member)
 
 
 async def remove(call: Call, _: None) -> None:
@@ -241,35 +220,26 @@ async def remove(call: Call, _: None) -> None:
 
 async def rotate(call: Call, _: None) -> s.RotatedToken:
     """Replace all tokens of a member."""
-    replies = await call.ask(lambda session: (c.RotateToken(session, _name(call)),))
-    match replies:
-        case (r.Issued(_, token),):
-            call.leave()
-            return s.RotatedToken(token)
-        case _:
-            raise _unknown(call, replies)
+    name = _name(call)
+    issued = await call.get(lambda session: c.RotateToken(session, name), r.Issued, name)
+    call.leave()
+    return s.RotatedToken(issued.token)
 
 
 async def tokens(call: Call, _: None) -> s.TokenList:
     """A member's tokens."""
-    replies = await call.ask(lambda session: (c.ListTokens(session, _name(call)),))
-    match replies:
-        case (r.Tokens(found),):
-            return s.TokenList([view.token(call.params["name"], token) for token in found])
-        case _:
-            raise _unknown(call, replies)
+    name = _name(call)
+    found = await call.get(lambda session: c.ListTokens(session, name), r.Tokens, name)
+    return s.TokenList([view.token(name, token) for token in found.tokens])
 
 
 async def issue(call: Call, form: s.CreateToken | None) -> s.CreatedToken:
     """Give a member one more token."""
     form = form or s.CreateToken()
     label, expires = form.label, form.expires_at
-    replies = await call.ask(lambda session: (c.IssueToken(session, _name(call), label, expires),))
-    match replies:
-        case (r.TokenIssued(name, token, kept),):
-            return s.CreatedToken(token, view.token(name, kept))
-        case _:
-            raise _unknown(call, replies)
+    name = _name(call)
+    issued = await call.get(lambda session: c.IssueToken(session, name, label, expires), r.TokenIssued, name)
+    return s.CreatedToken(issued.token, view.token(name, issued.view))
 
 
 async def revoke(call: Call, _: None) -> None:
@@ -286,38 +256,22 @@ def _name(call: Call) -> MemberName:
 
 
 async def _done(call: Call, make: Callable[[SessionId], c.Command]) -> None:
-    replies = await call.ask(lambda session: (make(session),))
-    if not isinstance(replies[0], r.Done):
-        raise _unknown(call, replies)
-
-
-def _unknown(call: Call, replies: Sequence[r.Reply]) -> Refused:
-    """What ends a request about a member that there is not, or that the hub refused."""
-    match replies:
-        case [Refusal(Code.UNKNOWN_MEMBER), *_]:
-            return Refused(no(404, f"no such member: {call.params['name'][:_EXCERPT]}"))
-        case _:
-            return fail(replies)
+    await call.get(make, r.Done, call.params.get("name", ""))
 
 
 async def _member(call: Call, wanted: MemberName) -> Member | None:
-    replies = await call.ask(lambda session: (c.ListMembers(session, wanted),))
-    match replies:
-        case (r.Roster(members),):
-            return next((presence.member for presence in members if presence.member.name == wanted), None)
-        case _:
-            raise fail(replies)
+    roster = await call.get(lambda session: c.ListMembers(session, wanted), r.Roster)
+    return next((presence.member for presence in roster.members if presence.member.name == wanted), None)
 
 
-async def _permissions(call: Call, given: tuple[s.Permission, ...] | str) -> tuple[str, ...]:
-    """The permissions that are given, one by one or as a preset."""
-    if not isinstance(given, str):
-        return given
-    replies = await call.ask(lambda session: (c.ReadTeam(session),))
-    match replies:
-        case (r.TeamState(team),) if given in team.presets:
-            return tuple(word for word in team.presets[given] if word in TEAM_PERMISSIONS)
-        case (r.TeamState(),):
-            raise Refused(no(400, f"there is no preset {given[:_EXCERPT]!r}"))
-        case _:
-            raise fail(replies)
+async def resolve_permissions(call: Call, given: tuple[str, ...] | str) -> tuple[str, ...]:
+    """The permissions that are given, one by one or by presets."""
+    words = (given,) if isinstance(given, str) else given
+    if all(word in TEAM_PERMISSIONS for word in words):
+        return words
+    presets = (await call.get(c.ReadTeam, r.TeamState)).team.presets
+    unknown = next((word for word in words if word not in TEAM_PERMISSIONS and word not in presets), None)
+    if unknown is not None:
+        raise Refused(no(400, f"there is no permission or preset {unknown[:EXCERPT]!r}"))
+    found = [one for word in words for one in presets.get(word, (word,))]
+    return tuple(dict.fromkeys(word for word in found if word in TEAM_PERMISSIONS))

@@ -3,7 +3,7 @@
 Above: the server. Below: the Hub port. A push is answered once it is durable.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tieline.contract import command as c
@@ -14,10 +14,12 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind
 from tieline.protocols.ac7 import shapes as s
 from tieline.protocols.ac7 import view
+from tieline.protocols.ac7.attachments import Attachments
 from tieline.protocols.ac7.channel_ids import ChannelIds
-from tieline.protocols.ac7.route import Call, Query, Refused, Route, fail, no
+from tieline.protocols.ac7.route import Call, Query, Refused, Route, fail, no, number_of
 from tieline.protocols.ac7.streams import PROTOCOL, Streams
 from tieline.protocols.ac7.threads import own_channel, thread_of
+from tieline.wire.fidelity import labels
 
 _LIMIT = 100
 _LIMIT_MAX = 1000
@@ -26,9 +28,10 @@ _LIMIT_MAX = 1000
 class Messages:
     """Pushing and history."""
 
-    def __init__(self, streams: Streams, channels: ChannelIds) -> None:
+    def __init__(self, streams: Streams, channels: ChannelIds, attachments: Attachments) -> None:
         self._streams = streams
         self._channels = channels
+        self._attachments = attachments
 
     def routes(self) -> list[Route]:
         """The operations."""
@@ -70,15 +73,19 @@ class Messages:
             title=payload.title,
             level=payload.level,
             data={**_free(data), **({"thread": thread.key} if thread.key else {})},
-            attachments=payload.attachments or (),
+            attachments=await self._attachments.check(call, payload.attachments),
         )
-        accepted, live = await self.send(call, content)
+        accepted, live = await self.send(call, content, thread.viewer)
         # Its sender is in the thread too, and gets no delivery of its own.
         targets = accepted.recipients + 1 if thread.members is None else thread.members
         return s.PushResult(s.DeliveryReport(live, targets), self.sent(call, content, accepted))
 
-    async def send(self, call: Call, content: m.Content) -> tuple[r.Accepted, int]:
-        """Send a message; says to how many streams it was written."""
+    async def send(self, call: Call, content: m.Content, viewer: str) -> tuple[r.Accepted, int]:
+        """Send a message, whose attachments are shown to `viewer`; says to how many streams it was written."""
+        async with self._attachments.shown(content.attachments, viewer):
+            return await self._send(call, content)
+
+    async def _send(self, call: Call, content: m.Content) -> tuple[r.Accepted, int]:
         used: list[SessionId] = []
         offset: int | None = None
 
@@ -98,8 +105,8 @@ class Messages:
         match replies:
             case (r.Accepted() as accepted,):
                 return accepted, live
-            case (Refusal(Code.UNKNOWN_MEMBER),):
-                raise Refused(no(404, f"no such agent: {content.target.name}"))
+            case (Refusal(Code.UNKNOWN_MEMBER) as refusal,):
+                raise Refused(no(404, f"no such agent: {content.target.name}{refusal.hint}"))
             case _:
                 raise fail(replies)
 
@@ -118,7 +125,7 @@ class Messages:
     async def history(self, call: Call, _: None) -> s.HistoryResponse:
         """What the member may see."""
         peer = await self._peer(call)
-        messages = await _Past(call, peer).read(_number(call.query.get("before")), _limit(call.query.get("limit")))
+        messages = await _Past(call, peer).read(number_of(call.query.get("before")), _limit(call.query.get("limit")))
         return s.HistoryResponse([view.message(message, self._channels.ids) for message in messages])
 
     async def _peer(self, call: Call) -> str | None:
@@ -147,8 +154,9 @@ class _Past:
         """A page. It never ends within a millisecond, so that the next one, before its last, leaves nothing out."""
         start = None if before_ms is None else await self._start(before_ms)
         found = list(await self._page(start, limit))
-        if len(found) < limit:
+        if not found:
             return found
+        # Also when there are fewer than asked for: large messages fill a page early.
         rest = await self._page(found[-1].offset, _LIMIT)
         while rest and rest[0].sent_at_ms == found[-1].sent_at_ms:
             same = [message for message in rest if message.sent_at_ms == found[-1].sent_at_ms]
@@ -190,7 +198,7 @@ def content_of(
     title: str | None = None,
     level: str = "info",
     data: Mapping[str, Any] | None = None,
-    attachments: Iterable[s.Attachment] = (),
+    attachments: tuple[m.Attachment, ...] = (),
 ) -> m.Content:
     """What a member says, in the hub's words."""
     return m.Content(
@@ -199,13 +207,9 @@ def content_of(
         title=title,
         level=m.Level(level),
         data=dict(data) if data else None,
-        attachments=kept_attachments(attachments),
+        attachments=attachments,
+        **labels(data, view.DATA_LABELS, thread="conversation"),
     )
-
-
-def kept_attachments(given: Iterable[s.Attachment]) -> tuple[m.Attachment, ...]:
-    """References to files, as the hub keeps them."""
-    return tuple(m.Attachment(one.path, one.name, one.size, one.mime_type) for one in given)
 
 
 def thread_target(objective_id: str) -> Target:
@@ -223,11 +227,6 @@ def _made_at_ms(message_id: MessageId) -> int:
     return int(message_id[:8] + message_id[9:13], 16)
 
 
-def _number(text: str | None) -> int | None:
-    digits = len("9007199254740991")
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= digits else None
-
-
 def _limit(text: str | None) -> int:
-    number = _number(text)
+    number = number_of(text)
     return min(number, _LIMIT_MAX) if number else _LIMIT

@@ -5,6 +5,7 @@ transaction.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from tieline.contract import command as c
 from tieline.contract import objective as o
@@ -13,7 +14,8 @@ from tieline.contract.identifiers import MemberName
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.ac7 import shapes as s
 from tieline.protocols.ac7 import view
-from tieline.protocols.ac7.messages import Messages, content_of, kept_attachments, thread_target
+from tieline.protocols.ac7.attachments import Attachments
+from tieline.protocols.ac7.messages import Messages, content_of, thread_target
 from tieline.protocols.ac7.route import Call, Handler, Query, Refused, Route, fail, no
 
 _CHANGING = (404, 409, 429)
@@ -23,8 +25,9 @@ _UNKNOWN_NAME = frozenset({Code.UNKNOWN_MEMBER, Code.INVALID_NAME, Code.RESERVED
 class Objectives:
     """The operations on objectives."""
 
-    def __init__(self, messages: Messages) -> None:
+    def __init__(self, messages: Messages, attachments: Attachments) -> None:
         self._messages = messages
+        self._attachments = attachments
 
     def routes(self) -> list[Route]:
         """The operations."""
@@ -48,7 +51,7 @@ class Objectives:
                 method="POST",
                 path="/objectives",
                 summary="Give a member work with an outcome.",
-                handler=create,
+                handler=self.create,
                 body=s.CreateObjective,
                 reply=s.ObjectiveShape,
                 errors=(409, 429),
@@ -77,14 +80,33 @@ class Objectives:
             ),
         ]
 
+    async def create(self, call: Call, form: s.CreateObjective) -> s.ObjectiveShape:
+        """Give a member work."""
+        async with self._attachments.copied(call, form.attachments) as copies:
+            names = [call.member, form.assignee, *form.watchers]
+            await copies.show(names)
+            command = partial(
+                c.CreateObjective,
+                title=form.title,
+                outcome=form.outcome,
+                body=form.body,
+                assignee=MemberName(form.assignee),
+                watchers=tuple(MemberName(name) for name in form.watchers),
+                attachments=copies.attached,
+            )
+            made = _state(await call.ask(lambda session: (command(session=session),)))
+        await copies.settle(f"obj:{made.id}", names)
+        return made
+
     async def discuss(self, call: Call, form: s.DiscussObjective) -> s.MessageShape:
         """Say something in the thread of an objective."""
         wanted = call.params["id"]
         # Whoever may see it and is not in its thread is told so; to all others it is not there.
         await _view(call, wanted)
-        content = content_of(thread_target(wanted), form.body, title=form.title, attachments=form.attachments or ())
+        attached = await self._attachments.check(call, form.attachments)
+        content = content_of(thread_target(wanted), form.body, title=form.title, attachments=attached)
         try:
-            accepted, _ = await self._messages.send(call, content)
+            accepted, _ = await self._messages.send(call, content, str(content.target))
         except Refused as refused:
             if refused.reply.status == 404:  # noqa: PLR2004
                 raise Refused(no(403, f"you are not in the thread of {wanted}")) from None
@@ -121,25 +143,6 @@ async def listing(call: Call, _: None) -> s.ObjectiveListing:
             return s.ObjectiveListing([])
         case _:
             raise fail(replies)
-
-
-async def create(call: Call, form: s.CreateObjective) -> s.ObjectiveShape:
-    """Give a member work."""
-    attachments = kept_attachments(form.attachments or ())
-    replies = await call.ask(
-        lambda session: (
-            c.CreateObjective(
-                session=session,
-                title=form.title,
-                outcome=form.outcome,
-                body=form.body,
-                assignee=MemberName(form.assignee),
-                watchers=tuple(MemberName(name) for name in form.watchers),
-                attachments=attachments,
-            ),
-        )
-    )
-    return _state(replies)
 
 
 async def show(call: Call, _: None) -> s.ObjectiveWithEvents:

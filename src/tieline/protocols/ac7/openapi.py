@@ -25,7 +25,8 @@ _ERRORS = {
     409: "It is taken, ended or the last of its kind; the text says which.",
     410: "The channel is archived.",
     413: "The body is too large.",
-    429: "Not now: a recipient's inbox is full, or agents loop in this conversation.",
+    415: "The body is of a kind that is not read here.",
+    429: "Not now: too much or too many at once; the text says what.",
     503: "The hub is stopping, or cannot store anything at the moment.",
 }
 _TEMPLATE = "#/components/schemas/{name}"
@@ -63,16 +64,20 @@ def _operation(route: Route, schema: dict[Any, Json]) -> Json:
     done: Json = {"description": "Done."}
     if route.status != NO_CONTENT and route.reply is not None:
         done["content"] = {"application/json": {"schema": schema[route.reply]}}
-    elif route.streams:
+    elif route.live is not None:
         done["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
-    bodied = (408, 413) if route.body is not None else ()
+    elif route.gives:
+        done["content"] = {kind: {"schema": _any(kind)} for kind in route.gives}
+    bodied = (408, 413) if route.body is not None or route.takes else ()
     missing = (404,) if names else ()
-    statuses = sorted({400, 401, 403, 503, *bodied, *missing, *route.errors})
+    shown = () if route.open else (401,)
+    statuses = sorted({400, 403, 503, *shown, *bodied, *missing, *route.errors})
     operation: Json = {
         "summary": route.summary,
+        **({"security": []} if route.open else {}),
         "responses": {
             str(route.status): done,
-            **{str(status): {"$ref": f"#/components/responses/E{status}"} for status in statuses},
+            **{str(status): _failure(status, route) for status in statuses},
         },
     }
     parameters = [
@@ -93,4 +98,21 @@ def _operation(route: Route, schema: dict[Any, Json]) -> Json:
     if route.body is not None:
         content = {"application/json": {"schema": schema[route.body]}}
         operation["requestBody"] = {"required": not route.body_optional, "content": content}
+    elif route.takes:
+        content = {kind: {"schema": _any(kind)} for kind in route.takes}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
+
+
+def _failure(status: int, route: Route) -> Json:
+    """A "no"; where answers are in the form of their request, this one may be too."""
+    shared: Json = {"$ref": f"#/components/responses/E{status}"}
+    if not route.takes or not route.gives:
+        return shared
+    content = {kind: {"schema": _any(kind)} for kind in route.gives}
+    return {"description": _ERRORS[status], "content": content}
+
+
+def _any(kind: str) -> Json:
+    """What is known of a body that is not drawn from a type."""
+    return {"type": "object"} if kind == "application/json" else {"type": "string", "format": "binary"}

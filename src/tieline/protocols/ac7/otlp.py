@@ -30,6 +30,7 @@ BODY_BYTES_MAX = 16 * MEBIBYTE
 _RECORDS_MAX = 10_000
 _ATTRIBUTES_MAX = 1024
 """Attributes of one record; the exporters' own limit is 128."""
+_FAILURE_BYTES_MAX = 1000
 _NESTING_MAX = 64
 """Levels of one attribute's value: less than what the hub keeps."""
 
@@ -238,6 +239,14 @@ def encode_answer(signal: Signal, content_type: str, telemetry: Telemetry) -> tu
         return b"\x0a" + bytes([len(partial)]) + partial, PROTOBUF
     key = "rejectedSpans" if signal is Signal.TRACES else "rejectedLogRecords"
     return msgspec.json.encode({"partialSuccess": {key: str(telemetry.rejected), "errorMessage": message}}), JSON
+
+
+def encode_failure(content_type: str, message: str) -> bytes | None:
+    """A "no" to a body of Protocol Buffers, as a `google.rpc.Status`; `None` where JSON says it."""
+    if not _is_protobuf(content_type):
+        return None
+    text = message.encode(errors="replace")[:_FAILURE_BYTES_MAX]
+    return b"\x12" + _encode_varint(len(text)) + text
 
 
 class _Unkept(Exception):

@@ -5,24 +5,34 @@ Above: the server, which finds the route of a request, and the OpenAPI document,
 """
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from types import UnionType
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
-from msgspec import Struct, field
-from starlette.types import Scope
+import msgspec
+from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
+from starlette.types import Receive, Scope
 
+from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.hub import Hub
-from tieline.contract.identifiers import MemberName
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.member import Member
 from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.ac7.carriers import Live
 from tieline.protocols.ac7.shapes import Failure, Shape
-from tieline.wire.http import Answer, answer
+from tieline.wire.http import Answer, answer, header
 from tieline.wire.sessions import Held, Make, Sessions
 
 FORM_BYTES_MAX = 1024 * 1024
 """A request but for its data and attachments is far smaller: a body has at most 65,536 characters."""
 NO_CONTENT = 204
+EXCERPT = 140
+"""Longer than any name; what is longer is not worth repeating."""
+
+_Reply = TypeVar("_Reply", bound=r.Reply)
 
 
 class Query(Struct, frozen=True):
@@ -34,40 +44,75 @@ class Query(Struct, frozen=True):
     required: bool = False
 
 
-class Call:
-    """One request of a member that has shown its token."""
+class Caller(Struct, frozen=True):
+    """Who asks: a member that has shown a token, or the cookie of a login, which is one too."""
 
-    __slots__ = ("_held", "_sessions", "_token", "hub", "params", "query")
+    token: str
+    held: Held
+    by_cookie: bool = False
+
+
+class Call:
+    """One request. Of a member, unless its route is open to everybody."""
+
+    __slots__ = ("_caller", "_sessions", "hub", "pairs", "params", "query", "receive", "scope")
 
     def __init__(
         self,
         hub: Hub,
         sessions: Sessions,
-        token: str,
-        held: Held,
+        caller: Caller | None,
         params: dict[str, str],
-        query: dict[str, str],
+        scope: Scope,
+        receive: Receive,
     ) -> None:
         self.hub = hub
         self._sessions = sessions
-        self._token = token
-        self._held = held
+        self._caller = caller
         # What the path holds between its slashes.
         self.params = params
-        self.query = query
+        self.pairs = pairs_of(scope)
+        # Of several with the same name the last counts.
+        self.query = dict(self.pairs)
+        self.scope = scope
+        self.receive = receive
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        assert self._caller is not None, "an open route asks for nobody"
+        return self._caller
 
     @property
     def member(self) -> MemberName:
         """Whose request it is."""
-        return self._held.member
+        return self.caller.held.member
 
     async def ask(self, make: Make) -> Sequence[r.Reply]:
         """Hand commands to the hub that are decided together."""
-        return await self._sessions.ask(self._token, self._held, make)
+        return await self._sessions.ask(self.caller.token, self.caller.held, make)
+
+    async def get(self, make: Callable[[SessionId], c.Command], expected: type[_Reply], about: str = "") -> _Reply:
+        """Hand over one command and expect a reply to it; `about` is the member that it is about, if it is."""
+        replies = await self.ask(lambda session: (make(session),))
+        if not isinstance(replies[0], expected):
+            raise fail(replies, about)
+        return replies[0]
 
     def leave(self) -> None:
         """The token may be void from now on: its next request proves itself anew."""
-        self._sessions.end(self._held)
+        self._sessions.end(self.caller.held)
+
+    def header(self, name: bytes) -> str | None:
+        """The first header of this name, which is in lower case."""
+        return header(self.scope, name)
+
+
+class Download(Struct, frozen=True):
+    """An answer that is sent in pieces."""
+
+    headers: dict[str, str]
+    pieces: AsyncIterator[bytes]
 
 
 class Refused(Exception):
@@ -90,22 +135,37 @@ class Route(Struct, frozen=True, kw_only=True):
     summary: str
     handler: Handler
     """Gets the call and the checked body, `None` where there is none; returns what `reply` says."""
-    body: type[Shape] | None = None
+    body: type[Shape] | UnionType | None = None
     body_optional: bool = False
+    body_bytes_max: int = FORM_BYTES_MAX
+    undecoded: bool = False
+    """Whether the handler gets the body's bytes, and checks itself that they are what `body` says."""
     invalid: str = "invalid request"
     """What is said of a body that does not fit."""
+    takes: tuple[str, ...] = ()
+    """Media types of a body that is no JSON of ours; the handler gets its bytes, or reads them in pieces."""
+    in_pieces: bool = False
+    """Whether the handler itself receives the body."""
     reply: type[Shape] | None = None
+    gives: tuple[str, ...] = ()
+    """Media types of an answer that is no JSON of ours: an `Answer` or a `Download`, as the handler made it."""
     status: int = 200
-    streams: bool = False
-    """Whether the answer goes on for as long as its reader stays."""
+    open: bool = False
+    """Whether it needs no token."""
+    bearer_only: bool = False
+    """Whether it is for programs: the cookie of a login does not do."""
+    live: Callable[[], Live] | None = None
+    """Makes what is written to for as long as its reader stays; then the handler gets it in place of a body, opens it,
+    and gives no answer."""
     query: tuple[Query, ...] = ()
     errors: tuple[int, ...] = ()
     """Statuses beside those that every route has."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Matches the path of a request."""
-        return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.path) + r"\Z")
+        """Matches the path of a request; what is called `path` may have slashes in it."""
+        pattern = self.path.replace("{path}", "(?P<path>.+)")
+        return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern) + r"\Z", re.DOTALL)
 
 
 class Routes:
@@ -127,12 +187,31 @@ class Routes:
         return None
 
 
-def query_of(scope: Scope) -> dict[str, str]:
-    """The query of a request; the last of several counts."""
+def pairs_of(scope: Scope) -> list[tuple[str, str]]:
+    """The query of a request."""
     try:
-        return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100))
+        return parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100)
     except ValueError:
         raise Refused(no(400, "too many query parameters")) from None
+
+
+_Checked = TypeVar("_Checked")
+
+
+def checked(body: bytes | msgspec.Raw, shape: type[_Checked] | UnionType, invalid: str) -> _Checked:
+    """A body as what it should be."""
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except msgspec.ValidationError as error:
+        raise Refused(no(400, f"{invalid}: {error}")) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(no(400, f"{invalid}: invalid JSON: {error}")) from None
+
+
+def number_of(text: str | None) -> int | None:
+    """A whole number in a query, or `None` if it is none that a client can count to."""
+    digits = len("9007199254740991")
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= digits else None
 
 
 # Saying no.
@@ -175,14 +254,28 @@ def no(status: int, text: str, code: str | None = None) -> Answer:
     return answer(Failure(text) if code is None else Failure(text, code), status)
 
 
+def later(text: str, seconds: int | None) -> Answer:
+    """Not so soon."""
+    said = answer(Failure(text, retry_after=UNSET if seconds is None else seconds), 429)
+    return said if seconds is None else replace(said, headers=((b"retry-after", b"%d" % seconds),))
+
+
 def refused(refusal: Refusal) -> Answer:
     """A refusal as an answer."""
     status = STATUS.get(refusal.code, 400)
     return no(401, UNKNOWN_TOKEN) if status == 401 else no(status, refusal.message, refusal.code.value)  # noqa: PLR2004
 
 
-def fail(replies: Sequence[r.Reply]) -> Refused:
+def fail(replies: Sequence[r.Reply], about: str = "") -> Refused:
     """What ends a request that the hub refused, whichever of its commands it was."""
     refusal = next((reply for reply in replies if isinstance(reply, Refusal)), None)
     assert refusal is not None, f"the hub answered with {replies}"
+    if about and refusal.code is Code.UNKNOWN_MEMBER:
+        return Refused(no(404, f"no such member: {about[:EXCERPT]}"))
     return Refused(refused(refusal))
+
+
+async def own_member(call: Call) -> Member:
+    """Who asks, with what it may."""
+    roster = await call.get(lambda session: c.ListMembers(session, call.member), r.Roster)
+    return roster.members[0].member

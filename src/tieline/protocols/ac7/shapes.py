@@ -37,7 +37,9 @@ Instructions = Annotated[str, Meta(max_length=8192)]
 Reason = Annotated[str, Meta(max_length=2048)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=64)]
 Permissions = Annotated[tuple[Permission, ...], Meta(max_length=64)]
-Label = Annotated[str, Meta(max_length=200)]
+PermissionWords = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=64)]
+"""Permissions, and names of presets, which stand for theirs."""
+TokenLabel = Annotated[str, Meta(max_length=64)]
 
 
 class Shape(Struct, frozen=True, rename="camel"):
@@ -50,15 +52,23 @@ class Failure(Shape, frozen=True, omit_defaults=True):
     error: str
     code: str | UnsetType = UNSET
     details: list[dict[str, Any]] | UnsetType = UNSET
+    retry_after: int | UnsetType = UNSET
+    """Seconds to wait, with status 429."""
+    error_description: str | UnsetType = UNSET
+    """More about the error of a device that polls."""
 
 
 # Messages.
 
 
+FilePath = Annotated[str, Meta(min_length=1, max_length=1024)]
+"""A path in the store of files; what it may be is checked there."""
+
+
 class Attachment(Shape, frozen=True, kw_only=True):
     """A file in the store, as a message or an objective refers to it."""
 
-    path: Annotated[str, Meta(min_length=1, max_length=1024)]
+    path: FilePath
     name: Annotated[str, Meta(max_length=1024)] = ""
     size: Annotated[int, Meta(ge=0)] = 0
     mime_type: Annotated[str, Meta(max_length=255)] = ""
@@ -185,7 +195,7 @@ class CreateMember(Shape, frozen=True, kw_only=True):
     name: Name
     role: Role
     instructions: Instructions = ""
-    permissions: Permissions | str = ()
+    permissions: PermissionWords | str = ()
     """The permissions, or the name of a preset."""
 
 
@@ -194,7 +204,7 @@ class UpdateMember(Shape, frozen=True, kw_only=True):
 
     role: Role | None = None
     instructions: Instructions | None = None
-    permissions: Permissions | str | None = None
+    permissions: PermissionWords | str | None = None
 
 
 class ListedMember(Shape, frozen=True):
@@ -229,7 +239,7 @@ class RotatedToken(Shape, frozen=True):
 class CreateToken(Shape, frozen=True, kw_only=True):
     """One more token."""
 
-    label: Label = ""
+    label: TokenLabel = ""
     expires_at: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
 
 
@@ -239,8 +249,9 @@ class TokenShape(Shape, frozen=True, kw_only=True):
     id: str
     member_name: str
     label: str
+    origin: Literal["bootstrap", "rotate", "enroll"]
     created_at: int
-    created_by: str
+    created_by: str | None
     expires_at: int | None
     last_used_at: int | None
 
@@ -346,9 +357,9 @@ class ChannelMember(Shape, frozen=True, kw_only=True):
 
 
 class ChannelResponse(Shape, frozen=True):
-    """A channel and who is in it."""
+    """A channel as the one who asks stands to it, and who is in it."""
 
-    channel: ChannelShape
+    channel: ChannelSummary
     members: list[ChannelMember]
 
 

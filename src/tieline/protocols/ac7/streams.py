@@ -23,6 +23,7 @@ from tieline.contract.target import to_member
 from tieline.protocols.ac7 import view
 from tieline.protocols.ac7.carriers import Carrier, Frame
 from tieline.protocols.ac7.channel_ids import ChannelIds
+from tieline.protocols.ac7.route import Call, Query, Refused, Route, no, refused
 
 PROTOCOL = "ac7"
 
@@ -31,16 +32,31 @@ GOING_AWAY = 1001
 ENDED = 1008
 """Codes that close a WebSocket: come again later, the server goes, a rule was broken."""
 
+SUBSCRIBE_PATH = "/subscribe"
+
+_UNSENT_BYTES_MAX = 1024 * 1024
+"""What waits for one reader before it is cut off: it finds all of it in the history."""
 _encode = msgspec.json.Encoder().encode
 
 
 class Stream:
     """One reader. Its methods are what the hub calls: the Listener port."""
 
-    __slots__ = ("_closed", "_first", "_last", "_offset", "_streams", "carrier", "member", "session")
+    __slots__ = (
+        "_closed",
+        "_first",
+        "_last",
+        "_offset",
+        "_streams",
+        "carrier",
+        "member",
+        "session",
+        "unsent_bytes_max",
+    )
 
     def __init__(self, streams: "Streams") -> None:
         self._streams = streams
+        self.unsent_bytes_max = _UNSENT_BYTES_MAX
         self.carrier: Carrier | None = None
         self.member: MemberName | None = None
         self.session = SessionId("")
@@ -137,6 +153,30 @@ class Streams:
 
     # What a request calls.
 
+    def routes(self) -> list[Route]:
+        """The operations."""
+        return [
+            Route(
+                method="GET",
+                path=SUBSCRIBE_PATH,
+                summary="Each new message of the member as it comes: server-sent events, or WebSocket on upgrade.",
+                handler=self.subscribe,
+                live=lambda: Stream(self),
+                query=(Query("name", "The member itself.", required=True),),
+            )
+        ]
+
+    async def subscribe(self, call: Call, stream: Stream) -> None:
+        """Make a stream of the member's messages live."""
+        name = call.query.get("name")
+        if not name:
+            raise Refused(no(400, "name is required"))
+        if name != call.member:
+            raise Refused(no(403, "a member can only subscribe to its own stream"))
+        refusal = await self.open(call.caller.token, stream, announce=not call.caller.by_cookie)
+        if refusal is not None:
+            raise Refused(refused(refusal))
+
     def expect(self, session: SessionId) -> None:
         """A request of this session is about to send a message."""
         self._expecting[session] = self._expecting.get(session, 0) + 1
@@ -154,7 +194,7 @@ class Streams:
         """How many streams a member has."""
         return len(self._by_member.get(member, ()))
 
-    async def open(self, token: str, stream: Stream) -> Refusal | None:
+    async def open(self, token: str, stream: Stream, *, announce: bool = True) -> Refusal | None:
         """Make a stream live; what the hub accepts from now on is on it."""
         opened: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
 
@@ -172,7 +212,7 @@ class Streams:
         attach = c.Attach(protocol=PROTOCOL, credential=ByToken(token), acknowledges=False)
         self.hub.submit((attach,), done)
         refusal = await opened
-        if refusal is None and self._announces and stream.member is not None:
+        if refusal is None and announce and self._announces and stream.member is not None:
             self._announce(stream.member)
         return refusal
 

@@ -3,16 +3,12 @@
 Above: the server. Below: the Hub port, which decides who may.
 """
 
-from collections.abc import Sequence
-
 from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.team import Team
 from tieline.protocols.ac7 import shapes as s
 from tieline.protocols.ac7 import view
-from tieline.protocols.ac7.route import Call, Refused, Route, fail, no
-
-_EXCERPT = 140
+from tieline.protocols.ac7.route import EXCERPT, Call, Refused, Route, no
 
 
 def routes() -> list[Route]:
@@ -60,8 +56,10 @@ async def show(call: Call, _: None) -> s.TeamResponse:
 
 async def update(call: Call, form: s.UpdateTeam) -> s.TeamResponse:
     """Change what is said about the team."""
-    replies = await call.ask(lambda session: (c.UpdateTeam(session, form.name, form.directive, form.context),))
-    return s.TeamResponse(view.team(_team(replies)))
+    changed = await call.get(
+        lambda session: c.UpdateTeam(session, form.name, form.directive, form.context), r.TeamState
+    )
+    return s.TeamResponse(view.team(changed.team))
 
 
 async def presets(call: Call, _: None) -> s.PresetList:
@@ -72,9 +70,9 @@ async def presets(call: Call, _: None) -> s.PresetList:
 async def put_preset(call: Call, form: s.PutPreset) -> s.PresetResponse:
     """Keep a set of permissions."""
     name = call.params["name"]
-    replies = await call.ask(lambda session: (c.UpdateTeam(session, presets={name: tuple(form.permissions)}),))
-    team = _team(replies)
-    return s.PresetResponse(s.Preset(name, view.permissions(team.presets[name])))
+    kept = tuple(form.permissions)
+    changed = await call.get(lambda session: c.UpdateTeam(session, presets={name: kept}), r.TeamState)
+    return s.PresetResponse(s.Preset(name, view.permissions(changed.team.presets[name])))
 
 
 async def delete_preset(call: Call, _: None) -> s.DeletedPreset:
@@ -82,19 +80,11 @@ async def delete_preset(call: Call, _: None) -> s.DeletedPreset:
     name = call.params["name"]
     # In this order, so that who may not change presets learns nothing else.
     known = await _read(call)
-    _team(await call.ask(lambda session: (c.UpdateTeam(session, presets={name: None}),)))
+    await call.get(lambda session: c.UpdateTeam(session, presets={name: None}), r.TeamState)
     if name not in known.presets:
-        raise Refused(no(404, f"no such preset: {name[:_EXCERPT]}"))
+        raise Refused(no(404, f"no such preset: {name[:EXCERPT]}"))
     return s.DeletedPreset(name, [])
 
 
 async def _read(call: Call) -> Team:
-    return _team(await call.ask(lambda session: (c.ReadTeam(session),)))
-
-
-def _team(replies: Sequence[r.Reply]) -> Team:
-    match replies:
-        case (r.TeamState(team),):
-            return team
-        case _:
-            raise fail(replies)
+    return (await call.get(c.ReadTeam, r.TeamState)).team

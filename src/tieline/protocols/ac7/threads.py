@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
+from tieline.contract.file import EVERYBODY as EVERYBODY_SEES
 from tieline.contract.identifiers import GENERAL, ChannelName, parse_member_name
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, Target, TargetKind, parse_target, to_channel, to_member
@@ -26,6 +27,19 @@ class Thread(Struct, frozen=True):
     """What `data.thread` says of it, where the target alone does not."""
     members: int | None = None
     """How many are in it, where that is known beforehand."""
+
+    @property
+    def viewer(self) -> str:
+        """To whom its attachments are shown."""
+        match self.target.kind:
+            case TargetKind.MEMBER:
+                return self.target.name
+            case TargetKind.OBJECTIVE:
+                return str(self.target)
+            case TargetKind.CHANNEL if self.key is not None and self.target.name != GENERAL:
+                return self.key
+            case _:
+                return EVERYBODY_SEES
 
 
 async def find_channel(call: Call, wanted: str) -> r.ChannelView:

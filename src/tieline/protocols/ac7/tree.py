@@ -11,13 +11,13 @@ last entry that did is gone. So content without an entry may be left over, an en
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import BinaryIO
 
 from msgspec import Struct
 
-from tieline.contract.file import FileCatalogue, FileChange, FileEntry, FileKind
+from tieline.contract.file import EVERYBODY, FileCatalogue, FileChange, FileEntry, FileKind
 from tieline.contract.limits import MEBIBYTE
 from tieline.contract.message import Attachment
 from tieline.protocols.ac7.blobs import Blobs, MissingBlob, Upload
@@ -78,7 +78,7 @@ _STATUS = {
     FileCode.FORBIDDEN: 403,
     FileCode.INVALID_INPUT: 400,
     FileCode.TOO_LARGE: 413,
-    FileCode.CORRUPT: 500,
+    FileCode.CORRUPT: 503,
 }
 
 
@@ -108,8 +108,13 @@ class Viewer(Struct, frozen=True):
     name: str
     manages: bool = False
     """Whether it has `members.manage`."""
-    objectives: frozenset[str] = frozenset()
-    """Objectives that it takes part in; see `objective_of` for the ones that matter."""
+    groups: frozenset[str] = frozenset()
+    """Channels and objectives that it has a part in, as `chan:<id>` and `obj:<id>`; those that matter are enough."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As whom it may have been shown something."""
+        return (self.name, EVERYBODY, *self.groups)
 
 
 class Written(Struct, frozen=True):
@@ -195,7 +200,7 @@ class Tree:
 
     def shared(self, viewer: Viewer) -> Sequence[FileEntry]:
         """What others showed to the viewer."""
-        found = self._catalogue.shared(viewer.name, self._limits.entries_max)
+        found = self._catalogue.shared(viewer.names, self._limits.entries_max)
         return [entry for entry in found if _home(entry.path) != viewer.name]
 
     def everything(self, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
@@ -348,7 +353,6 @@ class Tree:
         attached = self.attach(texts, viewer)
         if isinstance(attached, FileRefusal):
             return attached
-        inside = Viewer(viewer.name, objectives=frozenset({objective}))
         put: dict[str, FileEntry] = {}
         for one in attached:
             wanted = parse_path(f"/{OBJECTIVES}/{objective}/{one.name}")
@@ -361,7 +365,7 @@ class Tree:
             assert source is not None, "it was attached just now"
             if path is None:
                 return FileRefusal(FileCode.EXISTS, f"too many files are called {one.name}")
-            folders = self._missing_folders(path, inside, at_ms)
+            folders = self._missing_folders(path, viewer, at_ms)
             if isinstance(folders, FileRefusal):
                 return folders
             put.update((folder.path, folder) for folder in folders)
@@ -386,6 +390,10 @@ class Tree:
         """Let viewers read what is at these paths."""
         self._catalogue.share(paths, viewers, via, at_ms)
 
+    def settle(self, via: str, viewer: str) -> None:
+        """What a viewer was shown because of `via` stays, and counts once with what it was shown before."""
+        self._catalogue.settle(via, viewer)
+
     def unshare(self, via: str, viewer: str) -> None:
         """End what a viewer was shown because of `via`."""
         self._catalogue.unshare(via, viewer)
@@ -396,7 +404,33 @@ class Tree:
         if member != OBJECTIVES and self._catalogue.find(path) is not None:
             beneath = self._catalogue.beneath(path)
             self._apply(FileChange(removed=(path, *(entry.path for entry in beneath)), at_ms=at_ms))
-        self._catalogue.forget(member)
+        self._catalogue.forget(member, at_ms + 1)
+
+    def reconcile(self, since_ms: Mapping[str, int], at_ms: int) -> None:
+        """Forget whoever was removed while nobody looked: these are the members, and since when each is one."""
+        for home in self._catalogue.children(ROOT, self._limits.objectives_entries_max):
+            name = home.path[1:]
+            if name != OBJECTIVES and home.created_at_ms < since_ms.get(name, at_ms + 1):
+                self.forget(name, at_ms)
+        for viewer in self._catalogue.viewers():
+            if viewer != EVERYBODY and ":" not in viewer:
+                self._catalogue.forget(viewer, since_ms.get(viewer, at_ms + 1))
+
+    def unsettled(self) -> list[tuple[str, list[str]]]:
+        """Copies that no objective was given yet: each folder, and the files in it. A crash leaves such."""
+        found: list[tuple[str, list[str]]] = []
+        for folder in self._catalogue.children(f"/{OBJECTIVES}", self._limits.objectives_entries_max):
+            paths = [entry.path for entry in self._catalogue.beneath(folder.path) if entry.digest is not None]
+            if not any(viewer.startswith("obj:") for viewer in self._catalogue.viewers_of(paths)):
+                found.append((folder.path, paths))
+        return found
+
+    def groups(self, texts: Sequence[str]) -> list[str]:
+        """Channels and objectives whose members may do something with these paths."""
+        paths = [path for path in map(parse_path, texts) if not isinstance(path, FileRefusal)]
+        shown = [viewer for viewer in self._catalogue.viewers_of(paths) if ":" in viewer]
+        owned = [f"obj:{objective}" for objective in map(objective_of, paths) if objective is not None]
+        return [*dict.fromkeys((*shown, *owned))]
 
     def sweep(self) -> int:
         """Remove content that no entry refers to."""
@@ -409,7 +443,7 @@ class Tree:
             self._blobs.discard(digest)
 
     def _may_read(self, path: str, viewer: Viewer) -> bool:
-        return _may_write(path, viewer) or self._catalogue.is_shared(path, viewer.name)
+        return _may_write(path, viewer) or self._catalogue.is_shared(path, viewer.names)
 
     def _target(self, text: str, viewer: Viewer, collide: Collide) -> tuple[str, FileEntry | None] | FileRefusal:
         """Where a file goes, and what it takes the place of."""
@@ -479,7 +513,7 @@ def _may_write(path: str, viewer: Viewer) -> bool:
     if viewer.manages:
         return True
     if _home(path) == OBJECTIVES:
-        return objective_of(path) in viewer.objectives
+        return f"obj:{objective_of(path)}" in viewer.groups
     return _home(path) == viewer.name
 
 

@@ -22,6 +22,8 @@ from tieline.contract.reply import ChannelView
 from tieline.contract.target import TargetKind
 from tieline.contract.team import Team
 from tieline.protocols.ac7 import shapes as s
+from tieline.protocols.ac7.tree import ROOT, parse_path
+from tieline.wire.fidelity import Carriage, Field, beyond
 
 ANNOUNCER = "ac7@hub"
 """Who tells a member that its session is online: no member's name has an `@`, and `ac7` is kept for the hub."""
@@ -32,10 +34,17 @@ SYSTEM = "__system__"
 RESERVED = frozenset({"from", "ts", "msg_id", "level", "thread", "tieline"})
 """Keys of `data` that only the hub may say."""
 
+DATA_LABELS = (Field.PRIORITY, Field.SCOPE, Field.THREAD, Field.REPLY_TO, Field.REFS)
+"""What a sender says in `data`, because ac7 has no key for it; the thread as `conversation`."""
+
 _TEAM_NAME = "tieline"
 _DIRECTIVE = "Work together."
 _ROLE = {"agent": "agent", "human": "human", "script": "script"}
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,128}\Z")
+_LABEL_CHARS_MAX = 64
+_NAME_CHARS_MAX = 255
+_MEDIA_TYPE = "application/octet-stream"
 _SLUG_CHARS_MAX = 32
 _SLUG_SUFFIX = 8
 
@@ -97,24 +106,52 @@ def _more(said: m.Message) -> dict[str, Any]:
         hidden = {key: value for key, value in (content.data or {}).items() if key in RESERVED}
         if hidden and content.target.kind is not TargetKind.OBJECTIVE:
             more["data"] = hidden
-    if not said.verified and said.sender != ANNOUNCER:
+        more |= beyond(said, CARRIAGE.carries)
+        if Field.THREAD.value in more:
+            # `thread` says where a message was sent to here.
+            more["conversation"] = more.pop(Field.THREAD.value)
+    elif not said.verified and said.sender != ANNOUNCER:
         more["verified"] = False
-    if content.priority is not m.Priority.NORMAL:
-        more["priority"] = content.priority.value
-    labels = (
-        ("scope", content.scope),
-        ("topic", content.topic),
-        ("conversation", content.thread),
-        ("reply_to", content.reply_to),
-        ("refs", content.refs),
-        ("notes", content.notes),
-    )
-    return {**more, **{key: value for key, value in labels if value}}
+    outside = [msgspec.to_builtins(one) for one in content.attachments if not _is_path(one.path)]
+    return {**more, "attachments": outside} if outside else more
+
+
+CARRIAGE = Carriage(
+    BROKER,
+    says={
+        Field.DATA: "`data`",
+        Field.TITLE: "`title`",
+        Field.LEVEL: "`level`",
+        Field.ATTACHMENTS: "`attachments`",
+        Field.THREAD: "`data.conversation`",
+        **{name: f"`data.{name}`" for name in DATA_LABELS if name is not Field.THREAD},
+    },
+    carries={
+        Field.DATA: "`data`",
+        Field.TITLE: "`title`",
+        Field.LEVEL: "`level`",
+        Field.ATTACHMENTS: "`attachments`",
+    },
+    rest="`data.tieline`",
+)
 
 
 def attachments(kept: Iterable[m.Attachment]) -> tuple[s.Attachment, ...]:
-    """Files that a message or an objective refers to."""
-    return tuple(s.Attachment(path=one.path, name=one.name, size=one.size, mime_type=one.media_type) for one in kept)
+    """Files that a message or an objective refers to. Clients take paths of the store alone, with nothing left out."""
+    return tuple(
+        s.Attachment(
+            path=one.path,
+            name=(one.name or one.path.rpartition("/")[2])[:_NAME_CHARS_MAX],
+            size=one.size,
+            mime_type=(one.media_type or _MEDIA_TYPE)[:_NAME_CHARS_MAX],
+        )
+        for one in kept
+        if _is_path(one.path)
+    )
+
+
+def _is_path(text: str) -> bool:
+    return text != ROOT and isinstance(parse_path(text), str)
 
 
 # Members and the team.
@@ -177,9 +214,11 @@ def token(name: str, kept: TokenView) -> s.TokenShape:
     return s.TokenShape(
         id=kept.id,
         member_name=name,
-        label=kept.label,
+        label=kept.label[:_LABEL_CHARS_MAX],
+        # The hub does not say how a token came to be; a label is given to one that was asked for by name.
+        origin="enroll" if kept.label else "bootstrap",
         created_at=kept.created_at_ms,
-        created_by=kept.created_by,
+        created_by=kept.created_by if _NAME.match(kept.created_by) else None,
         expires_at=kept.expires_at_ms,
         last_used_at=kept.last_used_ms,
     )
@@ -244,13 +283,13 @@ def channel_summary(kept: ChannelView, reader: str) -> s.ChannelSummary:
     )
 
 
-def channel_members(kept: ChannelView) -> s.ChannelResponse:
+def channel_members(kept: ChannelView, reader: str) -> s.ChannelResponse:
     """A channel and who is in it; nobody by name where everybody is."""
     members = [
         s.ChannelMember(channel_id=kept.id, member_name=one.name, role=one.role.value, joined_at=one.joined_at_ms)
         for one in kept.members
     ]
-    return s.ChannelResponse(channel(kept), members)
+    return s.ChannelResponse(channel_summary(kept, reader), members)
 
 
 # Objectives.

@@ -7,6 +7,8 @@ Thousands of these sit idle in a hub, so it is a protocol with slots and no task
 """
 
 import asyncio
+import contextlib
+import os
 from typing import Protocol, cast
 
 from tieline.protocols.agent_channels.codec import DecodeError, FrameDecoder, Message
@@ -14,6 +16,9 @@ from tieline.protocols.agent_channels.codec import DecodeError, FrameDecoder, Me
 # Four messages of the largest size. Whoever is further behind than that is not slow but stuck, and what it does not
 # read stays in our memory.
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
+
+# Read at once from a connection that is ending.
+_CHUNK = 256 * 1024
 
 # What was written before a close gets this long to leave. On one machine it takes microseconds; only a peer that does
 # not read ever uses it up.
@@ -49,7 +54,17 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """One connection and its half-received frame."""
 
-    __slots__ = ("_closed", "_decoder", "_owner", "_reading", "_transport", "_unsent_bytes_max", "_writable", "id")
+    __slots__ = (
+        "_closed",
+        "_decoder",
+        "_leaving",
+        "_owner",
+        "_reading",
+        "_transport",
+        "_unsent_bytes_max",
+        "_writable",
+        "id",
+    )
 
     def __init__(self, owner: Owner, name: str, max_message_size: int, unsent_bytes_max: int) -> None:
         # What the owner calls it.
@@ -63,6 +78,8 @@ class Connection(asyncio.Protocol):
         self._reading = True
         # False while the transport says that its write buffer is full.
         self._writable = True
+        # Whether this end hung up, or wants nothing more of the other.
+        self._leaving = False
         # Made by the first `wait_closed`.
         self._closed: asyncio.Future[None] | None = None
 
@@ -98,7 +115,7 @@ class Connection(asyncio.Protocol):
         if unsent <= self._unsent_bytes_max:
             return True
         self._owner.connection_failed(self, SlowReader(unsent, self._unsent_bytes_max))
-        transport.abort()
+        self.abort()
         return False
 
     def fail(self, error: Exception) -> None:
@@ -112,12 +129,14 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
+        self._leaving = True
         if transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(CLOSE_SECONDS_MAX, transport.abort)
         transport.close()
 
     def abort(self) -> None:
         """Hang up, and throw away what was not sent."""
+        self._leaving = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -177,9 +196,29 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the owner and whoever waits."""
+        hung_up = isinstance(exc, ConnectionResetError | ConnectionAbortedError | BrokenPipeError)
+        if hung_up and not self._leaving:
+            self._take_last_words()
         self._transport = None
         self._decoder.reset()
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
-        hung_up = isinstance(exc, ConnectionResetError | ConnectionAbortedError | BrokenPipeError)
         self._owner.connection_closed(self, None if hung_up else exc)
+
+    def _take_last_words(self) -> None:
+        """Hand on what the other end said before it hung up, if writing to it found that out before reading did.
+
+        A failed write ends the transport, which reads no more. Who only comes to say something, and does not wait to
+        hear what others say meanwhile, would not be heard.
+        """
+        socket = None if self._transport is None else self._transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            while socket is not None and (chunk := os.read(socket.fileno(), _CHUNK)):
+                try:
+                    messages, more = self._decoder.push(chunk), True
+                except DecodeError as error:
+                    messages, more = list(error.messages), False
+                for message in messages:
+                    self._owner.message_received(self, message)
+                if not more:
+                    return

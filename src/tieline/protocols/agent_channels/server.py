@@ -29,7 +29,7 @@ from tieline.contract.hub import (
     MemberVanished,
     SubscriptionsChanged,
 )
-from tieline.contract.identifiers import GENERAL, INBOX_PREFIX, ChannelName, MemberName, SessionId
+from tieline.contract.identifiers import GENERAL, INBOX_PREFIX, RESERVED_NAMES, ChannelName, MemberName, SessionId
 from tieline.contract.member import ByPlace, Unnamed
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Attached, Channels, Progress, Reply, Roster
@@ -38,6 +38,7 @@ from tieline.protocols.agent_channels.channel import Channel, ClientError
 from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMessage, Message, encode
 from tieline.protocols.agent_channels.group import ChannelGroup
 from tieline.wire.conversation import Conversation, Parcel
+from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels, own_note
 from tieline.wire.frames import HEADER_BYTES, encode_frame
 from tieline.wire.unix import PATH_BYTES_MAX
 
@@ -48,6 +49,13 @@ LISTEN_SECONDS = 0.25
 
 _STAMP = "tieline"
 """The key of `data` that the hub alone writes."""
+
+CARRIAGE = Carriage(
+    PROTOCOL,
+    says={Field.DATA: "`data`", **{name: f"`data.{name}`" for name in LABELS}, Field.OWN: "other top-level keys"},
+    carries={Field.DATA: "`data`"},
+    rest=f"`data.{_STAMP}`",
+)
 
 log = structlog.get_logger(__name__)
 
@@ -63,9 +71,8 @@ def frame_of(message: m.Message) -> bytes | None:
         if message.protocol == PROTOCOL:
             return encode_frame(said.original) if said.original else _encode(Message(said.body, said.data))
         stamp = {"id": message.id, "target": str(said.target), "sent_at_ms": message.sent_at_ms}
-        optional = {"thread": said.thread, "reply_to": said.reply_to, "title": said.title, "scope": said.scope}
-        stamp |= {key: value for key, value in optional.items() if value is not None}
         stamp |= {"level": said.level.value, "priority": said.priority.value, "protocol": message.protocol}
+        stamp |= beyond(message, CARRIAGE.carries)
         return _encode(Message(said.body, {**(said.data or {}), "from": message.sender, _STAMP: stamp}))
     except InvalidMessage:
         return None
@@ -178,7 +185,8 @@ class _Client:
             target=self._target,
             body=message.msg,
             data=message.data,
-            notes=notes,
+            notes=(*notes, *own_note(PROTOCOL, *message.extra)),
+            **labels(message.data),
             # Top-level keys beside `msg` and `data` are known to this protocol alone.
             original=encode(message)[HEADER_BYTES:] if message.extra else None,
         )
@@ -393,15 +401,19 @@ class ChannelsServer:
     def disarm(self, message: Message, speaker: str) -> tuple[Message, tuple[str, ...]]:
         """What a client without an identity says, without what only the hub may say: its stamp, and members' names."""
         data = message.data
-        if data is None or not (_STAMP in data or data.get("from") in self._members):
+        if data is None or not (_STAMP in data or self._is_anothers(data.get("from"))):
             return message, ()
         data = {key: value for key, value in data.items() if key != _STAMP}
         claimed = data.get("from")
         notes: tuple[str, ...] = ()
-        if claimed in self._members:
+        if self._is_anothers(claimed):
             data["from"] = speaker
             notes = (f"claimed to be {claimed}",)
         return Message(message.msg, data, message.extra), notes
+
+    def _is_anothers(self, name: object) -> bool:
+        """Whether a name is a member's, or the hub's own."""
+        return isinstance(name, str) and (name in self._members or name.partition("@")[0].lower() in RESERVED_NAMES)
 
     # What the hub calls: the Observer port.
 

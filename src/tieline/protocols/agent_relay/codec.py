@@ -18,6 +18,7 @@ from tieline.contract import message as m
 from tieline.contract.identifiers import GENERAL, USERS, ChannelName, MessageId, parse_channel_name
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind, parse_target, to_channel
+from tieline.wire.fidelity import Carriage, Field, beyond, labels, own_note
 from tieline.wire.frames import HEADER_BYTES, FrameBuffer, FrameError, encode_frame
 
 VERSION = 1
@@ -245,7 +246,9 @@ def target_of(to: str | None, topic: str | None) -> Target | Refusal:
         return Refusal(Code.RESERVED_NAME, "names that start with _ are the relay's own, and this hub has none of them")
     if to == EVERYBODY:
         return _topic(topic) if topic else parse_target(EVERYBODY)
-    return _topic(to) if to.startswith("#") else parse_target(to if to.startswith("@") else f"@{to}")
+    if to.startswith("#"):
+        return _topic(to)
+    return parse_target(to if to.startswith(("@", "obj:")) else f"@{to}")
 
 
 def _topic(name: object) -> Target | Refusal:
@@ -305,6 +308,30 @@ def written(target: Target) -> str:
 _KNOWN = frozenset({"kind", "body", "data", "thread"})
 _KNOWN_IN_CHANNEL = _KNOWN | {"channel"}
 _STATUS_KINDS = frozenset({"state", "thinking"})
+_LABELS = frozenset({Field.TITLE, Field.LEVEL, Field.PRIORITY, Field.SCOPE, Field.REFS})
+_STAMP = "tieline"
+"""The key of `payload.data` that the hub alone writes."""
+
+CARRIAGE = Carriage(
+    PROTOCOL,
+    says={
+        Field.DATA: "`payload.data`",
+        **{name: f"`payload.data.{name}`" for name in sorted(_LABELS)},
+        Field.KIND: "`payload.kind`: `state` and `thinking` are `status`",
+        Field.TOPIC: "`topic`",
+        Field.THREAD: "`payload.thread`",
+        Field.REPLY_TO: "`payload_meta.replyTo`, the id of a DELIVER",
+        Field.TTL: "`payload_meta.ttl_ms`",
+        Field.OWN: "other kinds, other keys of `payload_meta` and of `payload`",
+    },
+    carries={
+        Field.DATA: "`payload.data`",
+        Field.TOPIC: "`topic`",
+        Field.THREAD: "`payload.thread`",
+        Field.TTL: "`payload_meta.ttl_ms`",
+    },
+    rest=f"`payload.data.{_STAMP}`",
+)
 
 
 def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
@@ -337,6 +364,9 @@ def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
         rest["frame"] = CHANNEL_MESSAGE
     if pair is not None:
         rest["channel"] = ":".join(("dm", *pair))
+    notes = own_note(PROTOCOL, *_own_words(kind, meta, extra))
+    if isinstance(meta.get("sync"), dict):
+        notes = (*notes, AWAITED)
     topic = envelope.topic or ""
     if topic == DEFAULT_TOPIC:
         # It counts in the same stream as no topic at all.
@@ -351,7 +381,21 @@ def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
         reply_to=MessageId(reply_to) if (reply_to := _reply_to(meta)) else None,
         ttl_ms=ttl_ms,
         original=_encoder.encode(rest) if rest else None,
+        notes=notes,
+        **labels(data, _LABELS),
     )
+
+
+_TRANSLATED = frozenset({"ttl_ms", "replyTo", "requires_ack", "sync"})
+"""What `payload_meta` says that every protocol's members benefit from."""
+AWAITED = "its sender waits for a reply that names this message"
+"""The note on a synchronous SEND, for recipients who have no ACK."""
+
+
+def _own_words(kind: str, meta: dict[str, Any], extra: dict[str, Any]) -> list[str]:
+    """What only agents of this protocol can make something of."""
+    kinds = [f"kind {kind}"] if kind not in ("message", *_STATUS_KINDS) else []
+    return [*kinds, *(f"payload_meta.{key}" for key in meta if key not in _TRANSLATED), *extra]
 
 
 def _reply_to(meta: dict[str, Any]) -> str | None:
@@ -437,10 +481,13 @@ def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_i
     """The DELIVER of a message to one recipient."""
     said = message.content
     rest = _rest(message)
-    payload: dict[str, Any] = {"kind": rest.get("kind", "message"), "body": said.body, "data": said.data or {}}
+    payload: dict[str, Any] = {"kind": rest.get("kind", "message"), "body": said.body, "data": _data(message)}
     if said.thread is not None:
         payload["thread"] = said.thread
     payload |= rest.get("extra", {})
+    meta = rest.get("meta")
+    if meta is None and said.ttl_ms is not None:
+        meta = {"ttl_ms": said.ttl_ms}
     delivery: dict[str, Any] = {"seq": seq, "session_id": session_id}
     addressed = original_to(said.target)
     if addressed is not None:
@@ -453,9 +500,19 @@ def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_i
         to=recipient,
         topic=said.topic or rest.get("topic"),
         payload=payload,
-        payload_meta=rest.get("meta"),
+        payload_meta=meta,
         delivery=delivery,
     )
+
+
+def _data(message: m.Message) -> dict[str, Any]:
+    """The data of a DELIVER: what its sender wrote, and what this protocol has no other place for."""
+    data = message.content.data or {}
+    more = beyond(message, CARRIAGE.carries) if message.protocol != PROTOCOL else None
+    if not more and _STAMP not in data:
+        return data
+    own = {key: value for key, value in data.items() if key != _STAMP}
+    return {**own, _STAMP: more} if more else own
 
 
 def delivered_bytes(content: m.Content, speaker: str) -> int:

@@ -199,6 +199,9 @@ class RelayConnection(asyncio.Protocol):
                 self._conversation.mute(key)
         if frames and self._transport is not None:
             self._transport.write(b"".join(frames))
+        for message, _, _ in parcels:
+            if message.content.reply_to is not None and message.protocol != codec.PROTOCOL:
+                self.server.syncs.replied(message, self)
         if given_up:
             self.submit(c.Advance(self.session, tuple(given_up), State.DEAD, "too_large"))
         return written
@@ -433,7 +436,7 @@ class RelayConnection(asyncio.Protocol):
             return
         if pending is not None:
             # Of a repeated SEND too: its sender waits anew, and the answer may have gone to a connection it lost.
-            self.server.syncs.start(pending)
+            self.server.syncs.start(pending, reply.message_id)
         if self._greeting is not None and self._greeting.tells:
             self.send("ACK", {"ack_id": envelope.id, "message_id": reply.message_id})
         if not reply.duplicate:

@@ -2,13 +2,16 @@
 
 A SEND with `payload_meta.sync` names a `correlationId`. The recipient's ACK that carries it goes back to the sender
 with its `response` and `responseData`; an ACK without it acknowledges the delivery and completes nothing. If no such
-ACK comes within `timeoutMs`, the sender gets an ERROR. Who waits is known only here and only while both are connected:
-after a restart of the hub the sender's own timeout speaks.
+ACK comes within `timeoutMs`, the sender gets an ERROR. A recipient on another protocol has no ACK: there the first
+message that names this one as what it answers is the answer, and comes as a message too. Who waits is known only here
+and only while both are connected: after a restart of the hub the sender's own timeout speaks.
 """
 
 import asyncio
 from typing import TYPE_CHECKING
 
+from tieline.contract.identifiers import MessageId
+from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind
 from tieline.protocols.agent_relay.codec import ID_CHARACTERS_MAX, Envelope, ErrorCode
@@ -26,7 +29,7 @@ WAITS_MAX = 1024
 class Pending:
     """One sender that waits."""
 
-    __slots__ = ("correlation", "recipient", "sender", "timeout_ms", "timer")
+    __slots__ = ("correlation", "message_id", "recipient", "sender", "timeout_ms", "timer")
 
     def __init__(self, correlation: str, sender: "RelayConnection", recipient: str, timeout_ms: int) -> None:
         self.correlation = correlation
@@ -34,7 +37,9 @@ class Pending:
         # Who may answer.
         self.recipient = recipient
         self.timeout_ms = timeout_ms
-        # Runs from when the message is accepted.
+        # What a reply names; known when the message is accepted.
+        self.message_id = MessageId("")
+        # Runs from then on.
         self.timer: asyncio.TimerHandle | None = None
 
     @property
@@ -50,6 +55,7 @@ class Syncs:
         self._server = server
         self._pending: dict[tuple[str, str], Pending] = {}
         self._of_sender: dict[RelayConnection, set[Pending]] = {}
+        self._of_message: dict[MessageId, Pending] = {}
 
     def prepare(self, envelope: Envelope, target: Target, sender: "RelayConnection") -> Pending | Refusal | None:
         """What a SEND asks to wait for, if it does."""
@@ -76,9 +82,11 @@ class Syncs:
         self._of_sender.setdefault(sender, set()).add(pending)
         return pending
 
-    def start(self, pending: Pending) -> None:
+    def start(self, pending: Pending, message_id: MessageId) -> None:
         """The message is durable: from now on the clock runs."""
         if self._pending.get(pending.key) is pending:
+            pending.message_id = message_id
+            self._of_message[message_id] = pending
             pending.timer = self._server.loop.call_later(pending.timeout_ms / 1000, self._expire, pending)
 
     def drop(self, pending: Pending) -> None:
@@ -87,6 +95,7 @@ class Syncs:
             pending.timer.cancel()
         if self._pending.get(pending.key) is pending:
             del self._pending[pending.key]
+            self._of_message.pop(pending.message_id, None)
             waits = self._of_sender[pending.sender]
             waits.remove(pending)
             if not waits:
@@ -100,6 +109,18 @@ class Syncs:
         self.drop(pending)
         sender = pending.sender
         if not sender.send("ACK", envelope.payload, sender=recipient.name, to=sender.name):
+            self._fail(pending, ErrorCode.TOO_LARGE, "the answer does not fit a frame")
+
+    def replied(self, reply: Message, sender: "RelayConnection") -> None:
+        """A message of another protocol for somebody who may wait for it."""
+        said = reply.content
+        pending = self._of_message.get(said.reply_to) if said.reply_to is not None else None
+        if pending is None or pending.sender is not sender or pending.recipient != reply.sender or not reply.verified:
+            return
+        self.drop(pending)
+        answer = {"body": said.body, "data": said.data or {}}
+        payload = {"correlationId": pending.correlation, "response": True, "responseData": answer}
+        if not sender.send("ACK", payload, sender=reply.sender, to=sender.name):
             self._fail(pending, ErrorCode.TOO_LARGE, "the answer does not fit a frame")
 
     def forget(self, sender: "RelayConnection") -> None:

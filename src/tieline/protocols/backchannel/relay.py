@@ -324,9 +324,10 @@ def _unsent(refusal: Refusal, to: str) -> Answer:
     match refusal.code:
         case Code.UNKNOWN_MEMBER | Code.INVALID_NAME | Code.RESERVED_NAME if not is_channel(to):
             name = agent_of(to)[:_NAME_EXCERPT]
-            return failure(400, f'unknown agent "{name}" — they must `bch init {name}` first')
+            return failure(400, f'unknown agent "{name}" — they must `bch init {name}` first{refusal.hint}')
         case Code.UNKNOWN_CHANNEL | Code.NO_RECIPIENTS | Code.INVALID_NAME:
-            return failure(400, f"channel {to[:_NAME_EXCERPT]} has no other subscribers — nothing to deliver")
+            text = f"channel {to[:_NAME_EXCERPT]} has no other subscribers — nothing to deliver"
+            return failure(400, text + refusal.hint)
         case _:
             return _refused(refusal)
 

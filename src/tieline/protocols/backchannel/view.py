@@ -7,7 +7,6 @@ under one more key, `tieline`, so that nothing is dropped in silence and no clie
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from tieline.contract import message as m
@@ -15,7 +14,7 @@ from tieline.contract.identifiers import GENERAL, MemberName, MessageId, parse_c
 from tieline.contract.member import Presence
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import ChannelView
-from tieline.contract.target import Target, TargetKind, to_channel, to_member
+from tieline.contract.target import Target, TargetKind, parse_target, to_channel, to_member
 from tieline.protocols.backchannel.message import (
     NORMAL,
     Message,
@@ -26,6 +25,7 @@ from tieline.protocols.backchannel.message import (
     is_id,
     timestamp,
 )
+from tieline.wire.fidelity import Carriage, Field, beyond
 
 
 class Draft(Struct, frozen=True):
@@ -51,7 +51,10 @@ def agent_name(text: str) -> MemberName | Refusal:
 
 
 def target_of(to: str) -> Target | Refusal:
-    """Where a message goes: a leading `#` means a channel, all else is an agent's name."""
+    """Where a message goes: a leading `#` means a channel, `*` everybody, `obj:` an objective; all else is a name."""
+    if to == "*" or to.startswith("obj:"):
+        # No agent can have such a name.
+        return parse_target(to)
     if is_channel(to):
         channel = parse_channel_name(to[1:])
         return channel if isinstance(channel, Refusal) else to_channel(channel)
@@ -124,27 +127,31 @@ def _address(target: Target) -> str:
 
 def _more(message: m.Message) -> dict[str, Any]:
     """What backchannel's own keys cannot carry."""
+    more = beyond(message, CARRIAGE.carries)
     said = message.content
-    more: dict[str, Any] = {}
-    if not message.verified:
-        more["verified"] = False
-    if said.title is not None:
-        more["title"] = said.title
-    if said.level is not m.Level.INFO:
-        more["level"] = said.level.value
-    if said.kind is not m.Kind.CHAT:
-        more["kind"] = said.kind.value
-    if said.topic:
-        more["topic"] = said.topic
-    if said.reply_to is not None and said.thread not in (None, said.reply_to):
-        more["reply_to"] = said.reply_to
-    if said.data is not None:
-        more["data"] = said.data
-    if said.attachments:
-        more["attachments"] = [msgspec.to_builtins(item) for item in said.attachments]
-    if said.notes:
-        more["notes"] = said.notes
+    if said.thread in (None, said.reply_to):
+        # Its thread is the message that it answers.
+        more.pop(Field.REPLY_TO.value, None)
     return more
+
+
+CARRIAGE = Carriage(
+    "backchannel",
+    says={
+        Field.PRIORITY: "`priority`",
+        Field.SCOPE: "`scope`",
+        Field.THREAD: "`thread`",
+        Field.REPLY_TO: "`thread`, where it is a message's id",
+        Field.REFS: "`refs`",
+    },
+    carries={
+        Field.PRIORITY: "`priority`",
+        Field.SCOPE: "`scope`",
+        Field.THREAD: "`thread`",
+        Field.REFS: "`refs`",
+    },
+    rest="`tieline`",
+)
 
 
 def agent(

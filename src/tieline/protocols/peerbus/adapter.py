@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
 from msgspec import Struct
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
@@ -75,8 +74,8 @@ class Delivery(Struct, frozen=True):
         return self.envelope.sender
 
     def json(self) -> Any:
-        """Its body, decoded."""
-        return msgspec.json.decode(self.envelope.body or b"null")
+        """Its body, decoded: half a surrogate pair as the replacement character, too large a number as infinity."""
+        return codec.decode_body(self.envelope.body)
 
 
 class _Link:

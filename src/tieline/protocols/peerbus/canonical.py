@@ -13,11 +13,17 @@ Both work on whole strings with calls into C, and in time that grows with the le
 import hashlib
 import hmac
 import re
+from array import array
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
 SECRET_BYTES_MIN: Final = 32
 """A shared secret shorter than this is refused on both sides."""
+
+NESTING_MAX: Final = 512
+"""Levels of objects and lists in an envelope, its own included: every reader here can decode them, whatever stands on
+its stack already, and the answer does not depend on that."""
 
 FIELDS: Final = ("protocol_version", "id", "from", "to", "ts", "source", "kind")
 """The signed fields before `body`, in the order in which they are signed."""
@@ -30,6 +36,9 @@ _WHITE_SPACE = b" \t\r\n"
 _HAS_WHITE_SPACE = re.compile(rb"[ \t\r\n]")
 # A string that never ends counts up to the end, so that no text makes the search start again and again.
 _STRINGS = re.compile(rb'("(?:[^"\\]++|\\.)*+"?)', re.DOTALL)
+# One up for an opening bracket, one down for a closing one, as signed bytes; everything else is no step.
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_STEPS = bytes(set(range(256)) - set(b"[{]}"))
 _ESCAPED = (
     (b"<", b"\\u003c"),
     (b">", b"\\u003e"),
@@ -71,11 +80,20 @@ def compact(body: bytes) -> bytes:
     return body or b"null"
 
 
+def nested_deeper(text: bytes, levels: int) -> bool:
+    """Whether objects and lists in a JSON text are nested deeper than this many levels."""
+    if text.count(b"[") + text.count(b"{") <= levels:
+        return False
+    steps = array("b", _STRINGS.sub(b"", text).translate(_STEPS, _NO_STEPS))
+    return max(accumulate(steps), default=0) > levels
+
+
 def _without_white_space(body: bytes) -> bytes:
     """Drop white space between tokens: the parts between strings are cleaned all at once, then joined again."""
     parts = _STRINGS.split(body)
-    between = b"\0".join(parts[::2]).translate(None, _WHITE_SPACE)
-    parts[::2] = between.split(b"\0")
+    # Every quotation mark is in a string, whatever the bytes are.
+    between = b'"'.join(parts[::2]).translate(None, _WHITE_SPACE)
+    parts[::2] = between.split(b'"')
     return b"".join(parts)
 
 

@@ -7,6 +7,7 @@ wins, `null` is the same as absent, and half a surrogate pair in a string is no 
 is kept as it came (`Envelope.raw`), and a recipient gets those very bytes.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, Target, TargetKind, parse_target
 from tieline.protocols.peerbus import canonical
+from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels
 
 PROTOCOL = "peerbus"
 VERSION = "v1"
@@ -130,6 +132,7 @@ _BAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 def decode_handshake(data: bytes) -> Handshake:
     """The first frame of a connection. Raises `FrameError` unless it is JSON of the right types."""
+    _check_nesting(data)
     try:
         frame = _decoder.decode(data)
     except _BAD:
@@ -141,6 +144,7 @@ def decode_handshake(data: bytes) -> Handshake:
 
 def decode_request(data: bytes) -> Ack | Peers | Envelope | None:
     """A later frame of a client; `None` for those that mean nothing here. Raises `FrameError`."""
+    _check_nesting(data)
     try:
         frame = _decoder.decode(data)
     except _BAD:
@@ -158,6 +162,8 @@ def decode_request(data: bytes) -> Ack | Peers | Envelope | None:
 
 def decode_push(data: bytes) -> Deliver | Peers | None:
     """A frame of a broker; `None` for one that a client need not know. Raises `FrameError`."""
+    # An envelope at its limit is one level down in it.
+    _check_nesting(data, canonical.NESTING_MAX + 1)
     try:
         frame = _decoder.decode(data)
     except _BAD:
@@ -184,6 +190,7 @@ def _decode_loose_push(data: bytes) -> Deliver | Peers | None:
 
 def decode_envelope(data: bytes) -> Envelope:
     """An envelope from its JSON. Raises `FrameError`."""
+    _check_nesting(data)
     try:
         return _envelope(_decoder.decode(data), data)
     except _BAD:
@@ -203,6 +210,11 @@ def _envelope(frame: _Frame, data: bytes) -> Envelope:
         frame.hmac or "",
         data,
     )
+
+
+def _check_nesting(data: bytes, levels: int = canonical.NESTING_MAX) -> None:
+    if canonical.nested_deeper(data, levels):
+        raise FrameError(f"nested deeper than {levels} levels")
 
 
 def _names(value: bytes) -> tuple[str, ...]:
@@ -311,6 +323,8 @@ def _decode_loose_request(data: bytes) -> Ack | Peers | Envelope | None:
         type_ = ""
     match type_:
         case "ack":
+            # Of the wrong type it spoils the frame, though nobody asks what it says.
+            loose.text("protocol_version")
             return Ack(loose.text("id"))
         case "peers":
             return Peers()
@@ -359,11 +373,32 @@ def encode_envelope(fields: tuple[str, str, str, str, str, str, str], body: byte
 
 
 def encode_body(value: object) -> bytes:
-    """A body as JSON, without white space. Raises `ValueError` for what JSON cannot say."""
+    """A body as JSON, without white space. Raises `ValueError` for what JSON or an envelope cannot say."""
     try:
-        return _encoder.encode(value)
+        body = _encoder.encode(value)
     except (TypeError, UnicodeEncodeError, RecursionError) as error:
         raise ValueError(f"no JSON: {error}") from error
+    if canonical.nested_deeper(body, canonical.NESTING_MAX - 1):
+        raise ValueError(f"JSON that is nested deeper than {canonical.NESTING_MAX - 1} levels")
+    return body
+
+
+def decode_body(body: bytes) -> Any:
+    """What a body of an envelope says; it always says something.
+
+    Half a surrogate pair is the replacement character, and a number that is too large for any of Python's is infinite.
+    """
+    try:
+        return _decode_any(body or b"null")
+    except msgspec.MsgspecError:
+        return json.loads(_mend(body), parse_int=_number, parse_float=float)
+
+
+def _number(digits: str) -> float:
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
 
 
 # Into the hub.
@@ -388,7 +423,7 @@ def content_of(envelope: Envelope) -> m.Content | Refusal:
     except UnicodeDecodeError:
         return Refusal(Code.INVALID_MESSAGE, "the envelope is no UTF-8")
     text, data, notes = _said(envelope.body)
-    return m.Content(target=target, body=text, data=data, original=envelope.raw, notes=notes)
+    return m.Content(target=target, body=text, data=data, original=envelope.raw, notes=notes, **labels(data))
 
 
 def wire_id_of(envelope: Envelope) -> str:
@@ -469,24 +504,20 @@ def translate(message: m.Message, recipient: str, secret: bytes) -> bytes:
 
 
 def _body(message: m.Message, target: Target) -> dict[str, Any]:
-    said = message.content
-    body: dict[str, Any] = {"text": said.body}
     shared = target.kind in (TargetKind.CHANNEL, TargetKind.OBJECTIVE)
-    optional = {
-        "data": said.data,
-        "title": said.title,
-        "channel": str(target) if shared else None,
-        "thread": said.thread,
-        "reply_to": said.reply_to,
-        "refs": said.refs or None,
-        "attachments": said.attachments or None,
-        "scope": said.scope,
-        "priority": said.priority if said.priority is not m.Priority.NORMAL else None,
-        "level": said.level if said.level is not m.Level.INFO else None,
-        "notes": said.notes or None,
-        "verified": None if message.verified else False,
-    }
-    return body | {key: value for key, value in optional.items() if value is not None}
+    place = {"channel": str(target)} if shared else {}
+    return {"text": message.content.body, **beyond(message, ()), **place}
+
+
+CARRIAGE = Carriage(
+    PROTOCOL,
+    says={
+        Field.DATA: "`body`, where it is an object",
+        **{name: f"`body.{name}`" for name in LABELS},
+    },
+    carries={},
+    rest="`body`",
+)
 
 
 def _timestamp(ms: int) -> str:

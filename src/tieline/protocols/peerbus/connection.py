@@ -57,7 +57,9 @@ CLOSINGS: dict[Code, tuple[int, str]] = {
 """How a connection ends by a refusal; any other is a fault of the hub."""
 
 _KEYS_MAX = 4096
-"""Delivery keys remembered for acknowledging; past it all are forgotten, and the hub looks them up."""
+_KEYS_CHARACTERS_MAX = 256 * 1024
+"""Delivery keys remembered for acknowledging, and how long they are all together; past either all are forgotten, and
+the hub looks them up. A peer that never acknowledges costs no more than that."""
 _QUESTIONS_MAX = 8
 """`peers` requests at once: each answer may be as long as the list of all members."""
 
@@ -102,6 +104,7 @@ class PeerConnection:
         "_flush_until",
         "_heard_all",
         "_keys",
+        "_keys_characters",
         "_phase",
         "_questions",
         "_server",
@@ -130,6 +133,7 @@ class PeerConnection:
         self._acked: list[tuple[int, int]] = []
         # Deliveries given to it, by the key that it acknowledges them by. Two may have one key, though only by malice.
         self._keys: dict[str, tuple[int, ...]] = {}
+        self._keys_characters = 0
         # Deliveries below this one waited for the peer to register.
         self._flush_until = 0
 
@@ -362,9 +366,11 @@ class PeerConnection:
         keys = self._keys.pop(name, ())
         if keys:
             key, *others = keys
+            self._acked.append((key, key))
             if others:
                 self._keys[name] = tuple(others)
-            self._acked.append((key, key))
+            else:
+                self._keys_characters -= len(name)
             return
         # Given to an earlier connection, or so long ago that it is forgotten here.
         self._flush_acks()
@@ -426,13 +432,16 @@ class PeerConnection:
         return None if secret is None else codec.translate(message, self.name, secret)
 
     def _remember(self, name: str, key: int) -> None:
-        if len(self._keys) >= _KEYS_MAX:
-            self._keys.clear()
         known = self._keys.get(name)
-        if known is None:
-            self._keys[name] = (key,)
-        elif key not in known:
-            self._keys[name] = (*known, key)
+        if known is not None:
+            if key not in known:
+                self._keys[name] = (*known, key)
+            return
+        if len(self._keys) >= _KEYS_MAX or self._keys_characters + len(name) > _KEYS_CHARACTERS_MAX:
+            self._keys.clear()
+            self._keys_characters = 0
+        self._keys[name] = (key,)
+        self._keys_characters += len(name)
 
 
 def _joined(keys: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -135,13 +135,18 @@ class Source:
     def waiting(self) -> Iterator[Waiting]:
         """What is not acknowledged, in the order in which it was sent."""
         for key, sender, recipient, envelope in self._connection.execute(_QUERIES["unacknowledged"]):
-            yield Waiting(key, sender, recipient, bytes(envelope))
+            yield Waiting(str(key), str(sender), str(recipient), _bytes(envelope))
 
     def chain_break(self) -> str | None:
         """Where its audit chain is broken, or `None`."""
         rows = self._connection.execute(_QUERIES["audit"])
-        return chain.first_break(Link(seq, previous, digest, bytes(event)) for seq, previous, digest, event in rows)
+        return chain.first_break(Link(seq, previous, digest, _bytes(event)) for seq, previous, digest, event in rows)
 
     def close(self) -> None:
         """Let go of it."""
         self._connection.close()
+
+
+def _bytes(value: object) -> bytes:
+    """A column of bytes, which SQLite may hold as anything at all."""
+    return value if isinstance(value, bytes) else str(value).encode()

@@ -4,12 +4,11 @@ Above: a byte stream, such as a Unix socket. Below: a `PeerConnection`. A line h
 """
 
 import asyncio
-import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tieline.protocols.peerbus.codec import FRAME_BYTES_MAX
-from tieline.wire.unix import peer_uid
+from tieline.wire.stream import Stream
 
 if TYPE_CHECKING:
     from tieline.protocols.peerbus.server import PeerbusServer
@@ -60,26 +59,24 @@ def encode_line(payload: bytes) -> bytes:
     return payload.replace(_NEWLINE, b" ") + _NEWLINE
 
 
-class LineCarrier(asyncio.Protocol):
+class LineCarrier(Stream):
     """One connection."""
 
-    __slots__ = ("_buffer", "_connection", "_server", "_transport")
+    __slots__ = ("_buffer", "_connection", "_server")
 
     def __init__(self, server: "PeerbusServer") -> None:
+        super().__init__()
         self._server = server
         self._connection = server.connect(self)
         self._buffer = LineBuffer()
-        self._transport: asyncio.Transport | None = None
 
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=self._server.hub.limits.unsent_bytes_max)
-        if peer_uid(transport) not in (None, os.geteuid()):
-            self._transport.abort()
-            return
-        self._connection.expect_handshake()
+        if self.begin(transport, self._server.hub.limits.unsent_bytes_max):
+            self._connection.expect_handshake()
+        else:
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
         self._buffer.receive_data(data)
@@ -88,7 +85,7 @@ class LineCarrier(asyncio.Protocol):
                 self._connection.receive_text(line)
         except LineTooLong:
             self._connection.connection_lost()
-            self.close(0, "")
+            self.hang_up()
             return
         self._connection.finish_turn()
 
@@ -104,32 +101,15 @@ class LineCarrier(asyncio.Protocol):
         self._connection.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        super().connection_lost(exc)
         self._connection.connection_lost()
 
-    # What the connection calls: the Carrier port.
+    # What the connection calls: the Carrier port, with what a stream has of it.
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """Send frames."""
-        if self._transport is not None:
-            self._transport.write(b"".join(map(encode_line, payloads)))
+        self.write(b"".join(map(encode_line, payloads)))
 
     def close(self, code: int, reason: str) -> None:
-        """End the connection when everything before is sent."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Drop the connection."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def pause_reading(self) -> None:
-        """Take no more bytes."""
-        if self._transport is not None:
-            self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Go on."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        """End the connection, which says nothing of why."""
+        self.hang_up()

@@ -50,6 +50,10 @@ class MemoryObjectives:
         """See `ObjectiveStore.events`."""
         return [event for event in self._events.get(serial, ()) if event.offset > after][:limit]
 
+    def of_party(self, number: int | None) -> list[ObjectiveRow]:
+        """Those that a member has a part in."""
+        return [row for row in list(self._rows.values()) if number in row.parties]
+
     def open_rows(self) -> list[ObjectiveRow]:
         """All that a broker starts from: those that can still change."""
         return [row for row in self._rows.values() if row.objective.status not in TERMINAL]

@@ -5,8 +5,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tieline.contract.delivery import State, Step
-from tieline.contract.event import LogRow, Moved
+from tieline.contract.delivery import Fall, State, Step
+from tieline.contract.event import Fell, LogRow, Moved
 from tieline.contract.identifiers import MessageId
 from tieline.contract.message import Message
 from tieline.contract.objective import ObjectiveId
@@ -57,6 +57,8 @@ class MemoryStore:
         self._offsets_by_wire_id: dict[tuple[str, str, str], int] = {}
         # Ranges of each member and state, with the log offset of the event that moved them.
         self._steps: dict[tuple[int, State], list[tuple[int, int, int]]] = {}
+        # Falls of each member, with the log offset of the event that says so.
+        self._falls: dict[int, list[tuple[int, Fall]]] = {}
         self._members: dict[int, MemberRow] = {}
         self._names: dict[int, str] = {}
         self._tokens: dict[bytes, TokenRow] = {}
@@ -88,6 +90,14 @@ class MemoryStore:
         self._append(row)
         kept = self._steps.setdefault((number, state), [])
         kept.extend((first, last, row.offset) for first, last in ranges)
+
+    def fall(self, row: LogRow, number: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """See `Store.fall`."""
+        self._append(row)
+        event = ledger.decode_event(row.event)
+        assert isinstance(event, Fell), "the row says that they fell"
+        made = [Fall(first, last, row.at_ms, event.way, event.after) for first, last in ranges]
+        self._falls.setdefault(number, []).extend((row.offset, fall) for fall in made)
 
     def record(self, row: LogRow) -> None:
         """See `Store.record`."""
@@ -189,6 +199,8 @@ class MemoryStore:
         del self._log[end:]
         for ranges in self._steps.values():
             ranges[:] = [step for step in ranges if step[2] < end]
+        for falls in self._falls.values():
+            falls[:] = [fall for fall in falls if fall[0] < end]
 
     # Reads.
 
@@ -282,6 +294,10 @@ class MemoryStore:
                     break
         return steps
 
+    def falls(self, number: int, first: int, last: int) -> Sequence[Fall]:
+        """See `Store.falls`."""
+        return [fall for _, fall in self._falls.get(number, ()) if fall.last >= first and fall.first <= last]
+
     def names(self, numbers: Sequence[int]) -> dict[int, str]:
         """See `Store.names`."""
         return {number: self._names[number] for number in numbers}
@@ -290,9 +306,12 @@ class MemoryStore:
         """See `Store.history`."""
         found: list[Message] = []
         total = 0
-        for kept in reversed(self._messages.values()):
+        forward = chronicle.forward
+        for kept in self._messages.values() if forward else reversed(self._messages.values()):
             message = kept.message
             if message.offset < chronicle.since:
+                if forward:
+                    continue
                 break
             if chronicle.before is not None and message.offset >= chronicle.before:
                 continue
@@ -319,6 +338,15 @@ class MemoryStore:
             row = self.objectives.find(ObjectiveId(target.removeprefix("obj:")))
             return chronicle.all_threads or (row is not None and chronicle.threads in row.parties)
         return any(span.target == target and span.holds(message.offset) for span in chronicle.spans)
+
+    def committed_messages(self) -> list[Message]:
+        """All messages, oldest first. For the search, which has a thread of its own: one step, so nothing changes."""
+        end = self._committed_end
+        return [kept.message for kept in list(self._messages.values()) if kept.message.offset < end]
+
+    def threads_of(self, number: int | None) -> frozenset[str]:
+        """The threads of the objectives that a member has a part in."""
+        return frozenset(f"obj:{row.objective.id}" for row in self.objectives.of_party(number))
 
     def read_log(self, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
         """See `Store.read_log`."""

@@ -5,6 +5,7 @@ Above: the journal, on one thread. Below: `activity.db`. Statements are in `quer
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 import apsw
@@ -80,6 +81,16 @@ class SqliteActivity:
         with self._refusing():
             rows = self._connection.execute(QUERIES["read_activity"], (start, limit))
             return page((LogRow(*row) for row in rows), lambda row: len(row.event), bytes_max), self._committed_end()
+
+    def prune(self, before_ms: int, limit: int) -> int:
+        """See `ActivityStore.prune`."""
+        with self._refusing(), self._connection:
+            rows = self._connection.execute(QUERIES["oldest_activity"], (limit,))
+            oldest = [(int(offset), int(at_ms)) for offset, at_ms in rows]
+            old = list(takewhile(lambda row: row[1] < before_ms, oldest))
+            if old:
+                self._connection.execute(QUERIES["delete_activity"], (old[-1][0],))
+        return len(old)
 
     def close(self) -> None:
         """See `ActivityStore.close`."""

@@ -27,6 +27,11 @@ def _migrations(schema: str) -> list[str]:
     return [found[version] for version in sorted(found)]
 
 
+def newest_version(schema: str) -> int:
+    """The version to which this program brings a schema."""
+    return len(_migrations(schema))
+
+
 def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: str | None = None) -> apsw.Connection:
     """Open for writing. A schema newer than this program's is refused, an older one is migrated."""
     try:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 
-from tieline.contract.file import EVERYBODY, FileChange, FileEntry, FileKind
-from tieline.core.store import StoreError
+from tieline.contract.file import CatalogueError, FileChange, FileEntry, FileKind
 from tieline.stores.sqlite.database import open_database
 from tieline.stores.sqlite.statements import load
 
@@ -82,24 +82,39 @@ class SqliteFiles:
                 _QUERIES["share"], ((path, viewer, via, at_ms) for path in paths for viewer in viewers)
             )
 
+    def settle(self, via: str, viewer: str) -> None:
+        """See `FileCatalogue.settle`."""
+        with self._refusing():
+            self._run("settle", via, viewer)
+
     def unshare(self, via: str, viewer: str) -> None:
         """See `FileCatalogue.unshare`."""
         with self._refusing():
             self._run("unshare", via, viewer)
 
-    def forget(self, viewer: str) -> None:
+    def forget(self, viewer: str, before_ms: int) -> None:
         """See `FileCatalogue.forget`."""
         with self._refusing():
-            self._run("forget", viewer)
+            self._run("forget", viewer, before_ms)
 
-    def is_shared(self, path: str, viewer: str) -> bool:
+    def viewers(self) -> Sequence[str]:
+        """See `FileCatalogue.viewers`."""
+        with self._refusing():
+            return [str(row[0]) for row in self._run("viewers")]
+
+    def viewers_of(self, paths: Sequence[str]) -> Sequence[str]:
+        """See `FileCatalogue.viewers_of`."""
+        with self._refusing():
+            return [str(row[0]) for row in self._run("viewers_of", _list(paths))]
+
+    def is_shared(self, path: str, viewers: Sequence[str]) -> bool:
         """See `FileCatalogue.is_shared`."""
         with self._refusing():
-            return self._holds("is_shared", path, viewer, EVERYBODY)
+            return self._holds("is_shared", path, _list(viewers))
 
-    def shared(self, viewer: str, limit: int) -> Sequence[FileEntry]:
+    def shared(self, viewers: Sequence[str], limit: int) -> Sequence[FileEntry]:
         """See `FileCatalogue.shared`."""
-        return self._entries("shared", viewer, EVERYBODY, limit)
+        return self._entries("shared", _list(viewers), limit)
 
     def close(self) -> None:
         """See `FileCatalogue.close`."""
@@ -125,7 +140,11 @@ class SqliteFiles:
         try:
             yield
         except apsw.Error as error:
-            raise StoreError(f"the catalogue of files refused: {error}") from error
+            raise CatalogueError(f"the catalogue of files refused: {error}") from error
+
+
+def _list(texts: Sequence[str]) -> str:
+    return msgspec.json.encode(texts).decode()
 
 
 def _parent(path: str) -> str:

@@ -45,16 +45,28 @@ SELECT EXISTS (SELECT 1 FROM entry WHERE digest = ?)
 INSERT OR IGNORE INTO share (path, viewer, via, at_ms)
 SELECT path, ?2, ?3, ?4 FROM entry WHERE path = ?1
 
+-- name: settle
+-- An empty reason is the one that all settled shares have, so there is at most one of them for a path and a viewer.
+UPDATE OR REPLACE share SET via = '' WHERE via = ? AND viewer = ?
+
 -- name: unshare
 DELETE FROM share WHERE via = ? AND viewer = ?
 
 -- name: forget
-DELETE FROM share WHERE viewer = ?
+DELETE FROM share WHERE viewer = ? AND at_ms < ?
+
+-- name: viewers
+SELECT DISTINCT viewer FROM share ORDER BY viewer
+
+-- Lists are passed as JSON arrays.
+
+-- name: viewers_of
+SELECT DISTINCT viewer FROM share WHERE path IN (SELECT value FROM json_each(?)) ORDER BY viewer
 
 -- name: is_shared
-SELECT EXISTS (SELECT 1 FROM share WHERE path = ?1 AND viewer IN (?2, ?3))
+SELECT EXISTS (SELECT 1 FROM share WHERE path = ? AND viewer IN (SELECT value FROM json_each(?)))
 
 -- name: shared
 SELECT path, kind, owner, created_at_ms, created_by, updated_at_ms, size, media_type, digest
-FROM entry WHERE path IN (SELECT path FROM share WHERE viewer IN (?1, ?2))
-ORDER BY updated_at_ms DESC, path LIMIT ?3
+FROM entry WHERE path IN (SELECT path FROM share WHERE viewer IN (SELECT value FROM json_each(?)))
+ORDER BY updated_at_ms DESC, path LIMIT ?

@@ -12,6 +12,20 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: insert_step
 INSERT OR IGNORE INTO step (number, state, first, last, offset) VALUES (?, ?, ?, ?, ?)
 
+-- name: insert_fall
+INSERT OR IGNORE INTO fall (number, last, first, offset) VALUES (?, ?, ?, ?)
+
+-- name: falls_of
+SELECT fall.first, fall.last, log.at_ms, log.event
+FROM fall JOIN log ON log.offset = fall.offset
+WHERE fall.number = ? AND fall.last >= ? AND fall.first <= ? ORDER BY fall.offset
+
+-- name: has_falls
+SELECT EXISTS (SELECT 1 FROM fall)
+
+-- name: delete_falls
+DELETE FROM fall WHERE number = ? AND last = ? AND first = ?
+
 -- name: insert_member
 INSERT INTO member (number, name, kind, permissions, origin, created_at_ms, since, title, description, instructions)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -149,6 +163,13 @@ SELECT offset, at_ms, number, kind, ts_ms, event FROM activity
 WHERE number = ? AND ts_ms BETWEEN ? AND ? AND (? OR kind IN (SELECT value FROM json_each(?)))
 ORDER BY ts_ms DESC, offset DESC LIMIT ?
 
+-- name: oldest_activity
+-- All but the newest row, which says where the log goes on.
+SELECT offset, at_ms FROM activity WHERE offset < (SELECT max(offset) FROM activity) ORDER BY offset LIMIT ?
+
+-- name: delete_activity
+DELETE FROM activity WHERE offset <= ?
+
 -- name: members
 SELECT number, name, kind, permissions, origin, created_at_ms, since, title, description, instructions
 FROM member WHERE removed_at_ms IS NULL ORDER BY number
@@ -226,7 +247,7 @@ FROM message WHERE target = ? AND sender = ? AND offset >= ? AND offset < ? ORDE
 
 -- name: history_of_all
 SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature
-FROM message WHERE offset < ? ORDER BY offset DESC LIMIT ?
+FROM message WHERE offset >= ? AND offset < ? ORDER BY offset DESC LIMIT ?
 
 -- name: history_of_reader
 -- The set of targets is passed as a JSON array; scanning back from the newest finds recent traffic first. The target
@@ -241,6 +262,23 @@ WHERE offset >= ? AND offset < ?
         OR (? AND target >= 'obj:' AND target < 'obj;')
     )
 ORDER BY offset DESC
+
+-- name: all_from
+SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature
+FROM message WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?
+
+-- name: seen_from
+-- As before, from the oldest on.
+SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature, target
+FROM message
+WHERE offset >= ? AND offset < ?
+    AND (
+        sender = ?
+        OR target IN (SELECT value FROM json_each(?))
+        OR target IN (SELECT 'obj:' || id FROM objective_party JOIN objective USING (serial) WHERE number = ?)
+        OR (? AND target >= 'obj:' AND target < 'obj;')
+    )
+ORDER BY offset
 
 -- name: read_main
 SELECT offset, at_ms, event, hash FROM log WHERE offset >= ? ORDER BY offset LIMIT ?
@@ -276,3 +314,47 @@ SELECT offset, id, status, parties, content FROM objective ORDER BY offset
 -- name: inspect_objective_events
 SELECT objective_event.offset, objective.id, objective_event.at_ms, actor, event
 FROM objective_event JOIN objective USING (serial) ORDER BY objective_event.offset
+
+-- name: attach_hub
+-- To the search database. Nothing is ever written through this name.
+ATTACH DATABASE ? AS hub
+
+-- name: search_progress
+SELECT progress.log_end, progress.hash IS NULL OR progress.hash = log.hash
+FROM progress LEFT JOIN hub.log AS log ON log.offset = progress.log_end - 1
+
+-- name: search_log_end
+SELECT coalesce(max(offset) + 1, 0) FROM hub.log
+
+-- name: index_messages
+-- What is longer than the last parameter is found by its beginning.
+INSERT INTO said (rowid, body, title)
+SELECT offset, substr(json_extract(CAST(content AS TEXT), '$.body'), 1, ?3), json_extract(CAST(content AS TEXT), '$.title')
+FROM hub.message WHERE offset >= ?1 AND offset < ?2
+
+-- name: set_search_progress
+UPDATE progress SET log_end = ?1, hash = (SELECT hash FROM hub.log WHERE offset = ?1 - 1)
+
+-- name: search
+SELECT message.offset, message.sender, message.target
+FROM said JOIN hub.message AS message ON message.offset = said.rowid
+WHERE said MATCH ?1 AND said.rowid >= ?2 AND said.rowid < ?3
+    AND message.sent_at_ms BETWEEN ?4 AND ?5 AND (?6 IS NULL OR message.sender = ?6)
+ORDER BY said.rowid DESC
+
+-- name: threads_of_member
+SELECT 'obj:' || id FROM hub.objective_party JOIN hub.objective USING (serial) WHERE number = ?
+
+-- name: search_sweep
+SELECT said.rowid, message.offset
+FROM said LEFT JOIN hub.message AS message ON message.offset = said.rowid
+WHERE said.rowid > ? ORDER BY said.rowid LIMIT ?
+
+-- name: search_oldest
+SELECT min(offset) FROM hub.message
+
+-- name: search_forget
+DELETE FROM said WHERE rowid = ?
+
+-- name: search_forget_all
+INSERT INTO said (said) VALUES ('delete-all')

@@ -14,8 +14,8 @@ from typing import Any
 import apsw
 import msgspec
 
-from tieline.contract.delivery import State, Step
-from tieline.contract.event import LogRow, Moved
+from tieline.contract.delivery import Fall, State, Step
+from tieline.contract.event import Fell, LogRow, Moved
 from tieline.contract.identifiers import MemberName, MessageId
 from tieline.contract.member import Member, MemberKind, Origin
 from tieline.contract.message import Content, Message, Signature
@@ -63,6 +63,7 @@ class SqliteStore:
         self._log_rows: list[_Row] = []
         self._message_rows: list[_Row] = []
         self._step_rows: list[_Row] = []
+        self._fall_rows: list[_Row] = []
         # Messages among them by wire id, because a sender may repeat itself within one batch.
         self._fresh_wire_ids: dict[tuple[str, str, str], Known] = {}
         # What was read ahead of what is stored under wire ids.
@@ -111,6 +112,11 @@ class SqliteStore:
         """See `Store.advance`."""
         self._append(row)
         self._step_rows.extend((number, int(state), first, last, row.offset) for first, last in ranges)
+
+    def fall(self, row: LogRow, number: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """See `Store.fall`."""
+        self._append(row)
+        self._fall_rows.extend((number, last, first, row.offset) for first, last in ranges)
 
     def record(self, row: LogRow) -> None:
         """See `Store.record`."""
@@ -186,12 +192,15 @@ class SqliteStore:
                 doomed.append((offset, route))
                 if len(doomed) == limit:
                     break
+        fell = bool(self._main.execute(QUERIES["has_falls"]).get)
         for offset, packed in doomed:
             self._write("delete_message", (offset,))
             route = Route.unpack(packed)
             for number, key in zip(route.numbers, route.keys, strict=True):
                 # A range that covers other deliveries too stays: some of them may be kept.
                 self._write("delete_steps", (number, key, key))
+                if fell:
+                    self._write("delete_falls", (number, key, key))
         return [offset for offset, _ in doomed]
 
     def commit(self) -> None:
@@ -241,9 +250,12 @@ class SqliteStore:
             if self._step_rows:
                 rows, self._step_rows = self._step_rows, []
                 self._main.executemany(QUERIES["insert_step"], rows)
+            if self._fall_rows:
+                rows, self._fall_rows = self._fall_rows, []
+                self._main.executemany(QUERIES["insert_fall"], rows)
 
     def _abandon(self) -> None:
-        for rows in (self._log_rows, self._message_rows, self._step_rows):
+        for rows in (self._log_rows, self._message_rows, self._step_rows, self._fall_rows):
             rows.clear()
         self._fresh_wire_ids.clear()
         self._foreseen.clear()
@@ -343,7 +355,7 @@ class SqliteStore:
             total += len(row[_CONTENT])
             if found and total > bytes_max:
                 return found, considered
-            found[offset] = _message(row)
+            found[offset] = decode_message(row)
         return found, len(offsets)
 
     def received(self, number: int) -> Iterator[Received]:
@@ -360,7 +372,7 @@ class SqliteStore:
         """See `Store.find_message`."""
         self._flush()
         row = self._main.execute(QUERIES["message_by_id"], (message_id,)).fetchone()
-        return (_message(row[:-1]), Route.unpack(row[-1])) if row else None
+        return (decode_message(row[:-1]), Route.unpack(row[-1])) if row else None
 
     def steps(self, number: int, key: int) -> Sequence[Step]:
         """See `Store.steps`."""
@@ -373,6 +385,16 @@ class SqliteStore:
                 assert isinstance(event, Moved), "a step points at the event that made it"
                 steps.append(Step(state, row[0], event.session, event.protocol, event.evidence))
         return steps
+
+    def falls(self, number: int, first: int, last: int) -> Sequence[Fall]:
+        """See `Store.falls`."""
+        self._flush()
+        falls = []
+        for fell_first, fell_last, at_ms, event_bytes in self._select("falls_of", (number, first, last)):
+            event = ledger.decode_event(event_bytes)
+            assert isinstance(event, Fell), "a fall points at the event that says so"
+            falls.append(Fall(fell_first, fell_last, at_ms, event.way, event.after))
+        return falls
 
     def names(self, numbers: Sequence[int]) -> dict[int, str]:
         """See `Store.names`."""
@@ -403,7 +425,7 @@ class SqliteStore:
             back = self._select("history_between", (f"@{reader}", peer, since, before, limit))
             return islice(heapq.merge(forth, back, key=lambda row: -int(row[0])), limit)
         if reader is None:
-            return self._select("history_of_all", (before, limit))
+            return self._select("all_from" if chronicle.forward else "history_of_all", (since, before, limit))
         spans_of: dict[str, list[Span]] = {}
         for span in chronicle.spans:
             spans_of.setdefault(span.target, []).append(span)
@@ -411,7 +433,7 @@ class SqliteStore:
         values = (since, before, reader, targets, chronicle.threads, chronicle.all_threads)
         found = (
             row[:-1]
-            for row in self._select("history_of_reader", values)
+            for row in self._select("seen_from" if chronicle.forward else "history_of_reader", values)
             if row[2] == reader or any(span.holds(row[0]) for span in spans_of.get(row[-1], _WHOLE))
         )
         return islice(found, limit)
@@ -448,11 +470,12 @@ def _until(rows: Iterator[_Row], bytes_max: int) -> list[Message]:
         total += len(row[_CONTENT])
         if found and total > bytes_max:
             break
-        found.append(_message(row))
+        found.append(decode_message(row))
     return found
 
 
-def _message(row: Sequence[Any]) -> Message:
+def decode_message(row: Sequence[Any]) -> Message:
+    """A message from its row."""
     offset, message_id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature = row
     return Message(
         id=message_id,

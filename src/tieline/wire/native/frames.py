@@ -15,7 +15,7 @@ from msgspec import Struct
 from tieline.contract import message as m
 from tieline.contract.member import MemberKind
 from tieline.contract.refusal import Code
-from tieline.wire.native import activity, channels, objectives, team
+from tieline.wire.native import activity, channels, objectives, tail, team
 from tieline.wire.native import frame as root
 
 VERSION = 1
@@ -61,6 +61,8 @@ class Send(Frame, frozen=True, omit_defaults=True, tag="send"):
     wire_id: str | None = None
     """Saying the same thing again under the same id is a no-op."""
     allow_empty: bool = False
+    supersedes: str | None = None
+    """An earlier message of one's own, which whoever receives this one need not handle any more."""
 
 
 class Ack(Frame, frozen=True, omit_defaults=True, tag="ack"):
@@ -77,6 +79,14 @@ class See(Frame, frozen=True, omit_defaults=True, tag="see"):
     evidence: str
 
 
+class Discard(Frame, frozen=True, omit_defaults=True, tag="discard"):
+    """Deliveries will not be handled, for this reason; then they are `expired`. Answered by `done`."""
+
+    n: int
+    keys: tuple[tuple[int, int], ...]
+    reason: str
+
+
 class Claim(Frame, frozen=True, omit_defaults=True, tag="claim"):
     """Take a message for this session alone. Answered by `claimed`."""
 
@@ -90,6 +100,8 @@ class Fetch(Frame, frozen=True, omit_defaults=True, tag="fetch"):
     n: int
     after: Number = 0
     limit: Number = 100
+    unseen: bool = False
+    """Only what nothing shows to have been read."""
 
 
 class Follow(Frame, frozen=True, omit_defaults=True, tag="follow"):
@@ -165,6 +177,24 @@ class ReadHistory(Frame, frozen=True, omit_defaults=True, tag="read_history"):
     peer: str | None = None
     before: Number | None = None
     limit: Number = 50
+    after: Number = -1
+    everything: bool = False
+    """What others say to each other, too; needs `log.read`."""
+
+
+class Search(Frame, frozen=True, omit_defaults=True, tag="search", rename={"sender": "from"}):
+    """Look for words in what the member may see. Answered by `history`."""
+
+    n: int
+    query: str
+    """Words, "phrases in quotes", and beginnings of words with a star; all must be there."""
+    sender: str | None = None
+    place: str | None = None
+    """Only with this `@member`, in this `#channel`, `chan:<id>` or `obj:<id>`; anything else is a thread."""
+    from_ms: Number | None = None
+    to_ms: Number | None = None
+    before: Number | None = None
+    limit: Number = 50
 
 
 class ReadLog(Frame, frozen=True, omit_defaults=True, tag="read_log"):
@@ -180,6 +210,7 @@ Request = (
     Send
     | Ack
     | See
+    | Discard
     | Claim
     | Fetch
     | Follow
@@ -192,11 +223,13 @@ Request = (
     | ListMembers
     | ReadReceipts
     | ReadHistory
+    | Search
     | ReadLog
     | channels.Request
     | objectives.Request
     | team.Request
     | activity.Request
+    | tail.Request
 )
 ClientFrame = Hello | Request
 
@@ -232,6 +265,7 @@ class Message(Struct, frozen=True, omit_defaults=True, rename={"sender": "from"}
     hops: int = 0
     cause: str | None = None
     signature: m.Signature = m.Signature.NONE
+    supersedes: str | None = None
 
 
 class Welcome(Frame, frozen=True, omit_defaults=True, tag="welcome"):
@@ -313,14 +347,18 @@ class StepView(Struct, frozen=True, omit_defaults=True):
     session: str = ""
     protocol: str = ""
     evidence: str = ""
+    way: str = ""
+    """If it did not move but fell: the way that it is at since then."""
 
 
-class ReceiptView(Struct, frozen=True):
+class ReceiptView(Struct, frozen=True, omit_defaults=True):
     """What became of a message for one recipient."""
 
     member: str
     state: str
     steps: tuple[StepView, ...]
+    way: str = ""
+    """The way by which it is to be seen now, where the member has any and nothing shows that it was."""
 
 
 class Receipts(Frame, frozen=True, omit_defaults=True, tag="receipts"):
@@ -338,6 +376,8 @@ class Progress(Frame, frozen=True, omit_defaults=True, tag="progress"):
     member: str
     state: str
     at_ms: int
+    way: str = ""
+    """If it did not move but fell: the way that it is at now."""
 
 
 class Issued(Frame, frozen=True, omit_defaults=True, tag="issued"):
@@ -375,6 +415,20 @@ class History(Frame, frozen=True, omit_defaults=True, tag="history"):
 
     n: int
     messages: tuple[Message, ...]
+
+
+class Said(Frame, frozen=True, omit_defaults=True, tag="said"):
+    """What was said, oldest first, that the client may see; see `tail`, whose number it has."""
+
+    n: int
+    messages: tuple[Message, ...]
+
+
+class RawSaid(Frame, frozen=True, omit_defaults=True, tag="said"):
+    """`Said` with its messages encoded before, so that many who look on cost little."""
+
+    n: int
+    messages: tuple[msgspec.Raw, ...]
 
 
 class LogRowView(Struct, frozen=True, omit_defaults=True):
@@ -417,7 +471,7 @@ Answer = (
     | activity.Recorded
     | activity.ActivityRows
 )
-HubFrame = Welcome | Deliver | Progress | activity.Did | Answer
+HubFrame = Welcome | Deliver | Progress | Said | activity.Did | Answer
 
 
 # Bytes.

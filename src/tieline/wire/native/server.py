@@ -19,7 +19,7 @@ from tieline.contract.identifiers import ChannelName, MemberName, MessageId, Ses
 from tieline.contract.member import ByHomeKey, ByToken, Credential
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.conversation import Conversation, Parcel
-from tieline.wire.native import activity, channels, objectives, team, views
+from tieline.wire.native import activity, channels, objectives, tail, team, views
 from tieline.wire.native import frames as f
 
 PROTOCOL = "tieline"
@@ -93,6 +93,7 @@ _READS = (
     f.Follow,
     f.ReadReceipts,
     f.ReadHistory,
+    f.Search,
     f.ReadLog,
     objectives.ListObjectives,
     objectives.ViewObjective,
@@ -103,13 +104,14 @@ _READ_COMMANDS = (
     c.Follow,
     c.ReadReceipts,
     c.ReadHistory,
+    c.Search,
     c.ReadLog,
     c.ListObjectives,
     c.ViewObjective,
     c.ReadActivity,
 )
-_APART = (c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog)
-"""Commands that may have to wait for the activity log, which what was asked with them must not."""
+_APART = (c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog, c.Search)
+"""Commands that may have to wait for the activity log or the search, which what was asked with them must not."""
 
 
 class NativeConnection:
@@ -125,13 +127,17 @@ class NativeConnection:
         "_missed",
         "_reads",
         "_ready",
+        "_tail",
+        "_token",
         "_transport",
         "_waiting",
         "_writable",
     )
 
-    def __init__(self, hub: Hub, transport: Transport, *, local: bool) -> None:
+    def __init__(self, hub: Hub, transport: Transport, *, local: bool, token: str | None = None) -> None:
         self._hub = hub
+        # The token that the carrier brought, as a browser's does; one in `hello` counts before it.
+        self._token = token
         self._transport = transport
         # Whether the carrier is a socket of the hub's own user: only there does the key of the home count.
         self._local = local
@@ -143,6 +149,8 @@ class NativeConnection:
         # What followed members did while the carrier took no more.
         self._missed = 0
         self._writable = True
+        # What is said, as it is said, if the client asked for that.
+        self._tail: tail.Tail | None = None
         self._conversation = Conversation(hub, self)
         # Whether `hello` came, and whether the session is open.
         self._greeted = False
@@ -173,17 +181,22 @@ class NativeConnection:
         """The carrier's buffer is full."""
         self._writable = False
         self._conversation.pause_writing()
+        if self._tail is not None:
+            self._tail.pause()
 
     def resume_writing(self) -> None:
         """The carrier's buffer drained."""
         self._writable = True
         self._conversation.resume_writing()
+        if self._tail is not None:
+            self._tail.resume()
         self._release()
 
     def connection_lost(self) -> None:
         """The carrier is gone."""
         self._forget_deadline()
         self._held.clear()
+        self._look_away()
         self._conversation.close()
 
     # What the conversation calls: the Wire port.
@@ -204,7 +217,7 @@ class NativeConnection:
 
     def write_progress(self, step: r.Progress) -> None:
         """Tell of a followed message."""
-        self._send([f.Progress(step.message_id, step.member, step.state.word, step.at_ms)])
+        self._send([f.Progress(step.message_id, step.member, step.state.word, step.at_ms, step.way)])
 
     def _write_activity(self, rows: Sequence[ActivityRow]) -> None:
         """Tell what a followed member did, or count it while the carrier takes no more."""
@@ -215,9 +228,23 @@ class NativeConnection:
             self._send([frame])
         self._missed = 0
 
+    def _write_said(self, n: int, messages: Sequence[m.Message]) -> None:
+        """Tell what was said."""
+        batch: list[msgspec.Raw] = []
+        size = 0
+        for message in messages:
+            raw = _encoded.encode(message)
+            size += len(raw)
+            if size > _BATCH_BYTES and batch:
+                self._send([f.RawSaid(n, tuple(batch))])
+                batch, size = [], len(raw)
+            batch.append(raw)
+        self._send([f.RawSaid(n, tuple(batch))])
+
     def end(self, why: Refusal) -> None:
         """Say why, and hang up."""
         self._send([f.Refused(why.code, why.message, None, why.near)])
+        self._look_away()
         self._conversation.close()
         self._transport.close()
 
@@ -259,6 +286,8 @@ class NativeConnection:
         credential: Credential
         if hello.token is not None:
             credential = ByToken(hello.token)
+        elif self._token is not None:
+            credential = ByToken(self._token)
         elif hello.key is not None and self._local:
             credential = ByHomeKey(hello.key)
         else:
@@ -315,6 +344,11 @@ class NativeConnection:
                     self._hold(batch[index:])
                     return
                 self._reads += 1
+            if isinstance(frame, tail.FollowAll):
+                self._submit(commands, numbers)
+                commands, numbers = [], []
+                self._look(frame)
+                continue
             command = self._command(frame)
             if isinstance(command, Refusal):
                 self._reads -= isinstance(frame, _READS)
@@ -362,6 +396,27 @@ class NativeConnection:
 
         self._conversation.submit(commands, done)
 
+    def _look(self, frame: tail.FollowAll) -> None:
+        """Open a live view, in place of the one that was open, if history would be read the same way."""
+        session = self._conversation.session
+
+        def done(replies: Sequence[r.Reply]) -> None:
+            (reply,) = replies
+            if isinstance(reply, Refusal):
+                self._send([f.Refused(reply.code, reply.message, frame.n)])
+                return
+            self._send([f.Done(frame.n)])
+            self._look_away()
+            self._tail = tail.Tail(self._hub, session, frame, self._write_said)
+
+        nothing = c.ReadHistory(session, limit=1, before=0, everything=frame.everything)
+        self._conversation.submit((nothing,), done)
+
+    def _look_away(self) -> None:
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+
     def _command(self, frame: f.ClientFrame) -> c.Command | Refusal:
         session = self._conversation.session
         match frame:
@@ -375,10 +430,13 @@ class NativeConnection:
                 return c.Advance(session, frame.keys, State.ACKED, frame.evidence)
             case f.See():
                 return c.Advance(session, frame.keys, State.SEEN, frame.evidence)
+            case f.Discard():
+                self._conversation.settled(sum(max(0, last - first + 1) for first, last in frame.keys))
+                return c.Discard(session, frame.keys, frame.reason)
             case f.Claim():
                 return c.Claim(session, MessageId(frame.id))
             case f.Fetch():
-                return c.Fetch(session, frame.after, frame.limit)
+                return c.Fetch(session, frame.after, frame.limit, unseen=frame.unseen)
             case f.Follow():
                 until = views.parse_state(frame.until)
                 return until if isinstance(until, Refusal) else c.Follow(session, MessageId(frame.id), until)
@@ -400,11 +458,18 @@ class NativeConnection:
             case f.ReadReceipts():
                 return c.ReadReceipts(session, MessageId(frame.id))
             case f.ReadHistory():
-                return c.ReadHistory(session, frame.peer, frame.before, frame.limit)
+                return c.ReadHistory(
+                    session, frame.peer, frame.before, frame.limit, after=frame.after, everything=frame.everything
+                )
+            case f.Search():
+                times = (frame.from_ms, frame.to_ms)
+                return c.Search(session, frame.query, frame.sender, frame.place, *times, frame.before, frame.limit)
             case f.ReadLog():
                 return c.ReadLog(session, frame.log, frame.start, frame.limit)
             case f.Hello():
                 return Refusal(Code.INVALID_REQUEST, "hello comes once")
+            case tail.FollowAll():
+                raise AssertionError("looked at before")
             case _:
                 return _command_of(frame, session)
 
@@ -445,7 +510,7 @@ def _answer(n: int, reply: r.Reply) -> f.Answer | activity.RawActivityRows:
             return channels.answer_of(n, reply)
         case r.ObjectiveState() | r.ObjectiveList() | r.ObjectiveView():
             return objectives.answer_of(n, reply)
-        case r.MemberState() | r.TokenIssued() | r.Tokens() | r.TeamState():
+        case r.MemberState() | r.ReachState() | r.TokenIssued() | r.Tokens() | r.TeamState() | r.Pauses():
             return team.answer_of(n, reply)
         case r.History():
             return f.History(n, tuple(views.view_message(message) for message in reply.messages))

@@ -8,6 +8,7 @@ from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import Member, TokenView
+from tieline.contract.reach import Reach
 from tieline.contract.team import Team
 from tieline.wire.native.frame import Frame, Number
 
@@ -23,6 +24,14 @@ class UpdateMember(Frame, frozen=True, omit_defaults=True, tag="update_member"):
     title: str | None = None
     description: str | None = None
     instructions: str | None = None
+
+
+class SetReach(Frame, frozen=True, omit_defaults=True, tag="reach"):
+    """Say in which ways a member is to be reached, or ask, by leaving `reach` out. Answered by `reached_by`."""
+
+    n: int
+    name: str
+    reach: Reach | None = None
 
 
 class SetBusy(Frame, frozen=True, omit_defaults=True, tag="busy"):
@@ -73,7 +82,13 @@ class UpdateTeam(Frame, frozen=True, omit_defaults=True, tag="update_team"):
     presets: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
 
 
-Request = UpdateMember | SetBusy | IssueToken | ListTokens | RevokeToken | ReadTeam | UpdateTeam
+class ListPauses(Frame, frozen=True, omit_defaults=True, tag="pauses"):
+    """Answered by `pause_list`."""
+
+    n: int
+
+
+Request = UpdateMember | SetReach | SetBusy | IssueToken | ListTokens | RevokeToken | ReadTeam | UpdateTeam | ListPauses
 
 
 # What the hub says.
@@ -96,6 +111,14 @@ class MemberState(Frame, frozen=True, omit_defaults=True, tag="member"):
 
     n: int
     member: MemberFile
+
+
+class ReachState(Frame, frozen=True, omit_defaults=True, tag="reached_by"):
+    """In which ways a member is to be reached."""
+
+    n: int
+    member: str
+    reach: Reach
 
 
 class TokenIssued(Frame, frozen=True, omit_defaults=True, tag="token_issued"):
@@ -130,7 +153,21 @@ class TeamState(Frame, frozen=True, omit_defaults=True, tag="team"):
     team: TeamView
 
 
-Answer = MemberState | TokenIssued | TokenList | TeamState
+class PauseView(Struct, frozen=True):
+    """A conversation that is paused."""
+
+    thread: str
+    until_ms: int
+
+
+class PauseList(Frame, frozen=True, omit_defaults=True, tag="pause_list"):
+    """Conversations that are paused because agents looped in them."""
+
+    n: int
+    pauses: tuple[PauseView, ...]
+
+
+Answer = MemberState | ReachState | TokenIssued | TokenList | TeamState | PauseList
 
 
 # Between both and the contract.
@@ -142,8 +179,12 @@ def command_of(frame: Request, session: SessionId) -> c.Command:
         case UpdateMember():
             about = (frame.permissions, frame.title, frame.description, frame.instructions)
             return c.UpdateMember(session, MemberName(frame.name), *about)
+        case SetReach():
+            return c.SetReach(session, MemberName(frame.name), frame.reach)
         case SetBusy():
             return c.SetBusy(session, frame.busy)
+        case ListPauses():
+            return c.ListPauses(session)
         case IssueToken():
             name = MemberName(frame.name)
             return c.IssueToken(session, name, frame.label, frame.expires_at_ms, frame.token)
@@ -159,17 +200,23 @@ def command_of(frame: Request, session: SessionId) -> c.Command:
             assert_never(frame)
 
 
-def answer_of(n: int, reply: r.MemberState | r.TokenIssued | r.Tokens | r.TeamState) -> Answer:
+def answer_of(
+    n: int, reply: r.MemberState | r.ReachState | r.TokenIssued | r.Tokens | r.TeamState | r.Pauses
+) -> Answer:
     """What the hub answers."""
     match reply:
         case r.MemberState():
             return MemberState(n, _file(reply.member))
+        case r.ReachState():
+            return ReachState(n, reply.member, reply.reach)
         case r.TokenIssued():
             return TokenIssued(n, reply.member, reply.token, reply.view)
         case r.Tokens():
             return TokenList(n, reply.tokens)
         case r.TeamState():
             return TeamState(n, _view(reply.team))
+        case r.Pauses():
+            return PauseList(n, tuple(PauseView(thread, until_ms) for thread, until_ms in reply.pauses))
         case _:
             assert_never(reply)
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from tieline.contract import lifecycle
 from tieline.contract import message as m
 from tieline.contract.delivery import Delivery, Receipt, State
 from tieline.contract.event import LogRow
@@ -9,7 +10,11 @@ from tieline.contract.identifiers import MessageId
 from tieline.contract.member import Presence
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import parse_target
+from tieline.wire.fidelity import Carriage, Field
 from tieline.wire.native import frames as f
+
+_OWN_WORDS: dict[Field, str] = {field: f"`{field}`" for field in Field if field is not Field.OWN}
+CARRIAGE = Carriage("tieline", says=_OWN_WORDS, carries=_OWN_WORDS, rest="")
 
 
 def content_of(frame: f.Send) -> m.Content | Refusal:
@@ -17,6 +22,8 @@ def content_of(frame: f.Send) -> m.Content | Refusal:
     target = parse_target(frame.target)
     if isinstance(target, Refusal):
         return target
+    if lifecycle.is_lifecycle(frame.kind, frame.target, frame.data):
+        return Refusal(Code.INVALID_MESSAGE, "what happened to an objective is told by the hub alone")
     return m.Content(
         target=target,
         body=frame.body,
@@ -32,6 +39,7 @@ def content_of(frame: f.Send) -> m.Content | Refusal:
         refs=frame.refs,
         attachments=frame.attachments,
         ttl_ms=frame.ttl_ms,
+        supersedes=MessageId(frame.supersedes) if frame.supersedes is not None else None,
     )
 
 
@@ -65,6 +73,7 @@ def view_message(message: m.Message) -> f.Message:
         message.hops,
         message.cause,
         message.signature,
+        said.supersedes,
     )
 
 
@@ -81,9 +90,10 @@ def view_delivery(delivery: Delivery) -> f.Item:
 def view_receipt(receipt: Receipt) -> f.ReceiptView:
     """What became of a message for one recipient."""
     steps = tuple(
-        f.StepView(step.state.word, step.at_ms, step.session, step.protocol, step.evidence) for step in receipt.steps
+        f.StepView(step.state.word, step.at_ms, step.session, step.protocol, step.evidence, step.way)
+        for step in receipt.steps
     )
-    return f.ReceiptView(receipt.member, receipt.state.word, steps)
+    return f.ReceiptView(receipt.member, receipt.state.word, steps, receipt.way)
 
 
 def view_presence(presence: Presence) -> f.MemberView:

@@ -1,4 +1,4 @@
-"""Many streams at once: each gets exactly its messages, in the order of the log."""
+"""Many ac7 streams at once: each gets exactly its messages, in the order of the log."""
 
 import asyncio
 import json
@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.client import connect
 
+from tests.faults.processes import SOAK
 from tests.protocols.ac7.teams import Seat, team
 
 READERS = 200
 """Of each kind."""
-PUSHES = 5000
+PUSHES = 5000 if SOAK else 1000
 MEMBERS = 20
 LANES = 20
 
@@ -76,7 +77,7 @@ async def read_frames(seat: Seat, ready: asyncio.Event) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_four_hundred_subscribers_each_get_exactly_their_messages_in_log_order(folder: Path) -> None:
+async def test_hundreds_of_subscribers_each_get_exactly_their_messages_in_log_order(folder: Path) -> None:
     home = folder / "home"
     home.mkdir()
     (home / "tieline.toml").write_text("[ac7]\nannounce = false\n", encoding="utf-8")

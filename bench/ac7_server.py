@@ -1,0 +1,68 @@
+"""The hub of `bench.ac7`: as users start it, with one route more on its port, `POST /echo`, which is the reference.
+
+`python -m bench.ac7_server --home DIR --store STORE` serves until it is ended.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from starlette.types import Receive, Scope, Send
+
+from tieline.server.hub import Options, RunningHub, raise_file_limit, stop_signals
+from tieline.wire.http import Answer, Bodies, HttpApp, respond
+
+ECHO_PATH = "/echo"
+_BODY_BYTES_MAX = 65536
+
+
+class _Echo:
+    """Answers with what it was sent."""
+
+    def __init__(self) -> None:
+        self._bodies = Bodies(_BODY_BYTES_MAX)
+
+    def serves(self, scope: Scope) -> bool:
+        """Whether it is asked for."""
+        return bool(scope["path"] == ECHO_PATH)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        body = await self._bodies.read(scope, receive, _BODY_BYTES_MAX)
+        await respond(send, body if isinstance(body, Answer) else Answer(200, body))
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+class _Hub(RunningHub):
+    """A hub whose port has the echo before everything else."""
+
+    def _http_apps(self, *args: Any, **kwargs: Any) -> list[HttpApp]:
+        return [_Echo(), *super()._http_apps(*args, **kwargs)]
+
+
+async def _serve(options: Options) -> int:
+    asked = stop_signals()
+    hub = _Hub(options)
+    await hub.start()
+    try:
+        return await hub.wait(asked)
+    finally:
+        await hub.stop()
+
+
+def main() -> int:
+    """Serve until a signal comes."""
+    parser = argparse.ArgumentParser(prog="bench.ac7_server", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--store", default="sqlite")
+    arguments = parser.parse_args()
+    raise_file_limit()
+    return uvloop.run(_serve(Options(home=arguments.home, http="127.0.0.1:0", store=arguments.store)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""A process of the pipeline's benchmark: does one engine's job and prints what it took as a line of JSON.
+
+`synth HOME EVENTS`, `spark HOME SCRATCH WARMUP`, `duck HOME SCRATCH`.
+"""
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+SQL = Path(__file__).with_name("pipeline.sql")
+_READS = 3
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+def synth(home: Path, events: int) -> dict[str, Any]:
+    """Make a log."""
+    from tieline.pipeline.synth import Generator  # noqa: PLC0415 - each process imports what it measures
+
+    begun = time.monotonic()
+    answers = Generator(home, events, seed=7).run()
+    return {"events": answers.events, "seconds": time.monotonic() - begun}
+
+
+def spark(home: Path, scratch: Path, warmup: Path) -> dict[str, Any]:
+    """The whole job in a session that has done it before, then reads of the log and of the same rows in Parquet."""
+    from tieline.pipeline.lake import Lake  # noqa: PLC0415 - the same
+    from tieline.pipeline.run import run  # noqa: PLC0415 - the same
+    from tieline.pipeline.session import start_session  # noqa: PLC0415 - the same
+
+    begun = time.monotonic()
+    session = start_session("local[*]", scratch=scratch / "spark")
+    found: dict[str, Any] = {"start": time.monotonic() - begun}
+    begun = time.monotonic()
+    run(session, Lake(scratch / "warmup"), {"home": str(warmup)})
+    found["warmup"] = time.monotonic() - begun
+    _mark("job")
+    lake = Lake(scratch / "lake")
+    stages: dict[str, float] = {}
+    summary = run(session, lake, {"home": str(home)}, watch=_watch(stages))
+    _mark("read")
+    found |= {"seconds": summary.seconds, "batches": summary.batches, "events": summary.events_read, "stages": stages}
+    found["rows"] = {table: lake.head().rows(table) for table in lake.head().tables}
+    reads: dict[str, list[float]] = {"log": [], "parquet": []}
+    for _ in range(_READS):
+        for name, times in reads.items():
+            rows = (
+                session.read.format("tieline").option("home", str(home)).load()
+                if name == "log"
+                else session.read.parquet(*lake.files("bronze"))
+            )
+            begun = time.monotonic()
+            rows.write.format("noop").mode("overwrite").save()
+            times.append(time.monotonic() - begun)
+    found["reads"] = {name: median(taken) for name, taken in reads.items()}
+    session.stop()
+    return found
+
+
+def _watch(stages: dict[str, float]) -> Any:
+    """Adds up how long each table took."""
+    from tieline.pipeline.run import Watch  # noqa: PLC0415 - the same
+
+    last: list[Any] = [None, time.monotonic()]
+
+    def stage(name: str | None) -> None:
+        now = time.monotonic()
+        if last[0] is not None:
+            stages[last[0]] = stages.get(last[0], 0.0) + now - last[1]
+        last[:] = [name, now]
+
+    return Watch(stage=stage, done=lambda commit: stage(None))
+
+
+def duck(home: Path, scratch: Path) -> dict[str, Any]:
+    """The same job with DuckDB: the log to Parquet by one Python process, and from there every table."""
+    import duckdb  # noqa: PLC0415 - each process imports what it measures
+    import pyarrow as pa  # noqa: PLC0415 - the same
+    from pyarrow import parquet  # noqa: PLC0415 - the same
+
+    from tieline.pipeline.row import LOGS, SCHEMA  # noqa: PLC0415 - the same
+    from tieline.pipeline.sqlite_log import SqliteLog  # noqa: PLC0415 - the same
+
+    scratch.mkdir(parents=True, exist_ok=True)
+    log = SqliteLog(str(home))
+    begun = time.monotonic()
+    target = scratch / "log.parquet"
+    with parquet.ParquetWriter(target, SCHEMA, compression="zstd") as writer:
+        for name in LOGS:
+            held: list[Any] = []
+            for batch in log.read(name, 0, log.end(name)):
+                held.append(batch)
+                if sum(one.num_rows for one in held) >= 250_000:
+                    writer.write_table(pa.Table.from_batches(held))
+                    held = []
+            if held:
+                writer.write_table(pa.Table.from_batches(held))
+    extracted = time.monotonic() - begun
+    _, *parts = _NAME.split(SQL.read_text(encoding="utf-8"))
+    queries = dict(zip(parts[::2], parts[1::2], strict=True))
+    _mark("job")
+    begun = time.monotonic()
+    database = duckdb.connect(str(scratch / "duck.db"))
+    database.execute(queries.pop("base").replace("$log", f"'{target}'"))
+    rows = {}
+    for name, query in queries.items():
+        counted = database.execute(f"COPY ({query}) TO '{scratch / name}.parquet' (COMPRESSION zstd)").fetchall()
+        rows[name] = counted[0][0]
+    return {"extract": extracted, "seconds": time.monotonic() - begun, "rows": rows}
+
+
+def _mark(what: str) -> None:
+    """Tell the process that looks at this one's memory where it is."""
+    print(what, flush=True)
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    job, home, *rest = sys.argv[1:]
+    if job == "synth":
+        found = synth(Path(home), int(rest[0]))
+    elif job == "spark":
+        found = spark(Path(home), Path(rest[0]), Path(rest[1]))
+    else:
+        found = duck(Path(home), Path(rest[0]))
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

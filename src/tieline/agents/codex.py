@@ -1,0 +1,457 @@
+"""Codex's app-server, as its client speaks with it: lines of JSON-RPC in, lines out, and what they mean.
+
+Above: `codex_session.py`, which has the process and its pipes, and tells the time. Below: nothing; it does no I/O.
+
+The wire is JSON-RPC without the `jsonrpc` member, one message a line. After `initialize` and `initialized` a thread is
+started or resumed; what comes for the member is then handed over as input of a turn: by `turn/start` when the thread is
+idle, by `turn/steer` when a turn runs. What arrives within a short while goes together, because each turn costs a whole
+context; and one hand-over is under way at a time, so that order is kept.
+
+The answer to such a request is evidence that the program has the messages; the end of the turn that took them, that it
+has dealt with them. A steered turn may end in between, or be another one by then: the server says so, and the same
+messages go by the other way. A turn that takes no input (a review, a compaction) is waited for.
+
+The server asks too: whether a command may run, a file be changed, a question be answered. Nobody is there to answer, so
+it is told no, unless the person who started it said yes to all of it beforehand; only calls of our own tools are let
+through, because they are how the agent answers.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+BUNDLE_SECONDS = 0.2
+"""What arrives within it goes together. Shorter than anybody notices, longer than a burst takes."""
+
+BUNDLE_MAX = 32
+BUNDLE_CHARS_MAX = 131_072
+"""Of messages in one hand-over: the rest goes with the next, so that no turn is all messages."""
+
+WAITING_MAX = 1024
+"""Messages that wait here: as many as the hub may have on its way to one session."""
+
+RETRY_SECONDS = (0.5, 2.0, 5.0)
+"""Pauses before a hand-over that the server refused is tried again; then it is given up."""
+
+SERVER_NAME = "tieline"
+"""Our tools' server in the program's configuration."""
+
+_STEERS_MAX = 3
+"""Times a turn may be another one than expected before the messages begin one of their own."""
+
+_ENDED_MAX = 16
+_METHOD_NOT_FOUND = -32601
+_ACTIVE_TURN = re.compile(r"but found `?([^\s`]+)`?")
+
+QUIET = (
+    "item/agentMessage/delta",
+    "item/plan/delta",
+    "item/reasoning/summaryTextDelta",
+    "item/reasoning/summaryPartAdded",
+    "item/reasoning/textDelta",
+    "item/commandExecution/outputDelta",
+    "item/fileChange/outputDelta",
+    "turn/diff/updated",
+)
+"""Notifications that nobody here reads."""
+
+
+# What the session is told.
+
+
+class Ready(Struct, frozen=True):
+    """The thread is open."""
+
+    thread: str
+
+
+class Failed(Struct, frozen=True):
+    """It cannot be spoken with."""
+
+    reason: str
+
+
+class Taken(Struct, frozen=True):
+    """The program has these messages."""
+
+    keys: tuple[int, ...]
+    method: str
+
+
+class Finished(Struct, frozen=True):
+    """The turn that took these messages has ended as it should."""
+
+    keys: tuple[int, ...]
+
+
+class GivenUp(Struct, frozen=True):
+    """The program would not take these messages."""
+
+    keys: tuple[int, ...]
+    reason: str
+
+
+class Said(Struct, frozen=True):
+    """The agent said something."""
+
+    text: str
+
+
+class Used(Struct, frozen=True):
+    """What the last call of the model used, as the program counts it."""
+
+    usage: dict[str, Any]
+    turn: str
+
+
+class Asked(Struct, frozen=True):
+    """The program asked for something, and was told no, or yes."""
+
+    what: str
+    granted: bool
+
+
+class Trouble(Struct, frozen=True):
+    """Something went wrong in the program."""
+
+    message: str
+
+
+Event = Ready | Failed | Taken | Finished | GivenUp | Said | Used | Asked | Trouble
+
+
+class _State(Enum):
+    GREETING = auto()
+    OPENING = auto()
+    OPEN = auto()
+    FAILED = auto()
+
+
+class _HandOver(Struct):
+    """Messages on their way into a turn."""
+
+    keys: tuple[int, ...]
+    text: str
+    steers: int = 0
+    refusals: int = 0
+
+
+class Conversation:
+    """One connection with an app-server, and the one thread that it is for."""
+
+    def __init__(
+        self,
+        *,
+        version: str,
+        cwd: str,
+        resume: str | None = None,
+        instructions: str | None = None,
+        approve: bool = False,
+    ) -> None:
+        self._approve = approve
+        self._state = _State.GREETING
+        self.thread = ""
+        self._outgoing: list[bytes] = []
+        self._events: list[Event] = []
+        self._number = 0
+        # Requests that wait for their answers, by number.
+        self._waiting: dict[int, Callable[[Any, dict[str, Any] | None], None]] = {}
+        # Messages that wait to be handed over, and when the first of them came.
+        self._pending: deque[tuple[int, str]] = deque()
+        self._pending_since = 0.0
+        # What is under way, whether its request waits for an answer, and when to try it again if not.
+        self._handing: _HandOver | None = None
+        self._asked_for = False
+        self._again_at: float | None = None
+        # The turn that runs, whether it takes input, and the last turns that ended, of which answers may come late; and
+        # whether they failed.
+        self.turn: str | None = None
+        self._steerable = True
+        self._ended: dict[str, bool] = {}
+        # The messages that each turn took.
+        self._taken: dict[str, list[int]] = {}
+        self._now = 0.0
+        opening: dict[str, Any] = {"cwd": cwd}
+        if instructions:
+            opening["developerInstructions"] = instructions
+        self._opening = ("thread/resume", {"threadId": resume, **opening}) if resume else ("thread/start", opening)
+        client = {"name": "tieline", "title": "Tieline", "version": version}
+        capabilities = {"optOutNotificationMethods": list(QUIET)}
+        self._request("initialize", {"clientInfo": client, "capabilities": capabilities}, self._greeted)
+
+    # What goes in.
+
+    @property
+    def room(self) -> int:
+        """How many messages more may wait here."""
+        return WAITING_MAX - len(self._pending)
+
+    def offer(self, key: int, text: str, now: float) -> None:
+        """Hand a message over when its time comes."""
+        assert self.room > 0, "whoever offers looks whether there is room"
+        if not self._pending:
+            self._pending_since = now
+        self._pending.append((key, text))
+        self.advance(now)
+
+    def receive_line(self, line: bytes, now: float) -> None:
+        """A line from the server. One that is no message of its protocol is passed over: programs print things."""
+        self._now = now
+        try:
+            message = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        match message:
+            case {"method": str(method), "id": int() | str() as number}:
+                self._answer(number, method, _object(message.get("params")))
+            case {"method": str(method)}:
+                self._notified(method, _object(message.get("params")))
+            case {"id": int(number)} if number in self._waiting:
+                error = message.get("error")
+                self._waiting.pop(number)(message.get("result"), _object(error) if error is not None else None)
+            case _:
+                return
+        self.advance(now)
+
+    def advance(self, now: float) -> None:
+        """Do what is due."""
+        self._now = now
+        if self._state is not _State.OPEN or self._asked_for:
+            return
+        if self._handing is None:
+            if not self._pending or now < self._pending_since + BUNDLE_SECONDS:
+                return
+            self._handing = self._bundle()
+        elif self._again_at is not None and now < self._again_at:
+            return
+        if self.turn is not None and not self._steerable:
+            return
+        self._again_at = None
+        self._hand_over(self._handing)
+
+    # What comes out.
+
+    def next_lines(self) -> list[bytes]:
+        """Lines for the server, with their ends."""
+        lines, self._outgoing = self._outgoing, []
+        return lines
+
+    def next_events(self) -> list[Event]:
+        """What there is to know."""
+        events, self._events = self._events, []
+        return events
+
+    def next_timeout(self, now: float) -> float | None:
+        """How long until something is due; `None` if only the server can change anything."""
+        if self._state is not _State.OPEN or self._asked_for or (self.turn is not None and not self._steerable):
+            return None
+        if self._handing is not None:
+            return None if self._again_at is None else max(0.0, self._again_at - now)
+        return max(0.0, self._pending_since + BUNDLE_SECONDS - now) if self._pending else None
+
+    def interrupt(self) -> None:
+        """Ask the turn that runs to end."""
+        if self.turn is not None:
+            self._request(
+                "turn/interrupt", {"threadId": self.thread, "turnId": self.turn}, lambda _result, _error: None
+            )
+
+    # Opening.
+
+    def _greeted(self, _result: Any, error: dict[str, Any] | None) -> None:
+        if error is not None:
+            self._fail(f"it does not take our greeting: {_reason(error)}")
+            return
+        self._state = _State.OPENING
+        self._put({"method": "initialized"})
+        self._request(*self._opening, self._opened)
+
+    def _opened(self, result: Any, error: dict[str, Any] | None) -> None:
+        match result:
+            case {"thread": {"id": str(thread)}}:
+                self._state = _State.OPEN
+                self.thread = thread
+                self._events.append(Ready(thread))
+            case _:
+                self._fail(f"it opens no thread: {_reason(error)}")
+
+    def _fail(self, reason: str) -> None:
+        self._state = _State.FAILED
+        self._events.append(Failed(reason))
+
+    # Handing over.
+
+    def _bundle(self) -> _HandOver:
+        keys: list[int] = []
+        texts: list[str] = []
+        chars = 0
+        while self._pending and len(keys) < BUNDLE_MAX:
+            key, text = self._pending[0]
+            if keys and chars + len(text) > BUNDLE_CHARS_MAX:
+                break
+            self._pending.popleft()
+            keys.append(key)
+            texts.append(text)
+            chars += len(text)
+        return _HandOver(tuple(keys), "\n".join(texts))
+
+    def _hand_over(self, bundle: _HandOver) -> None:
+        params: dict[str, Any] = {"threadId": self.thread, "input": [{"type": "text", "text": bundle.text}]}
+        self._asked_for = True
+        if self.turn is None or bundle.steers >= _STEERS_MAX:
+            self._request("turn/start", params, self._started)
+        else:
+            bundle.steers += 1
+            self._request("turn/steer", {**params, "expectedTurnId": self.turn}, self._steered)
+
+    def _started(self, result: Any, error: dict[str, Any] | None) -> None:
+        match result:
+            case {"turn": {"id": str(turn)} as begun}:
+                if begun.get("status", "inProgress") == "inProgress":
+                    self._turn_begins(turn)
+                self._took("turn/start", turn)
+            case _:
+                self._refused(error)
+
+    def _steered(self, result: Any, error: dict[str, Any] | None) -> None:
+        if error is None:
+            turn = result.get("turnId") if isinstance(result, dict) else None
+            self._took("turn/steer", turn if isinstance(turn, str) else self.turn or "")
+            return
+        self._asked_for = False
+        message = _reason(error)
+        if "NotSteerable" in msgspec.json.encode(error.get("data")).decode() or "not steerable" in message.lower():
+            self._steerable = False
+        elif found := _ACTIVE_TURN.search(message):
+            self._turn_begins(found[1])
+        elif "no active turn" in message.lower():
+            # How it ended is told by the notification of its end.
+            self.turn = None
+        else:
+            self._refused(error)
+
+    def _took(self, method: str, turn: str) -> None:
+        assert self._handing is not None, "an answer is to what was handed over"
+        keys = self._handing.keys
+        self._handing = None
+        self._asked_for = False
+        self._events.append(Taken(keys, method))
+        if turn not in self._ended:
+            self._taken.setdefault(turn, []).extend(keys)
+        elif not self._ended[turn]:
+            self._events.append(Finished(keys))
+
+    def _refused(self, error: dict[str, Any] | None) -> None:
+        assert self._handing is not None, "an answer is to what was handed over"
+        self._asked_for = False
+        if self._handing.refusals < len(RETRY_SECONDS):
+            self._again_at = self._now + RETRY_SECONDS[self._handing.refusals]
+            self._handing.refusals += 1
+            return
+        self._events.append(GivenUp(self._handing.keys, _reason(error)))
+        self._handing = None
+
+    # What happens in the thread.
+
+    def _notified(self, method: str, params: dict[str, Any]) -> None:
+        if self.thread and params.get("threadId", self.thread) != self.thread:
+            # Another thread's: agents start some of their own.
+            return
+        match method, params:
+            case "turn/started", {"turn": {"id": str(turn)}}:
+                self._turn_begins(turn)
+            case "turn/completed", {"turn": {"id": str(turn)} as ended}:
+                self._turn_ends(turn, failed=ended.get("status") not in ("completed", None))
+            case "thread/status/changed", {"status": {"type": "idle"}}:
+                self.turn = None
+            case "thread/tokenUsage/updated", {"tokenUsage": {"last": dict(usage)}}:
+                self._events.append(Used(usage, str(params.get("turnId") or self.turn or "")))
+            case "item/completed", {"item": {"type": "agentMessage", "text": str(text)}}:
+                self._events.append(Said(text))
+            case "error", _:
+                self._events.append(Trouble(_reason(params.get("error"))))
+            case _:
+                pass
+
+    def _turn_begins(self, turn: str) -> None:
+        if turn not in self._ended and turn != self.turn:
+            self.turn = turn
+            self._steerable = True
+
+    def _turn_ends(self, turn: str, *, failed: bool) -> None:
+        if turn == self.turn:
+            self.turn = None
+            self._steerable = True
+        self._ended[turn] = failed
+        if len(self._ended) > _ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+        keys = tuple(self._taken.pop(turn, ()))
+        if keys and not failed:
+            self._events.append(Finished(keys))
+
+    # What the server asks.
+
+    def _answer(self, number: int | str, method: str, params: dict[str, Any]) -> None:
+        granted = self._approve
+        match method:
+            case "item/commandExecution/requestApproval" | "item/fileChange/requestApproval":
+                result: dict[str, Any] = {"decision": "accept" if granted else "decline"}
+            case "execCommandApproval" | "applyPatchApproval":
+                # The names of the first version.
+                result = {"decision": "approved" if granted else "denied"}
+            case "item/permissions/requestApproval":
+                result = {"permissions": _object(params.get("permissions")) if granted else {}, "scope": "turn"}
+            case "mcpServer/elicitation/request":
+                granted = _is_our_tool(params)
+                result = {"action": "accept", "content": {}} if granted else {"action": "decline", "content": None}
+            case "item/tool/requestUserInput" | "tool/requestUserInput":
+                granted = False
+                result = {"answers": {}}
+            case _:
+                self._put({"id": number, "error": {"code": _METHOD_NOT_FOUND, "message": "not offered here"}})
+                return
+        self._put({"id": number, "result": result})
+        self._events.append(Asked(_asked(method, params), granted))
+
+    # Inside.
+
+    def _request(self, method: str, params: dict[str, Any], then: Callable[[Any, dict[str, Any] | None], None]) -> None:
+        self._number += 1
+        self._waiting[self._number] = then
+        self._put({"method": method, "id": self._number, "params": params})
+
+    def _put(self, message: dict[str, Any]) -> None:
+        self._outgoing.append(msgspec.json.encode(message) + b"\n")
+
+
+def _is_our_tool(params: dict[str, Any]) -> bool:
+    """Whether the question is whether a tool of ours may be called."""
+    about_tool = _object(params.get("_meta")).get("codex_approval_kind") == "mcp_tool_call"
+    return about_tool and params.get("serverName") == SERVER_NAME
+
+
+def _asked(method: str, params: dict[str, Any]) -> str:
+    """What was asked for, on one line."""
+    match params.get("command"):
+        case str(command):
+            return f"to run {command!r}"
+        case list(command):
+            return f"to run {' '.join(map(str, command))!r}"
+        case _:
+            if method in ("item/fileChange/requestApproval", "applyPatchApproval"):
+                return "to change files"
+            return f"{method}: {str(params.get('message') or params.get('reason') or '')[:200]}"
+
+
+def _reason(error: Any) -> str:
+    message = _object(error).get("message")
+    return message if isinstance(message, str) and message else "it does not say why"
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

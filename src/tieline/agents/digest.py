@@ -1,0 +1,108 @@
+"""The digest: what waits for a member, sorted into what is current and what has had its day.
+
+Above: `tieline inbox --digest`, `discard` and hooks. Below: nothing; it does no I/O. It only says what is obsolete;
+nothing is discarded because of it, unless somebody asks for that.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from tieline.agents.framing import age
+from tieline.client import Item, Message, ReceiptView
+from tieline.contract.message import Priority
+
+OLDER_MS = 6 * 3600 * 1000
+"""What is older than this is doubted when its thread has gone on: a working day's half."""
+
+EXCERPT_CHARS = 80
+_NAMED_MAX = 3
+
+
+class Obsolete(Struct, frozen=True):
+    """An unsettled delivery that has probably had its day, and why."""
+
+    item: Item
+    why: str
+
+
+class Over(Struct, frozen=True):
+    """A message that waits no more although nobody handled it, and why."""
+
+    message: Message
+    why: str
+
+
+class Digest(Struct, frozen=True):
+    """What waits for a member, and what does no more."""
+
+    current: tuple[Item, ...]
+    obsolete: tuple[Obsolete, ...]
+    over: tuple[Over, ...] = ()
+
+
+def sort_out(
+    items: Sequence[Item], past: Sequence[Message] = (), *, now_ms: int, older_ms: int = OLDER_MS
+) -> tuple[list[Item], list[Obsolete]]:
+    """What is current, and what is old while its thread went on, by what waits and what else was said (`past`).
+
+    Only a thread that its sender named counts: two messages from the same member need not be about the same thing.
+    """
+    latest: dict[str, Message] = {}
+    for message in (*past, *(item.message for item in items)):
+        if message.thread and (message.thread not in latest or message.offset > latest[message.thread].offset):
+            latest[message.thread] = message
+    current: list[Item] = []
+    obsolete: list[Obsolete] = []
+    for item in items:
+        message = item.message
+        last = latest.get(message.thread) if message.thread else None
+        seconds = (now_ms - message.sent_at_ms) // 1000
+        if last is not None and last.offset > message.offset and seconds * 1000 >= older_ms:
+            obsolete.append(Obsolete(item, f"{age(seconds)} old, and its thread went on with {last.id}"))
+        else:
+            current.append(item)
+    return current, obsolete
+
+
+def suspects(past: Sequence[Message], waiting: Sequence[Item], *, member: str, now_ms: int) -> list[Message]:
+    """Messages to a member that may have expired or been superseded; only their receipts can tell."""
+    superseded = {message.supersedes for message in (*past, *(item.message for item in waiting)) if message.supersedes}
+    unsettled = {item.message.id for item in waiting}
+    return [
+        message
+        for message in past
+        if message.sender != member
+        and message.id not in unsettled
+        and (message.id in superseded or (message.ttl_ms is not None and message.sent_at_ms + message.ttl_ms <= now_ms))
+    ]
+
+
+def ending(receipts: Sequence[ReceiptView], member: str) -> str | None:
+    """How a message's time passed for a member, if it did."""
+    for receipt in receipts:
+        if receipt.member == member and receipt.state == "expired":
+            return receipt.steps[-1].evidence or receipt.state
+    return None
+
+
+def excerpt(message: Message) -> str:
+    """The beginning of a body, on one line."""
+    body = " ".join(message.body.split())
+    return f"{body[:EXCERPT_CHARS]}…" if len(body) > EXCERPT_CHARS else body
+
+
+def rest_line(items: Sequence[Item], *, member: str, now_ms: int) -> str:
+    """One line for what is not shown: how much it is, how urgent, how old, and how to read it."""
+    if not items:
+        return ""
+    oldest = min(item.message.sent_at_ms for item in items)
+    urgent = sum(item.message.priority is Priority.URGENT for item in items)
+    facts = [f"{urgent} urgent"] if urgent else []
+    facts.append(f"oldest {age((now_ms - oldest) // 1000)} ago")
+    named = ", ".join(item.message.id for item in items[:_NAMED_MAX])
+    more = "…" if len(items) > _NAMED_MAX else ""
+    return (
+        f"{len(items)} more unread message(s) for {member} ({', '.join(facts)}; {named}{more}): "
+        f"'tieline inbox' shows them, 'tieline inbox --digest' sorts them, 'tieline take ID' takes one."
+    )

@@ -1,0 +1,296 @@
+"""The liaison: one agent's standing with the hub, through any number of sessions.
+
+Above: the bridge, or a runner, which has the agent's program. Below: the SDK, the forwarder, the tracker and the tools.
+It refuses to know stdio, sockets and processes: it is given a way to open a session and a way to notify the program,
+and is asked for tools and calls. A hub that goes away is waited for; a call that it left unanswered is made again where
+that cannot do anything twice.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from tieline.agents.forwarder import Forwarder, Takes, anywhere
+from tieline.agents.framing import channel_params
+from tieline.agents.runner_frames import Fault, McpRequest, McpResponse
+from tieline.agents.tools import DEFAULT, SETS, Answer, Desk, Tool
+from tieline.agents.tools.tool import Unanswered, fail, list_open
+from tieline.agents.tracker import Open, Tracker, fetch_open
+from tieline.client import Client, Delivery, Disconnected, HubError, Item, Message
+from tieline.client.errors import is_passing
+
+CHANNEL_METHOD = "notifications/claude/channel"
+TOOLS_CHANGED_METHOD = "notifications/tools/list_changed"
+
+AWAY_SECONDS = 5.0
+"""How long a call waits for a hub that is away: a restart takes less, and an agent's turn waits with it."""
+
+SETTLE_SECONDS = 1.0
+"""How long the list of tools waits for one: programs give up on a server that is slow to begin."""
+
+_PAUSE_SECONDS_MIN = 0.1
+_PAUSE_SECONDS_MAX = 5.0
+_CLOSE_SECONDS = 1.0
+_METHOD_NOT_FOUND = -32601
+_INVALID_PARAMS = -32602
+_NAME_CHARS = 100
+
+OpenSession = Callable[[], Awaitable[Client]]
+"""Opens a session of the member that receives, with the forwarder's window. Raises `HubError`."""
+
+Notify = Callable[[str, dict[str, Any] | None], Awaitable[None]]
+"""Writes a notification to the agent's program: its method and parameters."""
+
+
+class UnknownTool(Exception):
+    """There is no tool of this name."""
+
+
+class Liaison:
+    """What an agent and the hub have to do with each other. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        open_session: OpenSession,
+        notify: Notify,
+        *,
+        tools: str = DEFAULT,
+        push: bool = True,
+        takes: Takes = anywhere,
+        tell: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        self._open_session = open_session
+        self._notify = notify
+        self._tools: dict[str, Tool] = {tool.name: tool for tool in SETS[tools]}
+        self._takes = takes
+        self._tell = tell
+        self.tracker = Tracker(self._fetch_open, self._objectives_changed)
+        # Who the agent is, and its forwarder: the first session says so.
+        self.member = ""
+        self.forwarder: Forwarder | None = None
+        self._push_takes = takes if push else _nothing
+        self._client: Client | None = None
+        self._permissions: frozenset[str] = frozenset()
+        self._channels: dict[str, str] = {}
+        # Claims that the hub left unanswered.
+        self._unanswered: list[Unanswered] = []
+        # Set while there is a session; and once the agent may be pushed to.
+        self._connected = asyncio.Event()
+        self._ready = asyncio.Event()
+        # Why there will be no session any more.
+        self._over: HubError | None = None
+        self._notifying: set[asyncio.Task[None]] = set()
+
+    # What has the agent's program calls.
+
+    def begin(self) -> None:
+        """The program is ready for notifications; before, nothing is pushed."""
+        self._ready.set()
+
+    async def keep(self, client: Client | None = None) -> None:
+        """Keep a session, beginning with this one, until cancelled. Returns when the hub refuses to go on."""
+        try:
+            while True:
+                try:
+                    client = client or await self._reopen()
+                    await self._serve(client)
+                except HubError as error:
+                    if not is_passing(error):
+                        self._over = error
+                        self._tell(f"the hub ended the session: {error}")
+                        return
+                    self._tell("the hub went away; trying until it is back")
+                finally:
+                    self._client = None
+                    self._connected.clear()
+                    if client is not None:
+                        await _close(client)
+                client = None
+        finally:
+            await self.tracker.close()
+            for task in self._notifying:
+                task.cancel()
+
+    async def settle(self) -> None:
+        """Wait a moment for a session that is being opened, so that the first list of tools says what is open."""
+        await self._wait_for_session(SETTLE_SECONDS)
+
+    def list_tools(self) -> list[dict[str, Any]]:
+        """The tools as `tools/list` shows them, with what is open now."""
+        return [
+            {
+                "name": tool.name,
+                "description": tool.described(self.tracker.open),
+                "inputSchema": tool.schema(),
+            }
+            for tool in self._tools.values()
+            if not tool.permission or tool.permission in self._permissions
+        ]
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None) -> Answer:
+        """Call a tool. Raises `UnknownTool`."""
+        tool = self._tools.get(name)
+        if tool is None:
+            raise UnknownTool(f"there is no tool {name[:_NAME_CHARS]!r}")
+        if self.forwarder is not None:
+            self.forwarder.evidence(f"tool call: {name}")
+        wire_id = secrets.token_hex(16)
+        for is_last in (not tool.repeatable, True):
+            client = await self._wait_for_session(AWAY_SECONDS)
+            if client is None:
+                return fail(str(self._over or "the hub is away, nothing was done; it is tried again: call later"))
+            desk = self._desk(client, wire_id)
+            try:
+                answer = await tool.call(desk, arguments)
+            except Disconnected:
+                # Whoever keeps the session may hear of it later than we do.
+                if self._client is client:
+                    self._connected.clear()
+                if is_last:
+                    return fail("the hub went away before it answered: see whether it was done before you try again")
+                continue
+            self._learn(desk)
+            return answer
+        raise AssertionError("the last attempt returns")
+
+    async def answer(self, request: McpRequest) -> McpResponse:
+        """The same for whoever brings requests as frames."""
+        params = request.params or {}
+        match request.method:
+            case "tools/list":
+                await self.settle()
+                return McpResponse(request.id, {"tools": self.list_tools()})
+            case "tools/call":
+                name, arguments = params.get("name"), params.get("arguments")
+                if not isinstance(name, str) or not isinstance(arguments, dict | None):
+                    return McpResponse(request.id, error=Fault("a call has a name and arguments", _INVALID_PARAMS))
+                try:
+                    return McpResponse(request.id, result_of(await self.call_tool(name, arguments)))
+                except UnknownTool as error:
+                    return McpResponse(request.id, error=Fault(str(error), _INVALID_PARAMS))
+            case _:
+                text = f"there is no method {request.method[:_NAME_CHARS]!r}"
+                return McpResponse(request.id, error=Fault(text, _METHOD_NOT_FOUND))
+
+    # Sessions.
+
+    async def _reopen(self) -> Client:
+        pause = _PAUSE_SECONDS_MIN
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+            try:
+                return await self._open_session()
+            except HubError as error:
+                if not is_passing(error):
+                    raise
+
+    async def _serve(self, client: Client) -> None:
+        assert client.welcome is not None, "an open session was welcomed"
+        self.member = member = client.welcome.speaker
+        if self.forwarder is None:
+            self.forwarder = Forwarder(
+                member, self._push, hear=self.tracker.hear, left_out=self._say_left_out, takes=self._push_takes
+            )
+        self._client = client
+        await self._learn_channels(client)
+        if any(tool.permission for tool in self._tools.values()):
+            own = (one for one in await client.members() if one.name == member)
+            self._permissions = frozenset(word for one in own for word in one.permissions)
+        await self.tracker.refresh()
+        self._connected.set()
+        await self.forwarder.forward(client)
+
+    async def _wait_for_session(self, seconds: float) -> Client | None:
+        if self._over is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._connected.wait()
+        return self._client if self._connected.is_set() else None
+
+    async def _learn_channels(self, client: Client) -> None:
+        self._channels = {one.name: one.id for one in await client.channels() if one.id}
+
+    # Deliveries.
+
+    async def _push(self, delivery: Delivery | Item) -> None:
+        message = delivery.message
+        await self._ready.wait()
+        if message.target.startswith("#") and message.target[1:] not in self._channels and self._client is not None:
+            await self._learn_channels(self._client)
+        await self._notify(CHANNEL_METHOD, self._params(message))
+
+    def _params(self, message: Message) -> dict[str, Any]:
+        return channel_params(message, member=self.member, now_ms=_now_ms(), channels=self._channels)
+
+    async def _say_left_out(self, count: int) -> None:
+        await self._ready.wait()
+        text = f"{count} more messages wait for you and were not pushed: take them with your tools."
+        await self._notify(CHANNEL_METHOD, {"content": text, "meta": {"kind": "digest", "waiting": str(count)}})
+
+    # Objectives.
+
+    async def _fetch_open(self) -> Open:
+        client = self._client
+        if client is None:
+            raise Disconnected("there is no session")
+        return await fetch_open(client, self.member)
+
+    def _objectives_changed(self, before: Open, after: Open) -> None:
+        # What changes no description is no news to the program.
+        if self._ready.is_set() and list_open(before) != list_open(after):
+            task = asyncio.ensure_future(self._notify(TOOLS_CHANGED_METHOD, None))
+            self._notifying.add(task)
+            task.add_done_callback(self._notifying.discard)
+
+    # Calls.
+
+    def _desk(self, client: Client, wire_id: str) -> Desk:
+        return Desk(
+            client=client,
+            member=self.member,
+            now_ms=_now_ms(),
+            wire_id=wire_id,
+            open=self.tracker.open,
+            channels=self._channels,
+            takes=self._takes,
+            unanswered=self._unanswered,
+        )
+
+    def _learn(self, desk: Desk) -> None:
+        """What a call says about messages that were pushed."""
+        if self.forwarder is None:
+            return
+        for message_id in desk.named:
+            self.forwarder.named(message_id)
+        for message_id in desk.taken:
+            self.forwarder.settled(message_id)
+        for message_id in desk.shown:
+            self.forwarder.shown(message_id)
+
+
+def result_of(answer: Answer) -> dict[str, Any]:
+    """An answer in MCP's words."""
+    result: dict[str, Any] = {"content": [{"type": "text", "text": answer.text}]}
+    if answer.data is not None:
+        result["structuredContent"] = answer.data
+    if answer.failed:
+        result["isError"] = True
+    return result
+
+
+async def _close(client: Client) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await client.close()
+
+
+def _nothing(_scope: str | None) -> bool:
+    return False
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

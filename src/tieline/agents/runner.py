@@ -1,0 +1,341 @@
+"""The runner: what a run of an agent's program needs from us while it lasts, whichever program it is.
+
+Above: `claude_code.py` and `codex_session.py`, which have the program. Below: the liaison, which has the hub; the
+uploader; and the socket at which the bridge that the program starts finds us, so that a run has one session with the
+hub and one memory of what was pushed, however often the program restarts its tools.
+
+The socket is for this user alone. A bridge sends requests and gets their answers; it is sent what the agent is to be
+told. Of several bridges only the last to come is told what arrives, or the model would read it twice; that tools have
+changed is for all of them. What a bridge was told and its agent never acted upon is told to another one, if it goes.
+
+What the agent had open, and what became of it, is marked in its activity, so that everything between two marks can be
+found again.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tieline.agents import runner_frames as frames
+from tieline.agents.activity import Uploader
+from tieline.agents.forwarder import Forwarder, Takes, anywhere
+from tieline.agents.liaison import TOOLS_CHANGED_METHOD, Liaison, OpenSession
+from tieline.agents.program import Signals, caught_signals
+from tieline.agents.run_folder import RunFolder, run_folder
+from tieline.agents.tools import DEFAULT
+from tieline.agents.trace import Loopback, loopback
+from tieline.client import Client, HubError
+from tieline.contract.objective import Status
+from tieline.wire.unix import listen, peer_uid
+
+BRIDGE_ARGUMENTS = ("-P", "-m", "tieline.cli.main", "mcp")
+"""Of our Python, where a program starts the bridge. It does so in somebody's project, whose modules are not ours: `-P`
+keeps that folder from being searched first."""
+
+REQUESTS_MAX = 64
+"""Requests of one bridge at a time; it is read no further until some are answered."""
+
+BRIDGES_MAX = 16
+"""Bridges at a time: a program starts one, and one more when it restarts it."""
+
+UNPROVED_MAX = 1024
+"""Messages that a bridge was told since its agent last did something: as many as the hub pushes at a time."""
+
+CLOSE_SECONDS = 1.0
+"""How long a bridge may take to read its last words: one that does not read must not keep the run from ending."""
+
+_READ_BYTES = 65_536
+_PAUSE_SECONDS = 0.01
+
+Tell = Callable[[str], None]
+
+
+class Runner:
+    """What one run has. Belongs to one event loop."""
+
+    def __init__(
+        self, open_session: OpenSession, client: Client, *, tools: str, push: bool, takes: Takes, tell: Tell
+    ) -> None:
+        assert client.welcome is not None, "an open session was welcomed"
+        self.member = client.welcome.speaker
+        self.takes = takes
+        self._open_session = open_session
+        self._first = client
+        self.uploader = Uploader()
+        self.uploader.client = client
+        self.liaison = Liaison(self._open, self._notify, tools=tools, push=push, takes=takes, tell=tell)
+        # Bridges that are connected, in the order in which they came; and whether there is one.
+        self._bridges: list[_Bridge] = []
+        self._bridged = asyncio.Event()
+        self._connections: set[asyncio.Task[None]] = set()
+        # What was told to a bridge that is gone, and may have been shown to nobody.
+        self._untold: deque[frames.McpNotification] = deque(maxlen=UNPROVED_MAX)
+        self._keeping: asyncio.Task[None] | None = None
+        self._marks: set[asyncio.Task[None]] = set()
+        # Objectives that are marked as open.
+        self._marked: set[str] = set()
+        self._marking = asyncio.Lock()
+
+    # The hub.
+
+    @property
+    def client(self) -> Client:
+        """The last session that was opened; it may have ended since."""
+        assert self.uploader.client is not None, "a run begins with a session"
+        return self.uploader.client
+
+    def join(self, forwarder: Forwarder | None = None) -> None:
+        """Take what comes for the member from now on; with a forwarder of the program's own, if it has one."""
+        self.liaison.forwarder = forwarder
+        self._keeping = asyncio.create_task(self.liaison.keep(self._first))
+
+    async def leave(self) -> None:
+        """End the session with the hub."""
+        if self._keeping is None:
+            await self._first.close()
+            return
+        self._keeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._keeping
+
+    async def _open(self) -> Client:
+        client = await self._open_session()
+        self.uploader.client = client
+        return client
+
+    async def _notify(self, method: str, params: dict[str, Any] | None) -> None:
+        frame = frames.McpNotification(method, params)
+        if method == TOOLS_CHANGED_METHOD:
+            for bridge in list(self._bridges):
+                await bridge.write(frame)
+            self._mark_soon()
+            return
+        while True:
+            await self._bridged.wait()
+            if await self._bridges[-1].tell(frame):
+                return
+            # It is about to be gone, which takes it a moment to notice.
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    # Objectives.
+
+    def _mark_soon(self) -> None:
+        task = asyncio.create_task(self.mark_objectives())
+        self._marks.add(task)
+        task.add_done_callback(self._marks.discard)
+
+    async def mark_objectives(self) -> None:
+        """Mark what was opened and closed since the last time."""
+        async with self._marking:
+            opened = {one.id for one in self.liaison.tracker.open}
+            for objective in sorted(opened - self._marked):
+                self._put({"kind": "objective_open", "objectiveId": objective})
+                self._marked.add(objective)
+            for objective in sorted(self._marked - opened):
+                self._put(
+                    {"kind": "objective_close", "objectiveId": objective, "result": await self._became(objective)}
+                )
+                self._marked.discard(objective)
+
+    async def _became(self, objective: str) -> str:
+        """What became of an objective that is not open for us any more."""
+        with contextlib.suppress(HubError):
+            status = (await self.client.objective(objective)).objective.status
+            if status in (Status.DONE, Status.CANCELLED):
+                return str(status)
+        # Whoever may not even see it any more has lost it to another.
+        return "reassigned"
+
+    def close_objectives(self) -> None:
+        """Mark everything as closed, because the run is over."""
+        for objective in sorted(self._marked):
+            self._put({"kind": "objective_close", "objectiveId": objective, "result": "runner_shutdown"})
+        self._marked.clear()
+
+    def _put(self, event: dict[str, Any]) -> None:
+        self.uploader.put({**event, "ts": time.time_ns() // 1_000_000})
+
+    # Bridges.
+
+    def accept(self) -> asyncio.StreamReaderProtocol:
+        """A protocol for a connection at the socket."""
+        reader = asyncio.StreamReader(limit=_READ_BYTES)
+        return asyncio.StreamReaderProtocol(reader, self._serve_bridge)
+
+    async def _serve_bridge(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a connection is a task"
+        uid = peer_uid(writer.transport)
+        if (uid is not None and uid != os.getuid()) or len(self._bridges) >= BRIDGES_MAX:
+            writer.close()
+            return
+        bridge = _Bridge(self.liaison, reader, writer)
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        self._bridges.append(bridge)
+        self.liaison.begin()
+        self._mark_soon()
+        is_over = False
+        try:
+            await self._tell_untold(bridge)
+            self._bridged.set()
+            await bridge.serve()
+        except OSError:
+            # It is gone.
+            pass
+        except asyncio.CancelledError:
+            is_over = True
+        finally:
+            self._bridges.remove(bridge)
+            self._untold.extend(bridge.unproved)
+            if not self._bridges:
+                self._bridged.clear()
+            await bridge.close()
+        if self._bridges and not is_over:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._tell_untold(self._bridges[-1])
+
+    async def _tell_untold(self, bridge: "_Bridge") -> None:
+        while self._untold:
+            frame = self._untold.popleft()
+            if not await bridge.tell(frame):
+                self._untold.appendleft(frame)
+                return
+
+    async def hang_up(self) -> None:
+        """Tell the bridges that the run is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                for bridge in list(self._bridges):
+                    await bridge.write(frames.Shutdown("the run is over"))
+        for connection in list(self._connections):
+            connection.cancel()
+        await asyncio.gather(*self._connections, *self._marks, return_exceptions=True)
+
+
+class _Bridge:
+    """One connection of a bridge."""
+
+    def __init__(self, liaison: Liaison, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._liaison = liaison
+        self._reader = reader
+        self._writer = writer
+        self._answering: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(REQUESTS_MAX)
+        # What it was told since its agent last did something.
+        self.unproved: deque[frames.McpNotification] = deque(maxlen=UNPROVED_MAX)
+
+    async def serve(self) -> None:
+        """Answer what it asks, until it hangs up."""
+        buffer = frames.LineBuffer()
+        while data := await self._reader.read(_READ_BYTES):
+            buffer.receive_data(data)
+            try:
+                for frame in buffer.next_frames():
+                    match frame:
+                        case frames.McpRequest():
+                            if frame.method == "tools/call":
+                                self.unproved.clear()
+                            await self._room.acquire()
+                            task = asyncio.create_task(self._answer(frame))
+                            self._answering.add(task)
+                            task.add_done_callback(self._answering.discard)
+                        case frames.Shutdown() | frames.Error():
+                            return
+                        case frames.McpResponse() | frames.McpNotification():
+                            await self.write(frames.Error("a bridge sends requests only"))
+                            return
+            except frames.BadLine as error:
+                await self.write(frames.Error(str(error)))
+                return
+
+    async def tell(self, frame: frames.McpNotification) -> bool:
+        """Tell the agent something; says whether that could be written."""
+        if not await self.write(frame):
+            return False
+        self.unproved.append(frame)
+        return True
+
+    async def write(self, frame: frames.AnyFrame) -> bool:
+        """Write a frame; says whether it could be."""
+        try:
+            self._writer.write(frames.encode(frame))
+            await self._writer.drain()
+        except (OSError, frames.BadLine):
+            return False
+        return not self._writer.is_closing()
+
+    async def close(self) -> None:
+        """Hang up."""
+        for task in self._answering:
+            task.cancel()
+        self._writer.close()
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._writer.wait_closed()
+        except (OSError, TimeoutError, asyncio.CancelledError):
+            self._writer.transport.abort()
+
+    async def _answer(self, request: frames.McpRequest) -> None:
+        try:
+            response = await self._liaison.answer(request)
+            try:
+                frames.encode(response)
+            except frames.BadLine as error:
+                response = frames.McpResponse(request.id, error=frames.Fault(str(error)))
+            await self.write(response)
+        finally:
+            self._room.release()
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a run has; who runs a program is given it."""
+
+    folder: RunFolder
+    runner: Runner
+    loopback: Loopback
+    signals: Signals
+    environment: Mapping[str, str]
+    trace: bool
+    push: bool
+    tell: Tell
+
+
+@contextlib.asynccontextmanager
+async def prepared_run(  # noqa: PLR0913 - what a run needs to know of the hub, the person and the program
+    home: Path,
+    open_session: OpenSession,
+    client: Client,
+    *,
+    environment: Mapping[str, str],
+    upstreams: Mapping[str, str] | None = None,
+    tools: str = DEFAULT,
+    push: bool = True,
+    takes: Takes = anywhere,
+    tell: Tell = lambda _text: None,
+) -> AsyncIterator[Run]:
+    """Prepare a run with an open session, traced if upstreams are given; nothing of it is left afterwards.
+
+    Without `push` the agent is told nothing by itself: what nobody is shown must not count as seen.
+    """
+    running = Runner(open_session, client, tools=tools, push=push, takes=takes, tell=tell)
+    with caught_signals() as signals, run_folder(home) as folder:
+        server = await listen(folder.socket, running.accept, mode=0o600)
+        uploading = asyncio.create_task(running.uploader.run())
+        try:
+            async with loopback(running.uploader.put, upstreams or {}) as local:
+                yield Run(folder, running, local, signals, environment, upstreams is not None, push, tell)
+        finally:
+            server.close()
+            await running.hang_up()
+            running.close_objectives()
+            # While there is still a session.
+            await running.uploader.finish(uploading)
+            await running.leave()

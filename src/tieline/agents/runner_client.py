@@ -1,0 +1,148 @@
+"""The bridge's end of a runner's socket: requests out, answers and notifications in.
+
+Above: `agents.bridge`, in the process that an agent starts as its MCP server. Below: a Unix socket and `runner_frames`.
+The runner has the session with the hub; this has none, and ends when the runner ends.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from tieline.agents.runner_frames import (
+    BadLine,
+    Error,
+    LineBuffer,
+    McpNotification,
+    McpRequest,
+    McpResponse,
+    Shutdown,
+    encode,
+)
+
+HELD_MAX = 1024
+"""Notifications that wait for an agent that is not ready yet, or reads slowly: as many as the hub pushes at a time."""
+
+_CHUNK_BYTES = 64 * 1024
+
+Notify = Callable[[str, dict[str, Any] | None], Awaitable[None]]
+
+
+class RunnerGone(Exception):
+    """The runner cannot be reached, or has ended."""
+
+
+class RunnerRefused(Exception):
+    """The runner answered that there is no result."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RunnerClient:
+    """One connection to a runner. Belongs to one event loop."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, notify: Notify) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._notify = notify
+        self._numbers = count(1)
+        self._waiting: dict[int | str, asyncio.Future[McpResponse]] = {}
+        # Why the connection ended, once it has.
+        self._gone: RunnerGone | None = None
+        # Set once the agent may be notified; and what it is notified of then.
+        self._ready = asyncio.Event()
+        self._held: asyncio.Queue[McpNotification] = asyncio.Queue(HELD_MAX)
+
+    @classmethod
+    async def connect(cls, path: Path, notify: Notify) -> "RunnerClient":
+        """Connect to a runner's socket. Raises `RunnerGone`."""
+        try:
+            reader, writer = await asyncio.open_unix_connection(path)
+        except OSError as error:
+            raise RunnerGone(f"no runner answers at {path}: {error.strerror or error}") from error
+        return cls(reader, writer, notify)
+
+    def begin(self) -> None:
+        """The agent is ready for notifications; until now none was passed on."""
+        self._ready.set()
+
+    async def keep(self) -> None:
+        """Take what the runner says until it ends."""
+        buffer = LineBuffer()
+        why = "the runner ended"
+        # On its own, so that an answer never waits behind a notification: some agents ask before they are ready.
+        notifying = asyncio.create_task(self._pass_on())
+        try:
+            while data := await self._reader.read(_CHUNK_BYTES):
+                buffer.receive_data(data)
+                for frame in buffer.next_frames():
+                    match frame:
+                        case McpResponse():
+                            self._answered(frame)
+                        case McpNotification():
+                            await self._held.put(frame)
+                        case Shutdown():
+                            return
+                        case Error():
+                            why = f"the runner said: {frame.message}"
+                        case McpRequest():
+                            why = "the runner asks, and only the bridge does"
+                            self._writer.write(encode(Error(why)))
+                            return
+        except BadLine as error:
+            why = str(error)
+            self._writer.write(encode(Error(why)))
+        except OSError as error:
+            why = f"the connection to the runner broke: {error.strerror or error}"
+        finally:
+            notifying.cancel()
+            self._end(RunnerGone(why))
+
+    async def request(self, method: str, params: dict[str, Any] | None) -> dict[str, Any]:
+        """Ask the runner. Raises `RunnerRefused` and `RunnerGone`."""
+        if self._gone is not None:
+            raise self._gone
+        number = next(self._numbers)
+        try:
+            line = encode(McpRequest(number, method, params))
+        except BadLine as error:
+            raise RunnerRefused(-32602, str(error)) from error
+        future: asyncio.Future[McpResponse] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        try:
+            self._writer.write(line)
+            await self._writer.drain()
+            response = await future
+        except OSError as error:
+            raise RunnerGone(f"the connection to the runner broke: {error.strerror or error}") from error
+        finally:
+            self._waiting.pop(number, None)
+        if response.error is not None:
+            raise RunnerRefused(response.error.code, response.error.message)
+        return response.result or {}
+
+    def close(self, reason: str) -> None:
+        """Say goodbye and hang up."""
+        if self._gone is None:
+            self._writer.write(encode(Shutdown(reason)))
+        self._writer.close()
+
+    async def _pass_on(self) -> None:
+        await self._ready.wait()
+        while True:
+            frame = await self._held.get()
+            await self._notify(frame.method, frame.params)
+
+    def _answered(self, response: McpResponse) -> None:
+        future = self._waiting.pop(response.id, None)
+        if future is not None and not future.done():
+            future.set_result(response)
+
+    def _end(self, why: RunnerGone) -> None:
+        self._gone = why
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(why)

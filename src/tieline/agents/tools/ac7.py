@@ -1,0 +1,294 @@
+"""ac7's own tools, for agents that were taught those names. Those that need a permission are offered to who has it."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tieline.agents.tools.lean import find_messages, full_target, members, state_line, view_objective
+from tieline.agents.tools.tool import Answer, Arguments, Desk, Nothing, Tool, fail, fit, json_answer, list_open
+from tieline.agents.tracker import Open
+from tieline.client import Block, Cancel, Complete, Reassign, Unblock, Watch
+from tieline.contract import permission
+from tieline.contract.identifiers import GENERAL
+from tieline.contract.message import Level
+from tieline.contract.objective import Status
+
+LevelName = Literal["debug", "info", "notice", "warning", "error", "critical"]
+_RECENT_MAX = 100
+
+
+class Broadcast(Arguments, frozen=True):
+    """What `broadcast` takes."""
+
+    body: str
+    title: str = ""
+    level: LevelName = "info"
+
+
+class Send(Arguments, frozen=True):
+    """What `send` takes."""
+
+    to: str
+    body: str
+    title: str = ""
+    level: LevelName = "info"
+
+
+class Post(Arguments, frozen=True):
+    """What `channels_post` takes."""
+
+    channel: Annotated[str, Meta(description="its name or id")]
+    body: str
+    title: str = ""
+    level: LevelName = "info"
+
+
+async def broadcast(desk: Desk, asked: Broadcast) -> Answer:
+    """Say something to everybody."""
+    return await _say(desk, "*", asked)
+
+
+async def send(desk: Desk, asked: Send) -> Answer:
+    """Say something to one."""
+    return await _say(desk, full_target(asked.to), asked)
+
+
+async def post(desk: Desk, asked: Post) -> Answer:
+    """Say something in a channel."""
+    wanted = asked.channel.removeprefix("#").removeprefix("chan:")
+    name = wanted if wanted == GENERAL else (await desk.client.channel(wanted)).name
+    return await _say(desk, f"#{name}", asked)
+
+
+async def _say(desk: Desk, target: str, asked: Broadcast | Send | Post) -> Answer:
+    accepted = await desk.client.send(
+        target, asked.body, title=asked.title or None, level=Level(asked.level), wire_id=desk.wire_id
+    )
+    return Answer(f"delivered to {accepted.recipients} recipients as {accepted.id}")
+
+
+async def channels_list(desk: Desk, _asked: Nothing) -> Answer:
+    """Which channels there are."""
+    found = await desk.client.channels()
+    return json_answer(
+        {
+            "channels": [
+                {
+                    "id": one.id,
+                    "slug": one.name,
+                    "joined": desk.member in one.subscribers or one.name == GENERAL,
+                    "memberCount": len(one.subscribers),
+                    "archivedAt": one.archived_at_ms,
+                }
+                for one in found
+            ]
+        }
+    )
+
+
+class Recent(Arguments, frozen=True, rename={"peer": "with"}):
+    """What `recent` takes."""
+
+    peer: str = ""
+    channel: str = ""
+    limit: Annotated[int, Meta(ge=1, le=_RECENT_MAX)] = 20
+
+
+async def recent(desk: Desk, asked: Recent) -> Answer:
+    """What was said lately."""
+    if asked.peer and asked.channel:
+        return fail("give with or channel, not both")
+    wanted = asked.channel.removeprefix("#").removeprefix("chan:")
+    place = f"#{(await desk.client.channel(wanted)).name}" if wanted and wanted != GENERAL else wanted and f"#{GENERAL}"
+    shown, left = fit(desk.frame(one) for one in await find_messages(desk, place or asked.peer, "", asked.limit))
+    more = [f"{left} older ones are left out"] if left else []
+    return Answer("\n".join([*more, *reversed(shown)]) or "no messages")
+
+
+class List(Arguments, frozen=True):
+    """What `objectives_list` takes."""
+
+    status: Literal["", "active", "blocked", "done", "cancelled"] = ""
+
+
+class ById(Arguments, frozen=True):
+    """An objective."""
+
+    id: str
+
+
+class Update(Arguments, frozen=True):
+    """What `objectives_update` takes."""
+
+    id: str
+    status: Literal["active", "blocked"]
+    blockReason: str = ""  # noqa: N815 - ac7's own spelling
+
+
+class Discuss(Arguments, frozen=True):
+    """What `objectives_discuss` takes."""
+
+    id: str
+    body: str
+
+
+class Finish(Arguments, frozen=True):
+    """What `objectives_complete` takes."""
+
+    id: str
+    result: str
+
+
+class Create(Arguments, frozen=True):
+    """What `objectives_create` takes."""
+
+    title: str
+    outcome: str
+    assignee: str
+    body: str = ""
+    watchers: tuple[str, ...] = ()
+
+
+class Drop(Arguments, frozen=True):
+    """What `objectives_cancel` takes."""
+
+    id: str
+    reason: str = ""
+
+
+class Watchers(Arguments, frozen=True):
+    """What `objectives_watchers` takes."""
+
+    id: str
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
+class Move(Arguments, frozen=True):
+    """What `objectives_reassign` takes."""
+
+    id: str
+    to: str
+    note: str = ""
+
+
+async def objectives_list(desk: Desk, asked: List) -> Answer:
+    """Objectives that the member may see."""
+    statuses = (Status(asked.status),) if asked.status else (Status.ACTIVE, Status.BLOCKED)
+    found = (await desk.client.objectives(statuses=statuses, limit=100)).objectives
+    keys = ("id", "title", "outcome", "status", "assignee", "originator")
+    return json_answer({"objectives": [{key: getattr(one, key) for key in keys} for one in found]})
+
+
+async def objectives_view(desk: Desk, asked: ById) -> Answer:
+    """One objective with what happened to it."""
+    return await view_objective(desk, asked.id)
+
+
+async def objectives_update(desk: Desk, asked: Update) -> Answer:
+    """Block it or let it go on."""
+    if asked.status == "blocked":
+        return (
+            await _change(desk, asked.id, Block(asked.blockReason))
+            if asked.blockReason
+            else fail("blockReason is needed")
+        )
+    return await _change(desk, asked.id, Unblock())
+
+
+async def objectives_discuss(desk: Desk, asked: Discuss) -> Answer:
+    """Say something in its thread."""
+    accepted = await desk.client.send(f"obj:{asked.id.removeprefix('obj:')}", asked.body, wire_id=desk.wire_id)
+    return Answer(f"posted as {accepted.id}")
+
+
+async def objectives_complete(desk: Desk, asked: Finish) -> Answer:
+    """Its outcome is reached."""
+    return await _change(desk, asked.id, Complete(asked.result))
+
+
+async def objectives_create(desk: Desk, asked: Create) -> Answer:
+    """Give work."""
+    made = await desk.client.create_objective(
+        asked.title, asked.outcome, asked.assignee, body=asked.body, watchers=asked.watchers
+    )
+    return json_answer({"id": made.id, "assignee": made.assignee, "status": made.status})
+
+
+async def objectives_cancel(desk: Desk, asked: Drop) -> Answer:
+    """It is not wanted any more."""
+    return await _change(desk, asked.id, Cancel(asked.reason or None))
+
+
+async def objectives_watchers(desk: Desk, asked: Watchers) -> Answer:
+    """Who follows it."""
+    return await _change(desk, asked.id, Watch(add=asked.add, remove=asked.remove))
+
+
+async def objectives_reassign(desk: Desk, asked: Move) -> Answer:
+    """Somebody else shall do it."""
+    return await _change(desk, asked.id, Reassign(asked.to, asked.note or None))
+
+
+async def _change(desk: Desk, objective_id: str, change: Any) -> Answer:
+    return Answer(state_line(await desk.client.change_objective(objective_id.removeprefix("obj:"), change)))
+
+
+async def team_get(desk: Desk, _asked: Nothing) -> Answer:
+    """What is said about the team."""
+    return json_answer({"team": msgspec.to_builtins(await desk.client.team())})
+
+
+def _describe_list(open_objectives: Open) -> str:
+    return f"List objectives. {list_open(open_objectives)}"
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool("roster", "Who is on the team.", Nothing, members),
+    Tool("broadcast", "Send a message to the whole team.", Broadcast, broadcast),
+    Tool("send", "Send a direct message to one member.", Send, send),
+    Tool("channels_list", "List channels.", Nothing, channels_list),
+    Tool("channels_post", "Post into a channel.", Post, post),
+    Tool("recent", "Recent messages, with a member or in a channel.", Recent, recent),
+    Tool("objectives_list", _describe_list, List, objectives_list),
+    Tool("objectives_view", "One objective, whole.", ById, objectives_view),
+    Tool("objectives_update", "Block an objective, or set it active.", Update, objectives_update, repeatable=False),
+    Tool("objectives_discuss", "Say something in an objective's thread.", Discuss, objectives_discuss),
+    Tool(
+        "objectives_complete", "Complete an objective with its result.", Finish, objectives_complete, repeatable=False
+    ),
+    Tool(
+        "objectives_create",
+        "Give a member work.",
+        Create,
+        objectives_create,
+        permission.OBJECTIVES_CREATE,
+        repeatable=False,
+    ),
+    Tool(
+        "objectives_cancel",
+        "Cancel an objective.",
+        Drop,
+        objectives_cancel,
+        permission.OBJECTIVES_CANCEL,
+        repeatable=False,
+    ),
+    Tool(
+        "objectives_watchers",
+        "Add or remove watchers.",
+        Watchers,
+        objectives_watchers,
+        permission.OBJECTIVES_WATCH,
+        repeatable=False,
+    ),
+    Tool(
+        "objectives_reassign",
+        "Give an objective to another.",
+        Move,
+        objectives_reassign,
+        permission.OBJECTIVES_REASSIGN,
+        repeatable=False,
+    ),
+    Tool("team_get", "What is said about the team.", Nothing, team_get),
+)

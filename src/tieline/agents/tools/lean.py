@@ -1,0 +1,285 @@
+"""The default tools: eight, each said in a sentence or two, because every model reads them before every turn."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from tieline.agents.framing import attribute
+from tieline.agents.tools.tool import (
+    Answer,
+    Arguments,
+    Desk,
+    Nothing,
+    Tool,
+    claim_some,
+    fail,
+    fit,
+    lines_answer,
+    list_open,
+    plain_text,
+)
+from tieline.agents.tracker import Open
+from tieline.client import (
+    Block,
+    Cancel,
+    ChannelView,
+    Complete,
+    MemberView,
+    Message,
+    ObjectiveEventView,
+    ObjectiveView,
+    ReceiptView,
+    Unblock,
+    Watch,
+)
+from tieline.client import Reassign as ReassignChange
+from tieline.contract.identifiers import GENERAL
+from tieline.contract.message import Level, Priority
+from tieline.contract.objective import AnyChange, Status, kind_of
+
+_HISTORY_MAX = 100
+_LIST_MAX = 500
+_EVENTS_MAX = 50
+
+
+class Send(Arguments, frozen=True):
+    """What `send` takes."""
+
+    to: Annotated[str, Meta(description="@name, #channel, * (everybody) or obj:<id>")]
+    body: str
+    reply_to: Annotated[str, Meta(description="msg_id that this answers")] = ""
+    title: str = ""
+    level: Literal["debug", "info", "notice", "warning", "error", "critical"] = "info"
+    urgent: bool = False
+
+
+async def send(desk: Desk, asked: Send) -> Answer:
+    """Say something."""
+    if asked.reply_to:
+        desk.named.append(asked.reply_to)
+    accepted = await desk.client.send(
+        await _place(desk, asked.to),
+        asked.body,
+        title=asked.title or None,
+        level=Level(asked.level),
+        priority=Priority.URGENT if asked.urgent else Priority.NORMAL,
+        reply_to=asked.reply_to or None,
+        wire_id=desk.wire_id,
+    )
+    recipients = "1 recipient" if accepted.recipients == 1 else f"{accepted.recipients} recipients"
+    return Answer(f"accepted {accepted.id} for {recipients}")
+
+
+async def _place(desk: Desk, text: str) -> str:
+    """A target; a channel may be named by its id, as frames show it."""
+    if not text.startswith("chan:"):
+        return full_target(text)
+    return f"#{(await desk.client.channel(text.removeprefix('chan:'))).name}"
+
+
+def full_target(text: str) -> str:
+    """A target as the hub writes it; a bare name is a member's."""
+    return text if not text or text[0] in "@#*" or text.startswith("obj:") else f"@{text}"
+
+
+class Drain(Arguments, frozen=True):
+    """What `drain` takes."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
+async def drain(desk: Desk, asked: Drain) -> Answer:
+    """Take what waits."""
+    taken, waiting = await claim_some(desk, asked.limit)
+    if not taken:
+        return Answer("Nothing waits.")
+    more = [f"{waiting} more wait: drain again."] if waiting else []
+    return Answer("\n".join([*(desk.frame(item.message) for item in taken), *more]))
+
+
+async def members(desk: Desk, _asked: Nothing) -> Answer:
+    """Who there is."""
+    lines = [_member_line(one) for one in (await desk.client.members())[:_LIST_MAX] if one.name != desk.member]
+    return Answer(f"You are {desk.member}.\n{lines_answer(lines, empty='Nobody else is here.').text}")
+
+
+def _member_line(one: MemberView) -> str:
+    there = "busy" if one.busy else "here" if one.sessions else "away"
+    about = f" – {attribute(one.title)}" if one.title else ""
+    return f"{one.name} ({one.kind}, {there}){about}"
+
+
+class Channels(Arguments, frozen=True):
+    """What `channels` takes."""
+
+    join: str = ""
+    leave: str = ""
+
+
+async def channels(desk: Desk, asked: Channels) -> Answer:
+    """Which channels there are; enter or leave one first."""
+    if asked.join:
+        await desk.client.subscribe(asked.join.removeprefix("#"))
+    if asked.leave:
+        await desk.client.unsubscribe(asked.leave.removeprefix("#"))
+    lines = [_channel_line(one, desk.member) for one in (await desk.client.channels())[:_LIST_MAX]]
+    return lines_answer(lines, empty="There are no channels.")
+
+
+def _channel_line(one: ChannelView, member: str) -> str:
+    joined = ", joined" if member in one.subscribers or one.name == GENERAL else ""
+    archived = ", archived" if one.archived_at_ms is not None else ""
+    return f"#{one.name} ({len(one.subscribers)} members{joined}{archived}) chan:{one.id}"
+
+
+class History(Arguments, frozen=True, rename={"peer": "with"}):
+    """What `history` takes."""
+
+    peer: Annotated[str, Meta(description="@name, #channel or obj:<id>; all if left out")] = ""
+    query: Annotated[str, Meta(description='words, "phrases" or begin*; all must be there')] = ""
+    limit: Annotated[int, Meta(ge=1, le=_HISTORY_MAX)] = 20
+
+
+async def history(desk: Desk, asked: History) -> Answer:
+    """What was said, oldest first."""
+    found = await find_messages(desk, asked.peer, asked.query, asked.limit)
+    # The newest count most, so it is the oldest that are left out.
+    shown, left = fit(desk.frame(message) for message in found)
+    more = [f"{left} older ones are left out: ask for fewer."] if left else []
+    return Answer("\n".join([*more, *reversed(shown)]) or "Nothing was said.")
+
+
+async def find_messages(desk: Desk, peer: str, query: str, limit: int) -> Sequence[Message]:
+    """Messages that the member may see, newest first."""
+    if query:
+        place = peer if peer.startswith("chan:") else full_target(peer)
+        return await desk.client.search(query, place=place or None, limit=limit)
+    return await desk.client.history(peer.removeprefix("@") or None, limit=limit)
+
+
+class Receipts(Arguments, frozen=True):
+    """What `receipts` takes."""
+
+    id: str
+
+
+async def receipts(desk: Desk, asked: Receipts) -> Answer:
+    """What became of a message."""
+    found = await desk.client.receipts(asked.id)
+    lines = [_receipt_line(one, desk.now_ms) for one in found[:_LIST_MAX]]
+    return lines_answer(lines, empty="Nobody received it.")
+
+
+def _receipt_line(one: ReceiptView, now_ms: int) -> str:
+    step = one.steps[-1] if one.steps else None
+    since = f", {(now_ms - step.at_ms) // 1000}s ago" if step is not None else ""
+    why = f" ({attribute(step.evidence)})" if step is not None and step.evidence else ""
+    return f"{one.member}: {one.state}{since}{why}"
+
+
+class Objectives(Arguments, frozen=True):
+    """What `objectives` takes."""
+
+    id: Annotated[str, Meta(description="show this one whole")] = ""
+
+
+async def objectives(desk: Desk, asked: Objectives) -> Answer:
+    """The open objectives that the member has a part in, or one with what happened to it."""
+    if asked.id:
+        return await view_objective(desk, asked.id)
+    found = (await desk.client.objectives(statuses=(Status.ACTIVE, Status.BLOCKED), limit=100)).objectives
+    others = [one for one in found if one.assignee != desk.member]
+    lines = [list_open(tuple(one for one in found if one.assignee == desk.member))]
+    lines += [f"{one.id} [{one.status}] of {one.assignee}: {attribute(one.title)}" for one in others]
+    return lines_answer(lines, empty="There are no open objectives.")
+
+
+async def view_objective(desk: Desk, objective_id: str) -> Answer:
+    """One objective with what happened to it."""
+    story = await desk.client.objective(objective_id.removeprefix("obj:"))
+    one = story.objective
+    fields = {
+        "status": one.status,
+        "title": one.title,
+        "outcome": one.outcome,
+        "assignee": one.assignee,
+        "originator": one.originator,
+        "watchers": ", ".join(one.watchers),
+        "block reason": one.block_reason or "",
+        "result": one.result or "",
+        "body": one.body,
+    }
+    # A value of several lines stays under its first, so that none of its lines looks like a field.
+    told = {name: plain_text(value).replace("\n", "\n    ") for name, value in fields.items() if value}
+    lines = [one.id, *(f"{name}: {value}" for name, value in told.items())]
+    return Answer("\n".join([*lines, *(_event_line(event) for event in story.events[-_EVENTS_MAX:])]))
+
+
+def _event_line(event: ObjectiveEventView) -> str:
+    return f"- {kind_of(event.what)} by {event.actor}"
+
+
+class Objective(Arguments, frozen=True):
+    """What `objective` takes."""
+
+    do: Literal["create", "block", "unblock", "complete", "cancel", "reassign", "watch", "unwatch"]
+    id: str = ""
+    text: Annotated[str, Meta(description="the outcome, reason, result or note")] = ""
+    to: Annotated[str, Meta(description="assignee or watcher")] = ""
+    title: str = ""
+
+
+async def objective(desk: Desk, asked: Objective) -> Answer:
+    """Give work, or say how it goes."""
+    if asked.do == "create":
+        made = await desk.client.create_objective(asked.title, asked.text, asked.to.removeprefix("@"))
+        return Answer(f"created {made.id}, assigned to {made.assignee}")
+    change = _change(asked)
+    if change is None:
+        return fail(f"'{asked.do}' needs {'to' if asked.do in ('reassign', 'watch', 'unwatch') else 'text'}")
+    if not asked.id:
+        return fail(f"'{asked.do}' needs id")
+    return Answer(state_line(await desk.client.change_objective(asked.id.removeprefix("obj:"), change)))
+
+
+def state_line(one: ObjectiveView) -> str:
+    """Where an objective stands."""
+    return f"{one.id} is {one.status}, assigned to {one.assignee}"
+
+
+def _change(asked: Objective) -> AnyChange | None:
+    name = asked.to.removeprefix("@")
+    match asked.do:
+        case "block":
+            return Block(asked.text) if asked.text else None
+        case "complete":
+            return Complete(asked.text) if asked.text else None
+        case "unblock":
+            return Unblock()
+        case "cancel":
+            return Cancel(asked.text or None)
+        case "reassign":
+            return ReassignChange(name, asked.text or None) if name else None
+        case "watch":
+            return Watch(add=(name,)) if name else None
+        case "unwatch":
+            return Watch(remove=(name,)) if name else None
+        case _:
+            return None
+
+
+def _describe_objectives(open_objectives: Open) -> str:
+    return f"Objectives you have a part in, or one with its log. {list_open(open_objectives)}"
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool("send", "Send a message. Say it once; no thanks, no acknowledgements.", Send, send),
+    Tool("drain", "Take messages that wait for you. Pushed ones arrive by themselves.", Drain, drain),
+    Tool("members", "Who is on the bus.", Nothing, members),
+    Tool("channels", "List channels; join or leave one.", Channels, channels),
+    Tool("history", "What was said, oldest first.", History, history),
+    Tool("receipts", "What became of a message you sent.", Receipts, receipts),
+    Tool("objectives", _describe_objectives, Objectives, objectives),
+    Tool("objective", "Create an objective, or say how one goes.", Objective, objective, repeatable=False),
+)

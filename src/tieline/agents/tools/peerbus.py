@@ -1,0 +1,92 @@
+"""peerbus's own tools, for agents that were taught those names. They answer JSON, as its adapters do."""
+
+from typing import Any
+
+import msgspec
+
+from tieline.agents.framing import shortened
+from tieline.agents.tools.tool import Answer, Arguments, Desk, Nothing, Tool, claim_some, json_answer
+from tieline.client import Message
+
+_TEXT_KEYS = ("text", "message", "content")
+_TAKEN_MAX = 100
+_DATA_CHARS_MAX = 4_096
+"""Of data beside a body, as JSON: longer is left out, and the answer says so."""
+
+
+class Send(Arguments, frozen=True):
+    """What `bus.send` takes."""
+
+    to: str
+    body: Any
+
+
+class Broadcast(Arguments, frozen=True):
+    """What `bus.broadcast` takes."""
+
+    body: Any
+
+
+async def send(desk: Desk, asked: Send) -> Answer:
+    """Say something to one."""
+    to = asked.to.removeprefix("@")
+    return await _say(desk, "*" if to == "*" else f"@{to}", asked.body)
+
+
+async def broadcast(desk: Desk, asked: Broadcast) -> Answer:
+    """Say something to everybody."""
+    return await _say(desk, "*", asked.body)
+
+
+async def _say(desk: Desk, target: str, body: Any) -> Answer:
+    text, data = _spoken(body)
+    accepted = await desk.client.send(target, text, data=data, wire_id=desk.wire_id)
+    return json_answer({"id": accepted.id})
+
+
+def _spoken(body: Any) -> tuple[str, dict[str, Any] | None]:
+    """A body of any JSON as text, and as data where it has more to say: as the hub reads an envelope."""
+    if isinstance(body, str):
+        return body, None
+    if isinstance(body, dict):
+        key = next((key for key in _TEXT_KEYS if isinstance(body.get(key), str) and body[key]), None)
+        if key is not None:
+            return body[key], {name: value for name, value in body.items() if name != key} or None
+    return msgspec.json.encode(body).decode(), body if isinstance(body, dict) and body else None
+
+
+async def peers(desk: Desk, _asked: Nothing) -> Answer:
+    """Who is connected."""
+    found = await desk.client.members()
+    return json_answer(
+        {"self": desk.member, "peers": [one.name for one in found if one.sessions and one.name != desk.member]}
+    )
+
+
+async def drain(desk: Desk, _asked: Nothing) -> Answer:
+    """Take what waits."""
+    taken, _ = await claim_some(desk, _TAKEN_MAX, told=lambda message: json_answer(_told(message), taken=True).text)
+    desk.shown.extend(item.message.id for item in taken)
+    said = [_told(item.message) for item in taken]
+    return json_answer({"messages": said}, taken=True)
+
+
+def _told(message: Message) -> dict[str, Any]:
+    told = {
+        "id": message.id,
+        "from": message.sender,
+        "source": message.protocol,
+        "body": shortened(message.body),
+    }
+    if not message.data:
+        return told
+    chars = len(msgspec.json.encode(message.data))
+    return {**told, "data": message.data} if chars <= _DATA_CHARS_MAX else {**told, "data_left_out": chars}
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool("bus.send", "Send a message to one peer.", Send, send),
+    Tool("bus.broadcast", "Send a message to every peer.", Broadcast, broadcast),
+    Tool("bus.peers", "List the peers that are connected.", Nothing, peers),
+    Tool("bus.drain", "Take the messages that wait.", Nothing, drain),
+)

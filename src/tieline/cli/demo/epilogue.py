@@ -1,0 +1,92 @@
+"""The epilogue: what the hub has of the show when it is over – receipts, its log, and an audit from outside.
+
+Above: `command`. Below: the SDK, and the files of the home once the hub has stopped.
+"""
+
+import contextlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tieline.cli.demo.script import CAST, YOU, Show
+from tieline.cli.demo.stage import soon
+from tieline.client import Client, Message, ReceiptView
+
+_Found = list[tuple[Message, tuple[ReceiptView, ...]]]
+
+_PAGE = 1000
+_ALL = (*(name for name, _, _ in CAST), YOU)
+SIGNS = {"acked": "✓", "offered": "○"}
+_SILENT = frozenset({"ac7", "agent-channels"})
+"""Their wires have no acknowledgement: what went out on one stays at `offered`."""
+
+
+async def receipts(show: Show) -> list[dict[str, Any]]:
+    """What became of every message for every recipient: all of it must have arrived."""
+    best = {name: "offered" if protocol in _SILENT else "acked" for name, protocol, _ in CAST} | {YOU: "acked"}
+
+    def wrong(found: _Found) -> list[str]:
+        receipts = [receipt for _, of_one in found for receipt in of_one]
+        return [f"{one.member}: {one.state}" for one in receipts if one.state != best[one.member]]
+
+    # The last acknowledgements may still be on their way.
+    found = await soon(lambda: _receipts(show.operator), lambda found: not wrong(found))
+    claim = "every delivery is acknowledged, or offered where the wire has no acknowledgement"
+    show.check(claim, [], wrong(found))
+    shown = [(message, of_one) for message, of_one in found if of_one]
+    show.transcript.table(("message", *_ALL), [_row(message, of_one) for message, of_one in shown])
+    return [
+        {
+            "id": message.id,
+            "from": message.sender,
+            "to": message.target,
+            "protocol": message.protocol,
+            "body": message.body,
+            "receipts": msgspec.to_builtins(of_one),
+        }
+        for message, of_one in shown
+    ]
+
+
+async def _receipts(operator: Client) -> _Found:
+    said = sorted(await operator.history(limit=_PAGE, everything=True), key=lambda message: message.offset)
+    return [(message, await operator.receipts(message.id)) for message in said]
+
+
+def _row(message: Message, of_one: tuple[ReceiptView, ...]) -> list[str]:
+    reached = {receipt.member: _state(receipt) for receipt in of_one}
+    target = "obj" if message.target.startswith("obj:") else message.target
+    # A name without an identity ends with the place that it was said at, which is the target.
+    label, at, _ = message.sender.partition("@")
+    return [f"{label}{'@…' if at else ''} → {target}", *(reached.get(name, "") for name in _ALL)]
+
+
+def _state(receipt: ReceiptView) -> str:
+    return f"{SIGNS.get(receipt.state, receipt.state)} {receipt.steps[-1].at_ms - receipt.steps[0].at_ms}"
+
+
+async def log_events(show: Show, messages: int) -> dict[str, int]:
+    """How many events of each kind the log has: what the pipeline would read."""
+    counts: Counter[str] = Counter()
+    start = 0
+    while True:
+        page = await show.operator.read_log("main", start, _PAGE)
+        counts.update(msgspec.json.decode(row.event)["event"] for row in page.rows)
+        if not page.rows:
+            break
+        start = page.next
+    show.check("every message has its row in the log", messages, counts["send"])
+    return dict(counts.most_common())
+
+
+def audit(show: Show, home: Path) -> int:
+    """Check the audit chain from outside, over what is on disk; returns its length."""
+    from tieline.core.audit import verify
+    from tieline.stores.sqlite.inspection import open_inspection
+
+    with contextlib.closing(open_inspection(home)) as inspection:
+        report = verify(inspection)
+    show.check("the audit chain is intact", [], [finding.what for finding in report.findings])
+    return report.rows

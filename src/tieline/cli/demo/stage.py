@@ -1,0 +1,298 @@
+"""The stage: a hub and the agents, each a process of its own, in a folder that is gone afterwards.
+
+Above: `script`. Below: `tieline serve`, started as anybody would, and `agent`. However a show ends, by its last scene,
+by an error or by Ctrl-C, the stage ends every process that it started and removes the folder.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from tieline.cli.demo import agent as a
+from tieline.cli.wires import Place
+from tieline.client import Client, connect
+from tieline.contract.member import MemberKind
+from tieline.server.config import load_config
+from tieline.wire.home import Running, read_running
+from tieline.wire.unix import PATH_BYTES_MAX
+
+WAIT_SECONDS = 8.0
+"""What is waited for comes within milliseconds; longer means that it does not come."""
+_START_SECONDS = 20.0
+_STOP_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+_LINE_BYTES_MAX = 1 << 20
+_SCRATCH_BYTES_MAX = PATH_BYTES_MAX - len("/tieline-demo-12345678/home/channels/main/inbox-cleo.sock")
+_OWN_VARIABLES = ("TIELINE_", "BACKCHANNEL_", "PEERBUS_")
+
+_A = TypeVar("_A")
+
+_reports: msgspec.json.Decoder[a.Report] = msgspec.json.Decoder(a.Report)
+
+
+class Broken(Exception):
+    """The show cannot go on."""
+
+
+async def soon(ask: Callable[[], Awaitable[_A]], is_it: Callable[[_A], bool]) -> _A:
+    """Ask until the answer is the one that is waited for, or it has been long enough; returns the last answer.
+
+    A wire without an acknowledgement does not say when the hub has noticed something.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + WAIT_SECONDS
+    while not is_it(answer := await ask()) and loop.time() < deadline:  # noqa: ASYNC110 - the hub gives no sign
+        await asyncio.sleep(_POLL_SECONDS)
+    return answer
+
+
+def _scratch() -> str | None:
+    """Where to put the folder: the usual place, unless the paths of sockets in it would be too long."""
+    usual = Path(tempfile.gettempdir())
+    short = Path("/tmp")  # noqa: S108 - a folder with a random name is made in it
+    return str(short) if len(os.fsencode(usual)) > _SCRATCH_BYTES_MAX and short.is_dir() else None
+
+
+def _environment() -> dict[str, str]:
+    """Without anything that would lead to a hub of the person who watches."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
+
+
+async def _start(*arguments: str, pipes: int, log: Any) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        *arguments,
+        stdin=pipes,
+        stdout=pipes,
+        stderr=log,
+        env=_environment(),
+        # Ctrl-C is ours to answer; a process that it ended by itself would look like a failure.
+        start_new_session=True,
+        limit=_LINE_BYTES_MAX,
+    )
+
+
+class Player:
+    """An agent's process, seen from the stage."""
+
+    def __init__(self, name: str, protocol: str, role: str) -> None:
+        self.name = name
+        self.protocol = protocol
+        self.role = role
+        # All that it told of having heard, over all its processes.
+        self.heard: list[a.News] = []
+        self._numbers = count(1)
+        self._orders: dict[int, asyncio.Future[Any]] = {}
+        self._news = asyncio.Condition()
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it has a process."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self, log: Any) -> None:
+        """Start the process; it knows nothing yet."""
+        self._process = await _start("tieline.cli.demo.agent", pipes=asyncio.subprocess.PIPE, log=log)
+        self._reading = asyncio.create_task(self._read(self._process))
+
+    async def join(self, place: Place) -> None:
+        """Connect to the hub by its protocol."""
+        await self._order(lambda n: a.Join(n, self.protocol, place))
+
+    async def say(self, target: str, body: str, *, urgent: bool = False) -> None:
+        """Say something."""
+        await self._order(lambda n: a.Say(n, target, body, urgent))
+
+    async def hold(self) -> None:
+        """Acknowledge nothing from now on."""
+        await self._order(a.Hold)
+
+    async def race(self) -> list[bool]:
+        """Take what was heard last twice at once."""
+        return msgspec.convert(await self._order(a.Race), list[bool])
+
+    async def ask(self, method: str, path: str, **form: Any) -> a.Json:
+        """Make a request that is no message."""
+        return msgspec.convert(await self._order(lambda n: a.Ask(n, method, path, form)), a.Json)
+
+    async def hears(self, is_it: Callable[[a.News], bool], *, since: int = 0) -> a.News | None:
+        """Wait until it has heard something; `None` if it does not."""
+
+        def found() -> a.News | None:
+            return next(filter(is_it, self.heard[since:]), None)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_SECONDS), self._news:
+                await self._news.wait_for(found)
+        return found()
+
+    async def kill(self) -> int:
+        """End the process as a crash would; returns its exit code."""
+        assert self._process is not None, "started before"
+        # It may have ended by itself.
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        if self._reading is not None:
+            await asyncio.wait({self._reading})
+        return await self._process.wait()
+
+    async def _order(self, make: Callable[[int], a.Order]) -> Any:
+        assert self._process is not None, "started before"
+        assert self._process.stdin is not None, "started with a pipe"
+        order = make(next(self._numbers))
+        answer = self._orders[order.n] = asyncio.get_running_loop().create_future()
+        self._process.stdin.write(msgspec.json.encode(order) + b"\n")
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise Broken(f"{self.name} did not do what it was told") from None
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None, "started with a pipe"
+        async for line in process.stdout:
+            report = _reports.decode(line)
+            if isinstance(report, a.News):
+                async with self._news:
+                    self.heard.append(report)
+                    self._news.notify_all()
+                continue
+            answer = self._orders.pop(report.n)
+            if answer.done():
+                # Whoever gave the order was cancelled meanwhile.
+                continue
+            if report.failed:
+                answer.set_exception(Broken(f"{self.name} could not do what it was told: {report.failed}"))
+            else:
+                answer.set_result(report.value)
+        for answer in self._orders.values():
+            if not answer.done():
+                answer.set_exception(Broken(f"the process of {self.name} ended"))
+        self._orders.clear()
+
+
+class Stage:
+    """The hub and the players. Use it as an async context manager."""
+
+    def __init__(self, players: dict[str, Player], *, keep: bool) -> None:
+        self.players = players
+        self._keep = keep
+        self.folder = Path(tempfile.mkdtemp(prefix="tieline-demo-", dir=_scratch()))
+        self.home = self.folder / "home"
+        self.places: dict[str, Place] = {}
+        self._log = (self.folder / "log").open("wb")
+        self._hub: asyncio.subprocess.Process | None = None
+        self._running: Running | None = None
+        self._clients: list[Client] = []
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _start(self) -> None:
+        serve = ("tieline.cli.main", "serve", "--home", str(self.home), "--http", "127.0.0.1:0")
+        self._hub = await _start(*serve, pipes=asyncio.subprocess.DEVNULL, log=self._log)
+        # They take as long to start as the hub does, so that nobody waits for the other.
+        await asyncio.gather(*(player.start(self._log) for player in self.players.values()))
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                while (running := read_running(self.home)) is None:
+                    if self._hub.returncode is not None:
+                        raise Broken(f"the hub did not start: {self.last_words()}")
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise Broken(f"the hub was not ready within {_START_SECONDS:.0f} s") from None
+        self._running = running
+
+    @property
+    def hub_pid(self) -> int:
+        """The hub's process."""
+        assert self._running is not None, "started before"
+        return self._running.pid
+
+    def last_words(self) -> str:
+        """The end of what was logged."""
+        lines = (self.folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    async def open(self, member: str | None = None, *, receive: bool = False) -> Client:
+        """A session on the hub's own protocol: of a member, or of the operator."""
+        client = await connect(home=self.home, member=member, receive=receive)
+        self._clients.append(client)
+        return client
+
+    async def add(self, operator: Client, name: str, *, human: bool = False, permissions: tuple[str, ...] = ()) -> None:
+        """Make a member."""
+        kind = MemberKind.HUMAN if human else MemberKind.AGENT
+        token = (await operator.add_member(name, kind=kind, permissions=permissions)).token
+        assert self._running is not None, "started before"
+        self.places[name] = Place.at(self._running, name, token, load_config(self.home).peerbus.hmac_secret)
+
+    async def enter(self, player: Player) -> None:
+        """Connect a player by its own protocol."""
+        await player.join(self.places[player.name])
+
+    async def replace(self, player: Player) -> None:
+        """Give a killed player a new process, which knows nothing of the old one."""
+        await player.start(self._log)
+        await self.enter(player)
+
+    async def stop_hub(self) -> int:
+        """Ask the hub to stop; returns its exit code."""
+        for client in self._clients:
+            await client.close()
+        self._clients.clear()
+        assert self._hub is not None, "started before"
+        if self._hub.returncode is None:
+            self._hub.send_signal(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await self._hub.wait()
+        return -signal.SIGKILL if self._hub.returncode is None else self._hub.returncode
+
+    async def close(self) -> None:
+        """End every process and remove the folder, unless it is to be kept; a cancellation waits for it."""
+        closing = asyncio.create_task(self._close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await closing
+            raise
+
+    async def _close(self) -> None:
+        try:
+            for player in self.players.values():
+                if player.running:
+                    await player.kill()
+            if self._hub is not None:
+                await self.stop_hub()
+        finally:
+            if self._hub is not None and self._hub.returncode is None:
+                self._hub.kill()
+                await self._hub.wait()
+            self._log.close()
+            if not self._keep:
+                shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,133 @@
+"""The transcript: what a person who watches the demo reads, as it happens and slowly enough to be read.
+
+Above: `script`. Below: the terminal: in colour, one for each protocol, where it is one, and plain lines elsewhere. A
+colour never stands alone: the protocol's name is on the line too.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from tieline.cli.output import neutral_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COLOURS = {
+    "agent-channels": "magenta",
+    "agent-relay": "green",
+    "backchannel": "yellow",
+    "peerbus": "blue",
+    "ac7": "cyan",
+    "tieline": "default",
+}
+_PAUSE_SECONDS = 0.25
+_PACED_SECONDS = 11.5
+"""What is left of this is spread over the pauses to come, so that a slow machine does not make a long show."""
+_PAUSES = 34
+"""About as many as a show has."""
+_PROTOCOL_WIDTH = max(map(len, COLOURS))
+_WHO_WIDTH = 20
+
+
+class Line(Struct, frozen=True):
+    """One thing that happened."""
+
+    at_ms: int
+    """Since the show began."""
+    protocol: str
+    who: str
+    whom: str
+    text: str
+
+
+def _colours() -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+class Transcript:
+    """Prints as it is told, or only remembers."""
+
+    def __init__(self, *, fast: bool, silent: bool) -> None:
+        self.lines: list[Line] = []
+        self._fast = fast
+        self._silent = silent
+        # How often it waited for its reader.
+        self._pauses = 0
+        self._began = time.monotonic()
+        self._console = None if silent or not sys.stdout.isatty() else _colours()
+
+    @property
+    def seconds(self) -> float:
+        """Since the show began."""
+        return time.monotonic() - self._began
+
+    async def scene(self, title: str) -> None:
+        """A heading."""
+        await self._pause()
+        self._print(("", ""))
+        self._print((title, "bold"))
+
+    async def line(self, protocol: str, who: str, whom: str, text: str) -> None:
+        """Something happened."""
+        line = Line(round(self.seconds * 1000), protocol, who, whom, text)
+        self.lines.append(line)
+        await self._pause()
+        colour = COLOURS[protocol]
+        both = f"{who} → {whom}" if whom else who
+        self._print(
+            (f"{line.at_ms / 1000:6.2f}  ", "dim"),
+            (f"{protocol:<{_PROTOCOL_WIDTH}}  ", colour),
+            (f"{neutral_line(both):<{_WHO_WIDTH}}  ", f"bold {colour}"),
+            (neutral_line(text), ""),
+        )
+
+    def heard(self, players: Sequence[tuple[str, str]]) -> None:
+        """Who heard what was said, and by which protocol."""
+        self._print((" " * 10 + "heard by ", "dim"), *self._names(players))
+
+    def _names(self, players: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        parts: list[tuple[str, str]] = []
+        for name, protocol in players:
+            parts.append((f"{', ' if parts else ''}{name} ({protocol})", COLOURS[protocol]))
+        return parts
+
+    def remark(self, text: str) -> None:
+        """A plain line."""
+        self._print((text, ""))
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Rows under column names."""
+        from tieline.cli.output import print_table
+
+        if not self._silent:
+            print_table(columns, rows, empty="nothing")
+
+    def _print(self, *parts: tuple[str, str]) -> None:
+        if self._silent:
+            return
+        if self._console is None:
+            print("".join(text for text, _ in parts).rstrip(), flush=True)
+            return
+        from rich.text import Text
+
+        self._console.print(Text.assemble(*parts))
+
+    async def _pause(self) -> None:
+        if self._fast or self._silent:
+            return
+        self._pauses += 1
+        left = (_PACED_SECONDS - self.seconds) / max(1, _PAUSES - self._pauses)
+        await asyncio.sleep(max(0.0, min(_PAUSE_SECONDS, left)))
+
+    def document(self) -> list[dict[str, Any]]:
+        """The lines for a program."""
+        import msgspec
+
+        return [msgspec.to_builtins(line) for line in self.lines]

@@ -1,0 +1,142 @@
+"""The canary: a message there and one back through each protocol, between two members that exist only meanwhile.
+
+Above: `doctor --canary`. Below: the SDK at one end, `wires` at the other. It proves what no look at files can: that
+what goes in comes out. Members that are named are sent one status message, which asks nothing of them and is gone after
+a minute.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from tieline.cli.doctor_finding import Finding, note, well, wrong
+from tieline.cli.session import Link
+from tieline.cli.wires import WIRES, NotSpoken, Place, Wire
+from tieline.client import Client, HubError, HubRefused, connect
+from tieline.contract.message import Kind
+from tieline.contract.refusal import Code
+from tieline.server.config import load_config
+
+if TYPE_CHECKING:
+    from tieline.wire.home import Running
+
+_WAIT_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+_NEWS_MS = 60_000
+_RUNGS = ("offered", "seen", "acked")
+
+
+class Trip(Struct, frozen=True, omit_defaults=True):
+    """A message through one protocol and one back."""
+
+    protocol: str
+    there_ms: float | None = None
+    back_ms: float | None = None
+    problem: str = ""
+    spoken: bool = True
+
+
+async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[list[Trip], list[Finding]]:
+    """Try every protocol, and whether the named members are reached."""
+    async with await Link(home=home).open_operator() as operator, _pair(operator) as (doctor, bird):
+        place = Place.at(running, *bird, load_config(home).peerbus.hmac_secret)
+        async with await connect(home=home, token=doctor[1], receive=True) as client:
+            trips = [await _try(client, doctor[0], wire(place)) for wire in WIRES.values()]
+            reached = [await _reach(client, operator, name) for name in names]
+    return trips, [*map(_finding, trips), *reached]
+
+
+@contextlib.asynccontextmanager
+async def _pair(operator: Client) -> AsyncIterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """Two members with their tokens, removed afterwards."""
+    mark = secrets.token_hex(4)
+    async with _made(operator, f"doctor-{mark}") as doctor, _made(operator, f"canary-{mark}") as bird:
+        yield doctor, bird
+
+
+@contextlib.asynccontextmanager
+async def _made(operator: Client, name: str) -> AsyncIterator[tuple[str, str]]:
+    issued = await operator.add_member(name)
+    try:
+        yield name, issued.token
+    finally:
+        await operator.remove_member(name)
+
+
+async def _try(doctor: Client, name: str, wire: Wire) -> Trip:
+    try:
+        async with asyncio.timeout(2 * _WAIT_SECONDS):
+            await wire.open()
+            try:
+                # The first one waits for whatever a new connection has to wait for.
+                await _round_trip(doctor, name, wire, "first")
+                return await _round_trip(doctor, name, wire, "then")
+            finally:
+                await wire.close()
+    except NotSpoken as error:
+        return Trip(wire.protocol, problem=f"the hub does not speak {error}", spoken=False)
+    except TimeoutError:
+        return Trip(wire.protocol, problem=f"nothing came within {2 * _WAIT_SECONDS:.0f} s")
+    except Exception as error:  # noqa: BLE001 - whatever a client raises, the person who asked is told
+        return Trip(wire.protocol, problem=f"{type(error).__name__}: {error}")
+
+
+async def _round_trip(doctor: Client, name: str, wire: Wire, mark: str) -> Trip:
+    there, back = f"{mark}: there by {wire.protocol}", f"{mark}: back by {wire.protocol}"
+    began = time.perf_counter()
+    await doctor.send(f"@{wire.place.name}", there, kind=Kind.STATUS, ttl_ms=_NEWS_MS)
+    while (heard := await wire.hear()).body != there:
+        await wire.acknowledge(heard)
+    arrived = time.perf_counter()
+    await wire.acknowledge(heard)
+    answered = time.perf_counter()
+    await wire.say(f"@{name}", back)
+    async for delivery in doctor:
+        doctor.ack(delivery)
+        if delivery.message.body == back:
+            break
+    return Trip(wire.protocol, _ms(arrived - began), _ms(time.perf_counter() - answered))
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 1)
+
+
+def _finding(trip: Trip) -> Finding:
+    if not trip.spoken:
+        return note("canary", f"{trip.protocol}: {trip.problem}")
+    if trip.problem:
+        why = "agents that speak it do not hear each other"
+        do = "look at what the hub logs meanwhile; 'tieline doctor' without --canary says what is wrong with its home"
+        return wrong("canary", f"{trip.protocol}: {trip.problem}", why, do)
+    return well("canary", f"{trip.protocol}: there in {trip.there_ms} ms, back in {trip.back_ms} ms")
+
+
+async def _reach(doctor: Client, operator: Client, name: str) -> Finding:
+    """Send a member a status message, and see how far it comes."""
+    body = "tieline doctor asks whether you can be reached. There is nothing to do."
+    try:
+        sent = await doctor.send(f"@{name}", body, kind=Kind.STATUS, ttl_ms=_NEWS_MS)
+        state, step = "pending", None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT_SECONDS):
+                while state not in _RUNGS:
+                    (receipt,) = await operator.receipts(sent.id)
+                    state, step = receipt.state, receipt.steps[-1]
+                    await asyncio.sleep(_POLL_SECONDS)
+    except HubRefused as refused:
+        do = "tieline members" if refused.code is Code.UNKNOWN_MEMBER else "tieline doctor"
+        return wrong("canary", f"{name}: {refused.message}", "it cannot be written to", do)
+    except HubError as error:
+        return wrong("canary", f"{name}: {error}", "the hub went away meanwhile", "tieline doctor")
+    if state in _RUNGS and step is not None:
+        return well("canary", f"{name} is reached by {step.protocol}: {state}")
+    why = "what is sent to it waits until its agent comes back"
+    what = f"{name} is not reached within {_WAIT_SECONDS:.0f} s: the message is {state}"
+    return wrong("canary", what, why, f"start its agent, for example 'tieline watch --as {name}'")

@@ -1,0 +1,46 @@
+"""What the doctor found: well or not, why it matters, and what to type.
+
+Above: `doctor`, which prints it. Below: nothing. Every look at something makes one, so that a person also sees what
+was looked at and is well.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Grade(StrEnum):
+    """How it stands."""
+
+    WELL = "ok"
+    NOTE = "note"
+    """Worth knowing, and nothing to worry about."""
+    WRONG = "wrong"
+
+
+class Finding(Struct, frozen=True):
+    """One thing that was looked at."""
+
+    about: str
+    """What part: installation, home, hub, store, audit, members, canary."""
+    grade: Grade
+    what: str
+    why: str = ""
+    """Why it matters."""
+    do: str = ""
+    """What to do: a command where there is one."""
+
+
+def well(about: str, what: str) -> Finding:
+    """It is as it should be."""
+    return Finding(about, Grade.WELL, what)
+
+
+def note(about: str, what: str, do: str = "") -> Finding:
+    """It may be meant to be so."""
+    return Finding(about, Grade.NOTE, what, do=do)
+
+
+def wrong(about: str, what: str, why: str, do: str) -> Finding:
+    """Somebody has to do something."""
+    return Finding(about, Grade.WRONG, what, why, do)

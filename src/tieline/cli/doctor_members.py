@@ -1,0 +1,69 @@
+"""The members of a running hub: who is connected by what, and for whom messages wait that nobody reads.
+
+Above: `doctor`. Below: an operator's session, which asks and changes nothing.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tieline.cli.doctor_finding import Finding, well, wrong
+from tieline.contract.limits import DEFAULT_LIMITS
+from tieline.contract.reach import Way
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tieline.client import MemberView, Reach
+
+_PATIENCE_MS = 3600 * 1000
+"""An agent may be away for so long without anybody having to look after it."""
+_NEARLY_FULL = 0.9
+
+
+def look_at_members(
+    members: "tuple[MemberView, ...]", backlog_max: int = DEFAULT_LIMITS.backlog_max
+) -> Iterator[Finding]:
+    """What the hub says of its members."""
+    now_ms = time.time_ns() // 1_000_000
+    connected = sum(bool(member.sessions) for member in members)
+    yield well("members", f"{len(members)} {'member' if len(members) == 1 else 'members'}, {connected} connected")
+    for member in members:
+        here = f"tieline inbox --as {member.name}"
+        away_ms = now_ms - (member.last_seen_ms or member.created_at_ms)
+        if member.backlog >= _NEARLY_FULL * backlog_max:
+            what = f"{member.backlog} messages wait for {member.name}, and {backlog_max} is the limit"
+            why = "past it, what is sent to it is refused"
+            yield wrong("members", what, why, f"tieline drain --as {member.name}, or {here} to look first")
+        elif member.backlog and not member.sessions and away_ms > _PATIENCE_MS:
+            many = "message waits" if member.backlog == 1 else "messages wait"
+            seen = "was never here" if member.last_seen_ms is None else f"was last here {_ago(away_ms)} ago"
+            what = f"{member.backlog} {many} for {member.name}, who is not connected and {seen}"
+            why = "nobody reads them, and their senders do not know"
+            do = f"{here}; start its agent, or 'tieline member remove {member.name}' if it is gone for good"
+            yield wrong("members", what, why, do)
+
+
+def look_at_ways(reaches: "Mapping[str, Reach]", *, notifies: bool) -> Iterator[Finding]:
+    """Members that are to be reached in a way which the hub does not have any more."""
+    for name, reach in reaches.items():
+        if any(leg.way is Way.NOTIFY for leg in reach.legs) and not reach.notify and not notifies:
+            what = f"{name} is to be reached by notify, and the hub has no command for that any more"
+            why = "no human is told of what it does not see"
+            do = f"name one under [notify] in tieline.toml, or a member: 'tieline member reach {name} --help'"
+            yield wrong("members", what, why, do)
+
+
+def ways(members: "tuple[MemberView, ...]", reaches: "Mapping[str, Reach]") -> Iterator[Finding]:
+    """How each member is reached now that is connected, or that has ways."""
+    for member in members:
+        legs = [f"{leg.way.value} ({leg.wait_ms / 1000:g} s)" for leg in reaches[member.name].legs]
+        if not member.sessions and not legs:
+            continue
+        by = f"connected by {', '.join(sorted(set(member.sessions)))}" if member.sessions else "not connected"
+        yield well("members", f"{member.name}: {by}{'; reached by ' if legs else ''}{', then '.join(legs)}")
+
+
+def _ago(away_ms: int) -> str:
+    hours = away_ms // 3_600_000
+    return f"{hours} h" if hours < 48 else f"{hours // 24} days"  # noqa: PLR2004 - two days

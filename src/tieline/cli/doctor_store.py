@@ -1,0 +1,125 @@
+"""The store of a home: whether its databases are whole, of our schema, and what the audit chain says.
+
+Above: `doctor`. Below: the files, read without making a hub wait. A look is quick: the pages of databases that are not
+large, and the end of the chain; `deep` looks at all of it.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from tieline.cli.checkpoints import CHECKPOINTS_FILE, Checkpoints
+from tieline.cli.doctor_finding import Finding, note, well, wrong
+from tieline.core import ledger
+from tieline.core.checkpoints import Checkpoint
+from tieline.core.store import StoreError
+from tieline.stores.sqlite.activity import ACTIVITY_FILE
+from tieline.stores.sqlite.database import newest_version, open_for_reading
+from tieline.stores.sqlite.files import FILES_FILE
+from tieline.stores.sqlite.inspection import open_inspection
+from tieline.stores.sqlite.search import SEARCH_FILE
+from tieline.stores.sqlite.statements import QUERIES
+from tieline.stores.sqlite.store import MAIN_FILE
+
+_SCHEMAS = {MAIN_FILE: "main", ACTIVITY_FILE: "activity", FILES_FILE: "files", SEARCH_FILE: "search"}
+_QUICK_BYTES_MAX = 256 * 1024 * 1024
+"""Larger ones take a while, so somebody has to ask for it."""
+_TAIL_ROWS = 10_000
+_RESTORE = "stop the hub, keep a copy of the home, and restore a backup"
+
+
+def databases(home: Path, *, deep: bool) -> Iterator[Finding]:
+    """Each database that is there."""
+    for name, schema in _SCHEMAS.items():
+        if (home / name).exists():
+            yield _database(home / name, schema, deep=deep)
+
+
+def _database(path: Path, schema: str, *, deep: bool) -> Finding:
+    size = path.stat().st_size
+    try:
+        with contextlib.closing(open_for_reading(path)) as connection:
+            version = connection.pragma("user_version")
+            assert isinstance(version, int), "user_version is a number"
+            looked = deep or size <= _QUICK_BYTES_MAX
+            problem = connection.pragma("quick_check") if looked else "ok"
+    except (StoreError, apsw.Error) as error:
+        return wrong("store", str(error), "what it holds cannot be read", _RESTORE)
+    if problem != "ok":
+        return wrong("store", f"{path} is damaged: {problem}", "messages may be lost or wrong", _RESTORE)
+    newest = newest_version(schema)
+    if version > newest:
+        what = f"{path} has schema {version}, and this program knows {newest}"
+        return wrong("store", what, "a newer Tieline wrote it, and this one does not start on it", "upgrade tieline")
+    if version < newest:
+        return note("store", f"{path.name} has schema {version}; the next start brings it to {newest}")
+    if not looked:
+        return note("store", f"{path.name} has {size >> 20} MiB, so its pages were not read", "tieline doctor --deep")
+    return well("store", f"{path.name} is whole: {size >> 10} KiB, schema {version}")
+
+
+def audit(home: Path, *, deep: bool) -> Iterator[Finding]:
+    """The audit chain: its end and its last checkpoint, or all of both."""
+    if not (home / MAIN_FILE).exists():
+        return
+    try:
+        yield _whole_chain(home) if deep else _end_of_chain(home)
+    except (StoreError, apsw.Error) as error:
+        yield wrong("audit", f"the log cannot be read: {error}", "nothing of it can be proved", _RESTORE)
+
+
+def _whole_chain(home: Path) -> Finding:
+    with contextlib.closing(open_inspection(home)) as inspection:
+        report = Checkpoints(home).verify(inspection, ())
+    if report.intact:
+        return well("audit", f"the chain is intact: {report.rows} rows, {report.messages} messages")
+    first = report.findings[0]
+    return _broken(home, f"the chain is broken at row {first.offset}: {first.what}")
+
+
+def _broken(home: Path, what: str) -> Finding:
+    why = "somebody or something changed what the hub had written"
+    return wrong("audit", what, why, f"tieline audit verify --home {home}")
+
+
+def _end_of_chain(home: Path) -> Finding:
+    with contextlib.closing(open_for_reading(home / MAIN_FILE)) as connection:
+        connection.execute("BEGIN")
+        last = next(connection.execute(QUERIES["log_tail"]), None)
+        if last is None:
+            rows: list[tuple[int, bytes, bytes]] = []
+            end = 0
+        else:
+            end = last[0] + 1
+            found = connection.execute(QUERIES["read_main"], (max(0, end - _TAIL_ROWS), _TAIL_ROWS))
+            rows = [(offset, event, digest) for offset, _, event, digest in found]
+    at = _first_break(rows)
+    if at is not None:
+        return _broken(home, f"the chain is broken at row {at}: its hash does not follow from the row before it")
+    signed = _last_checkpoint(home / CHECKPOINTS_FILE)
+    if signed is not None and signed.rows > end:
+        return _broken(home, f"the log has {end} rows, and had {signed.rows} when the last checkpoint was made")
+    return well("audit", f"the last {len(rows)} of {end} rows follow from each other; --deep looks at all")
+
+
+def _first_break(rows: list[tuple[int, bytes, bytes]]) -> int | None:
+    """The row whose hash does not follow; what comes before the first of them is not known, unless it is none."""
+    before: tuple[int, str] | None = (-1, ledger.GENESIS) if rows and rows[0][0] == 0 else None
+    for offset, event, digest in rows:
+        if before is not None and (offset != before[0] + 1 or digest.hex() != ledger.link(before[1], event)):
+            return offset
+        before = (offset, digest.hex())
+    return None
+
+
+def _last_checkpoint(path: Path) -> Checkpoint | None:
+    try:
+        lines = path.read_bytes().splitlines()
+        return msgspec.json.decode(lines[-1], type=Checkpoint) if lines else None
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"{path} holds no checkpoints that can be read: {error}") from error

@@ -1,0 +1,50 @@
+"""`tieline login`: a link by which a person gets into the console, once.
+
+Above: the command line. Below: a session with a running hub. The link holds a token behind its `#`, which a browser sends
+to nobody; the console trades it for a session of its own, and from then on the link opens nothing.
+"""
+
+import time
+from typing import Annotated
+
+import typer
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import print_json, say
+from tieline.cli.session import JsonOption, Link, talks
+
+_LINK_MS = 10 * 60 * 1000
+
+
+@talks
+async def login(
+    link: Link,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Whose console it is; else who you are.", show_default=False)
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Print a link to the console that logs a member in, once and within ten minutes."""
+    from tieline.console.entrance import LINK_LABEL
+    from tieline.wire.home import read_running
+
+    url, _ = link.way()
+    if name is None or url is not None:
+        client = await link.or_stored().open()
+    else:
+        client = await link.open_operator()
+    async with client:
+        assert client.welcome is not None, "an open session was welcomed"
+        member = name or client.welcome.member
+        if member is None:
+            raise Failure(Exit.USAGE, "whose console shall it be?", "tieline login NAME")
+        until = int(time.time() * 1000) + _LINK_MS
+        issued = await client.issue_token(member, label=LINK_LABEL, expires_at_ms=until)
+    running = read_running(link.folder) if url is None else None
+    base = url or (running.http if running else "")
+    address = f"{base.rstrip('/')}/#/enter/{issued.token}"
+    if json:
+        print_json({"member": member, "url": address, "expires_at_ms": until})
+        return
+    say(address)
+    say(f"It logs {member} in, once, within ten minutes.")

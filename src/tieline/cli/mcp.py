@@ -1,0 +1,101 @@
+"""`tieline mcp`: the hub as tools and pushed messages of an agent's own program.
+
+Above: the program, which starts it and speaks MCP through its stdin and stdout. Below: `agents.bridge`, with a session
+of the member, or with the runner that started the program. Stdout carries MCP only; what there is to say goes to
+stderr.
+"""
+
+import os
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.inbox import MatchOption
+from tieline.cli.output import neutral_line, warn
+from tieline.cli.session import Link, talks
+
+
+class ToolNames(StrEnum):
+    """Whose names the tools have."""
+
+    TIELINE = "tieline"
+    AC7 = "ac7"
+    BACKCHANNEL = "backchannel"
+    PEERBUS = "peerbus"
+
+
+@talks
+async def mcp(
+    link: Link,
+    tools: Annotated[
+        ToolNames, typer.Option("--tools", help="Offer another system's tools by their own names.")
+    ] = ToolNames.TIELINE,
+    no_push: Annotated[
+        bool,
+        typer.Option("--no-push", help="For a program that shows no pushed messages: the agent takes them by itself."),
+    ] = False,
+    match: MatchOption = None,
+) -> None:
+    """Serve the hub to an agent's program, as an MCP server on stdin and stdout.
+
+    The program starts it; see docs/mcp.md. Messages are pushed as they come, and count as seen when the agent then
+    calls a tool. It comes back to a hub that restarts, and ends when its stdin closes. Messages of a scope are pushed
+    where 'watch' would take them.
+    """
+    import signal
+
+    from tieline.agents.runner_frames import SOCKET_VARIABLE
+
+    # Everything is kept by the hub, so there is nothing to tidy; and who reads stdin cannot be interrupted otherwise.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    runner = os.environ.get(SOCKET_VARIABLE)
+    if runner:
+        await _serve_runner(runner)
+    else:
+        await _serve_hub(link, tools, match, push=not no_push)
+
+
+async def _serve_hub(link: Link, tools: ToolNames, match: str | None, *, push: bool) -> None:
+    from tieline.agents.bridge import Bridge, HubBackend
+    from tieline.agents.forwarder import WINDOW
+    from tieline.agents.liaison import Liaison
+    from tieline.cli.context import Context
+    from tieline.cli.reconnection import is_passing, opener
+    from tieline.client import Client, HubError
+
+    open_session = opener(link.with_speaker(), window=WINDOW)
+    first: Client | None = None
+    try:
+        first = await open_session()
+    except HubError as error:
+        # The agent's program may be there before the hub is.
+        if not is_passing(error):
+            raise
+        _tell(str(error))
+    bridge = Bridge()
+    takes = Context(match).takes
+    liaison = Liaison(open_session, bridge.notify, tools=tools.value, push=push, takes=takes, tell=_tell)
+    await bridge.serve(HubBackend(liaison), lambda: liaison.keep(first))
+
+
+async def _serve_runner(path: str) -> None:
+    from pathlib import Path
+
+    from tieline.agents.bridge import Bridge, RunnerBackend
+    from tieline.agents.runner_client import RunnerClient, RunnerGone
+
+    bridge = Bridge()
+    try:
+        runner = await RunnerClient.connect(Path(path), bridge.notify)
+    except RunnerGone as error:
+        raise Failure(Exit.UNREACHABLE, str(error)) from error
+    try:
+        await bridge.serve(RunnerBackend(runner), runner.keep)
+    finally:
+        runner.close("the agent's program closed it")
+
+
+def _tell(text: str) -> None:
+    warn(neutral_line(f"tieline mcp: {text}"))

@@ -1,0 +1,392 @@
+"""`tieline pipeline …`: turns a hub's logs into tables, looks at them, and checks them. It needs no running hub.
+
+Above: `main`. Below: `tieline.pipeline`, which is imported when a command of it runs, because it needs the extra.
+"""
+
+import contextlib
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import neutral_line, print_json, say
+from tieline.cli.pipeline_aftermath import Aftermath, Wishes
+from tieline.cli.session import ended_by
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from tieline.pipeline.lake import Commit, Lake
+
+pipeline_app = typer.Typer(help="Turn the logs into tables, on Spark.", no_args_is_help=True)
+
+_LAKE_FOLDER = "lake"
+_ROWS_SHOWN = 1000
+
+HomeOption = Annotated[
+    Path | None, typer.Option("--home", metavar="DIR", help="The hub's folder; else TIELINE_HOME.", show_default=False)
+]
+HubOption = Annotated[
+    str | None, typer.Option("--hub", metavar="URL", help="Read from a hub elsewhere instead.", show_default=False)
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="T",
+        envvar="TIELINE_TOKEN",
+        help="A token with the permission log.read, for --hub.",
+        show_default=False,
+        show_envvar=True,
+    ),
+]
+LakeOption = Annotated[
+    Path | None, typer.Option("--lake", metavar="DIR", help="The tables' folder; else <home>/lake.", show_default=False)
+]
+MasterOption = Annotated[str, typer.Option("--master", metavar="M", help="Where Spark runs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+@pipeline_app.command("run")
+def run(  # noqa: PLR0913 - as many options
+    home: HomeOption = None,
+    hub: HubOption = None,
+    token: TokenOption = None,
+    lake: LakeOption = None,
+    master: MasterOption = "local[*]",
+    follow: Annotated[bool, typer.Option("--follow/--once", help="Go on for as long as wanted, or end.")] = False,
+    *,
+    alerts: Annotated[
+        str | None,
+        typer.Option("--alerts", metavar="TARGET", help="Tell '#channel' or '@member' of findings, each once."),
+    ] = None,
+    speaker: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="The member that tells; else 'pipeline'.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option("--budget", metavar="USD", min=0, help="What models may cost in a day.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Bring everything that is new in the logs into the tables.
+
+    A run that is stopped, even by force, loses nothing and counts nothing twice: the next one goes on from its last
+    whole batch. With --json the last line is {"events_read", "batches", "tables", "seconds"}.
+    """
+
+    def work() -> None:
+        where = _where(home, hub, token)
+        wishes = Wishes(alerts, speaker, budget, home, where.get("url"), where.get("token"))
+        _run(where, open_lake(home, lake), master, wishes, follow=follow, json=json)
+
+    ended_by(work)
+
+
+@pipeline_app.command("status")
+def status(home: HomeOption = None, lake: LakeOption = None, json: JsonOption = False) -> None:
+    """Say which tables there are, how far the logs were read, and how much waits to be read."""
+    ended_by(lambda: _status(home, open_lake(home, lake), json=json))
+
+
+@pipeline_app.command("sql")
+def sql(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Spark SQL; every table is there by its name.")],
+    home: HomeOption = None,
+    lake: LakeOption = None,
+    master: MasterOption = "local[*]",
+    json: JsonOption = False,
+) -> None:
+    """Ask the tables something. At most 1000 rows are printed."""
+    ended_by(lambda: _sql(query, open_lake(home, lake), master, json=json))
+
+
+@pipeline_app.command("rebuild")
+def rebuild(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table; 'status' lists them.")],
+    home: HomeOption = None,
+    lake: LakeOption = None,
+    master: MasterOption = "local[*]",
+    json: JsonOption = False,
+) -> None:
+    """Compute a table anew from everything that was read; needed after prices or a table's rules have changed."""
+    ended_by(lambda: _rebuild(table, open_lake(home, lake), master, json=json))
+
+
+@pipeline_app.command("verify")
+def verify(
+    home: HomeOption = None,
+    hub: HubOption = None,
+    token: TokenOption = None,
+    master: MasterOption = "local[*]",
+    checkpoint: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A checkpoint that was kept elsewhere; may be given several times."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Check the audit chain and what is stored beside it, in parallel.
+
+    Checkpoints show whether its end was cut off: those of the home, and those that were kept elsewhere. With
+    PEERBUS_HMAC_SECRET set, the signatures of peerbus messages are checked too. Exit codes: 0 intact, 1 not.
+    """
+    ended_by(lambda: _verify(_where(home, hub, token), master, checkpoint or [], json=json))
+
+
+@pipeline_app.command("synth")
+def synth(
+    out: Annotated[Path, typer.Option("--out", metavar="HOME", help="The home to make; it must not exist.")],
+    events: Annotated[int, typer.Option("--events", metavar="N", min=1, help="About how many events.")] = 100_000,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", help="The same seed makes the same log.")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Make a home with the log of a busy team, for tests and benchmarks; answers.json in it has what is known of it."""
+    ended_by(lambda: _synth(out, events, seed, json=json))
+
+
+def _where(home: Path | None, hub: str | None, token: str | None) -> dict[str, str]:
+    """The options of the source."""
+    from tieline.wire.home import find_home
+
+    if hub is None:
+        folder = find_home(home)
+        if not (folder / "tieline.db").exists():
+            raise Failure(
+                Exit.USAGE, f"there is no log in {folder}", "name the hub's home with --home DIR, or --hub URL"
+            )
+        return {"home": str(folder)}
+    if home is not None:
+        raise Failure(Exit.USAGE, "--home and --hub name two logs: name one of them")
+    if not token:
+        hint = "'tieline member add NAME --permission log.read' makes one; give it as --token or TIELINE_TOKEN"
+        raise Failure(Exit.USAGE, "a hub elsewhere needs a token", hint)
+    return {"url": hub if "://" in hub else f"http://{hub}", "token": token}
+
+
+def open_lake(home: Path | None, lake: Path | None) -> "Lake":
+    """The lake of a command."""
+    from tieline.wire.home import find_home
+
+    _require_extra()
+    from tieline.pipeline.lake import Lake
+
+    return Lake(lake.expanduser().absolute() if lake else find_home(home) / _LAKE_FOLDER)
+
+
+def _require_extra() -> None:
+    from tieline.pipeline.java import MissingPart, require_extra
+
+    try:
+        require_extra()
+    except MissingPart as error:
+        raise Failure(Exit.FAILED, str(error)) from error
+
+
+@contextlib.contextmanager
+def _session(master: str) -> Iterator[Any]:
+    """A session with a folder for its temporary files; whatever goes wrong in it is told in a sentence."""
+    from tieline.pipeline.http_log import LogUnreachable
+    from tieline.pipeline.java import MissingPart
+    from tieline.pipeline.lake import LakeError
+    from tieline.pipeline.run import RunFailed
+    from tieline.pipeline.session import start_session
+
+    with tempfile.TemporaryDirectory(prefix="tieline-spark-", ignore_cleanup_errors=True) as scratch:
+        try:
+            spark = start_session(master, scratch=Path(scratch))
+            try:
+                yield spark
+            finally:
+                spark.stop()
+        except (MissingPart, LakeError, RunFailed) as error:
+            raise Failure(Exit.FAILED, str(error)) from error
+        except LogUnreachable as error:
+            raise Failure(Exit.UNREACHABLE, str(error)) from error
+        except Exception as error:
+            # Those of Spark, and those of the bridge to it.
+            if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+                raise
+            raise Failure(Exit.FAILED, f"Spark: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Signals that ask to stop are noted, not obeyed at once: a batch ends or is left out as a whole."""
+    noted: list[int] = []
+
+    def note(number: int, _frame: "FrameType | None") -> None:
+        noted.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(where: dict[str, str], lake: "Lake", master: str, wishes: Wishes, *, follow: bool, json: bool) -> None:
+    import msgspec
+
+    from tieline.cli.pipeline_progress import Display
+    from tieline.pipeline.http_log import LogRefused, LogUnreachable
+    from tieline.pipeline.run import Summary, Watch, new_rows, run
+
+    try:
+        waiting = new_rows(lake, where)
+    except LogUnreachable as error:
+        raise Failure(Exit.UNREACHABLE, str(error)) from error
+    except LogRefused as error:
+        raise Failure(Exit.REFUSED, str(error)) from error
+    aftermath = Aftermath(lake, wishes)
+    if waiting == 0 and not follow:
+        # Starting Spark to find nothing would take longer than most runs.
+        summary, ended = Summary(), False
+    else:
+        with _session(master) as spark, _interrupts() as noted, Display(waiting, quiet=json) as display:
+
+            def done(commit: "Commit") -> None:
+                display.done(commit)
+                aftermath.note(commit)
+
+            def stopped() -> bool:
+                aftermath.go_on()
+                return bool(noted)
+
+            watch = Watch(display.stage, done, stopped)
+            summary = run(spark, lake, where, follow=follow, watch=watch)
+            ended = bool(noted)
+    told = aftermath.finish()
+    if json:
+        print_json(msgspec.structs.asdict(summary))
+    elif summary.batches:
+        say(f"{summary.events_read:,} events in {summary.batches} batches, {summary.seconds:.1f} s: {lake.path}")
+    elif not ended:
+        say(f"Nothing new: {lake.path} is up to date.")
+    if told and not json:
+        say(f"{told} alert{'s' if told > 1 else ''} went to {neutral_line(wishes.target or '')}.")
+    if ended and not follow:
+        raise Failure(Exit.FAILED, "stopped before all was read", "the same command goes on from there")
+
+
+def _status(home: Path | None, lake: "Lake", *, json: bool) -> None:
+    from tieline.cli.output import print_table
+    from tieline.pipeline.run import new_rows
+
+    head = lake.head()
+    tables = {name: {"rows": head.rows(name), "files": len(files)} for name, files in sorted(head.tables.items())}
+    waiting: int | None = None
+    with contextlib.suppress(Failure):
+        waiting = new_rows(lake, _where(home, None, None))
+    if json:
+        told = {"lake": str(lake.path), "commit": head.number, "at_ms": head.at_ms, "position": head.position}
+        print_json({**told, "waiting": waiting, "late": head.counts, "tables": tables})
+        return
+    if head.number == 0:
+        say(f"{lake.path} is empty: 'tieline pipeline run' fills it.")
+        return
+    print_table(
+        ("TABLE", "ROWS", "FILES"),
+        [(name, f"{one['rows']:,}", str(one["files"])) for name, one in tables.items()],
+        empty="no tables",
+    )
+    read = ", ".join(f"{log} up to {end:,}" for log, end in head.position.items())
+    say(f"Commit {head.number}; read: {read}" + ("." if waiting is None else f"; {waiting:,} rows wait."))
+
+
+def _sql(query: str, lake: "Lake", master: str, *, json: bool) -> None:
+    from tieline.cli.output import print_table
+
+    if lake.head().number == 0:
+        raise Failure(Exit.FAILED, f"{lake.path} is empty", "'tieline pipeline run' fills it")
+    with _session(master) as spark:
+        from tieline.pipeline.views import register
+
+        register(spark, lake)
+        found = spark.sql(query)
+        rows = [row.asDict(recursive=True) for row in found.limit(_ROWS_SHOWN).collect()]
+        names = found.columns
+    if json:
+        print_json([{name: _plain(value) for name, value in row.items()} for row in rows])
+    else:
+        print_table(
+            tuple(names),
+            [tuple(neutral_line(str(_plain(row[name]))) for name in names) for row in rows],
+            empty="no rows",
+        )
+
+
+def _plain(value: Any) -> Any:
+    """A value of Spark's as JSON has one."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes() | bytearray():
+            return value.hex()
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case dict():
+            return {str(key): _plain(one) for key, one in value.items()}
+        case _:
+            return str(value)
+
+
+def _rebuild(table: str, lake: "Lake", master: str, *, json: bool) -> None:
+    if lake.head().number == 0:
+        raise Failure(Exit.FAILED, f"{lake.path} is empty", "'tieline pipeline run' fills it")
+    from tieline.pipeline.catalogue import REBUILDABLE
+
+    if table not in REBUILDABLE:
+        raise Failure(Exit.USAGE, f"there is no table {table!r}", f"there are {', '.join(REBUILDABLE)}")
+    with _session(master) as spark:
+        from tieline.pipeline.run import rebuild
+
+        rows = rebuild(spark, lake, table)
+    if json:
+        print_json({"table": table, "rows": rows})
+    else:
+        say(f"{table} has {rows:,} rows.")
+
+
+def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool) -> None:
+    import msgspec
+
+    from tieline.cli.checkpoints import CHECKPOINTS_FILE, read_checkpoints
+
+    _require_extra()
+    own = Path(where["home"], CHECKPOINTS_FILE) if "home" in where else None
+    paths = [*([own] if own and own.exists() else []), *kept]
+    checkpoints = [one for path in paths for one in read_checkpoints(path)]
+    with _session(master) as spark:
+        from tieline.pipeline.verify import verify
+
+        report = verify(spark, where, checkpoints)
+    if json:
+        print_json({"intact": report.intact, **msgspec.structs.asdict(report)})
+    elif report.intact:
+        say(f"Intact: {report.verified_rows:,} rows, {report.messages:,} messages.")
+    if not report.intact:
+        first = report.findings[0]
+        raise Failure(Exit.FAILED, f"{len(report.findings)} findings; the first: {first.what}")
+
+
+def _synth(out: Path, events: int, seed: int, *, json: bool) -> None:
+    import msgspec
+
+    _require_extra()
+    from tieline.pipeline.synth import Generator
+
+    if (out / "tieline.db").exists():
+        raise Failure(Exit.USAGE, f"{out} is a home already", "name a folder that does not exist")
+    answers = Generator(out.expanduser().absolute(), events, seed).run()
+    if json:
+        print_json(msgspec.structs.asdict(answers))
+    else:
+        say(f"{answers.events:,} events are in {out}; what is known of them is in {out / 'answers.json'}.")

@@ -1,0 +1,100 @@
+"""The runners: `tieline run claude-code` and `tieline run codex`.
+
+Above: `run`. Below: `agents.claude_code` and `agents.codex_session`, in a run that `agents.runner` prepares. Here is
+only what the command line knows: which hub, as whom, and where things are printed.
+"""
+
+import os
+from collections.abc import Callable
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import neutral_line, warn
+from tieline.cli.run import not_started
+from tieline.cli.session import Link, speaker_of
+
+_PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+
+
+async def run_agent(
+    link: Link,
+    command: list[str],
+    *,
+    match: str | None,
+    trace: bool,
+    tools: str,
+    push: bool,
+    approve: bool,
+    resume: str | None,
+) -> int:
+    """Run an agent's program with the hub's tools, and give its exit code."""
+    from tieline.agents import claude_code, codex_session
+    from tieline.agents.forwarder import WINDOW
+    from tieline.agents.program import NotStarted
+    from tieline.agents.runner import prepared_run
+    from tieline.agents.trace import ANTHROPIC, OPENAI, UPSTREAMS
+    from tieline.cli.context import Context
+    from tieline.cli.reconnection import opener
+
+    name, *arguments = command
+    if trace and (proxy := next((one for one in _PROXY_VARIABLES if os.environ.get(one)), None)):
+        raise Failure(Exit.USAGE, f"--trace connects to the API directly, and {proxy} is set")
+    speaking = link.with_speaker()
+    open_session = opener(speaking, window=WINDOW)
+    client = await open_session()
+    environment = speaking.environment(speaker_of(client))
+    named = {ANTHROPIC: claude_code.upstream(environment), OPENAI: codex_session.upstream(environment)}
+    upstreams = {provider: named[provider] or base for provider, base in UPSTREAMS.items()}
+    # A program with the screen to itself would be drawn over.
+    notices = _Notices(held=name == "claude-code" and os.isatty(1))
+    try:
+        async with prepared_run(
+            link.folder,
+            open_session,
+            client,
+            environment=environment,
+            upstreams=upstreams if trace else None,
+            tools=tools,
+            push=push and (name == "codex" or claude_code.shows_pushes(arguments)),
+            takes=Context(match).takes,
+            tell=notices.add,
+        ) as run:
+            try:
+                if name == "codex":
+                    return await codex_session.run_codex(run, arguments, say=_say, approve=approve, resume=resume)
+                return await claude_code.run_claude_code(run, arguments)
+            except NotStarted as error:
+                return not_started(error, str(error.filename))
+    finally:
+        notices.release()
+
+
+class _Notices:
+    """Lines for the person: at once, or when the program has left the screen."""
+
+    def __init__(self, *, held: bool) -> None:
+        self._write: Callable[[str], None] | None = None if held else warn
+        self._held: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Say something."""
+        line = neutral_line(f"tieline: {text}")
+        if self._write is not None:
+            self._write(line)
+        elif len(self._held) < _NOTICES_MAX:
+            self._held.append(line)
+
+    def release(self) -> None:
+        """Say what was held back."""
+        for line in self._held:
+            warn(line)
+        self._held.clear()
+
+
+_NOTICES_MAX = 50
+"""Of lines that are held back; the first tell most."""
+
+
+def _say(text: str) -> None:
+    from tieline.contract.text import neutral
+
+    print(neutral(text), flush=True)

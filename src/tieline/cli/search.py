@@ -1,0 +1,74 @@
+"""Search: messages that hold some words, among those that a member may see.
+
+Above: the command line. Below: a session with a hub.
+"""
+
+import re
+import time
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import print_json, print_message, say
+from tieline.cli.session import JsonOption, Link, talks
+
+_AGO = re.compile(r"(\d{1,6})([smhdw])\Z")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def moment_ms(text: str, now: float) -> int:
+    """A moment as people write it: how long ago, or a date with or without a time. Raises `ValueError`."""
+    ago = _AGO.match(text)
+    if ago:
+        return int((now - int(ago[1]) * _SECONDS[ago[2]]) * 1000)
+    return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+
+
+def _moment(option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return moment_ms(text, time.time())
+    except (ValueError, OverflowError) as error:
+        message = f"{option} {text!r} is no time: use 2h, 3d or 2026-11-16T09:30"
+        raise Failure(Exit.USAGE, message) from error
+
+
+@talks
+async def search(
+    link: Link,
+    query: Annotated[
+        list[str],
+        typer.Argument(metavar="QUERY", help='Words; "a phrase"; begin* finds beginnings.', show_default=False),
+    ],
+    sender: Annotated[str | None, typer.Option("--from", metavar="NAME", help="Only what this member said.")] = None,
+    place: Annotated[
+        str | None, typer.Option("--in", metavar="WHERE", help="Only with @member, in #channel, obj:<id> or a thread.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(metavar="T", help="Only after this: 2h, 3d, 2026-11-16T09:30.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="T", help="Only before this.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many, the newest.")] = 50,
+    json: JsonOption = False,
+) -> None:
+    """Look for words in what was said.
+
+    All of them must be there. Oldest first for people, newest first in --json.
+    """
+    async with await link.open() as client:
+        found = await client.search(
+            " ".join(query),
+            sender=sender.removeprefix("@") if sender else None,
+            place=place,
+            from_ms=_moment("--since", since),
+            to_ms=_moment("--until", until),
+            limit=limit,
+        )
+    if json:
+        print_json(found)
+        return
+    for message in reversed(found):
+        print_message(message)
+    if not found:
+        say("Nothing was found.")

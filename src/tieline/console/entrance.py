@@ -1,0 +1,204 @@
+"""How a person gets into the console, and out: `/api/session`.
+
+Above: the page. Below: the Hub port. Whoever shows a token gets another one, of its own, in a cookie that no script can
+read and no other site can make a browser send; so a console's session is listed, expires and is revoked like any token,
+and the hub keeps only its hash. A *login link* is a token that is good for one entry.
+"""
+
+import secrets
+from collections.abc import Callable
+from http import HTTPMethod
+
+from msgspec import Struct
+from starlette.types import Receive, Scope, Send
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.hub import Hub
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.member import Credential, MemberKind
+from tieline.contract.permission import LOG_READ, TEAM_PERMISSIONS
+from tieline.contract.refusal import Code, Refusal
+from tieline.wire.http import (
+    SESSION_COOKIE,
+    Answer,
+    Bodies,
+    answer,
+    cookie,
+    decode,
+    failure,
+    foreign,
+    header,
+    respond,
+    session_token,
+)
+from tieline.wire.sessions import Held, Sessions, ask_all
+
+PATH = "/api/session"
+LABEL = "console"
+LINK_LABEL = "login link"
+
+SESSION_MS = 7 * 24 * 3600 * 1000
+_CODE_MS = 15 * 60 * 1000
+_BODY_BYTES_MAX = 4096
+_STATUS = {Code.UNAUTHORIZED: 401, Code.FORBIDDEN: 403}
+_METHODS = (HTTPMethod.GET, HTTPMethod.POST, HTTPMethod.DELETE)
+
+
+class _Entry(Struct, frozen=True):
+    """What a person shows."""
+
+    token: str
+
+
+class Visitor(Struct, frozen=True):
+    """Who is in."""
+
+    member: str
+    kind: str
+    permissions: tuple[str, ...]
+    version: str
+
+
+class _Code(Struct, frozen=True):
+    """The way in at a first start: whoever has it becomes this member, who is made then."""
+
+    secret: str
+    name: MemberName
+    until_ms: int
+
+
+class Entrance:
+    """The sessions of people with a browser."""
+
+    def __init__(self, hub: Hub, operator: Credential, now_ms: Callable[[], int], version: str) -> None:
+        self._hub = hub
+        # Makes the first member.
+        self._operator = operator
+        self._now_ms = now_ms
+        self._version = version
+        self._sessions = Sessions(hub, "console")
+        self._bodies = Bodies(_BODY_BYTES_MAX)
+        self._code: _Code | None = None
+
+    def first_code(self, name: MemberName) -> str:
+        """A code by which one person can get in, as a member of this name who may do everything."""
+        code = secrets.token_urlsafe(24)
+        self._code = _Code(code, name, self._now_ms() + _CODE_MS)
+        return code
+
+    def serves(self, scope: Scope) -> bool:
+        """Whether this request is for it."""
+        return bool(scope["type"] == "http" and scope["path"] == PATH)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request."""
+        await respond(send, await self._answer(scope, receive))
+
+    def close(self) -> None:
+        """The hub stops."""
+        self._sessions.close()
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        if foreign(scope):
+            return failure(403, "this request comes from a page of another site")
+        match scope["method"]:
+            case "GET":
+                return await self._look(scope)
+            case "POST":
+                return await self._enter(scope, receive)
+            case "DELETE":
+                return await self._leave(scope)
+            case _:
+                allow = ", ".join(_METHODS).encode()
+                return Answer(405, failure(405, "GET, POST or DELETE").body, headers=((b"allow", allow),))
+
+    async def _look(self, scope: Scope) -> Answer:
+        token = session_token(scope)
+        held = await self._sessions.of(token) if token else Refusal(Code.UNAUTHORIZED, "nobody is logged in")
+        if isinstance(held, Refusal):
+            return _refused(held)
+        return answer(await self._visitor(held))
+
+    async def _enter(self, scope: Scope, receive: Receive) -> Answer:
+        if not (header(scope, b"content-type") or "").startswith("application/json"):
+            return failure(415, "send JSON, with content-type application/json")
+        body = await self._bodies.read(scope, receive, _BODY_BYTES_MAX)
+        if isinstance(body, Answer):
+            return body
+        entry = decode(body, _Entry)
+        if isinstance(entry, Answer):
+            return entry
+        token = await self._first_member(entry.token) or entry.token
+        held = await self._sessions.of(token)
+        if isinstance(held, Refusal):
+            return _refused(held)
+        issued = await self._issue(held)
+        if isinstance(issued, Refusal):
+            return _refused(issued)
+        fresh = await self._sessions.of(issued.token)
+        if isinstance(fresh, Refusal):
+            return _refused(fresh)
+        entered = answer(await self._visitor(fresh))
+        value = f"{issued.view.id}.{issued.token}"
+        return Answer(200, entered.body, headers=(_cookie(scope, value, SESSION_MS // 1000),))
+
+    async def _issue(self, held: Held) -> r.TokenIssued | Refusal:
+        """A token for the cookie. In the same moment every login link is void, which ends the sessions that one opened:
+        of two who show the same link, the second has no session to ask from.
+        """
+        session, member = held.session, held.member
+        (known,) = await ask_all(self._hub, [c.ListTokens(session, member)])
+        links = [view.id for view in known.tokens if view.label == LINK_LABEL] if isinstance(known, r.Tokens) else []
+        issue = c.IssueToken(session, member, LABEL, self._now_ms() + SESSION_MS)
+        issued, *_ = await ask_all(self._hub, [issue, *(c.RevokeToken(session, member, link) for link in links)])
+        if isinstance(issued, Refusal):
+            return Refusal(Code.UNAUTHORIZED, "this login link was used already") if links else issued
+        assert isinstance(issued, r.TokenIssued), "asked for"
+        return issued
+
+    async def _first_member(self, shown: str) -> str | None:
+        """The token of the member that a first start's code makes."""
+        code = self._code
+        if code is None or not secrets.compare_digest(shown.encode(), code.secret.encode()):
+            return None
+        self._code = None
+        if self._now_ms() > code.until_ms:
+            return None
+        attached = await self._hub.ask(c.Attach(protocol="console", credential=self._operator))
+        if not isinstance(attached, r.Attached):
+            return None
+        try:
+            return await self._make(attached.session, code.name)
+        finally:
+            self._hub.submit((c.Detach(attached.session),))
+
+    async def _make(self, session: SessionId, name: MemberName) -> str | None:
+        permissions = (*TEAM_PERMISSIONS, LOG_READ)
+        made = await self._hub.ask(c.AddMember(session, name, MemberKind.HUMAN, permissions))
+        if isinstance(made, r.Issued):
+            return made.token
+        return None
+
+    async def _leave(self, scope: Scope) -> Answer:
+        token_id, _, token = (cookie(scope, SESSION_COOKIE) or "").partition(".")
+        held = await self._sessions.of(token) if token else None
+        if isinstance(held, Held):
+            await ask_all(self._hub, [c.RevokeToken(held.session, held.member, token_id)])
+        return Answer(204, b"", headers=(_cookie(scope, "", 0),))
+
+    async def _visitor(self, held: Held) -> Visitor:
+        (roster,) = await ask_all(self._hub, [c.ListMembers(held.session, held.member)])
+        assert isinstance(roster, r.Roster), "a member may always look at itself"
+        member = roster.members[0].member
+        return Visitor(member.name, member.kind.value, member.permissions, self._version)
+
+
+def _cookie(scope: Scope, value: str, seconds: int) -> tuple[bytes, bytes]:
+    secure = "; Secure" if scope.get("scheme") in {"https", "wss"} else ""
+    text = f"{SESSION_COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    return b"set-cookie", text.encode()
+
+
+def _refused(why: Refusal) -> Answer:
+    return failure(_STATUS.get(why.code, 503), why.message)

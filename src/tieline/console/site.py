@@ -1,0 +1,88 @@
+"""The console's page: the built files, held in memory, and the headers under which a browser runs nothing else.
+
+Above: the hub's HTTP port. Below: `static/`, which the build of `web/` writes. The page is a client like any other: all
+that it shows comes through the hub's own protocol, so there is nothing here to authorize.
+"""
+
+import gzip
+import mimetypes
+from hashlib import sha256
+from pathlib import Path
+
+from msgspec import Struct
+from starlette.types import Receive, Scope, Send
+
+from tieline.wire.http import Answer, header, respond
+
+STATIC = Path(__file__).parent / "static"
+"""Where the build puts what it made."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""No script but the console's own file, no picture from elsewhere, and nobody frames it."""
+
+_SECURITY = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+_UNBUILT = b"""<!doctype html><html lang="en"><title>Tieline</title>
+<p>This hub runs from a source tree whose console was not built yet. Build it with <code>make console</code>, then start
+the hub again.</p></html>"""
+_INDEX = "index.html"
+_GZIP_LEVEL = 9
+
+
+class _File(Struct, frozen=True):
+    """One file as it is sent."""
+
+    body: bytes
+    packed: bytes
+    media_type: bytes
+    tag: bytes
+    lasting: bool
+    """Whether its name changes with its content."""
+
+
+class Site:
+    """The page and its files, on the hub's port."""
+
+    def __init__(self, folder: Path = STATIC) -> None:
+        self._files: dict[str, _File] = {}
+        for path in sorted(folder.glob("**/*")) if folder.is_dir() else ():
+            if path.is_file():
+                name = path.relative_to(folder).as_posix()
+                self._files[f"/{name}"] = _file(path.read_bytes(), path.name, lasting=name.startswith("assets/"))
+        # Hidden behind the root, under no name of its own.
+        self._files["/"] = self._files.pop(f"/{_INDEX}", _file(_UNBUILT, _INDEX, lasting=False))
+
+    def serves(self, scope: Scope) -> bool:
+        """Whether this request is for the page or one of its files."""
+        return scope["type"] == "http" and scope["method"] in {"GET", "HEAD"} and scope["path"] in self._files
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file, unless the browser has it."""
+        file = self._files[scope["path"]]
+        kept = b"public, max-age=31536000, immutable" if file.lasting else b"no-cache"
+        headers = [(b"cache-control", kept), (b"etag", file.tag), (b"vary", b"accept-encoding"), *_SECURITY]
+        if (header(scope, b"if-none-match") or "").encode() == file.tag:
+            await respond(send, Answer(304, b"", file.media_type, headers=tuple(headers)))
+            return
+        body = file.body
+        if "gzip" in (header(scope, b"accept-encoding") or ""):
+            body = file.packed
+            headers.append((b"content-encoding", b"gzip"))
+        await respond(send, Answer(200, body, file.media_type, headers=tuple(headers)))
+
+    def close(self) -> None:
+        """Nothing here goes on for ever."""
+
+
+def _file(body: bytes, name: str, *, lasting: bool) -> _File:
+    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    media_type = f"{kind}; charset=utf-8" if kind.startswith("text/") or kind.endswith("javascript") else kind
+    packed = gzip.compress(body, _GZIP_LEVEL, mtime=0)
+    return _File(body, packed, media_type.encode(), f'"{sha256(body).hexdigest()[:32]}"'.encode(), lasting)

@@ -1,0 +1,233 @@
+"""Escalation: a delivery that nothing shows to have been seen falls from way to way (`contract.reach`).
+
+Only members that were given ways are looked at, so a message to anybody else costs nothing here. What waits is kept in
+ranges of keys that came at about the same time: one entry a member and moment, however many messages it stands for.
+Which way a delivery is at is in the log; how long it has been there is not: after a restart it is given that way's
+time again, because nobody could show evidence to a hub that was down.
+"""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tieline.contract import command as c
+from tieline.contract.event import Fell, Registered
+from tieline.contract.message import Message
+from tieline.contract.reach import Reach, Way
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Progress, ReachState, Reply
+from tieline.core import ledger, membership, notices
+from tieline.core.directory import Account
+from tieline.core.outcome import Post, Unseen
+
+if TYPE_CHECKING:
+    from tieline.core.broker import Broker
+
+_KEY = "reach:"
+_GRAIN = 10
+"""Deliveries fall together if their times differ by less than this part of the time they are given…"""
+_GRAIN_MS_MAX = 1000
+"""…and by less than this."""
+_NOTICES_MAX = 20
+"""Messages of one fall that a human is told of one by one; the others are counted."""
+_NAMED_MAX = 5
+_reach_decoder = msgspec.json.Decoder(Reach)
+
+
+class _Wait(msgspec.Struct, order=True):
+    """Deliveries that wait for evidence at one way; some of them may have been seen meanwhile."""
+
+    deadline_ms: int
+    number: int
+    place: int
+    urgent: bool
+    first: int
+    last: int
+    """May grow while the entry is in the queue: it comes last, and the others tell any two entries apart."""
+
+
+class Escalation:
+    """Which members have ways, and which of their deliveries wait at which of them."""
+
+    __slots__ = ("_latest", "_waits", "reaches")
+
+    def __init__(self) -> None:
+        # Ways by the number of the member that has them.
+        self.reaches: dict[int, Reach] = {}
+        self._waits: list[_Wait] = []
+        # The entry that each member's next delivery may join, the next urgent one apart.
+        self._latest: dict[tuple[int, bool], _Wait] = {}
+
+    def restore(self, broker: "Broker", settings: Mapping[str, bytes]) -> None:
+        """Take up what the store kept."""
+        now_ms = broker.nature.now_ms()
+        for key, kept in settings.items():
+            account = broker.directory.accounts.get(int(key.removeprefix(_KEY))) if key.startswith(_KEY) else None
+            if account is not None and kept:
+                self.reaches[account.number] = _reach_decoder.decode(kept)
+                self._take_up(broker, account, now_ms)
+
+    def expect(self, post: Post, urgent: bool, now_ms: int) -> None:
+        """New deliveries wait at the first way of their members."""
+        for number, key in zip(post.numbers, post.keys, strict=True):
+            reach = self.reaches.get(number)
+            if reach is not None:
+                self._wait(reach, number, 0, (key, key), now_ms, urgent=urgent)
+
+    def _wait(
+        self, reach: Reach, number: int, place: int, keys: tuple[int, int], now_ms: int, *, urgent: bool = False
+    ) -> None:
+        wait_ms = reach.wait_ms(place, urgent=urgent)
+        grain_ms = max(1, min(wait_ms // _GRAIN, _GRAIN_MS_MAX))
+        deadline_ms = -(-(now_ms + wait_ms) // grain_ms) * grain_ms
+        latest = self._latest.get((number, urgent))
+        joins = (deadline_ms, place, keys[0] - 1)
+        if latest is not None and (latest.deadline_ms, latest.place, latest.last) == joins:
+            latest.last = keys[1]
+            return
+        entry = self._latest[number, urgent] = _Wait(deadline_ms, number, place, urgent, *keys)
+        heapq.heappush(self._waits, entry)
+
+    def _take_up(self, broker: "Broker", account: Account, now_ms: int) -> None:
+        """Enter what waits for a member already, at the way that it fell to last."""
+        reach, inbox = self.reaches[account.number], account.inbox
+        start, end = inbox.first_unsettled, inbox.next_key
+        # The place of each, one byte a delivery: later falls write over earlier ones.
+        places = bytearray(end - start)
+        for fall in broker.store.falls(account.number, start, end - 1):
+            low, high = max(fall.first, start) - start, min(fall.last + 1, end) - start
+            places[low:high] = bytes((reach.place_of(fall.way),)) * (high - low)
+        key = start
+        for place, alike in groupby(places):
+            count = sum(1 for _ in alike)
+            self._wait(reach, account.number, place, (key, key + count - 1), now_ms)
+            key += count
+
+    def set(self, broker: "Broker", account: Account, reach: Reach) -> None:
+        """Give a member these ways from now on."""
+        number = account.number
+        self._waits = [wait for wait in self._waits if wait.number != number]
+        heapq.heapify(self._waits)
+        self._latest.pop((number, False), None)
+        self._latest.pop((number, True), None)
+        self.reaches.pop(number, None)
+        if reach.legs:
+            self.reaches[number] = reach
+            self._take_up(broker, account, broker.now_ms)
+        broker.store.save_setting(f"{_KEY}{number}", ledger.encode_struct(reach) if reach.legs else b"")
+        broker.dirty = True
+
+    def work(self, broker: "Broker") -> None:
+        """Let fall what is due."""
+        waits = self._waits
+        while waits and waits[0].deadline_ms <= broker.now_ms:
+            wait = heapq.heappop(waits)
+            if self._latest.get((wait.number, wait.urgent)) is wait:
+                del self._latest[wait.number, wait.urgent]
+            reach, account = self.reaches.get(wait.number), broker.directory.accounts.get(wait.number)
+            if reach is None or account is None or wait.place + 1 >= len(reach.legs):
+                continue
+            unseen = account.inbox.unseen(wait.first, wait.last)
+            if unseen:
+                self._fall(broker, account, reach, wait, unseen)
+
+    def _fall(
+        self, broker: "Broker", account: Account, reach: Reach, wait: _Wait, ranges: Sequence[tuple[int, int]]
+    ) -> None:
+        after, way = reach.legs[wait.place].way, reach.legs[wait.place + 1].way
+        event = Fell(account.name, account.number, tuple(ranges), way.value, after.value)
+        row = broker.ledger.append(event, broker.now_ms)
+        broker.store.fall(row, account.number, ranges)
+        broker.dirty = broker.outcome.urgent = True
+        if broker.followers:
+            _tell_followers(broker, account, ranges, way)
+        # Those between them that were seen are left out when this is due.
+        keys = (ranges[0][0], ranges[-1][1])
+        self._wait(reach, account.number, wait.place + 1, keys, broker.now_ms, urgent=wait.urgent)
+        if way is Way.NOTIFY:
+            _notify(broker, account, reach, ranges)
+
+    def forget(self, broker: "Broker", account: Account) -> None:
+        """The member is removed."""
+        if account.number in self.reaches:
+            self.set(broker, account, Reach())
+
+
+def way_of(broker: "Broker", number: int, key: int, fallen: str) -> str:
+    """The way that a delivery is at, if its member has ways and nothing shows that it was seen."""
+    reach, account = broker.escalation.reaches.get(number), broker.directory.accounts.get(number)
+    if reach is None or account is None or not account.inbox.unseen(key, key):
+        return ""
+    return reach.legs[reach.place_of(fallen)].way.value
+
+
+def _tell_followers(broker: "Broker", account: Account, ranges: Sequence[tuple[int, int]], way: Way) -> None:
+    for first, last in ranges:
+        for key in range(first, last + 1):
+            entry = account.inbox.entry(key)
+            followed = broker.followers.get(entry.offset) if entry else None
+            if entry is not None and followed is not None:
+                step = Progress(followed.message_id, account.name, entry.state, broker.now_ms, way.value)
+                broker.outcome.progress.extend((session, step) for session in followed.sessions)
+
+
+def _messages(broker: "Broker", account: Account, ranges: Sequence[tuple[int, int]]) -> list[Message]:
+    """The first messages of these deliveries."""
+    keys = (key for first, last in ranges for key in range(first, last + 1))
+    offsets = [account.inbox.offset(key) for key, _ in zip(keys, range(_NOTICES_MAX), strict=False)]
+    known = [offset for offset in offsets if offset is not None]
+    found, _ = broker.store.messages(known, broker.limits.page_bytes_max)
+    return [found[offset] for offset in known if offset in found]
+
+
+def _notify(broker: "Broker", account: Account, reach: Reach, ranges: Sequence[tuple[int, int]]) -> None:
+    """Tell a human what was not seen; never of what this hub itself told one, or two of them would go on for ever."""
+    messages = [message for message in _messages(broker, account, ranges) if message.sender != notices.SPEAKER]
+    if not messages:
+        return
+    broker.outcome.unseen.extend(Unseen(account.name, message) for message in messages)
+    human = broker.directory.find(reach.notify) if reach.notify else None
+    if human is None or human is account:
+        return
+    count = sum(last - first + 1 for first, last in ranges)
+    named = "; ".join(f"{message.id} from {message.sender}" for message in messages[:_NAMED_MAX])
+    more = f", and {count - len(messages[:_NAMED_MAX])} more" if count > len(messages[:_NAMED_MAX]) else ""
+    ways = ", ".join(leg.way.value for leg in reach.legs if leg.way is not Way.NOTIFY)
+    body = f"Nothing shows that {account.name} saw {count} message(s), by {ways or 'any way'}: {named}{more}."
+    data = {"event": "unseen", "member": account.name, "messages": [message.id for message in messages]}
+    notices.tell(broker, (human,), "messages not seen", body, data)
+
+
+def decide(broker: "Broker", command: c.SetReach) -> Reply:
+    """In which ways a member is to be reached: itself and who manages members may say and know."""
+    session = membership.manager(broker, command.session, itself=command.name)
+    if isinstance(session, Refusal):
+        return session
+    account = broker.directory.find(command.name)
+    if account is None:
+        return broker.directory.unknown_member(command.name)
+    if command.reach is not None:
+        refusal = _check(broker, command.reach)
+        if refusal is not None:
+            return refusal
+        if command.reach != broker.escalation.reaches.get(account.number, Reach()):
+            broker.escalation.set(broker, account, command.reach)
+            broker.record(Registered(account.name, session.speaker, "reach"))
+    return ReachState(account.name, broker.escalation.reaches.get(account.number, Reach()))
+
+
+def _check(broker: "Broker", reach: Reach) -> Refusal | None:
+    ways = [leg.way for leg in reach.legs]
+    if len(set(ways)) < len(ways):
+        return Refusal(Code.INVALID_REQUEST, "each way can be taken once")
+    times = [leg.wait_ms for leg in reach.legs] + ([] if reach.urgent_ms is None else [reach.urgent_ms])
+    if any(not 0 <= time_ms <= broker.limits.ttl_ms_max for time_ms in times):
+        return Refusal(Code.INVALID_REQUEST, f"a way is given 0 to {broker.limits.ttl_ms_max} milliseconds")
+    if reach.notify and broker.directory.find(reach.notify) is None:
+        return broker.directory.unknown_member(reach.notify)
+    if Way.NOTIFY in ways and not reach.notify and not broker.notifies:
+        return Refusal(Code.INVALID_REQUEST, "notify needs a member to write to, or a command in the configuration")
+    return None

@@ -1,0 +1,127 @@
+"""Alerts: what in a report somebody should be told of, each with an id that is the same in every later report.
+
+Above: `pipeline run --alerts`, which sends them, and the page. Below: a report. Pure: the same report gives the same
+alerts, word for word, because a message is told twice from once by its wire id and its words. So no alert has a number
+in it that goes on growing.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from tieline.pipeline.report import DAY_MS, HOUR_MS, Report
+
+BACKLOG = 100
+"""Deliveries that wait for one member and are worth a word; the next ones are worth a word at ten times as many."""
+SILENT_MS = HOUR_MS
+"""How long a member may leave messages untouched."""
+RECENT_MS = 7 * DAY_MS
+"""What is older than this before the end of the log is history, not news."""
+ALERTS_MAX = 20
+"""Alerts of one kind in one report; the others are one sentence."""
+
+
+class Alert(Struct, frozen=True):
+    """Something to tell."""
+
+    id: str
+    """The wire id of its message."""
+    kind: str
+    """`loop`, `silent`, `backlog`, `budget` or `audit`."""
+    what: str
+    at_ms: int
+
+
+def find_alerts(report: Report, *, budget_usd: float | None = None) -> list[Alert]:
+    """What is new enough to be told, oldest first; `budget_usd` is what a day may cost."""
+    since = (report.to_ms or 0) - RECENT_MS
+    found: dict[str, list[Alert]] = {}
+    sources = (_audit(report), _loops(report), _silent(report), _backlogs(report), _budget(report, budget_usd))
+    for source in sources:
+        for alert in source:
+            if alert.at_ms >= since:
+                found.setdefault(alert.kind, []).append(alert)
+    kept = [alert for alerts in found.values() for alert in _few(alerts)]
+    return sorted(kept, key=lambda alert: (alert.at_ms, alert.id))
+
+
+def _few(alerts: list[Alert]) -> list[Alert]:
+    """The newest of one kind, and one for the rest: a broken log must not become a storm of messages."""
+    alerts.sort(key=lambda alert: (-alert.at_ms, alert.id))
+    rest = alerts[ALERTS_MAX:]
+    if not rest:
+        return alerts
+    newest = max(alert.at_ms for alert in rest)
+    kind = rest[0].kind
+    more = _alert(kind, f"more {newest // DAY_MS}", f"There is more of this kind ({kind}): see the report.", newest)
+    return [*alerts[:ALERTS_MAX], more]
+
+
+def _alert(kind: str, subject: str, what: str, at_ms: int) -> Alert:
+    digest = hashlib.sha256(f"{kind}\x1f{subject}".encode()).hexdigest()[:24]
+    return Alert(f"pipeline-{kind}-{digest}", kind, what, at_ms)
+
+
+def _audit(report: Report) -> Iterator[Alert]:
+    for one in report.audit.findings:
+        if one.kind == "chain":
+            what = f"The audit chain is broken: {one.what}. 'tieline pipeline verify' says more."
+            yield _alert("audit", f"chain {one.offset}", what, one.at_ms)
+    signed: dict[tuple[str, int], int] = {}
+    for one in report.audit.findings:
+        if one.kind == "signature":
+            day = one.at_ms // DAY_MS * DAY_MS
+            signed[one.member, day] = max(signed.get((one.member, day), 0), one.at_ms)
+    for (member, day), at_ms in signed.items():
+        what = f"Messages of {member} have a signature that is wrong or made under another name."
+        yield _alert("audit", f"signature {day} {member}", what, at_ms)
+
+
+def _loops(report: Report) -> Iterator[Alert]:
+    before: dict[str, int] = {}
+    for one in sorted(report.loops, key=lambda loop: loop.day_ms):
+        # A loop that goes on past midnight, or is paused after it, is the same one.
+        if one.day_ms - before.get(one.conversation, 0) > DAY_MS:
+            what = f"Agents answer each other in a loop: {one.conversation}."
+            yield _alert("loop", f"{one.day_ms} {one.conversation}", what, one.last_ms)
+        before[one.conversation] = one.day_ms
+
+
+def _silent(report: Report) -> Iterator[Alert]:
+    if report.to_ms is None:
+        return
+    waiting = {one.member for one in report.backlog if one.waiting > 0}
+    for one in report.members:
+        since = one.waits_since_ms
+        if one.member in waiting and since is not None and report.to_ms - since >= SILENT_MS:
+            what = f"{one.member} has messages waiting and has not said or read anything for an hour."
+            yield _alert("silent", f"{since} {one.member}", what, since + SILENT_MS)
+
+
+def _backlogs(report: Report) -> Iterator[Alert]:
+    if report.to_ms is None:
+        return
+    day = report.to_ms // DAY_MS * DAY_MS
+    for one in report.backlog:
+        step = BACKLOG
+        while one.waiting >= step * 10:
+            step *= 10
+        if one.waiting >= step:
+            what = f"At least {step:,} deliveries wait for {one.member}."
+            yield _alert("backlog", f"{day} {step} {one.member}", what, report.to_ms)
+
+
+def _budget(report: Report, budget_usd: float | None) -> Iterator[Alert]:
+    if budget_usd is None:
+        return
+    days: dict[int, float] = {}
+    for one in report.llm_by_hour:
+        day = one.hour_ms // DAY_MS * DAY_MS
+        days[day] = days.get(day, 0.0) + one.cost_usd
+    for day, cost in days.items():
+        if cost > budget_usd:
+            date = f"{datetime.fromtimestamp(day / 1000, UTC):%Y-%m-%d}"
+            what = f"Models cost more than ${budget_usd:,.2f} on {date}."
+            yield _alert("budget", f"{day} {budget_usd:.2f}", what, day)

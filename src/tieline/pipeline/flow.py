@@ -1,0 +1,321 @@
+"""The flow of one batch: bronze, silver and gold files, and the commit that makes them the tables.
+
+Above: a run, which brings batches, and `rebuild`. Below: the tables' functions and the lake. Nothing is visible before
+the commit, and the commit holds the position in the logs: a batch that was cut off anywhere is done again, one that was
+committed is never counted twice.
+"""
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from tieline.pipeline.catalogue import BRONZE, GOLD, SCHEMAS, SILVER
+from tieline.pipeline.frames import Frames
+from tieline.pipeline.lake import Commit, DataFile, Lake, follow, replaced
+from tieline.pipeline.prices import Prices
+from tieline.pipeline.shape import Shape, shape_of
+from tieline.pipeline.table import Gold, start_of
+from tieline.pipeline.tables import activity, deliveries, findings, messages, objective_events, records
+
+Stage = Callable[[str], None]
+"""Told what is done next: `bronze`, the name of a table, `commit`."""
+
+_FILES_MAX = 64
+_SMALL_ROWS = 100_000
+"""So many files with so few rows in a part of a table are put together."""
+_TOUCHED = StructType([*deliveries.TABLE.schema.fields, StructField("fresh", IntegerType())])
+
+
+@dataclass
+class _Work:
+    """A commit in the making."""
+
+    head: Commit
+    shape: Shape
+    tables: dict[str, list[DataFile]]
+    written: dict[str, int] = field(default_factory=dict)
+    late: int = 0
+    unknown: int = 0
+
+    @property
+    def number(self) -> int:
+        return self.head.number + 1
+
+
+class Flow:
+    """One lake, written by one session."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, prices: Prices, stage: Stage = lambda name: None) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._prices = prices
+        self._stage = stage
+
+    # A batch.
+
+    def add(self, rows: DataFrame) -> Commit | None:
+        """Add rows of the source; those that were added before are left out. Returns the commit, if there was any."""
+        head = self._lake.head()
+        new = f.lit(False)
+        for log in ("main", "activity"):
+            new = new | ((f.col("log") == log) & (f.col("offset") >= head.position.get(log, 0)))
+        self._stage(BRONZE)
+        folder = self._lake.new_folder(BRONZE, head.number + 1)
+        rows.where(new).write.parquet(str(folder))
+        files = self._lake.adopt(folder)
+        if not files:
+            shutil.rmtree(folder)
+            return None
+        bronze = self._read(BRONZE, files)
+        shape = shape_of(bronze)
+        work = _Work(head, shape, replaced(head.tables, BRONZE, (), files), {BRONZE: sum(file.rows for file in files)})
+        frames = self._silver(work, bronze)
+        for gold in GOLD.values():
+            if set(gold.reads) - frames.empty:
+                self._stage(gold.name)
+                self._merge(work, gold, gold.contributions(frames))
+        self._compact(work)
+        self._stage("commit")
+        counts = {
+            "late": head.counts.get("late", 0) + work.late,
+            "unknown": head.counts.get("unknown", 0) + work.unknown,
+        }
+        commit = follow(head, position={**head.position, **shape.ends}, tables=work.tables, counts=counts)
+        commit.written.update(work.written)
+        self._lake.commit(commit)
+        return commit
+
+    def _silver(self, work: _Work, bronze: DataFrame) -> Frames:
+        empty = work.shape.empty()
+        new = {
+            "messages": messages.messages(bronze),
+            "objective_events": objective_events.objective_events(bronze),
+            "records": records.records(bronze),
+        }
+        frames = {
+            name: self._none(name) if name in empty else self._append(work, name, rows) for name, rows in new.items()
+        }
+        told = self._none("activity")
+        if "activity" not in empty:
+            told = self._add_activity(work, bronze)
+        touched = self._fold_deliveries(work, bronze)
+        return self._frames(work, bronze, frames, told, touched)
+
+    def _frames(
+        self, work: _Work, bronze: DataFrame, new: dict[str, DataFrame], told: DataFrame, touched: DataFrame
+    ) -> Frames:
+        asked = _in_parts(work.tables, "messages", work.shape.asked_hours)
+        changed = new["objective_events"].select("objective").distinct()
+        history = self._read("objective_events", work.tables.get("objective_events", ()))
+        return Frames(
+            messages=new["messages"],
+            sendings=deliveries.sendings(bronze),
+            steps=deliveries.steps(touched),
+            answers=messages.answers(new["messages"], self._read("messages", asked)),
+            exchanges=told.where(f.col("kind") == activity.EXCHANGE),
+            objective_events=new["objective_events"],
+            objective_history=history.join(f.broadcast(changed), "objective", "left_semi"),
+            records=new["records"],
+            findings=findings.findings(bronze),
+            prices=self._prices,
+            empty=work.shape.empty(),
+        )
+
+    def _add_activity(self, work: _Work, bronze: DataFrame) -> DataFrame:
+        table = SILVER["activity"]
+        focus = self._read("focus", work.tables.get("focus", ()))
+        told = activity.activity(bronze, focus, self._prices)
+        known = _in_parts(work.tables, "activity", work.shape.activity_hours)
+        if known:
+            told = activity.unknown(told, self._read("activity", known))
+        added = self._append(work, table.name, told)
+        if "focus" not in work.shape.empty():
+            self._merge(work, activity.FOCUS, activity.markers(bronze))
+        return added
+
+    # Deliveries, whose rows change.
+
+    def _fold_deliveries(self, work: _Work, bronze: DataFrame) -> DataFrame:
+        """Returns the rows that were written, with what was added to them."""
+        name = deliveries.TABLE.name
+        if {"sendings", "steps"} <= work.shape.empty():
+            return self._touched(())
+        self._stage(name)
+        before = [file for file in work.tables.get(name, ()) if file.part == deliveries.OPEN]
+        known = deliveries.begun(deliveries.sendings(bronze))
+        if before:
+            known = known.unionByName(self._read(name, before))
+        assert work.shape.span_ms is not None, "deliveries come from the main log"
+        folded = deliveries.fold(known, deliveries.reached(bronze), work.shape.span_ms[1])
+        files = self._write(work, name, folded)
+        orphans = [file for file in files if file.part == deliveries.ORPHAN]
+        written = [file for file in files if file.part != deliveries.ORPHAN]
+        work.tables = replaced(work.tables, name, before, written)
+        if orphans:
+            written = [*written, *self._fold_late(work, orphans)]
+        work.written[name] = sum(file.rows for file in written)
+        return self._touched(written)
+
+    def _fold_late(self, work: _Work, orphans: list[DataFile]) -> list[DataFile]:
+        """Steps of closed deliveries: the files that hold those are found and written anew."""
+        name = deliveries.TABLE.name
+        steps = self._read(name, orphans)
+        old = [file for file in work.head.tables.get(name, ()) if file.part == deliveries.CLOSED]
+        if not old:
+            work.unknown += sum(file.rows for file in orphans)
+            return []
+        keys = f.broadcast(steps.select("number", "key"))
+        found = (
+            self._read(name, old)
+            .select("number", "key", f.col("_metadata.file_path").alias("path"))
+            .join(keys, ["number", "key"])
+            .groupBy("path")
+            .count()
+            .collect()
+        )
+        late = sum(row["count"] for row in found)
+        work.late += late
+        work.unknown += sum(file.rows for file in orphans) - late
+        hit = {Path(row["path"].removeprefix("file:")).name for row in found}
+        touched = [file for file in old if Path(file.path).name in hit]
+        if not touched:
+            return []
+        folded = deliveries.fold(self._read(name, touched), steps, 2**62).where(f.col("part") != deliveries.ORPHAN)
+        files = self._write(work, name, folded)
+        work.tables = replaced(work.tables, name, touched, files)
+        return files
+
+    def _touched(self, files: Sequence[DataFile]) -> DataFrame:
+        return self._read_as(_TOUCHED, files)
+
+    # Reading and writing.
+
+    def _append(self, work: _Work, name: str, rows: DataFrame) -> DataFrame:
+        """Add rows to a silver table; returns them as they were written."""
+        self._stage(name)
+        table = SILVER[name]
+        parted = rows.withColumn("part", start_of(f.col(table.part), table.part_ms))
+        files = self._write(work, name, parted)
+        work.tables = replaced(work.tables, name, (), files)
+        work.written[name] = sum(file.rows for file in files)
+        return self._read(name, files)
+
+    def _merge(self, work: _Work, gold: Gold, new: DataFrame) -> None:
+        """Put new facts together with the rows of the same keys."""
+        files = work.tables.get(gold.name, [])
+        if gold.part is not None:
+            known = frozenset(file.part for file in files if file.part is not None)
+            touched = work.shape.parts(gold.reads, gold.part_ms, known)
+            files = [file for file in files if file.part in touched]
+        if files:
+            columns = new.columns
+            new = new.unionByName(self._read(gold.name, files).select(*columns))
+        rows = gold.merge(new)
+        part = start_of(f.col(gold.part), gold.part_ms) if gold.part else f.lit(0)
+        rows = rows.withColumn("part", part)
+        small = work.written[BRONZE] + sum(file.rows for file in files) < _SMALL_ROWS
+        # Few rows are written by one task; many by one for each part, which takes another exchange.
+        written = self._write(work, gold.name, rows.coalesce(1) if small else rows.repartition("part"))
+        work.tables = replaced(work.tables, gold.name, files, written)
+        work.written[gold.name] = sum(file.rows for file in written)
+
+    def _write(self, work: _Work, name: str, rows: DataFrame) -> list[DataFile]:
+        folder = self._lake.new_folder(name, work.number)
+        rows.write.partitionBy("part").parquet(str(folder))
+        return self._lake.adopt(folder)
+
+    def _compact(self, work: _Work) -> None:
+        """Put small files together, so that a lake that is fed for months stays quick to read."""
+        for name, files in list(work.tables.items()):
+            by_part: dict[int | None, list[DataFile]] = {}
+            for file in files:
+                if file.rows < _SMALL_ROWS:
+                    by_part.setdefault(file.part, []).append(file)
+            for part, small in by_part.items():
+                if len(small) > _FILES_MAX:
+                    self._stage(name)
+                    rows = self._read(name, small).coalesce(1)
+                    folder = self._lake.new_folder(name, work.number)
+                    target = folder if part is None else folder / f"part={part}"
+                    rows.write.parquet(str(target))
+                    work.tables = replaced(work.tables, name, small, self._lake.adopt(folder))
+
+    def _read(self, name: str, files: Sequence[DataFile]) -> DataFrame:
+        return self._read_as(SCHEMAS[name], files)
+
+    def _read_as(self, schema: StructType, files: Sequence[DataFile]) -> DataFrame:
+        if not files:
+            return self._spark.createDataFrame([], schema)
+        return self._spark.read.schema(schema).parquet(*(str(self._lake.path / file.path) for file in files))
+
+    def _none(self, name: str) -> DataFrame:
+        return self._read(name, ())
+
+    # All over again.
+
+    def rebuild(self, name: str) -> Commit:
+        """Compute a table anew from bronze, in place of what it is."""
+        head = self._lake.head()
+        bronze = self._read(BRONZE, head.tables.get(BRONZE, ()))
+        work = _Work(head, shape_of(bronze), dict(head.tables))
+        self._stage(name)
+        part: Column
+        if name in GOLD:
+            gold = GOLD[name]
+            rows = gold.merge(gold.contributions(self._everything(work, bronze)))
+            part = start_of(f.col(gold.part), gold.part_ms) if gold.part else f.lit(0)
+            rows = rows.withColumn("part", part).repartition("part")
+        elif name == activity.FOCUS.name:
+            rows = activity.FOCUS.merge(activity.markers(bronze)).withColumn("part", f.lit(0))
+        elif name == deliveries.TABLE.name:
+            rows = self._all_deliveries(work, bronze)
+        else:
+            silver = SILVER[name]
+            rows = self._all_silver(bronze)[name].withColumn("part", start_of(f.col(silver.part), silver.part_ms))
+        written = self._write(work, name, rows)
+        tables = {**head.tables, name: written}
+        self._stage("commit")
+        commit = follow(head, tables=tables)
+        commit.written[name] = sum(file.rows for file in written)
+        self._lake.commit(commit)
+        return commit
+
+    def _all_silver(self, bronze: DataFrame) -> dict[str, DataFrame]:
+        return {
+            "messages": messages.messages(bronze),
+            "objective_events": objective_events.objective_events(bronze),
+            "records": records.records(bronze),
+            "activity": activity.activity(bronze, self._none(activity.FOCUS.name), self._prices),
+        }
+
+    def _all_deliveries(self, work: _Work, bronze: DataFrame) -> DataFrame:
+        known = deliveries.begun(deliveries.sendings(bronze))
+        now_ms = work.shape.span_ms[1] if work.shape.span_ms else 0
+        folded = deliveries.fold(known, deliveries.reached(bronze), now_ms)
+        return folded.where(f.col("part") != deliveries.ORPHAN)
+
+    def _everything(self, work: _Work, bronze: DataFrame) -> Frames:
+        silver = self._all_silver(bronze)
+        return Frames(
+            messages=silver["messages"],
+            sendings=deliveries.sendings(bronze),
+            steps=deliveries.steps(self._all_deliveries(work, bronze)),
+            answers=messages.answers(silver["messages"], silver["messages"]),
+            exchanges=silver["activity"].where(f.col("kind") == activity.EXCHANGE),
+            objective_events=silver["objective_events"],
+            objective_history=silver["objective_events"],
+            records=silver["records"],
+            findings=findings.findings(bronze),
+            prices=self._prices,
+            empty=work.shape.empty(),
+        )
+
+
+def _in_parts(tables: dict[str, list[DataFile]], name: str, parts: Iterable[int]) -> list[DataFile]:
+    wanted = frozenset(parts)
+    return [file for file in tables.get(name, ()) if file.part in wanted]

@@ -1,0 +1,87 @@
+"""A home in the making: the hub's own schema, filled by plain inserts, with a valid audit chain.
+
+Above: the generator. It is for homes that no hub has opened yet, so it trades durability for speed until it closes.
+"""
+
+from array import array
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import apsw
+from blake3 import blake3
+
+from tieline.stores.sqlite.activity import ACTIVITY_FILE
+from tieline.stores.sqlite.database import open_database
+from tieline.stores.sqlite.statements import load
+from tieline.stores.sqlite.store import MAIN_FILE
+
+_QUERIES = load(files("tieline.pipeline").joinpath("synth.sql").read_text(encoding="utf-8"))
+_Row = tuple[Any, ...]
+
+
+def seal(content: bytes, route: bytes, stamps: str) -> str:
+    """The digest of what is stored of a message or of an objective's change; see `core.ledger.seal`."""
+    return blake3(b"\x1f".join((f"{stamps}\x1f{len(content)}".encode(), content, route))).hexdigest()
+
+
+class HomeWriter:
+    """Both databases of one home."""
+
+    def __init__(self, home: Path, names: Sequence[str], at_ms: int) -> None:
+        self._main = open_database(home / MAIN_FILE, "main", synchronous="OFF")
+        self._activity = open_database(home / ACTIVITY_FILE, "activity", synchronous="OFF")
+        # Offset of the next row, and hash of the last one.
+        self.end = 0
+        # When the last row was written.
+        self.at_ms = at_ms
+        self._head = blake3(b"").digest()
+        self._rows: dict[str, list[_Row]] = {name: [] for name in _QUERIES}
+        # Most of an insert needs no Python, so it can be done beside the making.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tieline-synth")
+        self._inserting: Future[None] | None = None
+        self._rows["member"] += [(number, name, "agent", at_ms) for number, name in enumerate(names, start=1)]
+
+    def append(self, at_ms: int, event: bytes) -> int:
+        """Link an event to the chain; returns its offset."""
+        offset = self.end
+        self._head = head = blake3(self._head.hex().encode() + event).digest()
+        self._rows["log"].append((offset, at_ms, event, head))
+        self.end = offset + 1
+        self.at_ms = at_ms
+        return offset
+
+    def keep(self, table: str, row: _Row) -> None:
+        """Keep a row of another table."""
+        self._rows[table].append(row)
+
+    def flush(self) -> None:
+        """Insert what was kept, while the next rows are being made."""
+        if self._inserting is not None:
+            self._inserting.result()
+        rows, self._rows = self._rows, {name: [] for name in _QUERIES}
+        self._inserting = self._thread.submit(self._insert, rows)
+
+    def _insert(self, rows: dict[str, list[_Row]]) -> None:
+        for connection, tables in ((self._main, set(_QUERIES) - {"activity"}), (self._activity, {"activity"})):
+            with connection:
+                for table in _QUERIES:
+                    if table in tables and rows[table]:
+                        connection.executemany(_QUERIES[table], rows[table])
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    def close(self) -> str:
+        """Finish; returns the hash of the last row."""
+        self.flush()
+        self.flush()
+        self._thread.shutdown()
+        self._main.close()
+        self._activity.close()
+        return self._head.hex()
+
+
+def pack_route(numbers: Sequence[int], keys: Sequence[int], stream_seqs: Sequence[int]) -> bytes:
+    """A route as the hub stores it; see `core.store.Route`."""
+    return array("q", (*numbers, *keys, *stream_seqs)).tobytes()

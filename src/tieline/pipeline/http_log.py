@@ -1,0 +1,191 @@
+"""The logs of a hub elsewhere: `GET /api/log/{log}` read as lines and turned into Arrow batches.
+
+An answer that breaks off is taken up again where it ended, because rows are known by their offsets. The hub ends every
+answer after a while, so that also happens when nothing is wrong.
+"""
+
+import http.client
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+import pyarrow as pa
+
+from tieline.pipeline.row import MAIN, activity_batch, main_batch, message_columns
+from tieline.wire.log_lines import END_HEADER, ActivityLine, MainLine, MessageLine
+
+_SECONDS_MAX = 60.0
+_ATTEMPTS = 5
+_PAUSE_SECONDS = 0.5
+_CHUNK_BYTES = 1 << 16
+_BATCH_ROWS = 8192
+_Line = TypeVar("_Line", MainLine, ActivityLine)
+
+
+class LogUnreachable(Exception):
+    """The hub does not answer."""
+
+
+class LogRefused(Exception):
+    """The hub does not let this token read its logs."""
+
+
+class HttpLog:
+    """The logs behind one address."""
+
+    def __init__(self, url: str, token: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise LogUnreachable(f"{url!r} is no address of a hub: write http://HOST:PORT")
+        self._parts = parts
+        self._token = token
+
+    def end(self, log: str) -> int:
+        """The offset that the next row of a log will have."""
+        with self._open(log, 0, 0) as answer:
+            return answer.end
+
+    def read(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The rows from `start` to before `end`."""
+        if start >= end:
+            return
+        if log == MAIN:
+            yield from self._read_main(start, end)
+            return
+        for rows in self._batches(log, start, end, ActivityLine):
+            names = {row.number: row.member for row in rows if row.member is not None}
+            told = [(row.offset, row.at_ms, row.number, row.kind, row.ts_ms, row.event.encode()) for row in rows]
+            yield activity_batch(told, names)
+
+    def _read_main(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        before: bytes | None = None
+        # The row before the first is read too: the first one's hash must follow from it.
+        for rows in self._batches(MAIN, max(0, start - 1), end, MainLine):
+            first = int(rows[0].offset < start)
+            if first:
+                before = bytes.fromhex(rows[0].hash)
+            if len(rows) > first:
+                yield _main_rows(before, rows[first:])
+                before = bytes.fromhex(rows[-1].hash)
+
+    def _batches(self, log: str, start: int, end: int, kind: type[_Line]) -> Iterator[list[_Line]]:
+        decode = msgspec.json.Decoder(kind).decode
+        attempts, at = 0, start
+        while at < end:
+            progress = at
+            try:
+                with self._open(log, at, end) as answer:
+                    for rows in answer.batches(decode):
+                        yield rows
+                        at = rows[-1].offset + 1
+            except (OSError, http.client.HTTPException, zlib.error, msgspec.DecodeError) as error:
+                if at == progress:
+                    attempts += 1
+                if attempts >= _ATTEMPTS:
+                    raise LogUnreachable(f"the hub at {self._parts.netloc} does not answer: {error}") from error
+                time.sleep(_PAUSE_SECONDS * attempts)
+                continue
+            if at == progress:
+                # The rest of the range does not exist.
+                return
+            attempts = 0
+
+    def _open(self, log: str, start: int, end: int) -> "_Answer":
+        parts = self._parts
+        connect: Callable[..., http.client.HTTPConnection] = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
+        connection = connect(parts.hostname, parts.port, timeout=_SECONDS_MAX)
+        headers = {"authorization": f"Bearer {self._token}", "accept-encoding": "gzip"}
+        path = f"{parts.path.rstrip('/')}/api/log/{log}?from={start}&to={end}"
+        try:
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+        except OSError as error:
+            connection.close()
+            if start == end == 0:
+                raise LogUnreachable(f"the hub at {parts.netloc} does not answer: {error}") from error
+            raise
+        if response.status == http.client.OK:
+            return _Answer(connection, response)
+        told = response.read(_CHUNK_BYTES)
+        connection.close()
+        reason = _reason(told) or f"status {response.status}"
+        if response.status >= http.client.INTERNAL_SERVER_ERROR:
+            raise http.client.HTTPException(reason)
+        raise LogRefused(f"the hub at {parts.netloc} refused: {reason}")
+
+
+class _Answer:
+    """An answer that is read line by line."""
+
+    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        self._connection = connection
+        self._response = response
+        self.end = int(response.headers.get(END_HEADER, "0"))
+
+    def __enter__(self) -> "_Answer":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._response.close()
+        self._connection.close()
+
+    def batches(self, decode: Callable[[bytes], _Line]) -> Iterator[list[_Line]]:
+        """Whole lines, some thousands at a time. Raises when the answer ends early."""
+        unzip = zlib.decompressobj(wbits=31)
+        rest = b""
+        rows: list[_Line] = []
+        while chunk := self._response.read(_CHUNK_BYTES):
+            *lines, rest = (rest + unzip.decompress(chunk)).split(b"\n")
+            rows += [decode(line) for line in lines]
+            if len(rows) >= _BATCH_ROWS:
+                yield rows
+                rows = []
+        if rows:
+            yield rows
+
+
+def _main_rows(before: bytes | None, rows: list[MainLine]) -> pa.RecordBatch:
+    told = [(row.offset, row.at_ms, row.event.encode(), bytes.fromhex(row.hash)) for row in rows]
+    kept = [(row.offset, row.message) for row in rows if row.message is not None]
+    happened = [
+        (row.offset, row.objective.id, row.objective.actor, row.objective.happening.encode())
+        for row in rows
+        if row.objective is not None
+    ]
+    columns = _columns([message for _, message in kept]) if kept else {}
+    return main_batch(before, told, [offset for offset, _ in kept], columns, happened)
+
+
+def _columns(messages: list[MessageLine]) -> dict[str, pa.Array]:
+    stamped: list[tuple[Any, ...]] = [
+        (
+            one.id, one.sender, one.protocol, one.wire_id, one.target, one.sent_at_ms, one.expires_at_ms, one.verified,
+            one.hops, one.cause, one.signature,
+        )
+        for one in messages
+    ]  # fmt: skip
+    said: dict[str, list[Any]] = {
+        "thread": [one.thread for one in messages],
+        "reply_to": [one.reply_to for one in messages],
+        "level": [one.level for one in messages],
+        "priority": [one.priority for one in messages],
+        "saying": [one.kind for one in messages],
+        "body_bytes": [one.body_bytes for one in messages],
+    }
+    numbers = [number for one in messages for number in one.numbers]
+    keys = [key for one in messages for key in one.keys]
+    recipients = [name for one in messages for name in one.recipients]
+    return message_columns(stamped, said, [len(one.keys) for one in messages], (numbers, keys, recipients))
+
+
+def _reason(body: bytes) -> str:
+    try:
+        told = msgspec.json.decode(body)
+    except msgspec.MsgspecError:
+        return ""
+    return str(told.get("error", "")) if isinstance(told, dict) else ""

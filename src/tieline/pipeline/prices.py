@@ -1,0 +1,38 @@
+"""What models cost: US dollars for a million tokens, by the beginning of a model's name.
+
+List prices change and contracts differ: a file `prices.json` in the lake, of the same form as `PRICES`, takes the place
+of these. A model that is in neither costs nothing here, and its exchanges are counted as unpriced.
+"""
+
+import json
+from pathlib import Path
+
+from tieline.pipeline.lake import LakeError
+
+PRICES: dict[str, tuple[float, float, float, float]] = {
+    # Input, output, read from the cache, written to the cache.
+    "claude-opus": (5.0, 25.0, 0.5, 6.25),
+    "claude-sonnet": (3.0, 15.0, 0.3, 3.75),
+    "claude-haiku": (1.0, 5.0, 0.1, 1.25),
+    "gpt-5": (1.75, 14.0, 0.175, 1.75),
+    "gpt-5-mini": (0.25, 2.0, 0.025, 0.25),
+    "gemini-3-pro": (2.0, 12.0, 0.2, 2.0),
+}
+PRICES_FILE = "prices.json"
+
+Prices = dict[str, tuple[int, int, int, int]]
+"""In billionths of a dollar for a token, so that sums are exact."""
+
+
+def load_prices(lake: Path) -> Prices:
+    """The prices of a lake, or else those above. Raises `LakeError` for a file that has none."""
+    path = lake / PRICES_FILE
+    try:
+        given = json.loads(path.read_text(encoding="utf-8")) if path.exists() else PRICES
+        return {str(model): _nano(*prices) for model, prices in given.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise LakeError(f"{path} must map the beginning of a model's name to four prices: {error}") from error
+
+
+def _nano(asked: float, told: float, read: float, written: float) -> tuple[int, int, int, int]:
+    return round(asked * 1000), round(told * 1000), round(read * 1000), round(written * 1000)

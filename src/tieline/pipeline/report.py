@@ -1,0 +1,551 @@
+"""The report: what the tables say, in one document, for a terminal, a page, the console or another program.
+
+Above: `tieline pipeline report`, the page, alerts, and `report.json` in the lake, which every run leaves for whoever
+has neither Spark nor Arrow. Below: gold tables, read with Arrow. Lists are bounded, the most telling rows first;
+`left_out` says how many rows of each were left out.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from tieline.pipeline.arrow_tables import ArrowTables, Numbers, flattened, numbers, percentiles, summed, total
+from tieline.pipeline.lake import Lake
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+REPORT_FILE = "report.json"
+ROWS_MAX = 2000
+"""Rows of a list: what a reader or a page can bear."""
+POINTS_MAX = 120
+"""Points of a series: about as many as a chart can show."""
+HOURS_MAX = 14 * 24
+_WIDTHS_MS = (
+    MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 28 * DAY_MS,
+)  # fmt: skip
+_NANO = 1e9
+
+
+class Totals(Struct):
+    """How much there was."""
+
+    messages: int = 0
+    deliveries: int = 0
+    acked: int = 0
+    expired: int = 0
+    activity: int = 0
+    dead: int = 0
+    late: int = 0
+    """Steps of deliveries that came later than the watermark; they are counted all the same."""
+    waiting: int = 0
+    """Deliveries that wait now."""
+    cost_usd: float = 0.0
+
+
+class Edge(Struct, rename={"sender": "from", "recipient": "to"}):
+    """Who wrote to whom. `answers` are the sender's replies to the recipient, and how long they took."""
+
+    sender: str
+    recipient: str
+    messages: int
+    answers: int = 0
+    response_p50_ms: int | None = None
+
+
+class Latency(Struct):
+    """How long after sending a member's deliveries on a wire were acknowledged; or offered, on a wire that cannot."""
+
+    member: str
+    protocol: str
+    p50_ms: int
+    p99_ms: int
+    deliveries: int
+    measured: str
+    """`acked` or `offered`."""
+
+
+class LatencyPoint(Struct):
+    """Acknowledgements of all members in a while that begins then."""
+
+    at_ms: int
+    acked: int
+    p50_ms: int
+    p99_ms: int
+
+
+class BacklogPoint(Struct):
+    """Deliveries that waited at the end of a while that begins then, and how many came and left in it."""
+
+    at_ms: int
+    waiting: int
+    arrived: int
+    departed: int
+
+
+class Backlog(Struct):
+    """What waits for a member now."""
+
+    member: str
+    waiting: int
+    arrived: int
+    departed: int
+
+
+class Objective(Struct):
+    """Where an objective stands and what it took."""
+
+    id: str
+    title: str | None
+    assignee: str | None
+    status: str | None
+    created_ms: int | None
+    finished_ms: int | None
+    cycle_ms: int | None
+    blocked_ms: int | None
+    blocked_since_ms: int | None
+    exchanges: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
+    blocked: list[tuple[int, int | None]] = []
+    """From when to when it was blocked."""
+
+
+class Usage(Struct):
+    """Exchanges of a member with a model."""
+
+    model: str
+    member: str
+    exchanges: int
+    failed: int
+    unpriced: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: float
+
+
+class UsageHour(Struct):
+    """Exchanges with a model in an hour."""
+
+    hour_ms: int
+    model: str
+    exchanges: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
+
+
+class Loop(Struct):
+    """A conversation in which agents answered each other automatically."""
+
+    day_ms: int
+    conversation: str
+    messages: int
+    hops: int
+    members: list[str]
+    pauses: int
+    first_ms: int
+    last_ms: int
+
+
+class Storm(Struct):
+    """A minute in which one member said very much."""
+
+    minute_ms: int
+    sender: str
+    messages: int
+    deliveries: int
+
+
+class Threads(Struct):
+    """Conversations, counted by day."""
+
+    conversations: int = 0
+    unanswered: int = 0
+    longest: list[dict[str, Any]] = []
+
+
+class Member(Struct):
+    """What a member did, and when it last did something of its own: spoke, read or worked."""
+
+    member: str
+    sent: int
+    received: int
+    acked: int
+    refused: int
+    exchanges: int
+    cost_usd: float
+    heard_ms: int | None = None
+    waits_since_ms: int | None = None
+    """The minute of the first delivery that came after that."""
+
+
+class Finding(Struct):
+    """Something that the audit found."""
+
+    kind: str
+    offset: int
+    at_ms: int
+    member: str
+    what: str
+
+
+class Audit(Struct):
+    """How far the chain of the main log was checked, and what is wrong with it."""
+
+    verified_rows: int = 0
+    intact: bool = True
+    """Whether every row follows from the one before it."""
+    chain_breaks: int = 0
+    bad_signatures: int = 0
+    findings: list[Finding] = []
+
+
+class Report(Struct):
+    """Everything."""
+
+    totals: Totals
+    edges: list[Edge]
+    latency: list[Latency]
+    objectives: list[Objective]
+    llm: list[Usage]
+    loops: list[Loop]
+    audit: Audit
+    latency_series: list[LatencyPoint]
+    backlog: list[Backlog]
+    backlog_series: list[BacklogPoint]
+    llm_by_hour: list[UsageHour]
+    storms: list[Storm]
+    threads: Threads
+    members: list[Member]
+    from_ms: int | None
+    """The span that it is about: the first and the last minute in which anything happened."""
+    to_ms: int | None
+    series_ms: int
+    """How long a point of a series lasts."""
+    since_ms: int | None
+    commit: int
+    position: dict[str, int]
+    refreshed_at_ms: int
+    left_out: dict[str, int]
+
+
+def make_report(lake: Lake, since_ms: int | None = None) -> Report:
+    """Read the lake. With `since_ms`, tables by minute count from that minute, those by hour or day from that one."""
+    return _Maker(ArrowTables(lake, since_ms or 0), since_ms).make()
+
+
+def write_report(lake: Lake) -> Report:
+    """Leave the report of everything in the lake, whole or not at all."""
+    report = make_report(lake)
+    temporary = lake.path / f".{REPORT_FILE}.{os.getpid()}"
+    temporary.write_bytes(msgspec.json.encode(report))
+    temporary.replace(lake.path / REPORT_FILE)
+    return report
+
+
+def report_path(lake: Lake) -> Path:
+    """Where runs leave it."""
+    return lake.path / REPORT_FILE
+
+
+class _Maker:
+    def __init__(self, tables: ArrowTables, since_ms: int | None) -> None:
+        self._tables = tables
+        self._since_ms = since_ms
+        self._left_out: dict[str, int] = {}
+        self._steps = tables.read(
+            "latency",
+            ("member", "protocol", "minute_ms", "offered", "seen", "acked", "expired", "dead", "late", "acked_ms",
+             "offered_ms"),
+            time="minute_ms", width_ms=MINUTE_MS,
+        )  # fmt: skip
+        # What waits is the sum over all time, whatever the report is about.
+        self._moves = tables.read("backlog", ("member", "minute_ms", "arrived", "departed"))
+        self._pace = tables.read(
+            "storms", ("minute_ms", "sender", "messages", "deliveries", "storm"), time="minute_ms", width_ms=MINUTE_MS
+        )
+        self._hours = tables.read(
+            "llm",
+            ("hour_ms", "member", "model", "exchanges", "failed", "unpriced", "input_tokens", "output_tokens",
+             "cache_read_tokens", "cache_write_tokens", "cost_nano_usd"),
+            time="hour_ms", width_ms=HOUR_MS,
+        )  # fmt: skip
+        self._from_ms, self._to_ms = self._span()
+        long = (self._to_ms or 0) - (self._from_ms or 0)
+        self._width_ms = next((width for width in _WIDTHS_MS if long / width <= POINTS_MAX), _WIDTHS_MS[-1])
+
+    def make(self) -> Report:
+        return Report(
+            totals=self._totals(),
+            edges=self._edges(),
+            latency=self._latency(),
+            objectives=self._objectives(),
+            llm=self._llm(),
+            loops=self._loops(),
+            audit=self._audit(),
+            latency_series=self._latency_series(),
+            backlog=self._backlog(),
+            backlog_series=self._backlog_series(),
+            llm_by_hour=self._llm_by_hour(),
+            storms=self._storms(),
+            threads=self._threads(),
+            members=self._members(),
+            from_ms=self._from_ms,
+            to_ms=self._to_ms,
+            series_ms=self._width_ms,
+            since_ms=self._since_ms,
+            commit=self._tables.commit.number,
+            position=self._tables.commit.position,
+            refreshed_at_ms=self._tables.commit.at_ms,
+            left_out=self._left_out,
+        )
+
+    def _span(self) -> tuple[int | None, int | None]:
+        since = self._since_ms or 0
+        minutes = np.concatenate([numbers(table, "minute_ms") for table in (self._steps, self._moves, self._pace)])
+        within = minutes[minutes > since - MINUTE_MS]
+        return (int(within.min()), int(within.max()) + MINUTE_MS) if len(within) else (None, None)
+
+    def _most(self, name: str, rows: list[Any]) -> list[Any]:
+        if len(rows) > ROWS_MAX:
+            self._left_out[name] = len(rows) - ROWS_MAX
+        return rows[:ROWS_MAX]
+
+    # Sums.
+
+    def _totals(self) -> Totals:
+        arrived = numbers(self._moves, "arrived")
+        within = numbers(self._moves, "minute_ms") > (self._since_ms or 0) - MINUTE_MS
+        activity = self._tables.rows("activity")
+        if self._since_ms is not None:
+            activity = self._tables.read("activity", ("ts_ms",), time="ts_ms").num_rows
+        return Totals(
+            messages=total(self._pace, "messages"),
+            deliveries=int(arrived[within].sum()),
+            acked=total(self._steps, "acked"),
+            expired=total(self._steps, "expired"),
+            activity=activity,
+            dead=total(self._steps, "dead"),
+            late=total(self._steps, "late"),
+            waiting=int(arrived.sum() - numbers(self._moves, "departed").sum()),
+            cost_usd=_dollars(total(self._hours, "cost_nano_usd")),
+        )
+
+    def _edges(self) -> list[Edge]:
+        keys = ("sender", "recipient")
+        table = self._tables.read(
+            "edges", (*keys, "messages", "answers", "response_ms"), time="day_ms", width_ms=DAY_MS
+        )
+        middles: dict[tuple[str, str], int] = {}
+        if table.num_rows:
+            pairs = list(zip(table["sender"].to_pylist(), table["recipient"].to_pylist(), strict=True))
+            indices = {pair: index for index, pair in enumerate(dict.fromkeys(pairs))}
+            of_row = np.array([indices[pair] for pair in pairs])
+            rows, values = flattened(table, "response_ms")
+            by_index = percentiles(of_row[rows], values)
+            middles = {pair: by_index[index][1] for pair, index in indices.items() if index in by_index}
+        found = summed(table, keys, ("messages", "answers"))
+        edges = [Edge(**row, response_p50_ms=middles.get((row["sender"], row["recipient"]))) for row in found]
+        return self._most("edges", edges)
+
+    def _latency(self) -> list[Latency]:
+        if not self._steps.num_rows:
+            return []
+        members, protocols = (self._steps[name].to_pylist() for name in ("member", "protocol"))
+        pairs = list(zip(members, protocols, strict=True))
+        indices = {pair: index for index, pair in enumerate(dict.fromkeys(pairs))}
+        of_row = np.array([indices[pair] for pair in pairs])
+        rows, values = flattened(self._steps, "acked_ms")
+        acked = percentiles(of_row[rows], values)
+        rows, values = flattened(self._steps, "offered_ms")
+        offered = percentiles(of_row[rows], values)
+        found = []
+        for (member, protocol), index in indices.items():
+            measured = "acked" if index in acked else "offered"
+            counted = acked.get(index) or offered.get(index)
+            if counted is not None:
+                deliveries = max(counted[0], offered[index][0] if index in offered else 0)
+                found.append(Latency(member, protocol or "", counted[1], counted[2], deliveries, measured))
+        found.sort(key=lambda row: (-row.deliveries, row.member, row.protocol))
+        return self._most("latency", found)
+
+    def _latency_series(self) -> list[LatencyPoint]:
+        if not self._steps.num_rows:
+            return []
+        rows, values = flattened(self._steps, "acked_ms")
+        starts = numbers(self._steps, "minute_ms")[rows] // self._width_ms * self._width_ms
+        return [LatencyPoint(at_ms, *counted) for at_ms, counted in percentiles(starts, values).items()]
+
+    def _backlog(self) -> list[Backlog]:
+        rows = summed(self._moves, ("member",), ("arrived", "departed"))
+        found = [
+            Backlog(row["member"], row["arrived"] - row["departed"], row["arrived"], row["departed"]) for row in rows
+        ]
+        return self._most("backlog", sorted(found, key=lambda row: (-row.waiting, row.member)))
+
+    def _backlog_series(self) -> list[BacklogPoint]:
+        minutes = numbers(self._moves, "minute_ms")
+        if self._from_ms is None or not len(minutes):
+            return []
+        starts, places = np.unique(minutes // self._width_ms * self._width_ms, return_inverse=True)
+        arrived = _sums(places, numbers(self._moves, "arrived"), len(starts))
+        departed = _sums(places, numbers(self._moves, "departed"), len(starts))
+        waiting = np.cumsum(arrived - departed)
+        return [
+            BacklogPoint(int(at_ms), int(waits), int(came), int(went))
+            for at_ms, waits, came, went in zip(starts, waiting, arrived, departed, strict=True)
+            if at_ms > self._from_ms - self._width_ms
+        ]
+
+    # Work and money.
+
+    def _objectives(self) -> list[Objective]:
+        columns = (
+            "objective", "title", "assignee", "status", "created_ms", "finished_ms", "cycle_ms", "blocked_ms",
+            "blocked_since_ms", "exchanges", "input_tokens", "output_tokens", "cost_nano_usd",
+        )  # fmt: skip
+        rows = self._tables.read("objectives", columns).to_pylist()
+        since = self._since_ms or 0
+        open_or_new = [row for row in rows if row["finished_ms"] is None or row["finished_ms"] >= since]
+        open_or_new.sort(key=lambda row: (-(row["created_ms"] or 0), row["objective"]))
+        kept = self._most("objectives", open_or_new)
+        blocked = self._blocked({row["objective"] for row in kept if row["blocked_ms"] or row["blocked_since_ms"]})
+        return [
+            Objective(
+                blocked=blocked.get(row["objective"], []),
+                id=row.pop("objective"),
+                cost_usd=_dollars(row.pop("cost_nano_usd")),
+                **row,
+            )
+            for row in kept
+        ]
+
+    def _blocked(self, wanted: set[str]) -> dict[str, list[tuple[int, int | None]]]:
+        if not wanted:
+            return {}
+        events = self._tables.read("objective_events", ("offset", "at_ms", "objective", "status"))
+        events = events.filter(pc.is_in(events["objective"], pa.array(sorted(wanted)))).sort_by("offset")
+        found: dict[str, list[tuple[int, int | None]]] = {}
+        for row in events.to_pylist():
+            spans = found.setdefault(row["objective"], [])
+            if spans and spans[-1][1] is None:
+                spans[-1] = (spans[-1][0], row["at_ms"])
+            if row["status"] == "blocked":
+                spans.append((row["at_ms"], None))
+        return found
+
+    def _llm(self) -> list[Usage]:
+        sums = (
+            "cost_nano_usd", "exchanges", "failed", "unpriced", "input_tokens", "output_tokens", "cache_read_tokens",
+            "cache_write_tokens",
+        )  # fmt: skip
+        rows = summed(self._hours, ("model", "member"), sums)
+        return self._most("llm", [Usage(cost_usd=_dollars(row.pop("cost_nano_usd")), **row) for row in rows])
+
+    def _llm_by_hour(self) -> list[UsageHour]:
+        if not self._hours.num_rows:
+            return []
+        first = int(pc.max(self._hours["hour_ms"]).as_py()) - HOURS_MAX * HOUR_MS
+        late = self._hours.filter(pc.greater(self._hours["hour_ms"], first))
+        if late.num_rows < self._hours.num_rows:
+            self._left_out["llm_by_hour"] = self._hours.num_rows - late.num_rows
+        rows = summed(late, ("hour_ms", "model"), ("exchanges", "input_tokens", "output_tokens", "cost_nano_usd"))
+        rows.sort(key=lambda row: (row["hour_ms"], row["model"]))
+        return [UsageHour(cost_usd=_dollars(row.pop("cost_nano_usd")), **row) for row in rows]
+
+    # What needs somebody's eye.
+
+    def _loops(self) -> list[Loop]:
+        columns = ("day_ms", "conversation", "messages", "hops", "members", "pauses", "first_ms", "last_ms")
+        rows = self._tables.read("loops", columns, time="day_ms", width_ms=DAY_MS).to_pylist()
+        found = [Loop(**row) for row in rows]
+        return self._most("loops", sorted(found, key=lambda row: (-row.last_ms, row.conversation)))
+
+    def _storms(self) -> list[Storm]:
+        if not self._pace.num_rows:
+            return []
+        found = self._pace.filter(self._pace["storm"]).select(["minute_ms", "sender", "messages", "deliveries"])
+        rows = [Storm(**row) for row in found.to_pylist()]
+        return self._most("storms", sorted(rows, key=lambda row: (-row.minute_ms, row.sender)))
+
+    def _threads(self) -> Threads:
+        columns = ("day_ms", "conversation", "messages", "first_ms", "last_ms", "participants", "unanswered")
+        table = self._tables.read("threads", columns, time="day_ms", width_ms=DAY_MS)
+        if not table.num_rows:
+            return Threads()
+        longest = table.sort_by([("messages", "descending"), ("conversation", "ascending")]).slice(0, 50)
+        return Threads(table.num_rows, total(table, "unanswered"), longest.to_pylist())
+
+    def _members(self) -> list[Member]:
+        sums = ("sent", "received", "acked", "refused", "exchanges", "cost_nano_usd")
+        table = self._tables.read("members", ("member", *sums), time="day_ms", width_ms=DAY_MS)
+        heard = self._heard()
+        waits = self._first_after(heard)
+        found = [
+            Member(
+                cost_usd=_dollars(row.pop("cost_nano_usd")),
+                heard_ms=heard.get(row["member"]),
+                waits_since_ms=waits.get(row["member"]),
+                **row,
+            )
+            for row in summed(table, ("member",), sums)
+        ]
+        return self._most("members", found)
+
+    def _heard(self) -> dict[str, int]:
+        """When each member last did something of its own, to the minute."""
+        read = self._steps
+        if read.num_rows:
+            read = read.filter(pc.greater(pc.add(read["acked"], read["seen"]), 0))
+        heard: dict[str, int] = {}
+        for table, name, time in (
+            (self._pace, "sender", "minute_ms"), (read, "member", "minute_ms"), (self._hours, "member", "hour_ms"),
+        ):  # fmt: skip
+            if table.num_rows:
+                for row in table.group_by(name).aggregate([(time, "max")]).to_pylist():
+                    heard[row[name]] = max(heard.get(row[name], 0), row[f"{time}_max"])
+        return heard
+
+    def _first_after(self, heard: dict[str, int]) -> dict[str, int]:
+        """The first minute after that in which something came for it."""
+        if not self._moves.num_rows:
+            return {}
+        came = self._moves.filter(pc.greater(self._moves["arrived"], 0)).select(["member", "minute_ms"])
+        last = pc.fill_null(pc.index_in(came["member"], pa.array(list(heard), pa.string())), -1).to_numpy()
+        moments = np.array([*heard.values(), -1])
+        later = came.filter(pa.array(numbers(came, "minute_ms") > moments[last]))
+        if not later.num_rows:
+            return {}
+        found = later.group_by("member").aggregate([("minute_ms", "min")]).to_pylist()
+        return {row["member"]: row["minute_ms_min"] for row in found}
+
+    def _audit(self) -> Audit:
+        columns = ("offset", "kind", "member", "at_ms", "what")
+        table = self._tables.read("findings", columns, time="at_ms")
+        found = sorted((Finding(**row) for row in table.to_pylist()), key=lambda row: (row.kind, -row.offset))
+        broken = sum(row.kind == "chain" for row in found)
+        return Audit(
+            verified_rows=self._tables.commit.position.get("main", 0),
+            intact=broken == 0,
+            chain_breaks=broken,
+            bad_signatures=len(found) - broken,
+            findings=self._most("findings", found),
+        )
+
+
+def _sums(places: Numbers, values: Numbers, count: int) -> Numbers:
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, places, values)
+    return sums
+
+
+def _dollars(nano: int | None) -> float:
+    return round((nano or 0) / _NANO, 6)

@@ -1,0 +1,228 @@
+"""A row of a log as the source gives it: its schema, and how pages become Arrow batches.
+
+Above: the source. Below: pages of a home or of a hub's answer. A row holds its event as it was written, and beside it
+what is stored of a message or an objective at the same offset; bodies stay in the hub, only their size is told. Where
+retention has forgotten a message, those columns are null.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from blake3 import blake3
+
+from tieline.contract.message import Signature
+from tieline.stores.sqlite.pages import MainPage, read_said
+
+MAIN = "main"
+ACTIVITY = "activity"
+LOGS = (MAIN, ACTIVITY)
+
+SCHEMA = pa.schema(
+    [
+        ("log", pa.string()),
+        ("offset", pa.int64()),
+        ("at_ms", pa.int64()),
+        ("kind", pa.string()),
+        ("event", pa.string()),
+        ("hash", pa.binary()),
+        # Whether the hash follows from the row before and the event; null in the activity log, which has no chain.
+        ("chained", pa.bool_()),
+        # Whether what is stored beside the row is what it says; null where nobody asked for that.
+        ("sealed", pa.bool_()),
+        # Of activity: whose, and when it happened.
+        ("number", pa.int64()),
+        ("member", pa.string()),
+        ("ts_ms", pa.int64()),
+        # Of a message.
+        ("id", pa.string()),
+        ("sender", pa.string()),
+        ("protocol", pa.string()),
+        ("wire_id", pa.string()),
+        ("target", pa.string()),
+        ("sent_at_ms", pa.int64()),
+        ("expires_at_ms", pa.int64()),
+        ("verified", pa.bool_()),
+        ("hops", pa.int32()),
+        ("cause", pa.string()),
+        ("signature", pa.string()),
+        ("thread", pa.string()),
+        ("reply_to", pa.string()),
+        ("level", pa.string()),
+        ("priority", pa.string()),
+        ("saying", pa.string()),
+        ("body_bytes", pa.int64()),
+        # To whom it went: parallel lists of member numbers, delivery keys and names.
+        ("numbers", pa.list_(pa.int64())),
+        ("keys", pa.list_(pa.int64())),
+        ("recipients", pa.list_(pa.string())),
+        # Of an objective.
+        ("objective", pa.string()),
+        ("actor", pa.string()),
+        ("happening", pa.string()),
+    ]
+)
+
+_STAMPS = (
+    "id", "sender", "protocol", "wire_id", "target", "sent_at_ms", "expires_at_ms", "verified", "hops", "cause",
+    "signature",
+)  # fmt: skip
+_FAILED = Signature.FAILED.value
+_TAG = b'{"event":"'
+GENESIS = blake3(b"").digest()
+
+
+def main_page(
+    page: MainPage, names: Mapping[int, str], broken: Collection[int] | None = None, forged: Collection[int] = ()
+) -> pa.RecordBatch:
+    """A page of the main log in a home, and what an audit found broken or forged in it."""
+    found = [(*row[:11], _FAILED, *row[12:]) if row[0] in forged else row for row in page.messages]
+    messages = _messages(found, names) if found else {}
+    batch = main_batch(page.hash_before, page.rows, [row[0] for row in found], messages, page.happenings)
+    if broken is None:
+        return batch
+    sealed = pa.array([row[0] not in broken for row in page.rows], pa.bool_())
+    return batch.set_column(SCHEMA.get_field_index("sealed"), SCHEMA.field("sealed"), sealed)
+
+
+def main_batch(
+    hash_before: bytes | None,
+    rows: Sequence[tuple[Any, ...]],
+    message_offsets: Sequence[int],
+    messages: dict[str, pa.Array],
+    happenings: Sequence[tuple[Any, ...]],
+) -> pa.RecordBatch:
+    """Rows of the main log, the columns of messages at some of their offsets, and what happened to objectives."""
+    offsets, at_ms, events, hashes = zip(*rows, strict=True)
+    positions = np.array(offsets, np.int64)
+    columns: dict[str, pa.Array] = {
+        "log": _repeated(MAIN, len(rows)),
+        "offset": pa.array(positions),
+        "at_ms": pa.array(at_ms, pa.int64()),
+        "kind": pa.array([_kind(event) for event in events], pa.string()),
+        "event": _text(events),
+        "hash": pa.array(hashes, pa.binary()),
+        "chained": pa.array(_chained(hash_before, offsets, events, hashes), pa.bool_()),
+    }
+    if messages:
+        columns |= _placed(messages, positions, message_offsets)
+    if happenings:
+        places, objectives, actors, what = zip(*happenings, strict=True)
+        happened = {"objective": pa.array(objectives, pa.string()), "actor": pa.array(actors, pa.string())}
+        columns |= _placed({**happened, "happening": _text(what)}, positions, places)
+    return _batch(columns, len(rows))
+
+
+def activity_batch(rows: Sequence[tuple[Any, ...]], names: Mapping[int, str]) -> pa.RecordBatch:
+    """A page of the activity log; rows are offset, at_ms, number, kind, ts_ms, event."""
+    offsets, at_ms, numbers, kinds, ts_ms, events = zip(*rows, strict=True)
+    columns = {
+        "log": _repeated(ACTIVITY, len(rows)),
+        "offset": pa.array(offsets, pa.int64()),
+        "at_ms": pa.array(at_ms, pa.int64()),
+        "kind": pa.array(kinds, pa.string()),
+        "event": _text(events),
+        "number": pa.array(numbers, pa.int64()),
+        "member": pa.array([names.get(number) for number in numbers], pa.string()),
+        "ts_ms": pa.array(ts_ms, pa.int64()),
+    }
+    return _batch(columns, len(rows))
+
+
+def _batch(columns: dict[str, pa.Array], count: int) -> pa.RecordBatch:
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _repeated(word: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(word, pa.string()), count)
+
+
+def _kind(event: bytes) -> str:
+    end = event.find(b'"', len(_TAG))
+    return event[len(_TAG) : end].decode("ascii", "replace") if event.startswith(_TAG) and end > 0 else ""
+
+
+def _text(values: Sequence[bytes]) -> pa.Array:
+    try:
+        return pc.cast(pa.array(values, pa.binary()), pa.string())
+    except pa.ArrowInvalid:
+        # Somebody wrote into the database. The chain tells; here it only must not stop the reader.
+        return pa.array([value.decode("utf-8", "replace") for value in values], pa.string())
+
+
+def _chained(
+    hash_before: bytes | None, offsets: Sequence[int], events: Sequence[bytes], hashes: Sequence[bytes]
+) -> list[bool]:
+    first = offsets[0]
+    before = GENESIS if first == 0 else hash_before
+    found = []
+    expected = first
+    for offset, event, own in zip(offsets, events, hashes, strict=True):
+        found.append(
+            before is not None and offset == expected and blake3(before.hex().encode() + event).digest() == own
+        )
+        before, expected = own, offset + 1
+    return found
+
+
+def _placed(
+    columns: dict[str, pa.Array], positions: np.ndarray[Any, Any], beside: Sequence[int]
+) -> dict[str, pa.Array]:
+    """Columns of what is beside the log, put at the places of their rows, with nulls between."""
+    offsets = np.array(beside, np.int64)
+    places = np.searchsorted(positions, offsets)
+    places[places == len(positions)] = 0
+    mine = positions[places] == offsets
+    indices = np.zeros(len(positions), np.int64)
+    empty = np.ones(len(positions), bool)
+    indices[places[mine]] = np.flatnonzero(mine)
+    empty[places[mine]] = False
+    taken = pa.array(indices, mask=empty)
+    return {name: column.take(taken) for name, column in columns.items()}
+
+
+def _messages(messages: Sequence[tuple[Any, ...]], names: Mapping[int, str]) -> dict[str, pa.Array]:
+    contents = [read_said(row[12]) for row in messages]
+    routes = [row[13] for row in messages]
+    counts = [len(route) // 24 for route in routes]
+    numbers, keys = _joined(routes, counts, 0), _joined(routes, counts, 1)
+    said: dict[str, Sequence[Any]] = {
+        "thread": [content.thread for content in contents],
+        "reply_to": [content.reply_to for content in contents],
+        "level": [content.level for content in contents],
+        "priority": [content.priority for content in contents],
+        "saying": [content.kind for content in contents],
+        "body_bytes": [content.body_bytes for content in contents],
+    }
+    recipients = [names.get(number) for number in numbers.tolist()]
+    stamped = [(*row[1:8], bool(row[8]), *row[9:12]) for row in messages]
+    return message_columns(stamped, said, counts, (numbers, keys, recipients))
+
+
+def message_columns(
+    stamped: Sequence[Sequence[Any]],
+    said: Mapping[str, Sequence[Any]],
+    counts: Sequence[int],
+    routes: tuple[Sequence[int], Sequence[int], Sequence[str | None]],
+) -> dict[str, pa.Array]:
+    """The columns of messages: what was stamped on them, what they say, and where they went, one after the other."""
+    starts = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=starts[1:])
+    stamps = zip(*stamped, strict=True)
+    numbers, keys, recipients = routes
+    return {
+        **{name: pa.array(values, SCHEMA.field(name).type) for name, values in zip(_STAMPS, stamps, strict=True)},
+        **{name: pa.array(values, SCHEMA.field(name).type) for name, values in said.items()},
+        "numbers": pa.ListArray.from_arrays(starts, pa.array(numbers, pa.int64())),
+        "keys": pa.ListArray.from_arrays(starts, pa.array(keys, pa.int64())),
+        "recipients": pa.ListArray.from_arrays(starts, pa.array(recipients, pa.string())),
+    }
+
+
+def _joined(routes: Sequence[bytes], counts: Sequence[int], column: int) -> Any:
+    """One of the three columns of every packed route, one after the other."""
+    parts = [route[8 * column * count : 8 * (column + 1) * count] for route, count in zip(routes, counts, strict=True)]
+    return np.frombuffer(b"".join(parts), np.int64)

@@ -1,0 +1,84 @@
+"""Seals: whether what is stored beside the log is what its rows say, for those who ask.
+
+A row of the chain holds a digest of the message or the change of an objective that it tells of; peerbus messages hold
+their sender's own bytes, whose HMAC anybody with the secret can check. Both are computed here from what is stored.
+"""
+
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+from msgspec import MsgspecError, Struct
+
+from tieline.contract.message import Signature
+from tieline.protocols.peerbus.codec import PROTOCOL, decode_envelope
+from tieline.stores.sqlite.pages import MainPage
+
+
+class _Sealed(Struct, frozen=True, tag_field="event", tag="send", gc=False):
+    digest: str
+    target: str
+    id: str
+
+
+class _Changed(Struct, frozen=True, tag_field="event", tag="objective", gc=False):
+    digest: str
+    id: str
+
+
+class _Signed(Struct, frozen=True, gc=False):
+    original: bytes | None = None
+
+
+_decode = msgspec.json.Decoder(_Sealed | _Changed).decode
+_decode_signed = msgspec.json.Decoder(_Signed).decode
+
+
+def broken_seals(page: MainPage) -> set[int]:
+    """Offsets of rows that say something else than what is stored beside them."""
+    events = {row[0]: (row[1], row[2]) for row in page.rows}
+    broken = set()
+    for message in page.messages:
+        offset, message_id, sender, protocol, wire_id, target, sent, _, verified, _, _, signature, content, route = (
+            message
+        )
+        stamps: tuple[Any, ...] = (message_id, sender, protocol, verified, sent)
+        if signature:
+            stamps += (signature, wire_id or "")
+        said = _read(events.get(offset))
+        told = isinstance(said, _Sealed) and (said.id, said.target) == (message_id, target)
+        if not told or said is None or said.digest != _seal(content, route, stamps):
+            broken.add(offset)
+    for offset, objective, actor, happening in page.happenings:
+        at_ms = events[offset][0] if offset in events else 0
+        changed = _read(events.get(offset))
+        if not isinstance(changed, _Changed) or changed.digest != _seal(happening, b"", (objective, actor, at_ms)):
+            broken.add(offset)
+    return broken
+
+
+def forged(page: MainPage, secret: bytes) -> set[int]:
+    """Offsets of peerbus messages whose HMAC is wrong."""
+    found = set()
+    for message in page.messages:
+        if message[3] != PROTOCOL or message[11] == Signature.FAILED:
+            continue
+        try:
+            original = _decode_signed(message[12]).original
+            if original is not None and not decode_envelope(original).verify(secret):
+                found.add(message[0])
+        except (MsgspecError, ValueError):
+            found.add(message[0])
+    return found
+
+
+def _read(row: tuple[int, bytes] | None) -> _Sealed | _Changed | None:
+    try:
+        return _decode(row[1]) if row else None
+    except MsgspecError:
+        return None
+
+
+def _seal(content: bytes, route: bytes, stamps: tuple[Any, ...]) -> str:
+    stamp = "\x1f".join(map(str, (*stamps, len(content))))
+    return blake3(b"\x1f".join((stamp.encode(), content, route))).hexdigest()

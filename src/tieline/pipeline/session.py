@@ -1,0 +1,91 @@
+"""The Spark session of the pipeline: started with the settings that its jobs were measured with."""
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tieline.pipeline.java import find_java, require_extra
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTINGS = {
+    "spark.app.name": "tieline",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Offsets that a query asks for are read, and no others.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # Batches are small next to what Spark is made for: a few partitions, joined further when they are nearly empty.
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.files.maxPartitionBytes": "64m",
+    # A commit of the lake says what is done, so files need no second move and no mark.
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "16m",
+    # Which files a table has is known; listing them is no work for a job of its own.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+}
+
+_LOGGING = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c{1}: %m%n
+"""
+
+
+def start_session(master: str = "local[*]", *, scratch: Path, settings: dict[str, str] | None = None) -> "SparkSession":
+    """A session on this master, with the `tieline` source known to it. Raises `MissingPart` without Spark or Java."""
+    require_extra()
+    java = find_java(scratch)
+    if java is not None:
+        os.environ["JAVA_HOME"] = str(java)
+    # Workers on this machine run the same Python, whatever comes first on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the extra may be missing, which was said above
+
+    from tieline.pipeline.source import TielineSource  # noqa: PLC0415 - the same
+
+    builder = SparkSession.builder.master(master)
+    local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    bound = local if master.startswith(("local", "spark://127.0.0.1", "spark://localhost")) else {}
+    scratch.mkdir(parents=True, exist_ok=True)
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(_LOGGING, encoding="utf-8")
+    folders = {
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={scratch}",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.local.dir": str(scratch / "spark"),
+    }
+    for name, value in {**_SETTINGS, **bound, **folders, **(settings or {})}.items():
+        builder = builder.config(name, value)
+    # What goes wrong in a batch comes back as an exception; the bridge need not print it as well.
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+    with _stderr_to(scratch / "spark.log"):
+        spark = builder.getOrCreate()
+    spark.dataSource.register(TielineSource)
+    return spark
+
+
+@contextlib.contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """What is started here writes its errors to a file: Spark's own are long, and come back as exceptions anyway."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(file)

@@ -1,0 +1,53 @@
+"""The logs in a hub's home: the database opened for reading, in pages so short that the hub never waits."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+
+from tieline.pipeline.row import MAIN, activity_batch, main_page
+from tieline.stores.sqlite.pages import LogPages, MainPage
+
+SECRET_VARIABLE = "PEERBUS_HMAC_SECRET"
+"""Has the secret that peerbus messages are signed with; it is no option, because Spark shows options."""
+PAGE_ROWS = 8192
+"""Rows that are read in one transaction: some milliseconds, after which the write-ahead log can be moved."""
+
+
+class SqliteLog:
+    """The logs of one home. Opened where it is used, because connections cannot travel to another process."""
+
+    def __init__(self, home: str, *, audit: bool = False) -> None:
+        self._home = Path(home)
+        # Whether what is stored beside the rows is compared with them.
+        self._audit = audit
+
+    def end(self, log: str) -> int:
+        """The offset that the next row of a log will have."""
+        with closing(LogPages(self._home)) as pages:
+            return pages.end(log)
+
+    def read(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The rows from `start` to before `end`."""
+        with closing(LogPages(self._home)) as pages:
+            # Whoever a row below `end` went to was a member before that end was known, so these names are all.
+            names = pages.names()
+            for first in range(start, end, PAGE_ROWS):
+                last = min(first + PAGE_ROWS, end)
+                if log == MAIN:
+                    page = pages.main(first, last)
+                    if page.rows and self._audit:
+                        yield main_page(page, names, *_audited(page))
+                    elif page.rows:
+                        yield main_page(page, names)
+                elif rows := pages.activity(first, last):
+                    yield activity_batch(rows, names)
+
+
+def _audited(page: MainPage) -> tuple[set[int], set[int]]:
+    from tieline.pipeline.seals import broken_seals, forged  # noqa: PLC0415 - only an audit needs the protocol's codec
+
+    secret = os.environ.get(SECRET_VARIABLE, "").encode()
+    return broken_seals(page), forged(page, secret) if secret else set()

@@ -1,0 +1,126 @@
+"""What a table is: its name, its columns' meaning, and how new facts join it.
+
+Above: one file per table in `tables/`. A gold table is sums over facts, so that a batch of facts can be added to what
+is there: `contribute` gives rows with the table's keys and measures, several for the same key if need be, and `MERGES`
+says how rows of the same key become one. What is derived from measures is added by `finish`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from tieline.pipeline.frames import Frames
+
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+DAY_MS = 86_400_000
+
+_TYPES: dict[str, DataType] = {
+    "bigint": LongType(),
+    "int": IntegerType(),
+    "string": StringType(),
+    "boolean": BooleanType(),
+    "array<bigint>": ArrayType(LongType()),
+    "array<string>": ArrayType(StringType()),
+}
+
+
+def columns(text: str) -> StructType:
+    """Columns as SQL writes them. Spark's own reader of such texts needs a session, and tables are known before one."""
+    pairs = (column.split() for column in text.split(", "))
+    return StructType([StructField(name, _TYPES[kind]) for name, kind in pairs])
+
+
+VERSION = "version"
+"""Of rows with measures that are kept from the newest: which is newer."""
+
+MERGES: dict[str, Callable[[str], Column]] = {
+    "sum": f.sum,
+    "min": f.min,
+    "max": f.max,
+    # Numbers, all of them, in order: percentiles of it are exact.
+    "sorted": lambda name: f.array_sort(f.flatten(f.collect_list(name))),
+    "union": lambda name: f.array_sort(f.array_distinct(f.flatten(f.collect_list(name)))),
+    "newest": lambda name: f.max_by(name, f.when(f.col(name).isNotNull(), f.col(VERSION))),
+}
+
+
+@dataclass(frozen=True)
+class Gold:
+    """A table of answers."""
+
+    name: str
+    schema: StructType
+    """Its stored columns: keys, measures, and what `finish` adds."""
+    keys: tuple[str, ...]
+    measures: Mapping[str, str]
+    """Which of `MERGES` each measure is put together by."""
+    reads: tuple[str, ...]
+    """The frames whose facts it counts: with none of them in a batch it stays as it is."""
+    contribute: Callable[[Frames], Sequence[DataFrame]]
+    part: str | None = None
+    """The key that says which part of time a row is in; without one, the table is small and one part."""
+    part_ms: int = DAY_MS
+    finish: Callable[[DataFrame], DataFrame] = lambda rows: rows
+
+    def merge(self, rows: DataFrame) -> DataFrame:
+        """Rows of the same key become one."""
+        merged = rows.groupBy(*self.keys).agg(
+            *(MERGES[how](measure).alias(measure) for measure, how in self.measures.items())
+        )
+        return self.finish(merged).select(*self.schema.fieldNames())
+
+    def contributions(self, frames: Frames) -> DataFrame:
+        """The facts of a batch in this table's columns; measures that one kind of fact lacks are null."""
+        wanted = (*self.keys, *self.measures)
+        first, *others = self.contribute(frames)
+        rows = _with(first, wanted, self.schema)
+        for other in others:
+            rows = rows.unionByName(_with(other, wanted, self.schema))
+        return rows
+
+
+@dataclass(frozen=True)
+class Silver:
+    """A table of typed facts, which only grows, except `deliveries`."""
+
+    name: str
+    schema: StructType
+    part: str
+    """The time by which it is kept in parts."""
+    part_ms: int = HOUR_MS
+
+
+def start_of(time_ms: Column, width_ms: int) -> Column:
+    """The beginning of the minute, hour or day that a time is in."""
+    return (f.floor(time_ms / width_ms) * width_ms).cast("bigint")
+
+
+def percentile(values: Column, share: float) -> Column:
+    """The nearest-rank percentile of numbers that are in order; null of none."""
+    rank = f.greatest(f.lit(1), f.ceil(f.size(values) * f.lit(share))).cast("int")
+    return f.when(f.size(values) > 0, f.element_at(values, rank))
+
+
+def _with(rows: DataFrame, wanted: Sequence[str], schema: StructType) -> DataFrame:
+    given = set(rows.columns)
+    return rows.select(
+        *(
+            f.col(name).cast(schema[name].dataType).alias(name)
+            if name in given
+            else f.lit(None).cast(schema[name].dataType).alias(name)
+            for name in wanted
+        )
+    )

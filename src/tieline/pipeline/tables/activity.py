@@ -1,0 +1,118 @@
+"""Activity: one row for each thing that a member did, once however often it was told.
+
+An upload whose answer was lost is sent again: the same member telling the same event is the same fact, and its first
+row counts. Exchanges with a model have their tokens and cost; other kinds have only what all have. `objective` is what
+the member said it was working on when it told of it. `late` is what was told later than the watermark after it
+happened; it counts where it happened.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from tieline.pipeline.prices import Prices
+from tieline.pipeline.table import DAY_MS, Gold, Silver, columns
+
+WATERMARK_MS = DAY_MS
+EXCHANGE = "llm_exchange"
+
+TABLE = Silver(
+    name="activity",
+    schema=columns(
+        "offset bigint, at_ms bigint, ts_ms bigint, number bigint, member string, kind string, digest string, "
+        "objective string, late boolean, model string, provider string, failed boolean, input_tokens bigint, "
+        "output_tokens bigint, cache_read_tokens bigint, cache_write_tokens bigint, lasted_ms bigint, "
+        "cost_nano_usd bigint"
+    ),
+    part="ts_ms",
+)
+
+FOCUS = Gold(
+    name="focus",
+    schema=columns("number bigint, objective string, version bigint"),
+    keys=("number",),
+    measures={"objective": "newest", "version": "max"},
+    reads=("focus",),
+    contribute=lambda frames: [],
+)
+"""What each member works on by its last marker; empty is nothing."""
+
+_EVENT = (
+    "duration bigint, objectiveId string, entry struct<provider: string, request: struct<model: string>, "
+    "response: struct<model: string, status: int, error: string, usage: struct<inputTokens: bigint, "
+    "outputTokens: bigint, cacheReadInputTokens: bigint, cacheCreationInputTokens: bigint>>>"
+)
+_OPEN, _CLOSE = "objective_open", "objective_close"
+
+
+def markers(bronze: DataFrame) -> DataFrame:
+    """What members said they work on, in the columns of `FOCUS`."""
+    marked = bronze.where((f.col("log") == "activity") & f.col("kind").isin(_OPEN, _CLOSE))
+    named = f.coalesce(f.get_json_object("event", "$.objectiveId"), f.lit(""))
+    objective = f.when(f.col("kind") == _OPEN, named).otherwise("")
+    return marked.select("number", objective.alias("objective"), f.col("offset").alias("version"))
+
+
+def activity(bronze: DataFrame, focus: DataFrame, prices: Prices) -> DataFrame:
+    """The activity of a batch of rows, each event once; `focus` is what members worked on before it."""
+    rows = bronze.where(f.col("log") == "activity").select(
+        "offset", "at_ms", "ts_ms", "number", "member", "kind", "event", f.lit(None).cast("string").alias("before")
+    )
+    carried = focus.select(
+        f.lit(-1).cast("bigint").alias("offset"), "number", f.lit("").alias("kind"), f.col("objective").alias("before")
+    )
+    all_rows = rows.unionByName(carried, allowMissingColumns=True)
+    marked = (
+        f.when(f.col("kind") == _OPEN, f.coalesce(f.get_json_object("event", "$.objectiveId"), f.lit("")))
+        .when(f.col("kind") == _CLOSE, f.lit(""))
+        .otherwise(f.col("before"))
+    )
+    told = Window.partitionBy("number").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
+    focused = all_rows.withColumn("focus", f.last(marked, ignorenulls=True).over(told)).where(f.col("offset") >= 0)
+    digest = f.md5(f.concat_ws("\x1f", f.col("number").cast("string"), "event"))
+    first = Window.partitionBy("digest").orderBy("offset")
+    once = focused.withColumn("digest", digest).withColumn("nth", f.row_number().over(first)).where(f.col("nth") == 1)
+    return _typed(once, prices)
+
+
+def _typed(rows: DataFrame, prices: Prices) -> DataFrame:
+    said = rows.withColumn("said", f.when(f.col("kind") == EXCHANGE, f.from_json("event", _EVENT)))
+    usage, response = f.col("said.entry.response.usage"), f.col("said.entry.response")
+    exchange = f.col("kind") == EXCHANGE
+    model = f.when(exchange, f.coalesce(response["model"], f.col("said.entry.request.model"), f.lit("")))
+    tokens = [
+        f.when(exchange, f.coalesce(usage[name], f.lit(0)))
+        for name in ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
+    ]
+    failed = f.when(
+        exchange, response["error"].isNotNull() | (f.coalesce(response["status"], f.lit(200)) >= f.lit(400))
+    )
+    objective = f.coalesce(f.col("said.objectiveId"), f.col("focus"))
+    return said.select(
+        "offset", "at_ms", "ts_ms", "number", "member", "kind", "digest",
+        f.when(objective != "", objective).alias("objective"),
+        (f.col("at_ms") - f.col("ts_ms") > WATERMARK_MS).alias("late"),
+        model.alias("model"),
+        f.col("said.entry.provider").alias("provider"),
+        failed.alias("failed"),
+        tokens[0].alias("input_tokens"),
+        tokens[1].alias("output_tokens"),
+        tokens[2].alias("cache_read_tokens"),
+        tokens[3].alias("cache_write_tokens"),
+        f.col("said.duration").alias("lasted_ms"),
+        _cost(model, tokens, prices).alias("cost_nano_usd"),
+    )  # fmt: skip
+
+
+def _cost(model: Column, tokens: list[Column], prices: Prices) -> Column:
+    """By the longest known beginning of the model's name; null without one."""
+    cost = f.lit(None).cast("bigint")
+    for prefix in sorted(prices, key=len):
+        asked, told, read, written = prices[prefix]
+        sums = tokens[0] * asked + tokens[1] * told + tokens[2] * read + tokens[3] * written
+        cost = f.when(model.startswith(prefix), sums.cast("bigint")).otherwise(cost)
+    return cost
+
+
+def unknown(new: DataFrame, known: DataFrame) -> DataFrame:
+    """Those of new rows that were not told before."""
+    return new.join(known.select("digest"), "digest", "left_anti").select(*TABLE.schema.fieldNames())

@@ -1,0 +1,148 @@
+"""Deliveries: one row for each message and recipient, with the time of every rung that it reached.
+
+A delivery is known by its recipient's number and its key. It is *open* until it is settled or `WATERMARK_MS` old: open
+rows are folded with every batch, closed ones are looked up only when a step comes for one of them, which is then late.
+`fresh` has a bit for each rung that the commit which wrote the row added.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from tieline.pipeline.table import DAY_MS, Silver, columns
+
+WATERMARK_MS = DAY_MS
+"""A step that comes later than this after the message is late: it is counted as such, and kept all the same."""
+
+TABLE = Silver(
+    name="deliveries",
+    schema=columns(
+        "number bigint, key bigint, recipient string, offset bigint, sender string, sent_ms bigint, "
+        "offered_ms bigint, offered_by string, muted_ms bigint, seen_ms bigint, acked_ms bigint, acked_by string, "
+        "claimed boolean, expired_ms bigint, dead_ms bigint"
+    ),
+    part="sent_ms",
+)
+OPEN, CLOSED, ORPHAN = 0, 1, 2
+"""Parts of the table; an orphan is a step whose delivery is not open."""
+
+_RANGE_MAX = 10_000_000
+"""Deliveries of one event: a hub never has so many, and a spoilt row must not fill the disk."""
+_MOVED = "number bigint, keys array<array<bigint>>, protocol string, mute boolean"
+_KINDS = ("deliver", "see", "ack", "claim", "expire", "die")
+_TIMES = ("offered_ms", "muted_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms")
+_WORDS = ("offered_by", "acked_by")
+_BITS = {name: 1 << index for index, name in enumerate((*_TIMES, "left_ms"))}
+_RUNGS = ("offered_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms", "left_ms")
+
+
+def sendings(bronze: DataFrame) -> DataFrame:
+    """New deliveries: a row for each message and recipient whose route is still kept."""
+    sent = bronze.where((f.col("log") == "main") & (f.col("kind") == "send") & f.col("keys").isNotNull())
+    each = sent.select("offset", "sender", f.col("at_ms").alias("sent_ms"), _each())
+    return each.select(
+        f.col("one.numbers").alias("number"),
+        f.col("one.keys").alias("key"),
+        f.coalesce("one.recipients", f.concat(f.lit("member-"), f.col("one.numbers"))).alias("recipient"),
+        "offset",
+        "sender",
+        "sent_ms",
+    )
+
+
+def _each() -> Column:
+    return f.explode(f.arrays_zip("numbers", "keys", "recipients")).alias("one")
+
+
+def reached(bronze: DataFrame) -> DataFrame:
+    """The rungs that deliveries reached, one row a delivery: the first time counts."""
+    moved = bronze.where((f.col("log") == "main") & f.col("kind").isin(*_KINDS))
+    told = moved.select("kind", "at_ms", f.from_json("event", _MOVED).alias("said"))
+    ranges = told.select("kind", "at_ms", "said.*").withColumn("range", f.explode("keys"))
+    ranges = ranges.where((f.col("range")[1] - f.col("range")[0]).between(0, _RANGE_MAX))
+    each = ranges.withColumn("key", f.explode(f.sequence(f.col("range")[0], f.col("range")[1])))
+    at, kind = f.col("at_ms"), f.col("kind")
+    acked = kind.isin("ack", "claim")
+    return each.groupBy("number", "key").agg(
+        f.min(f.when(kind == "deliver", at)).alias("offered_ms"),
+        f.min(f.when((kind == "deliver") & f.col("mute"), at)).alias("muted_ms"),
+        f.min(f.when(kind == "see", at)).alias("seen_ms"),
+        f.min(f.when(acked, at)).alias("acked_ms"),
+        f.min(f.when(kind == "expire", at)).alias("expired_ms"),
+        f.min(f.when(kind == "die", at)).alias("dead_ms"),
+        f.min(f.when(kind == "deliver", f.coalesce("protocol", f.lit("")))).alias("offered_by"),
+        f.min(f.when(acked, f.coalesce("protocol", f.lit("")))).alias("acked_by"),
+        f.coalesce(f.max(kind == "claim"), f.lit(False)).alias("claimed"),
+    )
+
+
+def begun(sent: DataFrame) -> DataFrame:
+    """New deliveries with nothing reached yet, in the table's columns."""
+    return _in_columns(sent)
+
+
+def fold(known: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
+    """Deliveries with the rungs that they reached, and the part of the table that each belongs to from now on."""
+    renamed = steps.select(
+        "number", "key", *(f.col(name).alias(f"new_{name}") for name in (*_TIMES, *_WORDS, "claimed"))
+    )
+    both = known.join(renamed, ["number", "key"], "full_outer")
+    old_left, new_left = _left(""), _left("new_")
+    fresh = f.lit(0)
+    for name in _TIMES:
+        fresh = fresh + f.when(f.col(name).isNull() & f.col(f"new_{name}").isNotNull(), _BITS[name]).otherwise(0)
+    fresh = fresh + f.when(old_left.isNull() & new_left.isNotNull(), _BITS["left_ms"]).otherwise(0)
+    settled = f.coalesce(*(f.coalesce(f.col(name), f.col(f"new_{name}")) for name in _TIMES[3:])).isNotNull()
+    part = (
+        f.when(f.col("offset").isNull(), ORPHAN)
+        .when(settled | (f.col("sent_ms") < now_ms - WATERMARK_MS), CLOSED)
+        .otherwise(OPEN)
+    )
+    merged = {name: f.coalesce(f.col(name), f.col(f"new_{name}")) for name in (*_TIMES, *_WORDS)}
+    merged["claimed"] = f.coalesce("claimed", f.lit(False)) | f.coalesce("new_claimed", f.lit(False))
+    columns = [merged.get(name, f.col(name)).alias(name) for name in TABLE.schema.fieldNames()]
+    return both.select(*columns, fresh.cast("int").alias("fresh"), part.alias("part"))
+
+
+def _left(prefix: str) -> Column:
+    """When a delivery stopped being backlog: it was settled, or went out on a wire that cannot acknowledge."""
+    return f.least(*(f.col(f"{prefix}{name}") for name in ("acked_ms", "expired_ms", "dead_ms", "muted_ms")))
+
+
+def steps(touched: DataFrame) -> DataFrame:
+    """The rungs that were added to folded rows: one row each, with what is known of the delivery."""
+    by = {"offered_ms": f.col("offered_by"), "acked_ms": f.col("acked_by")}
+    rungs = [
+        f.struct(
+            f.lit(name.removesuffix("_ms")).alias("rung"),
+            (_left("") if name == "left_ms" else f.col(name)).alias("at_ms"),
+            by.get(name, f.lit("")).alias("protocol"),
+            f.lit(_BITS[name]).alias("bit"),
+        )
+        for name in _RUNGS
+    ]
+    added = f.filter(f.array(*rungs), lambda rung: f.col("fresh").bitwiseAND(rung["bit"]) != 0)
+    each = touched.where(f.col("fresh") != 0).select(
+        "number", "key", "recipient", "offset", "sender", "sent_ms", f.explode(added).alias("step")
+    )
+    return each.select(
+        "number",
+        "key",
+        "recipient",
+        "offset",
+        "sender",
+        "sent_ms",
+        "step.rung",
+        "step.at_ms",
+        "step.protocol",
+        (f.col("step.at_ms") - f.col("sent_ms")).alias("after_ms"),
+    )
+
+
+def _in_columns(rows: DataFrame) -> DataFrame:
+    given = set(rows.columns)
+    return rows.select(
+        *(
+            f.col(field.name) if field.name in given else f.lit(None).cast(field.dataType).alias(field.name)
+            for field in TABLE.schema
+        )
+    )

@@ -1,0 +1,59 @@
+"""Edges: one row for each day, sender and recipient: the conversation graph.
+
+`messages` counts what the one sent to the other, through channels too. `answers` counts the sender's replies to the
+recipient's messages, and `response_ms` has how long each took, in order.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from tieline.pipeline.frames import Frames
+from tieline.pipeline.table import DAY_MS, Gold, columns, percentile, start_of
+
+
+def contribute(frames: Frames) -> Sequence[DataFrame]:
+    """Messages by recipient, and answers."""
+    none = f.array().cast("array<bigint>")
+    sent = frames.sendings.select(
+        start_of(f.col("sent_ms"), DAY_MS).alias("day_ms"),
+        "sender",
+        "recipient",
+        f.lit(1).alias("messages"),
+        f.lit(0).alias("answers"),
+        none.alias("response_ms"),
+    )
+    # Counted before they meet the old rows: there are few edges and many messages.
+    counted = sent.groupBy("day_ms", "sender", "recipient").agg(
+        f.sum("messages").alias("messages"), f.lit(0).alias("answers"), none.alias("response_ms")
+    )
+    answered = frames.answers.select(
+        "day_ms",
+        "sender",
+        "recipient",
+        f.lit(0).alias("messages"),
+        f.lit(1).alias("answers"),
+        f.array("response_ms").alias("response_ms"),
+    )
+    return [counted, answered]
+
+
+def finish(rows: DataFrame) -> DataFrame:
+    """Add the median."""
+    return rows.withColumn("response_p50_ms", percentile(f.col("response_ms"), 0.5))
+
+
+TABLE = Gold(
+    name="edges",
+    schema=columns(
+        "day_ms bigint, sender string, recipient string, messages bigint, answers bigint, "
+        "response_ms array<bigint>, response_p50_ms bigint"
+    ),
+    keys=("day_ms", "sender", "recipient"),
+    measures={"messages": "sum", "answers": "sum", "response_ms": "sorted"},
+    reads=("sendings", "answers"),
+    contribute=contribute,
+    part="day_ms",
+    finish=finish,
+)

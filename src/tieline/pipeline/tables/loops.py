@@ -1,0 +1,62 @@
+"""Loops: one row for each conversation and day in which agents answered each other automatically, again and again.
+
+A message's hops are the quick automatic replies that led to it. From `HOPS` on they count here, as do the pauses that
+the hub ordered because of them.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from tieline.pipeline.frames import Frames
+from tieline.pipeline.table import DAY_MS, Gold, columns, start_of
+
+HOPS = 16
+"""A quarter of what the hub stops at: real work hardly gets there."""
+
+
+def contribute(frames: Frames) -> Sequence[DataFrame]:
+    """Messages at the end of long chains, and pauses."""
+    looped = frames.messages.where(f.col("hops") >= HOPS).select(
+        start_of(f.col("sent_ms"), DAY_MS).alias("day_ms"),
+        "conversation",
+        f.lit(1).alias("messages"),
+        "hops",
+        f.array("sender").alias("members"),
+        f.lit(0).alias("pauses"),
+        f.col("sent_ms").alias("first_ms"),
+        f.col("sent_ms").alias("last_ms"),
+    )
+    paused = frames.records.where(f.col("kind") == "pause").select(
+        start_of(f.col("at_ms"), DAY_MS).alias("day_ms"),
+        f.col("thread").alias("conversation"),
+        f.lit(0).alias("messages"),
+        f.lit(0).alias("hops"),
+        f.array().cast("array<string>").alias("members"),
+        f.lit(1).alias("pauses"),
+        f.col("at_ms").alias("first_ms"),
+        f.col("at_ms").alias("last_ms"),
+    )
+    return [looped, paused]
+
+
+TABLE = Gold(
+    name="loops",
+    schema=columns(
+        "day_ms bigint, conversation string, messages bigint, hops int, members array<string>, pauses bigint, "
+        "first_ms bigint, last_ms bigint"
+    ),
+    keys=("day_ms", "conversation"),
+    measures={
+        "messages": "sum",
+        "hops": "max",
+        "members": "union",
+        "pauses": "sum",
+        "first_ms": "min",
+        "last_ms": "max",
+    },
+    reads=("messages", "records"),
+    contribute=contribute,
+    part="day_ms",
+)

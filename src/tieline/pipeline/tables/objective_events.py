@@ -1,0 +1,35 @@
+"""Objective events: one row for each thing that happened to an objective, and the status that it had afterwards."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from tieline.pipeline.table import DAY_MS, Silver, columns
+
+TABLE = Silver(
+    name="objective_events",
+    schema=columns(
+        "offset bigint, at_ms bigint, objective string, kind string, actor string, status string, assignee string, "
+        "title string, happening string"
+    ),
+    part="at_ms",
+    part_ms=DAY_MS,
+)
+
+_CHANGED = "id string, kind string, by string, status string, assignee string"
+
+
+def objective_events(bronze: DataFrame) -> DataFrame:
+    """The events of a batch of rows."""
+    changed = bronze.where((f.col("log") == "main") & (f.col("kind") == "objective"))
+    told = changed.select("offset", "at_ms", "happening", f.from_json("event", _CHANGED).alias("said"))
+    return told.select(
+        "offset",
+        "at_ms",
+        f.col("said.id").alias("objective"),
+        "said.kind",
+        f.col("said.by").alias("actor"),
+        "said.status",
+        "said.assignee",
+        f.get_json_object("happening", "$.title").alias("title"),
+        "happening",
+    )

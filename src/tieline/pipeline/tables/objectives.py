@@ -1,0 +1,68 @@
+"""Objectives: one row for each: where it stands, how long it took, how long it was blocked, and what it cost.
+
+`cycle_ms` is from its making to its end. `blocked_ms` is the time that it was blocked and is not any more; while it is
+blocked, `blocked_since_ms` says since when. Tokens and cost are of the exchanges that its workers had while they said
+that they worked on it.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+
+from tieline.pipeline.frames import Frames
+from tieline.pipeline.table import VERSION, Gold, columns
+
+_ENDS = ("done", "cancelled")
+_LIFE = ("title", "assignee", "status", "created_ms", "finished_ms", "blocked_ms", "blocked_since_ms", "changes")
+_COSTS = ("exchanges", "input_tokens", "output_tokens", "cost_nano_usd")
+
+
+def contribute(frames: Frames) -> Sequence[DataFrame]:
+    """What became of objectives with new events, and what exchanges cost."""
+    by_offset = Window.partitionBy("objective").orderBy("offset")
+    events = frames.objective_history.withColumn("next_ms", f.lead("at_ms").over(by_offset))
+    blocked = f.col("status") == "blocked"
+    lives = events.groupBy("objective").agg(
+        f.max_by("title", f.when(f.col("title").isNotNull(), f.col("offset"))).alias("title"),
+        f.max_by("assignee", "offset").alias("assignee"),
+        f.max_by("status", "offset").alias("status"),
+        f.min("at_ms").alias("created_ms"),
+        f.min(f.when(f.col("status").isin(*_ENDS), f.col("at_ms"))).alias("finished_ms"),
+        f.sum(f.when(blocked, f.coalesce(f.col("next_ms") - f.col("at_ms"), f.lit(0))).otherwise(0)).alias(
+            "blocked_ms"
+        ),
+        f.max(f.when(blocked & f.col("next_ms").isNull(), f.col("at_ms"))).alias("blocked_since_ms"),
+        f.count(f.lit(1)).alias("changes"),
+        f.max("offset").alias(VERSION),
+    )
+    # Zero says “not blocked” to a merge that keeps the newest value which is not null.
+    lives = lives.withColumn("blocked_since_ms", f.coalesce("blocked_since_ms", f.lit(0)))
+    costs = frames.exchanges.where(f.col("objective").isNotNull()).select(
+        "objective", f.lit(1).alias("exchanges"), "input_tokens", "output_tokens", "cost_nano_usd"
+    )
+    return [lives, costs]
+
+
+def finish(rows: DataFrame) -> DataFrame:
+    """Add the cycle time."""
+    return (
+        rows.withColumn("cycle_ms", f.col("finished_ms") - f.col("created_ms"))
+        .withColumn("blocked_since_ms", f.when(f.col("blocked_since_ms") > 0, f.col("blocked_since_ms")))
+        .fillna(0, list(_COSTS))
+    )
+
+
+TABLE = Gold(
+    name="objectives",
+    schema=columns(
+        "objective string, title string, assignee string, status string, created_ms bigint, finished_ms bigint, "
+        "cycle_ms bigint, blocked_ms bigint, blocked_since_ms bigint, changes bigint, exchanges bigint, "
+        "input_tokens bigint, output_tokens bigint, cost_nano_usd bigint, version bigint"
+    ),
+    keys=("objective",),
+    measures={**dict.fromkeys(_LIFE, "newest"), **dict.fromkeys(_COSTS, "sum"), "version": "max"},
+    reads=("objective_events", "exchanges"),
+    contribute=contribute,
+    finish=finish,
+)

@@ -1,0 +1,43 @@
+"""Records: one row for every other event of the main log: who joined, was refused, was paused, what changed."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from tieline.pipeline.table import DAY_MS, Silver, columns
+
+TABLE = Silver(
+    name="records",
+    schema=columns(
+        "offset bigint, at_ms bigint, kind string, member string, by string, what string, code string, "
+        "protocol string, channel string, thread string, count bigint"
+    ),
+    part="at_ms",
+    part_ms=DAY_MS,
+)
+
+ELSEWHERE = ("send", "deliver", "see", "ack", "claim", "expire", "die", "objective")
+"""Kinds that have tables of their own."""
+
+_SAID = (
+    "member string, speaker string, by string, what string, code string, protocol string, channel string, "
+    "name string, thread string, count bigint"
+)
+
+
+def records(bronze: DataFrame) -> DataFrame:
+    """The records of a batch of rows."""
+    others = bronze.where((f.col("log") == "main") & ~f.col("kind").isin(*ELSEWHERE))
+    told = others.select("offset", "at_ms", "kind", f.from_json("event", _SAID).alias("said"))
+    return told.select(
+        "offset",
+        "at_ms",
+        "kind",
+        f.coalesce("said.member", "said.speaker").alias("member"),
+        "said.by",
+        "said.what",
+        "said.code",
+        "said.protocol",
+        f.coalesce("said.channel", "said.name").alias("channel"),
+        "said.thread",
+        f.coalesce("said.count", f.lit(1)).alias("count"),
+    )

@@ -1,0 +1,52 @@
+"""Threads: one row for each conversation and day: how long it was, who spoke, and whether anybody answered.
+
+A conversation is a thread that messages name, else a channel, an objective's thread or two members; they are named as
+the hub's loop rule names them. `unanswered` says that only one member spoke.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from tieline.pipeline.frames import Frames
+from tieline.pipeline.table import DAY_MS, VERSION, Gold, columns, start_of
+
+
+def contribute(frames: Frames) -> Sequence[DataFrame]:
+    """What each member said in each conversation."""
+    day = start_of(f.col("sent_ms"), DAY_MS).alias("day_ms")
+    said = frames.messages.groupBy(day, "conversation", "sender").agg(
+        f.count(f.lit(1)).alias("messages"),
+        f.min("sent_ms").alias("first_ms"),
+        f.max("sent_ms").alias("last_ms"),
+        f.max("offset").alias(VERSION),
+    )
+    return [said.withColumn("participants", f.array("sender")).withColumn("last_sender", f.col("sender"))]
+
+
+def finish(rows: DataFrame) -> DataFrame:
+    """Say whether anybody answered."""
+    return rows.withColumn("unanswered", f.size("participants") == 1)
+
+
+TABLE = Gold(
+    name="threads",
+    schema=columns(
+        "day_ms bigint, conversation string, messages bigint, first_ms bigint, last_ms bigint, "
+        "participants array<string>, last_sender string, version bigint, unanswered boolean"
+    ),
+    keys=("day_ms", "conversation"),
+    measures={
+        "messages": "sum",
+        "first_ms": "min",
+        "last_ms": "max",
+        "participants": "union",
+        "last_sender": "newest",
+        "version": "max",
+    },
+    reads=("messages",),
+    contribute=contribute,
+    part="day_ms",
+    finish=finish,
+)

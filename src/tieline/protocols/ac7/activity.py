@@ -1,0 +1,275 @@
+"""Activity: what agents did, uploaded by their runners, read by those who may, and followed as it comes.
+
+Above: the server. Below: the Hub port, which takes secrets out before it keeps anything and decides who may read.
+Nothing of it is ever on a stream of messages.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.activity import ActivityRow
+from tieline.contract.hub import Hub
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.limits import MEBIBYTE
+from tieline.contract.member import ByToken
+from tieline.contract.message import Message
+from tieline.contract.refusal import Refusal
+from tieline.protocols.ac7 import trace
+from tieline.protocols.ac7.carriers import Carrier, Frame
+from tieline.protocols.ac7.route import Call, Query, Refused, Route, checked, fail, no, number_of
+from tieline.protocols.ac7.streams import ENDED, GOING_AWAY, PROTOCOL, TOO_SLOW
+
+UPLOAD_BYTES_MAX = 16 * MEBIBYTE
+"""An upload: an event at its limit, and as much again."""
+
+_UNSENT_BYTES_MAX = 2 * UPLOAD_BYTES_MAX
+"""What waits for one follower: an upload comes at once, so a reader must be able to fall behind by more than one."""
+_LIMIT = 200
+_LIMIT_MAX = 1000
+_TURN_BYTES = 256 * 1024
+"""Events that are checked before others get their turn."""
+_INVALID = "invalid activity payload"
+
+
+class _Upload(Struct):
+    """An upload whose events are looked at one by one."""
+
+    events: list[Raw]
+
+
+class _Row(Struct, rename="camel"):
+    """A row as it is written: its event is JSON already."""
+
+    id: int
+    member_name: str
+    event: Raw
+    created_at: int
+
+
+class _Rows(Struct):
+    activity: list[_Row]
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Tail:
+    """One reader of what a member does. Its methods are what the hub calls: the Listener port."""
+
+    __slots__ = ("_activity", "_closed", "_cut", "carrier", "session", "unsent_bytes_max")
+
+    def __init__(self, activity: "Activity") -> None:
+        self._activity = activity
+        self.unsent_bytes_max = _UNSENT_BYTES_MAX
+        self.carrier: Carrier | None = None
+        # Empty until it is live.
+        self.session = SessionId("")
+        self._cut: Callable[[], None] | None = None
+        self._closed = False
+
+    def begin(self, session: SessionId, cut: Callable[[], None]) -> None:
+        """It is live; `cut` ends that."""
+        self.session = session
+        self._cut = cut
+
+    def tell(self, rows: Sequence[ActivityRow]) -> None:
+        """The member did something."""
+        for frame in self._activity.frames(rows):
+            if self._closed or self.carrier is None:
+                return
+            self.carrier.write(frame)
+
+    def offer(self, message: Message, key: int, stream_seq: int) -> None:
+        """Messages are on other streams."""
+
+    def progress(self, step: r.Progress) -> None:
+        """Nothing is followed by it."""
+
+    def end(self, why: Refusal) -> None:
+        """The hub ended the session: its token, its member or its permission is gone."""
+        self.close(ENDED, why.message)
+
+    def stalled(self) -> None:
+        """Its reader does not keep up."""
+        self.close(TOO_SLOW, "too slow: what you missed is in the activity log")
+
+    def close(self, code: int, reason: str) -> None:
+        """Write nothing more, and say why."""
+        if not self._closed and self.carrier is not None:
+            self.leave()
+            self.carrier.end(code, reason)
+
+    def leave(self) -> None:
+        """It is not live any more."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._cut is not None:
+            self._cut()
+        self._activity.remove(self)
+
+
+class Activity:
+    """The operations on activity."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._tails: set[Tail] = set()
+        # What was told last: it goes to all who follow the member before the next comes.
+        self._frames: tuple[Sequence[ActivityRow], list[Frame]] = ((), [])
+
+    def routes(self) -> list[Route]:
+        """The operations."""
+        whole = {"type": "integer", "minimum": 0}
+        kinds = {"type": "array", "items": {"type": "string", "enum": list(trace.KINDS)}}
+        return [
+            Route(
+                method="POST",
+                path="/members/{name}/activity",
+                summary="Report what one did; answered once it is durable, without its secrets.",
+                handler=self.upload,
+                body=trace.UploadActivity,
+                body_bytes_max=UPLOAD_BYTES_MAX,
+                undecoded=True,
+                reply=trace.Uploaded,
+                status=201,
+                errors=(429,),
+            ),
+            Route(
+                method="GET",
+                path="/members/{name}/activity",
+                summary="What a member did, newest first; for itself, or with activity.read.",
+                handler=self.listing,
+                reply=trace.ActivityList,
+                query=(
+                    Query("from", "Only from this time on, in milliseconds of the epoch.", whole),
+                    Query("to", "Only up to this time.", whole),
+                    Query("kind", "Only of this kind; may be said several times.", kinds),
+                    Query("limit", "How many, 200 unless told, 1000 at most.", {"type": "integer", "minimum": 1}),
+                ),
+                errors=(429,),
+            ),
+            Route(
+                method="GET",
+                path="/members/{name}/activity/stream",
+                summary="What a member does as it comes: server-sent events, or WebSocket frames on upgrade.",
+                handler=self.follow,
+                live=lambda: Tail(self),
+            ),
+        ]
+
+    # Requests.
+
+    async def upload(self, call: Call, body: bytes) -> trace.Uploaded:
+        """Keep what the member did."""
+        if call.params["name"] != call.member:
+            raise Refused(no(403, "a member reports its own activity only"))
+        events = await _events(body, call.hub.limits.activity_events_max)
+        recorded = await call.get(lambda session: c.RecordActivity(session, events, len(body)), r.Recorded)
+        return trace.Uploaded(recorded.count)
+
+    async def listing(self, call: Call, _: None) -> _Rows:
+        """What a member did."""
+        name = MemberName(call.params["name"])
+        wanted = tuple(value for key, value in call.pairs if key == "kind")
+        if any(kind not in trace.KINDS for kind in wanted):
+            raise Refused(no(400, f"kind is none of {', '.join(trace.KINDS)}"))
+        limit = min(number_of(call.query.get("limit")) or _LIMIT, _LIMIT_MAX)
+        first, last = (_time(call, key) for key in ("from", "to"))
+        # Clients know these kinds alone; what came by other ways than this may have others.
+        kinds = wanted or trace.KINDS
+        found = await call.get(
+            lambda session: c.ReadActivity(session, name, first, last, kinds, limit), r.Activity, name
+        )
+        return _Rows([_row(row) for row in found.rows])
+
+    async def follow(self, call: Call, tail: Tail) -> None:
+        """Make a tail live: what the member does from now on is on it."""
+        name = MemberName(call.params["name"])
+        attach = c.Attach(protocol=PROTOCOL, credential=ByToken(call.caller.token), acknowledges=False)
+        attached = await self._hub.ask(attach)
+        if not isinstance(attached, r.Attached):
+            raise fail((attached,))
+        session = attached.session
+        followed: asyncio.Future[r.Reply] = asyncio.get_running_loop().create_future()
+
+        def done(replies: Sequence[r.Reply]) -> None:
+            # At once, so that nothing is missed between the answer and the tail.
+            if isinstance(replies[0], r.Done) and not followed.done():
+                tail.begin(session, self._hub.tail(session, name, tail.tell))
+                self._tails.add(tail)
+            if not followed.done():
+                followed.set_result(replies[0])
+
+        self._hub.listen(session, tail)
+        self._hub.submit((c.FollowActivity(session, name),), done)
+        try:
+            reply = await followed
+        except asyncio.CancelledError:
+            tail.leave()
+            self._end(session)
+            raise
+        if not isinstance(reply, r.Done):
+            self._end(session)
+            raise fail((reply,), name)
+
+    # What a tail calls, and the end.
+
+    def frames(self, rows: Sequence[ActivityRow]) -> list[Frame]:
+        """Rows as they are written."""
+        known, frames = self._frames
+        if known is not rows:
+            frames = [Frame(_encode(_row(row))) for row in rows if row.kind in trace.KINDS]
+            self._frames = (rows, frames)
+        return frames
+
+    def remove(self, tail: Tail) -> None:
+        """A tail is not live any more."""
+        self._tails.discard(tail)
+        if tail.session:
+            self._end(tail.session)
+
+    def close(self) -> None:
+        """The hub stops."""
+        for tail in tuple(self._tails):
+            tail.close(GOING_AWAY, "server shutting down")
+
+    def _end(self, session: SessionId) -> None:
+        self._hub.forget(session)
+        self._hub.submit((c.Detach(session),))
+
+
+async def _events(body: bytes, most: int) -> tuple[dict[str, Any], ...]:
+    """The events of an upload, each checked. Others get their turn in between, because an upload may be large."""
+    raw = checked(body, _Upload, _INVALID).events
+    if not 0 < len(raw) <= most:
+        raise Refused(no(400, f"{_INVALID}: an upload has 1 to {most} events"))
+    events: list[dict[str, Any]] = []
+    size = 0
+    for number, one in enumerate(raw):
+        checked(one, trace.ActivityEvent, f"{_INVALID}: event {number}")
+        # Once more as it is, with what the shape does not know.
+        events.append(checked(one, dict[str, Any], f"{_INVALID}: event {number}"))
+        size += len(memoryview(one))
+        if size >= _TURN_BYTES:
+            size = 0
+            await asyncio.sleep(0)
+    return tuple(events)
+
+
+def _row(row: ActivityRow) -> _Row:
+    return _Row(row.offset, row.member, Raw(row.event), row.at_ms)
+
+
+def _time(call: Call, key: str) -> int | None:
+    text = call.query.get(key)
+    number = number_of(text)
+    if text is not None and number is None:
+        raise Refused(no(400, f"{key} is no time in milliseconds of the epoch"))
+    return number

@@ -1,0 +1,69 @@
+"""Who asks: the member whose token a request shows, or the cookie of a login.
+
+Above: the server, before it looks at anything else of a request. Below: the sessions that requests share, and passes.
+"""
+
+from starlette.types import Scope
+
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.ac7.login import read_cookie
+from tieline.protocols.ac7.passes import Passes
+from tieline.protocols.ac7.route import UNKNOWN_TOKEN, Caller, Refused, no, refused
+from tieline.wire.http import header, session_token
+from tieline.wire.sessions import Sessions
+
+_BEARER = "Bearer "
+_NO_BEARER = no(401, "missing bearer token")
+_OVER = no(401, "session expired")
+
+
+class Callers:
+    """Finds out who asks."""
+
+    def __init__(self, sessions: Sessions, passes: Passes | None) -> None:
+        self._sessions = sessions
+        # None where nobody can log in.
+        self._passes = passes
+
+    async def of(self, scope: Scope, *, bearer_only: bool = False) -> Caller:
+        """The member that a request is from."""
+        shown = header(scope, b"authorization")
+        if shown is not None:
+            return await self._by_token(shown)
+        cookie = read_cookie(header(scope, b"cookie") or "")
+        token = session_token(scope) if cookie is None else None
+        if token is None and (self._passes is None or cookie is None):
+            raise Refused(no(401, "missing credentials"))
+        if bearer_only:
+            raise Refused(_NO_BEARER)
+        if token is not None:
+            return await self._by_console(token)
+        assert self._passes is not None, "asked above"
+        assert cookie is not None, "asked above"
+        return await self._by_cookie(self._passes, cookie)
+
+    async def _by_console(self, token: str) -> Caller:
+        held = await self._sessions.of(token)
+        if isinstance(held, Refusal):
+            raise Refused(_OVER if held.code is Code.UNAUTHORIZED else refused(held))
+        return Caller(token, held, by_cookie=True)
+
+    async def _by_token(self, shown: str) -> Caller:
+        token = shown.removeprefix(_BEARER).strip() if shown.startswith(_BEARER) else ""
+        if not token:
+            raise Refused(_NO_BEARER)
+        held = await self._sessions.of(token)
+        if isinstance(held, Refusal):
+            raise Refused(no(401, UNKNOWN_TOKEN) if held.code is Code.UNAUTHORIZED else refused(held))
+        return Caller(token, held)
+
+    async def _by_cookie(self, passes: Passes, cookie: str) -> Caller:
+        if await passes.find(cookie) is None:
+            raise Refused(_OVER)
+        held = await self._sessions.of(cookie)
+        if not isinstance(held, Refusal):
+            return Caller(cookie, held, by_cookie=True)
+        if held.code is not Code.UNAUTHORIZED:
+            raise Refused(refused(held))
+        await passes.drop(cookie)
+        raise Refused(_OVER)

@@ -1,0 +1,145 @@
+"""Logins over HTTP: a code from an authenticator app opens a session, which a strict cookie carries.
+
+Above: the server. Below: `passes`. What tries to log in and fails is in the hub's log.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from tieline.contract import command as c
+from tieline.contract.hub import Hub
+from tieline.contract.identifiers import MemberName
+from tieline.contract.member import Member
+from tieline.contract.permission import MEMBERS_MANAGE
+from tieline.contract.refusal import Code
+from tieline.protocols.ac7 import shapes as s
+from tieline.protocols.ac7 import totp, view
+from tieline.protocols.ac7.login import Denied, clear_cookie, set_cookie
+from tieline.protocols.ac7.operator import Operator
+from tieline.protocols.ac7.passes import Passes
+from tieline.protocols.ac7.route import EXCERPT, NO_CONTENT, Call, Refused, Route, later, no, own_member
+from tieline.protocols.ac7.streams import PROTOCOL
+from tieline.wire.http import Answer, answer
+
+_FOR_EVER = 2**53 - 1
+"""When a token expires that is no login: clients want a number."""
+_ISSUER = "tieline"
+
+
+class LoginRequest(s.Shape, frozen=True):
+    """A code; without a name it must be right for exactly one member."""
+
+    code: Annotated[str, Meta(pattern=r"^[0-9]{6}$")]
+    member: s.Name | None = None
+
+
+class SessionResponse(s.Shape, frozen=True):
+    """Who is logged in, and until when."""
+
+    member: str
+    role: s.RoleView
+    permissions: tuple[s.Permission, ...]
+    expires_at: int
+
+
+class TotpSecret(s.Shape, frozen=True):
+    """What an authenticator app needs, shown this once."""
+
+    totp_secret: str
+    totp_uri: str
+
+
+class LoginRoutes:
+    """The operations on sessions of humans."""
+
+    def __init__(self, hub: Hub, operator: Operator, passes: Passes) -> None:
+        self._hub = hub
+        self._operator = operator
+        self._passes = passes
+
+    def routes(self) -> list[Route]:
+        """The operations."""
+        return [
+            Route(
+                method="POST",
+                path="/session/totp",
+                summary="Log in with a code; the answer sets a cookie.",
+                handler=self.sign_in,
+                body=LoginRequest,
+                invalid="invalid login payload",
+                reply=SessionResponse,
+                open=True,
+                errors=(401, 409, 429),
+            ),
+            Route(
+                method="GET",
+                path="/session",
+                summary="Who is logged in, and until when.",
+                handler=self.show,
+                reply=SessionResponse,
+            ),
+            Route(
+                method="POST",
+                path="/session/logout",
+                summary="End the session and take the cookie away.",
+                handler=self.sign_out,
+                status=NO_CONTENT,
+            ),
+            Route(
+                method="POST",
+                path="/members/{name}/enroll-totp",
+                summary="A new secret for a member's authenticator app; for itself, or with members.manage.",
+                handler=self.enrol,
+                reply=TotpSecret,
+                errors=(404,),
+            ),
+        ]
+
+    async def sign_in(self, call: Call, form: LoginRequest) -> Answer:
+        """Log in."""
+        result = await self._passes.sign_in(form.code, form.member)
+        if isinstance(result, Denied):
+            self._hub.submit((c.RecordRefusal(PROTOCOL, Code.UNAUTHORIZED, "log in"),))
+            denied = later(result.error, result.retry_after) if result.retry_after else no(result.status, result.error)
+            raise Refused(denied)
+        members = await self._operator.members(MemberName(result.session.member))
+        if not members:
+            raise Refused(no(401, "session expired"))
+        shown = answer(_session(members[0], result.session.expires_at_ms))
+        cookie = set_cookie(result.id, secure=_secure(call))
+        return replace(shown, headers=((b"set-cookie", cookie.encode()),))
+
+    async def show(self, call: Call, _: None) -> SessionResponse:
+        """Who is logged in."""
+        own = await own_member(call)
+        session = await self._passes.find(call.caller.token) if call.caller.by_cookie else None
+        return _session(own, session.expires_at_ms if session is not None else _FOR_EVER)
+
+    async def sign_out(self, call: Call, _: None) -> Answer:
+        """Log out; whoever shows a token of its own keeps that."""
+        if call.caller.by_cookie:
+            await self._passes.sign_out(call.caller.token, call.member)
+            call.leave()
+        cookie = clear_cookie(secure=_secure(call))
+        return Answer(NO_CONTENT, b"", headers=((b"set-cookie", cookie.encode()),))
+
+    async def enrol(self, call: Call, _: None) -> TotpSecret:
+        """Give a member a new secret."""
+        name = call.params["name"]
+        own = await own_member(call)
+        if name != own.name and MEMBERS_MANAGE not in own.permissions:
+            raise Refused(no(403, f"{own.name} lacks the permission {MEMBERS_MANAGE}"))
+        if not await self._operator.members(MemberName(name)):
+            raise Refused(no(404, f"no such member: {name[:EXCERPT]}"))
+        secret = await self._passes.enrol(MemberName(name))
+        return TotpSecret(secret, totp.otpauth_uri(secret, _ISSUER, name))
+
+
+def _session(member: Member, expires_at_ms: int) -> SessionResponse:
+    return SessionResponse(member.name, view.role(member), view.permissions(member.permissions), expires_at_ms)
+
+
+def _secure(call: Call) -> bool:
+    return bool(call.scope.get("scheme") == "https")

@@ -1,0 +1,78 @@
+"""Telemetry: the routes by which exporters of OpenTelemetry report what agents did.
+
+Above: the server. Below: `otlp`, which reads bodies, and the Hub port. An answer is in the form of its request, as
+exporters expect; one that says 429 or 503 asks them to send the same again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.refusal import Refusal
+from tieline.protocols.ac7 import otlp
+from tieline.protocols.ac7.route import STATUS, Call, Route, no
+from tieline.wire.http import Answer
+from tieline.wire.sessions import Make
+
+_RETRY = ((b"retry-after", b"5"),)
+_AGAIN = frozenset({429, 503})
+
+
+class Telemetry:
+    """The operations on telemetry."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+
+    def routes(self) -> list[Route]:
+        """The operations."""
+        return [
+            Route(
+                method="POST",
+                path=f"/otlp/v1/{signal}",
+                summary=f"Report what one did, as {signal} of OpenTelemetry, plain or with gzip.",
+                handler=partial(self.export, signal),
+                takes=(otlp.JSON, otlp.PROTOBUF),
+                gives=(otlp.JSON, otlp.PROTOBUF),
+                body_bytes_max=otlp.BODY_BYTES_MAX,
+                errors=(415, 429),
+            )
+            for signal in otlp.Signal
+        ]
+
+    async def export(self, signal: otlp.Signal, call: Call, body: bytes) -> Answer:
+        """Keep what a body says."""
+        kind = call.header(b"content-type") or ""
+        packed = call.header(b"content-encoding") or ""
+        # On a thread, because a large body takes a while and others must get their turn.
+        found = await asyncio.to_thread(otlp.decode, signal, body, kind, packed, self._now_ms())
+        if isinstance(found, otlp.Malformed):
+            return _no(found.status, found.message, kind)
+        kept = 0
+        for events, size in found.uploads(call.hub.limits.activity_events_max):
+            match await call.ask(_recording(events, size)):
+                case (r.Recorded(count),):
+                    kept += count
+                case (Refusal() as refusal, *_) if not kept:
+                    return _no(STATUS.get(refusal.code, 400), refusal.message, kind)
+                case _:
+                    # Part of it is durable: the exporter must not send that again, so it hears how much is not.
+                    found = replace(found, rejected=found.rejected + len(found.events) - kept)
+                    break
+        encoded, content_type = otlp.encode_answer(signal, kind, found)
+        return Answer(200, encoded, content_type.encode())
+
+
+def _recording(events: tuple[dict[str, Any], ...], size: int) -> Make:
+    return lambda session: (c.RecordActivity(session, events, size),)
+
+
+def _no(status: int, text: str, kind: str) -> Answer:
+    encoded = otlp.encode_failure(kind, text)
+    said = no(status, text) if encoded is None else Answer(status, encoded, otlp.PROTOBUF.encode())
+    return replace(said, headers=_RETRY) if status in _AGAIN else said

@@ -1,0 +1,93 @@
+"""Upkeep: what belongs to a member goes when the member does, however it was removed.
+
+Above: the server. Below: files and passes, and the Hub port, which tells of members that vanish. Those that vanished
+while nobody listened, because the hub was down or the protocol off, are found at the start: what is older than the
+member of its name belonged to another. So are copies of files for an objective that a crash kept from being made.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from tieline.contract.file import CatalogueError
+from tieline.contract.hub import Change, Hub, MemberVanished
+from tieline.contract.identifiers import SessionId
+from tieline.contract.message import Message
+from tieline.protocols.ac7.files import Files
+from tieline.protocols.ac7.operator import Operator
+from tieline.protocols.ac7.passes import Passes
+from tieline.protocols.ac7.tree import Viewer
+
+log = structlog.get_logger(__name__)
+
+_KEEPER = Viewer("", manages=True)
+
+
+class Upkeep:
+    """Sees members go: the Observer port."""
+
+    def __init__(self, hub: Hub, operator: Operator, files: Files, passes: Passes) -> None:
+        self._hub = hub
+        self._operator = operator
+        self._files = files
+        self._passes = passes
+        self._errands: set[asyncio.Task[None]] = set()
+        self._unobserve: Callable[[], None] | None = None
+
+    async def start(self) -> None:
+        """Remove what was left behind, and watch from now on."""
+        self._unobserve = self._hub.observe(self)
+        await self._files.start()
+        members = await self._operator.members()
+        if members is not None:
+            since_ms: dict[str, int] = {member.name: member.created_at_ms for member in members}
+            await self._files.reconcile(since_ms)
+            await self._passes.reconcile(since_ms)
+        await self._settle()
+
+    async def stop(self) -> None:
+        """Finish what was begun."""
+        if self._unobserve is not None:
+            self._unobserve()
+        if self._errands:
+            await asyncio.wait(self._errands)
+        await self._files.close()
+
+    async def _settle(self) -> None:
+        """Give copies to the objectives that were made for them, and remove those of objectives that never were."""
+        left = await self._files.unsettled()
+        attached = await self._operator.attached() if left else None
+        if attached is None:
+            return
+        for folder, paths in left:
+            objective = next((attached[path] for path in paths if path in attached), None)
+            if objective is None:
+                await self._files.remove(folder, _KEEPER, recursive=True)
+            else:
+                await self._files.share(paths, [f"obj:{objective}"], secrets.token_hex(16))
+
+    # What the hub calls.
+
+    def posted(self, message: Message, origin: SessionId) -> None:
+        """Messages are none of its business."""
+
+    def changed(self, change: Change) -> None:
+        """A member may have gone."""
+        if isinstance(change, MemberVanished):
+            self._begin(self._files.forget(change.name))
+            self._begin(self._passes.forget(change.name))
+
+    def _begin(self, errand: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._guard(errand))
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+    async def _guard(self, errand: Coroutine[Any, Any, None]) -> None:
+        try:
+            await errand
+        except (OSError, CatalogueError) as error:
+            # The next start finds what is left.
+            log.warning("what belonged to a removed member is still there", reason=str(error))

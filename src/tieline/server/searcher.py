@@ -1,0 +1,101 @@
+"""The searcher: the search index on a thread of its own, which follows the log while nobody asks.
+
+Above: the exchange, on the event loop. Below: a `SearchIndex`. Inquiries cross over in a queue that is bounded; past
+that they are refused at once. If the index fails, the question is refused and the hub goes on.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import History, Reply
+from tieline.core.inquiry import Inquiry, SearchIndex
+
+log = structlog.get_logger(__name__)
+
+Answered = Callable[[Reply], None]
+_Item = tuple[Inquiry, Answered]
+
+_WAITING_MAX = 256
+"""Questions that wait: each may take a while, and who asks has gone by then."""
+_IDLE_SECONDS = 2.0
+"""How long it rests between two looks at the log."""
+
+_FULL = Refusal(Code.ACTIVITY_FULL, "too many searches wait; ask again later")
+_STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; ask again when it is back")
+
+
+class Searcher:
+    """An index behind a queue."""
+
+    def __init__(self, index: SearchIndex) -> None:
+        self._index = index
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="searcher", daemon=True)
+        # What waits; only the event loop counts.
+        self._waiting = 0
+        self._stopping = False
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Answer what was asked and close the index."""
+        self._stopping = True
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+        # The thread's last words are on the loop's list.
+        await asyncio.sleep(0)
+
+    def submit(self, inquiry: Inquiry, answered: Answered) -> None:
+        """Look for something; `answered` gets the reply."""
+        if self._stopping:
+            answered(_STOPPED)
+        elif self._waiting >= _WAITING_MAX:
+            answered(_FULL)
+        else:
+            self._waiting += 1
+            self._queue.put((inquiry, answered))
+
+    # On the searcher's thread.
+
+    def _run(self) -> None:
+        while True:
+            try:
+                item = self._queue.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                self._follow()
+                continue
+            if item is None:
+                break
+            inquiry, answered = item
+            self._loop.call_soon_threadsafe(self._publish, answered, self._find(inquiry))
+        self._index.close()
+
+    def _find(self, inquiry: Inquiry) -> Reply:
+        try:
+            return History(tuple(self._index.find(inquiry)))
+        except Exception as error:
+            log.exception("the search index failed", error=str(error))
+            return Refusal(Code.STORE_FAILED, "the search index failed; the log says why")
+
+    def _follow(self) -> None:
+        """Take in what is new, until somebody asks."""
+        try:
+            while self._index.work() and self._queue.empty():
+                pass
+        except Exception as error:
+            # It is tried again, and whoever asks is told.
+            log.exception("the search index does not follow the log", error=str(error))
+
+    # On the event loop.
+
+    def _publish(self, answered: Answered, reply: Reply) -> None:
+        self._waiting -= 1
+        answered(reply)

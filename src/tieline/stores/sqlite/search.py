@@ -1,0 +1,165 @@
+"""The search index in a database file of its own: FTS5 over the messages, behind the log by its own position.
+
+Above: the searcher, on one thread. Below: `search.db`, with `tieline.db` attached to read from. It follows what is
+committed there, in pieces; a write never waits for it. When it was made from another log, or is damaged, it is made
+anew. Statements are in `queries.sql`, the schema is in `schema/`.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import apsw
+
+from tieline.contract.message import Message
+from tieline.core.inquiry import Inquiry, Term
+from tieline.core.store import StoreError
+from tieline.stores.sqlite.database import CHECKPOINT_PAGES, open_database
+from tieline.stores.sqlite.statements import QUERIES
+from tieline.stores.sqlite.store import MAIN_FILE, decode_message
+
+SEARCH_FILE = "search.db"
+
+_PIECE = 1000
+"""Log rows taken in at once: some tens of milliseconds."""
+_BEHIND_MAX = 50_000
+"""Rows that it may be behind a log that grows, before it takes in some although others need the processor."""
+_SWEEP = 2000
+"""Entries looked at in one step of a sweep."""
+_CHARACTERS_MAX = 256 * 1024
+"""Characters of a body that are indexed."""
+_MS_MIN, _MS_MAX = -(2**63), 2**63 - 1
+
+
+class SqliteSearch:
+    """See `SearchIndex`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._connection = self._open()
+        # Where the log ended when it was looked at last; it grows while somebody writes.
+        self._looked = -1
+        # The entry that the running sweep got to, or `None` between two of them.
+        self._swept: int | None = None
+        # The oldest message at the last sweep: when it is another, retention was at work.
+        self._oldest: int | None = -1
+
+    def _open(self) -> apsw.Connection:
+        path = self._folder / SEARCH_FILE
+        try:
+            return self._connect(path)
+        except (StoreError, apsw.Error):
+            # It holds nothing that cannot be made again.
+            for suffix in ("", "-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    Path(f"{path}{suffix}").unlink()
+            return self._connect(path)
+
+    def _connect(self, path: Path) -> apsw.Connection:
+        # Without syncs: after a crash it follows the log from where it is, or is made anew.
+        connection = open_database(path, "search", synchronous="OFF")
+        connection.wal_autocheckpoint(CHECKPOINT_PAGES)
+        connection.execute(QUERIES["attach_hub"], (str(self._folder / MAIN_FILE),))
+        return connection
+
+    def find(self, inquiry: Inquiry) -> Sequence[Message]:
+        """See `SearchIndex.find`."""
+        with self._refusing():
+            while self._take_in():
+                pass
+            return list(self._find(inquiry))
+
+    def _find(self, inquiry: Inquiry) -> Iterator[Message]:
+        seen = inquiry.chronicle
+        threads = {row[0] for row in self._connection.execute(QUERIES["threads_of_member"], (seen.threads,))}
+        values = (
+            _expression(inquiry.terms),
+            seen.since,
+            _MS_MAX if seen.before is None else seen.before,
+            _MS_MIN if inquiry.from_ms is None else max(inquiry.from_ms, _MS_MIN),
+            _MS_MAX if inquiry.to_ms is None else min(inquiry.to_ms, _MS_MAX),
+            inquiry.sender,
+        )
+        count = total = 0
+        for offset, sender, target in self._connection.execute(QUERIES["search"], values):
+            if not inquiry.sees(offset, sender, target, threads):
+                continue
+            row = self._connection.execute(QUERIES["message_at"], (offset,)).fetchone()
+            if row is None:
+                continue
+            message = decode_message(row)
+            if not inquiry.shows(message):
+                continue
+            count += 1
+            total += len(message.content.body)
+            if count > 1 and total > seen.bytes_max:
+                return
+            yield message
+            if count == seen.limit:
+                return
+
+    def work(self) -> bool:
+        """See `SearchIndex.work`. While the log grows it waits, because those who write need the processor more."""
+        with self._refusing():
+            end = self._log_end()
+            grows, self._looked = end != self._looked, end
+            position = self._position()
+            if position != end:
+                return self._take_in() if not grows or end - position > _BEHIND_MAX else False
+            return self._sweep()
+
+    def close(self) -> None:
+        """See `SearchIndex.close`."""
+        self._connection.close()
+
+    def _log_end(self) -> int:
+        return int(self._connection.execute(QUERIES["search_log_end"]).get)
+
+    def _position(self) -> int:
+        """How far it got; to nowhere, when it was made from another log."""
+        log_end, same = self._connection.execute(QUERIES["search_progress"]).get
+        if same:
+            return int(log_end)
+        with self._connection:
+            self._connection.execute(QUERIES["search_forget_all"])
+            self._connection.execute(QUERIES["set_search_progress"], (0,))
+        return 0
+
+    def _take_in(self) -> bool:
+        """Take in the next piece; says whether there is more."""
+        start, end = self._position(), self._log_end()
+        if start >= end:
+            return False
+        until = min(start + _PIECE, end)
+        with self._connection:
+            self._connection.execute(QUERIES["index_messages"], (start, until, _CHARACTERS_MAX))
+            self._connection.execute(QUERIES["set_search_progress"], (until,))
+        return until < end
+
+    def _sweep(self) -> bool:
+        """Forget some of what retention forgot; says whether there is more to look at."""
+        if self._swept is None:
+            oldest = self._connection.execute(QUERIES["search_oldest"]).get
+            if oldest == self._oldest:
+                return False
+            self._swept, self._oldest = -1, oldest
+        rows = list(self._connection.execute(QUERIES["search_sweep"], (self._swept, _SWEEP)))
+        with self._connection:
+            for entry, offset in rows:
+                if offset is None:
+                    self._connection.execute(QUERIES["search_forget"], (entry,))
+        self._swept = rows[-1][0] if len(rows) == _SWEEP else None
+        return self._swept is not None
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.Error as error:
+            raise StoreError(f"the search database refused: {error}") from error
+
+
+def _expression(terms: Sequence[Term]) -> str:
+    """Terms as FTS5 reads them: each is a string, in which nothing else means anything."""
+    quoted = ((term.text.replace('"', '""'), "*" if term.prefix else "") for term in terms)
+    return " AND ".join(f'"{text}"{star}' for text, star in quoted)

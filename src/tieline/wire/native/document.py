@@ -1,0 +1,46 @@
+"""The hub's own protocol as an OpenAPI 3.1 document, drawn from its frames.
+
+Above: the hub's HTTP port, and the build of the console, whose types are made from it. Below: `frames`. OpenAPI has no
+words for a stream, so it is one path that is upgraded, and the frames are schemas: `ClientFrame` is what may be said,
+and `HubFrame` what may come.
+"""
+
+import sys
+from typing import Any, get_args
+
+import msgspec
+
+from tieline import __version__
+from tieline.wire.native import frames as f
+
+_TEMPLATE = "#/components/schemas/{name}"
+_UNIONS = {"ClientFrame": f.ClientFrame, "HubFrame": f.HubFrame}
+
+
+def document() -> dict[str, Any]:
+    """The whole document."""
+    kinds = [kind for union in _UNIONS.values() for kind in get_args(union)]
+    references, components = msgspec.json.schema_components(kinds, ref_template=_TEMPLATE)
+    found = dict(zip(kinds, references, strict=True))
+    for name, union in _UNIONS.items():
+        components[name] = {"oneOf": [found[kind] for kind in get_args(union)]}
+    text = "A WebSocket. Each text message is an array of ClientFrame in, of HubFrame out; see PROTOCOL.md."
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "tieline", "version": __version__, "description": "The hub's own protocol."},
+        "paths": {
+            "/api/stream": {
+                "get": {
+                    "operationId": "stream",
+                    "summary": "Everything that a hub can do, over one connection",
+                    "description": text,
+                    "responses": {"101": {"description": "The connection is a WebSocket from now on."}},
+                }
+            }
+        },
+        "components": {"schemas": components},
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(document()))

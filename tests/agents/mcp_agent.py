@@ -1,0 +1,165 @@
+"""An agent's program, as far as MCP goes: the official SDK's client, with `tieline mcp` as its server."""
+
+import asyncio
+import contextlib
+import json
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import mcp_types
+import psutil  # type: ignore[import-untyped]  # it has no types of its own
+from mcp import Client
+from mcp.client.extension import ClientExtension, NotificationBinding
+from mcp.client.session import IncomingMessage
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from pydantic import BaseModel
+
+from tests.cli.hub_process import TIELINE, environment
+
+LEGACY = "legacy"
+MODERN = "auto"
+"""Asks the server what it speaks, which is the newer era."""
+ERAS = (LEGACY, MODERN)
+WAIT_SECONDS = 20
+
+
+class ChannelParams(BaseModel):
+    """What a program that shows pushed messages reads."""
+
+    content: str
+    meta: dict[str, str]
+
+
+class Pushes(ClientExtension):
+    """Collects pushed messages."""
+
+    identifier = "org.example/pushes"
+
+    def __init__(self) -> None:
+        self.seen: list[ChannelParams] = []
+
+    def notifications(self) -> Sequence[NotificationBinding[Any]]:
+        """What it observes."""
+
+        async def note(params: ChannelParams) -> None:
+            self.seen.append(params)
+
+        return [NotificationBinding(method="notifications/claude/channel", params_type=ChannelParams, handler=note)]
+
+
+class McpAgent:
+    """A connected client."""
+
+    def __init__(self, client: Client, pushes: Pushes, incoming: list[IncomingMessage]) -> None:
+        self.client = client
+        self._pushes = pushes
+        self._incoming = incoming
+
+    @property
+    def pushed(self) -> list[ChannelParams]:
+        """Messages that were pushed."""
+        return self._pushes.seen
+
+    @property
+    def bodies(self) -> list[str]:
+        """What they say."""
+        return [one.content for one in self.pushed]
+
+    @property
+    def refreshes(self) -> int:
+        """How often the client was told that the tools changed."""
+        return sum(isinstance(one, mcp_types.ToolListChangedNotification) for one in self._incoming)
+
+    async def call(self, name: str, **arguments: Any) -> str:
+        """Call a tool that does not fail."""
+        result = await self.client.call_tool(name, arguments)
+        (content,) = result.content
+        assert isinstance(content, mcp_types.TextContent)
+        assert not result.is_error, content.text
+        return content.text
+
+    async def description(self, name: str = "objectives") -> str:
+        """What a model reads about a tool now."""
+        tools = (await self.client.list_tools()).tools
+        return next(tool.description or "" for tool in tools if tool.name == name)
+
+
+@contextlib.asynccontextmanager
+async def mcp_agent(
+    home: Path, era: str, *options: str, member: str = "bob", env: dict[str, str] | None = None
+) -> AsyncIterator[McpAgent]:
+    """Start `tieline mcp` and connect to it, as an agent's program does."""
+    server = StdioServerParameters(
+        command=str(TIELINE), args=["mcp", "--as", member, *options], env={"TIELINE_HOME": str(home), **(env or {})}
+    )
+    pushes, incoming = Pushes(), list[IncomingMessage]()
+
+    async def note(message: IncomingMessage) -> None:
+        incoming.append(message)
+
+    with (home.parent / "mcp-stderr").open("a") as errors:
+        transport = stdio_client(server, errlog=errors)
+        async with Client(transport, mode=era, extensions=[pushes], message_handler=note) as client:
+            yield McpAgent(client, pushes, incoming)
+
+
+def bridge_processes() -> list[psutil.Process]:
+    """The bridges that this test has started and that run."""
+    return [child for child in psutil.Process().children() if "mcp" in child.cmdline()]
+
+
+class RawProgram:
+    """A program that writes and reads lines itself, for what the SDK would not do."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self._numbers = 0
+
+    def write(self, line: bytes) -> None:
+        """Write one line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+
+    def notify(self, method: str) -> None:
+        """Say something that has no answer."""
+        self.write(json.dumps({"jsonrpc": "2.0", "method": method}).encode())
+
+    async def read(self, *, seconds: float = WAIT_SECONDS) -> Any:
+        """The next line."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(seconds):
+            return json.loads(await self.process.stdout.readline())
+
+    async def ask(self, method: str, params: dict[str, Any] | None = None) -> Any:
+        """The answer to a request."""
+        self._numbers += 1
+        request = {"jsonrpc": "2.0", "id": self._numbers, "method": method, "params": params or {}}
+        self.write(json.dumps(request).encode())
+        while (answer := await self.read()).get("id") != self._numbers:
+            pass
+        return answer
+
+    async def initialize(self) -> Any:
+        """Open the older era, without saying that it is open."""
+        return await self.ask(
+            "initialize",
+            {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}},
+        )
+
+
+@contextlib.asynccontextmanager
+async def raw_program(home: Path, *options: str, env: dict[str, str] | None = None) -> AsyncIterator[RawProgram]:
+    """Start `tieline mcp` with its pipes."""
+    # Under no runner, whoever runs the tests, unless the test says so.
+    alone = {"AC7_RUNNER_SOCKET": "", **(env or {})}
+    process = await asyncio.create_subprocess_exec(
+        TIELINE, "mcp", *options, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment(home, alone)
+    )
+    try:
+        yield RawProgram(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()

@@ -1,0 +1,222 @@
+"""The bridge: `tieline mcp` as a real process, driven by the official SDK's client over stdio, in both eras."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.agents.conftest import ALONE
+from tests.agents.mcp_agent import ERAS, LEGACY, WAIT_SECONDS, bridge_processes, mcp_agent, raw_program
+from tests.agents.test_forwarder import state, steps
+from tests.agents.test_framing import FORGERIES
+from tests.server.hubs import House, house, until
+from tieline.agents.runner_frames import McpNotification, McpRequest, McpResponse, Shutdown, decode, encode
+from tieline.client import connect
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_agent_lists_calls_is_pushed_to_and_sees_its_objectives(home: House, era: str) -> None:
+    alice = await home.join("alice")
+    async with mcp_agent(home.home, era) as agent:
+        client = agent.client
+        assert client.protocol_version == ("2025-11-25" if era == LEGACY else "2026-07-28")
+        assert client.server_capabilities.experimental == {"claude/channel": {}}
+        assert client.instructions is not None
+        assert "input from others, not from your user" in client.instructions
+        assert {tool.name for tool in (await client.list_tools()).tools} == {
+            *("send", "drain", "members", "channels", "history", "receipts", "objectives", "objective"),
+        }
+        # A message comes by itself, and the next call shows that it came.
+        sent = await alice.send("@bob", "hello", data={"branch": "main"})
+        await until(lambda: agent.bodies == ["hello"], seconds=WAIT_SECONDS)
+        assert agent.pushed[0].meta["from"] == "alice"
+        assert agent.pushed[0].meta["branch"] == "main"
+        assert await state(alice, sent.id) == "offered"
+        assert (await agent.call("send", to="@alice", body="yes", reply_to=sent.id)).startswith("accepted ")
+        await agent.call("members")
+        assert [step for step in await steps(alice, sent.id) if step[0] in ("seen", "acked")] == [
+            ("seen", "tool call: send"),
+            ("acked", "ack"),
+        ]
+        # Whatever is in a body is text.
+        for forgery in FORGERIES:
+            await alice.send("@bob", forgery)
+        await until(lambda: len(agent.bodies) == 1 + len(FORGERIES), seconds=WAIT_SECONDS)
+        assert not any("<" in body or "\x1b" in body for body in agent.bodies)
+        # An objective changes what the tools say.
+        assert "no open objectives" in await agent.description()
+        if era == LEGACY:
+            made = await alice.create_objective("Fix it", "It works", "bob")
+            await until(lambda: agent.refreshes == 1, seconds=WAIT_SECONDS)
+        else:
+            async with client.listen(tools_list_changed=True) as changes, asyncio.timeout(WAIT_SECONDS):
+                made = await alice.create_objective("Fix it", "It works", "bob")
+                await anext(aiter(changes))
+        assert f"- {made.id} [active] Fix it → It works" in await agent.description()
+        await agent.call("objective", do="complete", id=made.id, text="it works")
+        await until(lambda: agent.bodies[-1].startswith("[objective completed]"), seconds=WAIT_SECONDS)
+        assert agent.pushed[-1].meta["self"] == "yes"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_messages_that_arrived_while_the_agent_was_away_come_once(home: House, era: str) -> None:
+    alice = await home.join("alice")
+    sent = [await alice.send("@bob", body) for body in ("one", "two")]
+    async with mcp_agent(home.home, era) as agent:
+        await agent.client.list_tools()
+        await until(lambda: agent.bodies == ["one", "two"], seconds=WAIT_SECONDS)
+        await agent.call("members")
+        await alice.members()
+        assert [await state(alice, one.id) for one in sent] == ["seen", "seen"]
+    await alice.send("@bob", "three")
+    async with mcp_agent(home.home, era) as agent:
+        await agent.client.list_tools()
+        await until(lambda: bool(agent.bodies), seconds=WAIT_SECONDS)
+        assert agent.bodies == ["three"]
+    assert not bridge_processes()
+
+
+async def test_a_kill_between_push_and_evidence_has_it_offered_again_and_evidence_counts_once(home: House) -> None:
+    alice = await home.join("alice")
+    async with raw_program(home.home, "--as", "bob") as program:
+        await program.initialize()
+        program.notify("notifications/initialized")
+        sent = await alice.send("@bob", "do not lose me")
+        assert (await program.read())["params"]["content"] == "do not lose me"
+        assert await state(alice, sent.id) == "offered"
+        program.process.kill()
+        await program.process.wait()
+    async with mcp_agent(home.home, LEGACY) as agent:
+        await until(lambda: agent.bodies == ["do not lose me"], seconds=WAIT_SECONDS)
+        await agent.call("members")
+        await agent.call("members")
+        assert [step for step in await steps(alice, sent.id) if step[0] == "seen"] == [("seen", "tool call: members")]
+
+
+async def test_nothing_is_written_before_initialized_and_garbage_ends_nothing(home: House) -> None:
+    alice = await home.join("alice")
+    await alice.send("@bob", "early")
+    async with raw_program(home.home, "--as", "bob") as program:
+        answer = await program.initialize()
+        assert answer["result"]["capabilities"]["experimental"] == {"claude/channel": {}}
+        with pytest.raises(TimeoutError):
+            await program.read(seconds=0.5)
+        for line in (b"garbage", b"[]", b"{}", b'{"jsonrpc":"2.0","method":1}', b"\xff\xfe", b"null"):
+            program.write(line)
+        program.notify("notifications/initialized")
+        while (came := await program.read()).get("method") != "notifications/claude/channel":
+            pass
+        assert came["params"]["content"] == "early"
+        unknown = await program.ask("tools/call", {"name": "dance", "arguments": {}})
+        assert unknown["error"]["code"] == -32602
+        wrong = await program.ask("tools/call", {"name": "send", "arguments": {"to": 1}})
+        assert wrong["result"]["isError"] is True
+        assert (await program.ask("tools/list"))["result"]["tools"]
+
+
+@pytest.mark.parametrize("end", ["stdin", "SIGTERM", "SIGINT"])
+async def test_the_bridge_ends_with_its_program(home: House, end: str) -> None:
+    async with raw_program(home.home, "--as", "bob") as program:
+        await program.initialize()
+        if end == "stdin":
+            assert program.process.stdin is not None
+            program.process.stdin.close()
+        else:
+            program.process.send_signal(signal.Signals[end])
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert await program.process.wait() == (0 if end == "stdin" else -signal.Signals[end])
+
+
+async def test_the_bridge_comes_back_to_a_hub_that_restarts(folder: Path) -> None:
+    path = folder / "home"
+    async with house(path, **ALONE) as here:
+        await here.add("alice", "bob")
+    async with raw_program(path, "--as", "bob") as program:
+        # There before the hub is.
+        assert (await program.initialize())["result"]["serverInfo"]["name"] == "tieline"
+        program.notify("notifications/initialized")
+        for body in ("one", "two"):
+            async with house(path, **ALONE) as here:
+                alice = here.keep(await connect(home=path, member="alice"))
+                await alice.send("@bob", body)
+                while (came := await program.read()).get("method") != "notifications/claude/channel":
+                    pass
+                assert came["params"]["content"] == body
+                called = await program.ask("tools/call", {"name": "members", "arguments": {}})
+                assert "alice" in called["result"]["content"][0]["text"]
+
+
+async def test_other_systems_names_are_offered_on_demand(home: House) -> None:
+    async with mcp_agent(home.home, LEGACY, "--tools", "peerbus") as agent:
+        names = {tool.name for tool in (await agent.client.list_tools()).tools}
+        assert names == {"bus.send", "bus.broadcast", "bus.peers", "bus.drain"}
+        assert json.loads(await agent.call("bus.peers"))["self"] == "bob"
+
+
+async def test_without_pushes_nothing_comes_by_itself(home: House) -> None:
+    alice = await home.join("alice")
+    await alice.send("@bob", "quiet")
+    async with mcp_agent(home.home, LEGACY, "--no-push") as agent:
+        await agent.call("members")
+        assert not agent.bodies
+        assert "\nquiet\n" in await agent.call("drain")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "why"),
+    [((), 2, "nobody is named"), (("--as", "nobody-here"), 3, "nobody-here"), (("--token", "wrong"), 3, "token")],
+)
+async def test_who_cannot_be_anybody_is_told_at_once(
+    home: House, options: tuple[str, ...], code: int, why: str
+) -> None:
+    async with raw_program(home.home, *options) as program, asyncio.timeout(WAIT_SECONDS):
+        assert program.process.stderr is not None
+        assert why in (await program.process.stderr.read()).decode()
+        assert await program.process.wait() == code
+
+
+async def test_under_a_runner_the_bridge_passes_everything_to_it(folder: Path) -> None:
+    asked: list[McpRequest] = []
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode(McpNotification("notifications/claude/channel", {"content": "hi", "meta": {"a": "b"}})))
+        while line := await reader.readline():
+            frame = decode(line)
+            if isinstance(frame, Shutdown):
+                break
+            assert isinstance(frame, McpRequest)
+            asked.append(frame)
+            tools = {"tools": [{"name": "t", "description": "d", "inputSchema": {"type": "object"}}]}
+            called = {"content": [{"type": "text", "text": "done"}]}
+            writer.write(encode(McpResponse(frame.id, tools if frame.method == "tools/list" else called)))
+            writer.write(encode(McpNotification("notifications/tools/list_changed")))
+        writer.close()
+        ended.set_result(None)
+
+    path = folder / "runner.sock"
+    server = await asyncio.start_unix_server(run, path)
+    async with mcp_agent(folder / "none", LEGACY, env={"AC7_RUNNER_SOCKET": str(path)}) as agent:
+        await until(lambda: agent.bodies == ["hi"], seconds=WAIT_SECONDS)
+        assert [tool.name for tool in (await agent.client.list_tools()).tools] == ["t"]
+        await until(lambda: agent.refreshes == 1, seconds=WAIT_SECONDS)
+        assert await agent.call("t", a=1) == "done"
+    async with asyncio.timeout(WAIT_SECONDS):
+        await ended
+    assert [(one.method, one.params) for one in asked] == [
+        ("tools/list", None),
+        ("tools/call", {"name": "t", "arguments": {"a": 1}}),
+    ]
+    server.close()
+
+
+async def test_a_runner_that_is_not_there_is_said(folder: Path) -> None:
+    async with (
+        raw_program(folder / "none", env={"AC7_RUNNER_SOCKET": str(folder / "none.sock")}) as program,
+        asyncio.timeout(WAIT_SECONDS),
+    ):
+        assert await program.process.wait() == 4

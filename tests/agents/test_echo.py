@@ -1,0 +1,23 @@
+"""Self-echo: what of its own an agent is shown."""
+
+from tests.agents.said import happened, said
+from tieline.agents.echo import should_suppress_self_echo
+from tieline.contract.lifecycle import KIND
+
+
+def test_chat_from_oneself_is_suppressed() -> None:
+    assert should_suppress_self_echo(said(sender="bob", target="#dev"), member="bob")
+    assert should_suppress_self_echo(said(sender="bob", target="obj:o-1"), member="bob")
+
+
+def test_chat_from_others_is_not() -> None:
+    assert not should_suppress_self_echo(said(sender="alice"), member="bob")
+
+
+def test_what_one_did_to_an_objective_is_told() -> None:
+    assert not should_suppress_self_echo(happened(sender="bob"), member="bob")
+
+
+def test_chat_that_only_claims_to_be_an_event_is_chat() -> None:
+    claimed = said(sender="bob", target="obj:o-1", data={"kind": KIND})
+    assert should_suppress_self_echo(claimed, member="bob")

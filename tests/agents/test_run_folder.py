@@ -1,0 +1,115 @@
+"""The folder of a run: for its user alone, and gone afterwards, whoever has to remove it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.agents.runs import is_alive
+from tests.cli.hub_process import wait_until
+from tieline.agents import guard
+from tieline.agents.run_folder import RUNS, run_folder
+from tieline.wire.unix import check_path
+
+
+def test_it_is_for_its_user_alone_and_gone_afterwards(folder: Path) -> None:
+    with run_folder(folder / "home") as mine:
+        written = mine.write("mcp.json", b"{}")
+        assert written.stat().st_mode & 0o777 == 0o600
+        for path in (mine.path, mine.path.parent, folder / "home"):
+            assert path.stat().st_mode & 0o777 == 0o700
+    assert list((folder / "home" / RUNS).iterdir()) == []
+
+
+def test_what_a_killed_run_left_behind_is_removed_by_the_next_and_what_is_used_is_not(folder: Path) -> None:
+    left = folder / RUNS / "deadbeef"
+    left.mkdir(parents=True)
+    (left / "s").touch()
+    other = folder / RUNS / "notes"
+    other.mkdir()
+    with run_folder(folder) as first, run_folder(folder) as second:
+        assert not left.exists()
+        assert other.exists()
+        assert first.path.exists()
+        assert second.path.exists()
+
+
+def test_a_home_with_too_long_a_path_has_its_runs_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    with run_folder(folder / ("x" * 120)) as mine:
+        check_path(mine.socket)
+        assert mine.path.is_relative_to(folder)
+
+
+def test_a_folder_of_somebody_else_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = folder / "precious" / "deadbeef"
+    mine.mkdir(parents=True)
+    (folder / "home").mkdir()
+    (folder / "home" / RUNS).symlink_to(mine.parent)
+    with pytest.raises(PermissionError), run_folder(folder / "home"):
+        pass
+    assert mine.exists()
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    with pytest.raises(PermissionError), run_folder(folder):
+        pass
+
+
+# The guard, by itself
+
+PARENT = """
+import os, subprocess, sys, time
+alive, ours = os.pipe()
+guard, folder, group, *command = sys.argv[1:]
+subprocess.Popen([sys.executable, "-I", "-S", guard, str(alive), folder, group, *command], pass_fds=(alive,))
+os.close(alive)
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [guard.OWN_GROUP, guard.RUNNERS_GROUP])
+def test_the_guard_ends_its_program_and_removes_the_folder_when_the_runner_is_gone(folder: Path, group: str) -> None:
+    run = folder / "run"
+    run.mkdir()
+    script = f"echo $$ > {folder}/pid; sleep 300 & echo $! > {folder}/child; wait"
+    command = [sys.executable, "-c", PARENT, guard.__file__, str(run), group, "/bin/sh", "-c", script]
+    with subprocess.Popen(command) as parent:
+        wait_until(lambda: (folder / "child").exists() and (folder / "child").read_text(), "the program")
+        parent.kill()
+    wait_until(lambda: not run.exists(), "the end of the folder")
+    assert not is_alive(int((folder / "pid").read_text()))
+    child = int((folder / "child").read_text())
+    if group == guard.OWN_GROUP:
+        wait_until(lambda: not is_alive(child), "the end of what the program started")
+    else:
+        os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_program_that_leaves_others_in_its_group_takes_them_with_it(folder: Path) -> None:
+    alive, ours = os.pipe()
+    script = f"sleep 300 & echo $! > {folder}/child; exit 5"
+    command = [sys.executable, "-I", guard.__file__, str(alive), str(folder), guard.OWN_GROUP, "/bin/sh", "-c", script]
+    began = time.monotonic()
+    done = subprocess.run(command, check=False, pass_fds=(alive,))
+    for descriptor in (alive, ours):
+        os.close(descriptor)
+    assert done.returncode == 5
+    assert time.monotonic() - began < guard.GRACE_SECONDS
+    assert not is_alive(int((folder / "child").read_text()))
+    assert folder.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "code"), [("/nonexistent", 127), (os.devnull, 126)])
+def test_a_program_that_cannot_be_started_is_a_shells_exit_code(folder: Path, program: str, code: int) -> None:
+    alive, ours = os.pipe()
+    command = [sys.executable, "-I", guard.__file__, str(alive), str(folder), guard.OWN_GROUP, program]
+    assert subprocess.run(command, check=False, pass_fds=(alive,)).returncode == code
+    for descriptor in (alive, ours):
+        os.close(descriptor)

@@ -1,0 +1,313 @@
+"""A run without its program: a real hub, and bridges that are connections to the real socket of the run."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.hubs import House, until
+from tieline.agents import activity as uploads
+from tieline.agents import runner
+from tieline.agents.activity import Uploader
+from tieline.agents.liaison import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
+from tieline.agents.runner import Run, prepared_run
+from tieline.agents.runner_frames import (
+    LINE_BYTES_MAX,
+    AnyFrame,
+    Error,
+    McpNotification,
+    McpRequest,
+    McpResponse,
+    Shutdown,
+    decode,
+    encode,
+)
+from tieline.client import Client, Disconnected, HubRefused
+from tieline.contract.refusal import Code
+
+
+class Bridge:
+    """A bridge's end of the socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def say(self, *frames: AnyFrame) -> None:
+        for frame in frames:
+            self.writer.write(encode(frame))
+
+    async def hear(self) -> AnyFrame:
+        async with asyncio.timeout(10):
+            return decode(await self.reader.readline())
+
+    async def ends(self) -> bool:
+        async with asyncio.timeout(10):
+            with contextlib.suppress(ConnectionResetError):
+                return await self.reader.read() == b""
+            return True
+
+
+@pytest.fixture
+async def run(home: House, folder: Path) -> AsyncIterator[Run]:
+    """A run of bob."""
+
+    async def open_session() -> Client:
+        return await home.join("bob", receive=True, window=1024)
+
+    async with prepared_run(folder / "runs", open_session, await open_session(), environment={}) as prepared:
+        prepared.runner.join()
+        yield prepared
+
+
+class Bridges:
+    """Connects bridges, and closes them after a test."""
+
+    def __init__(self) -> None:
+        self._made: list[Bridge] = []
+
+    async def __call__(self, run: Run) -> Bridge:
+        made = Bridge(*await asyncio.open_unix_connection(run.folder.socket, limit=2 * LINE_BYTES_MAX))
+        self._made.append(made)
+        return made
+
+    async def close(self) -> None:
+        for made in self._made:
+            made.writer.close()
+            with contextlib.suppress(OSError):
+                await made.writer.wait_closed()
+
+
+@pytest.fixture
+async def bridge() -> AsyncIterator[Bridges]:
+    bridges = Bridges()
+    yield bridges
+    await bridges.close()
+
+
+def test_only_the_user_can_connect(run: Run) -> None:
+    assert run.folder.socket.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_bridge_is_answered_and_told_what_comes(bridge: Bridges, home: House, run: Run) -> None:
+    alice = await home.join("alice")
+    await alice.send("@bob", "before there was a bridge")
+    one = await bridge(run)
+    note = await one.hear()
+    assert isinstance(note, McpNotification)
+    assert (note.method, (note.params or {})["content"]) == (CHANNEL_METHOD, "before there was a bridge")
+    one.say(McpRequest(1, "tools/list"), McpRequest("two", "tools/call", {"name": "members", "arguments": {}}))
+    answers = {answer.id: answer for answer in (await one.hear(), await one.hear()) if isinstance(answer, McpResponse)}
+    assert len((answers[1].result or {})["tools"]) == 8
+    assert "You are bob" in str(answers["two"].result)
+
+
+async def test_only_the_last_bridge_is_told_what_arrives_and_all_that_tools_changed(
+    bridge: Bridges, home: House, run: Run
+) -> None:
+    alice = await home.join("alice")
+    old, new = await bridge(run), await bridge(run)
+    new.say(McpRequest(1, "tools/list"))
+    assert isinstance(await new.hear(), McpResponse)
+    await alice.send("@bob", "hello")
+    await alice.create_objective("build", "it works", "bob")
+    assert isinstance(first := await old.hear(), McpNotification)
+    assert first.method == TOOLS_CHANGED_METHOD
+    heard = [await new.hear() for _ in range(3)]
+    assert sum(isinstance(one, McpNotification) and one.method == CHANNEL_METHOD for one in heard) == 2
+    new.writer.close()
+    await until(lambda: len(run.runner._bridges) == 1)
+    # Nobody acted upon what that one was told.
+    again = [await old.hear(), await old.hear()]
+    assert all(one in heard for one in again)
+    await alice.send("@bob", "to the one that is left")
+    assert isinstance(last := await old.hear(), McpNotification)
+    assert (last.params or {})["content"] == "to the one that is left"
+
+
+async def test_what_a_bridge_was_told_before_it_was_killed_is_told_to_the_next_unless_its_agent_acted(
+    bridge: Bridges, home: House, run: Run
+) -> None:
+    alice = await home.join("alice")
+    first = await bridge(run)
+    sent = await alice.send("@bob", "hello")
+    told = await first.hear()
+    first.writer.close()
+    await until(lambda: not run.runner._bridges)
+    assert (await alice.receipts(sent.id))[0].state == "offered"
+    second = await bridge(run)
+    assert await second.hear() == told
+    second.say(McpRequest(1, "tools/call", {"name": "members", "arguments": {}}))
+    assert isinstance(await second.hear(), McpResponse)
+    assert (await alice.receipts(sent.id))[0].state == "seen"
+    second.writer.close()
+    await until(lambda: not run.runner._bridges)
+    third = await bridge(run)
+    third.say(McpRequest(2, "tools/list"))
+    assert isinstance(await third.hear(), McpResponse)
+
+
+@pytest.mark.parametrize(
+    "said", [b"nonsense\n", b'{"kind":"other"}\n', b"x" * (LINE_BYTES_MAX + 1), encode(McpNotification("x"))]
+)
+async def test_what_a_bridge_may_not_say_ends_its_connection_with_an_error(
+    bridge: Bridges, run: Run, said: bytes
+) -> None:
+    one, other = await bridge(run), await bridge(run)
+    one.writer.write(said)
+    assert isinstance(await one.hear(), Error)
+    assert await one.ends()
+    other.say(McpRequest(1, "tools/list"))
+    assert isinstance(await other.hear(), McpResponse)
+
+
+async def test_a_bridge_that_asks_without_end_is_read_no_further_than_it_is_answered(
+    bridge: Bridges, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = asyncio.Event()
+    asked = 0
+
+    async def slow(request: McpRequest) -> McpResponse:
+        nonlocal asked
+        asked += 1
+        await go_on.wait()
+        return McpResponse(request.id, {})
+
+    monkeypatch.setattr(run.runner.liaison, "answer", slow)
+    one = await bridge(run)
+    one.say(*(McpRequest(number, "x") for number in range(3 * runner.REQUESTS_MAX)))
+    await until(lambda: asked == runner.REQUESTS_MAX)
+    go_on.set()
+    answers = [await one.hear() for _ in range(3 * runner.REQUESTS_MAX)]
+    assert len({answer.id for answer in answers if isinstance(answer, McpResponse)}) == 3 * runner.REQUESTS_MAX
+
+
+async def test_an_answer_that_fits_no_frame_is_an_error_to_its_request(
+    bridge: Bridges, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def huge(request: McpRequest) -> McpResponse:
+        return McpResponse(request.id, {"text": "x" * LINE_BYTES_MAX})
+
+    monkeypatch.setattr(run.runner.liaison, "answer", huge)
+    one = await bridge(run)
+    one.say(McpRequest(7, "x"))
+    answer = await one.hear()
+    assert isinstance(answer, McpResponse)
+    assert (answer.id, answer.result) == (7, None)
+
+
+async def test_bridges_are_told_that_the_run_is_over_and_nothing_is_left(
+    bridge: Bridges, home: House, folder: Path
+) -> None:
+    async def open_session() -> Client:
+        return await home.join("bob", receive=True)
+
+    async with prepared_run(folder / "runs", open_session, await open_session(), environment={}) as run:
+        run.runner.join()
+        one = await bridge(run)
+        one.say(McpRequest(1, "tools/list"))
+        assert isinstance(await one.hear(), McpResponse)
+    assert isinstance(await one.hear(), Shutdown)
+    assert await one.ends()
+    assert list((folder / "runs" / "run").iterdir()) == []
+
+
+async def test_a_bridge_that_does_not_read_does_not_keep_the_run_from_ending(
+    bridge: Bridges, home: House, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "CLOSE_SECONDS", 0.05)
+
+    async def open_session() -> Client:
+        return await home.join("bob", receive=True)
+
+    alice = await home.join("alice")
+    async with asyncio.timeout(20):
+        async with prepared_run(folder / "runs", open_session, await open_session(), environment={}) as run:
+            run.runner.join()
+            stuck = await bridge(run)
+            stuck.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            for _ in range(40):
+                await alice.send("@bob", "x" * 60_000)
+            await until(lambda: len(run.runner._bridges) == 1)
+
+
+async def test_a_signal_before_anybody_handles_it_is_kept(run: Run) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(0)
+    heard: list[signal.Signals] = []
+    await until(lambda: bool(run.signals._kept))
+    with run.signals.handled_by(heard.append):
+        os.kill(os.getpid(), signal.SIGHUP)
+        await until(lambda: len(heard) == 2)
+    assert heard == [signal.SIGTERM, signal.SIGHUP]
+
+
+# Uploads
+
+
+class Hub:
+    """Stands for a session that fails as often as a test wants; the real one is in every other test."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.batches: list[tuple[dict[str, Any], ...]] = []
+
+    async def record_activity(self, *events: dict[str, Any]) -> int:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.batches.append(events)
+        return len(events)
+
+
+def uploader(hub: Hub) -> Uploader:
+    made = Uploader()
+    made.client = hub  # type: ignore[assignment]
+    return made
+
+
+async def test_events_go_in_batches_and_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "BATCH_MAX", 2)
+    hub = Hub()
+    made = uploader(hub)
+    running = asyncio.create_task(made.run())
+    for number in range(5):
+        made.put({"kind": "x", "n": number, "headers": {"x-api-key": "abc123"}})
+    await made.finish(running)
+    assert [len(batch) for batch in hub.batches] == [2, 2, 1]
+    assert [event["n"] for batch in hub.batches for event in batch] == [0, 1, 2, 3, 4]
+    assert "abc123" not in str(hub.batches)
+    assert (made.uploaded, made.left_out) == (5, 0)
+
+
+async def test_a_hub_that_goes_away_is_uploaded_to_again_and_one_that_refuses_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(uploads, "BATCH_SECONDS", 0.01)
+    full, never = HubRefused(Code.ACTIVITY_FULL, "later"), HubRefused(Code.INVALID_REQUEST, "never")
+    hub = Hub(Disconnected("gone"), full, never)
+    made = uploader(hub)
+    running = asyncio.create_task(made.run())
+    made.put({"n": 1})
+    await until(lambda: made.left_out == 1)
+    made.put({"n": 2})
+    await made.finish(running)
+    assert hub.batches == [({"n": 2},)]
+
+
+async def test_what_cannot_be_kept_is_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "WAITING_MAX", 3)
+    monkeypatch.setattr(uploads, "FLUSH_SECONDS", 0.05)
+    made = Uploader()
+    running = asyncio.create_task(made.run())
+    for number in range(5):
+        made.put({"n": number})
+    made.put({"n": object()})
+    assert made.left_out == 3
+    # Without a session the run ends all the same.
+    await made.finish(running)
+    assert made.left_out == 6

@@ -1,0 +1,112 @@
+"""The tracker: open objectives, asked once for a burst of events."""
+
+import asyncio
+
+from tests.agents.said import happened, said
+from tests.server.hubs import until
+from tieline.agents.tracker import Open, Tracker
+from tieline.client import Disconnected, ObjectiveView
+
+DEBOUNCE_SECONDS = 0.02
+
+
+def objective(number: int, status: str = "active") -> ObjectiveView:
+    """An objective of bob's."""
+    return ObjectiveView(
+        id=f"obj-{number}",
+        title="Fix it",
+        outcome="It works",
+        body="",
+        status=status,
+        assignee="bob",
+        originator="alice",
+        watchers=(),
+        created_at_ms=1,
+        updated_at_ms=1,
+        completed_at_ms=None,
+        result=None,
+        block_reason=None,
+        attachments=(),
+    )
+
+
+class Hub:
+    """What the tracker asks, and what it was told."""
+
+    def __init__(self) -> None:
+        self.open: Open = ()
+        self.asked = 0
+        self.broken = False
+        self.changes: list[tuple[Open, Open]] = []
+        self.tracker = Tracker(
+            self.fetch, lambda *change: self.changes.append(change), debounce_seconds=DEBOUNCE_SECONDS
+        )
+
+    async def fetch(self) -> Open:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if self.broken:
+            raise Disconnected("gone")
+        return self.open
+
+
+async def test_an_objective_event_asks_for_the_open_set_and_tells_what_changed() -> None:
+    hub = Hub()
+    hub.open = (objective(1),)
+    hub.tracker.hear(happened())
+    await until(lambda: len(hub.changes) == 1)
+    assert hub.changes == [((), (objective(1),))]
+    assert hub.tracker.open == (objective(1),)
+    await hub.tracker.close()
+
+
+async def test_a_burst_of_events_is_one_question() -> None:
+    hub = Hub()
+    hub.open = (objective(1),)
+    for _ in range(100):
+        hub.tracker.hear(happened())
+    await until(lambda: len(hub.changes) == 1)
+    await asyncio.sleep(3 * DEBOUNCE_SECONDS)
+    assert hub.asked == 1
+    await hub.tracker.close()
+
+
+async def test_an_event_during_the_question_asks_again() -> None:
+    hub = Hub()
+    hub.tracker.hear(happened())
+    await until(lambda: hub.asked == 1)
+    hub.open = (objective(1, "blocked"),)
+    hub.tracker.hear(happened())
+    await until(lambda: hub.tracker.open == hub.open)
+    await hub.tracker.close()
+
+
+async def test_chat_asks_nothing_and_no_change_tells_nothing() -> None:
+    hub = Hub()
+    hub.tracker.hear(said(target="obj:obj-1"))
+    await asyncio.sleep(3 * DEBOUNCE_SECONDS)
+    assert hub.asked == 0
+    await hub.tracker.refresh()
+    await hub.tracker.refresh()
+    assert hub.asked == 2
+    assert not hub.changes
+    await hub.tracker.close()
+
+
+async def test_a_hub_that_is_away_is_asked_by_the_next_session() -> None:
+    hub = Hub()
+    hub.broken = True
+    hub.tracker.hear(happened())
+    await until(lambda: hub.asked == 1)
+    hub.broken, hub.open = False, (objective(1),)
+    await hub.tracker.refresh()
+    assert hub.tracker.open == hub.open
+    await hub.tracker.close()
+
+
+async def test_a_closed_tracker_asks_no_more() -> None:
+    hub = Hub()
+    hub.tracker.hear(happened())
+    await hub.tracker.close()
+    await asyncio.sleep(3 * DEBOUNCE_SECONDS)
+    assert hub.asked == 0

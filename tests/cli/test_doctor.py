@@ -1,0 +1,286 @@
+"""The doctor: what it finds, why that matters, and what it says to do."""
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tests.cli.hub_process import HubProcess, run_cli
+from tests.server.hubs import house
+from tieline.cli.checkpoints import Checkpoints
+from tieline.cli.doctor_canary import canary
+from tieline.cli.doctor_finding import Finding, Grade
+from tieline.cli.doctor_home import inbox_paths, look_at_home, look_at_process
+from tieline.cli.doctor_members import look_at_members, look_at_ways, ways
+from tieline.cli.doctor_store import audit, databases
+from tieline.cli.failure import Exit
+from tieline.client import Leg, MemberView, Reach, Way
+from tieline.core.audit import verify
+from tieline.stores.sqlite.inspection import open_inspection
+from tieline.wire.home import RUN_FILE
+
+HOUR_MS = 3600 * 1000
+
+
+@pytest.fixture
+async def home(folder: Path) -> Path:
+    """A home whose hub has stopped, with a few messages in it."""
+    async with house(folder / "home") as there:
+        await there.add("alice", "bob")
+        alice = await there.join("alice")
+        for number in range(3):
+            await alice.send("@bob", f"message {number}")
+    return folder / "home"
+
+
+def look(home: Path, *, deep: bool = False) -> list[Finding]:
+    return [*look_at_home(home), *look_at_process(home), *databases(home, deep=deep), *audit(home, deep=deep)]
+
+
+def wrongs(findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.grade is Grade.WRONG]
+
+
+def the_wrong(findings: list[Finding]) -> Finding:
+    """The one thing that is wrong; it says why and what to do."""
+    (found,) = wrongs(findings)
+    assert found.why
+    assert found.do
+    return found
+
+
+@pytest.mark.parametrize("deep", [False, True])
+async def test_a_home_whose_hub_stopped_cleanly_has_nothing_wrong_with_it(home: Path, deep: bool) -> None:
+    assert wrongs(look(home, deep=deep)) == []
+
+
+async def test_a_running_hub_that_answers_has_nothing_wrong_with_it(folder: Path) -> None:
+    async with house(folder / "home"):
+        found = await asyncio.to_thread(look, folder / "home")
+    assert wrongs(found) == []
+    assert any("Unix sockets answer" in finding.what for finding in found)
+
+
+@pytest.mark.parametrize("name", ["key", "tieline.toml", "tieline.db"])
+async def test_a_file_that_others_may_read_is_found_with_the_command_that_closes_it(home: Path, name: str) -> None:
+    (home / name).chmod(0o644)
+    assert the_wrong(look(home)).do == f"chmod 600 {home / name}"
+
+
+async def test_a_home_that_others_may_enter_is_found(home: Path) -> None:
+    home.chmod(0o755)
+    assert the_wrong(look(home)).do == f"chmod 700 {home}"
+
+
+async def test_a_configuration_that_cannot_be_used_is_found(home: Path) -> None:
+    (home / "tieline.toml").write_text("[http]\nlisten = 5\n")
+    found = the_wrong(look(home))
+    assert "tieline.toml" in found.what
+    assert "does not start" in found.why
+
+
+async def test_a_hub_that_was_killed_is_found(home: Path) -> None:
+    running = {"pid": 2**22 + 1, "version": "0", "http": "http://127.0.0.1:1", "hub_socket": "", "store": "sqlite"}
+    nothing = dict.fromkeys(("relay_socket", "channels_dir", "spool"))
+    (home / RUN_FILE).write_text(json.dumps({**running, **nothing}))
+    (home / RUN_FILE).chmod(0o600)
+    found = the_wrong(look(home))
+    assert "is gone" in found.what
+    assert found.do == f"tieline serve --home {home}"
+
+
+async def test_a_run_file_that_is_no_json_is_found(home: Path) -> None:
+    (home / RUN_FILE).write_text("{")
+    (home / RUN_FILE).chmod(0o600)
+    assert "cannot be read" in the_wrong(look(home)).what
+
+
+async def test_a_socket_that_does_not_answer_is_found(folder: Path) -> None:
+    async with house(folder / "home") as there:
+        assert there.running.relay_socket is not None
+        Path(there.running.relay_socket).unlink()
+        found = the_wrong(await asyncio.to_thread(look, folder / "home"))
+    assert there.running.relay_socket in found.what
+
+
+async def test_a_full_disk_is_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(home)._replace(free=1024)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    assert "0.0 GiB" in the_wrong(look(home)).what
+
+
+async def test_a_database_that_is_none_is_found(home: Path) -> None:
+    (home / "activity.db").write_bytes(b"junk" * 4096)
+    for left in home.glob("activity.db-*"):
+        left.unlink()
+    assert "activity.db" in the_wrong(look(home)).what
+
+
+async def test_a_database_of_a_newer_program_is_found_and_an_older_one_is_noted(home: Path) -> None:
+    connection = apsw.Connection(str(home / "activity.db"))
+    connection.pragma("user_version", 99)
+    assert "schema 99" in the_wrong(look(home)).what
+    connection.pragma("user_version", 1)
+    found = look(home)
+    assert wrongs(found) == []
+    assert any("the next start brings it to" in finding.what for finding in found)
+    connection.close()
+
+
+@pytest.mark.parametrize("deep", [False, True])
+async def test_a_changed_row_of_the_log_is_found(home: Path, deep: bool) -> None:
+    connection = apsw.Connection(str(home / "tieline.db"))
+    connection.execute("UPDATE log SET event = CAST(replace(event, 'alice', 'mallory') AS BLOB) WHERE offset = 2")
+    connection.close()
+    found = the_wrong(list(audit(home, deep=deep)))
+    assert "broken at row 2" in found.what
+    assert found.do == f"tieline audit verify --home {home}"
+
+
+async def test_a_log_that_was_cut_off_is_found_by_its_checkpoint(home: Path) -> None:
+    inspection = open_inspection(home)
+    report = verify(inspection)
+    inspection.close()
+    Checkpoints(home).add(report.rows, report.head)
+    assert wrongs(list(audit(home, deep=False))) == []
+    connection = apsw.Connection(str(home / "tieline.db"))
+    connection.execute("DELETE FROM log WHERE offset = ?", (report.rows - 1,))
+    connection.close()
+    assert "when the last checkpoint was made" in the_wrong(list(audit(home, deep=False))).what
+
+
+def member(name: str, *, backlog: int, away_ms: int, sessions: tuple[str, ...] = ()) -> MemberView:
+    now_ms = time.time_ns() // 1_000_000
+    return MemberView(name, "agent", (), sessions, backlog, now_ms - 2 * away_ms, now_ms - away_ms)
+
+
+def test_messages_that_nobody_reads_are_found() -> None:
+    members = (
+        member("here", backlog=5, away_ms=9 * HOUR_MS, sessions=("ac7",)),
+        member("lately", backlog=5, away_ms=HOUR_MS // 2),
+        member("empty", backlog=0, away_ms=9 * HOUR_MS),
+        member("gone", backlog=5, away_ms=9 * HOUR_MS),
+    )
+    found = the_wrong(list(look_at_members(members)))
+    assert found.what == "5 messages wait for gone, who is not connected and was last here 9 h ago"
+    assert "tieline inbox --as gone" in found.do
+
+
+def test_an_inbox_that_is_nearly_full_is_found() -> None:
+    members = (member("busy", backlog=95, away_ms=0, sessions=("ac7",)),)
+    assert "100 is the limit" in the_wrong(list(look_at_members(members, backlog_max=100))).what
+
+
+def test_a_way_that_the_hub_does_not_have_any_more_is_found() -> None:
+    told = Reach((Leg(Way.PUSH, 1000), Leg(Way.NOTIFY, 0)))
+    assert "bob" in the_wrong(list(look_at_ways({"bob": told}, notifies=False))).what
+    assert list(look_at_ways({"bob": told}, notifies=True)) == []
+    assert list(look_at_ways({"bob": Reach(told.legs, notify="alice")}, notifies=False)) == []
+
+
+def test_the_ways_of_each_member_are_listed_in_their_order() -> None:
+    members = (member("bob", backlog=0, away_ms=0, sessions=("ac7", "ac7")), member("carol", backlog=0, away_ms=0))
+    reach = Reach((Leg(Way.PUSH, 1500), Leg(Way.HOOK, 60000)))
+    (found,) = ways(members, {"bob": reach, "carol": Reach()})
+    assert found.what == "bob: connected by ac7; reached by push (1.5 s), then hook (60 s)"
+
+
+def test_members_whose_inbox_has_no_socket_are_found() -> None:
+    found = the_wrong(list(inbox_paths("/tmp/channels", ["short", "l" * 120])))
+    assert "l" * 120 in found.what
+    assert "--channels-dir" in found.do
+
+
+async def test_the_canary_goes_through_every_protocol_and_leaves_nobody_behind(folder: Path) -> None:
+    async with house(folder / "home") as there:
+        trips, found = await canary(folder / "home", there.running, [])
+        left = await (await there.operator()).members()
+    assert {trip.protocol for trip in trips} == {"agent-channels", "agent-relay", "backchannel", "peerbus", "ac7"}
+    assert [trip for trip in trips if trip.there_ms is None or trip.back_ms is None] == []
+    assert wrongs(found) == []
+    assert left == ()
+
+
+async def test_the_canary_notes_what_the_hub_does_not_speak(folder: Path) -> None:
+    off: dict[str, Any] = {
+        "agent_channels": False,
+        "agent_relay": False,
+        "backchannel": False,
+        "ac7": False,
+        "peerbus": False,
+    }
+    async with house(folder / "home", **off) as there:
+        trips, found = await canary(folder / "home", there.running, [])
+    assert [trip.protocol for trip in trips if trip.spoken] == []
+    assert {finding.grade for finding in found} == {Grade.NOTE}
+
+
+async def test_the_canary_tells_whether_members_that_are_named_are_reached(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tieline.cli.doctor_canary._WAIT_SECONDS", 0.3)
+    off: dict[str, Any] = {
+        "agent_channels": False,
+        "agent_relay": False,
+        "backchannel": False,
+        "ac7": False,
+        "peerbus": False,
+    }
+    async with house(folder / "home", **off) as there:
+        await there.add("here", "away")
+        await there.join("here", receive=True)
+        _, found = await canary(folder / "home", there.running, ["here", "away", "nobody"])
+    here, away, nobody = found[-3:]
+    assert (here.grade, here.what) == (Grade.WELL, "here is reached by tieline: offered")
+    assert (away.grade, "is pending" in away.what) == (Grade.WRONG, True)
+    assert (nobody.grade, "no member is called" in nobody.what) == (Grade.WRONG, True)
+
+
+# The command.
+
+
+@pytest.fixture
+def own() -> Iterator[HubProcess]:
+    """A hub that no other test knows."""
+    with HubProcess() as running:
+        yield running
+
+
+@pytest.mark.slow
+def test_the_command_works_with_the_hub_up_killed_and_down(own: HubProcess) -> None:
+    up = own.cli("doctor", "--canary")
+    assert up.returncode == 0, up.stdout + up.stderr
+    assert "Nothing is wrong." in up.stdout
+    assert "agent-relay" in up.stdout
+    own.kill9()
+    killed = own.cli("doctor", "--json")
+    assert killed.returncode == Exit.FAILED
+    (found,) = json.loads(killed.stdout)["findings"]
+    assert found["do"] == f"tieline serve --home {own.home}"
+    assert own.cli("doctor", "--canary").returncode == Exit.FAILED, "a canary needs a hub"
+    (own.home / RUN_FILE).unlink()
+    assert own.cli("doctor").returncode == 0, "a hub that nobody started is no fault"
+
+
+@pytest.mark.slow
+def test_the_command_names_members_with_the_canary_only(folder: Path) -> None:
+    assert run_cli(folder, "doctor", "bob").returncode == Exit.USAGE
+
+
+@pytest.mark.slow
+def test_files_that_were_refused_from_the_spool_are_found(folder: Path) -> None:
+    refused = folder / "spool" / "bob" / "refused"
+    refused.mkdir(parents=True)
+    folder.chmod(0o700)
+    (refused / "0190c8c0-0000-7000-8000-000000000000.forbidden.json").write_text("{}")
+    done = run_cli(folder, "doctor", "--spool", str(folder))
+    assert done.returncode == Exit.FAILED
+    assert "forbidden" in done.stdout
+    assert os.fspath(refused) in done.stdout

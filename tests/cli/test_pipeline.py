@@ -1,0 +1,87 @@
+"""`tieline pipeline`: what it says without a log, without new rows, and about a lake. Spark is tested elsewhere."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tieline.cli.main import app
+
+pytest.importorskip("pyspark", reason="the quick loop does without the extra")
+
+runner = CliRunner()
+
+
+def tieline(*arguments: object) -> tuple[int, str, str]:
+    done = runner.invoke(app, ["pipeline", *map(str, arguments)])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_a_home_without_a_log_is_told_of(tmp_path: Path) -> None:
+    code, _, told = tieline("run", "--home", tmp_path)
+    assert code == 2
+    assert "there is no log in" in told
+
+
+def test_two_places_to_read_from_are_refused(tmp_path: Path) -> None:
+    assert tieline("run", "--home", tmp_path, "--hub", "http://127.0.0.1:1", "--token", "x")[0] == 2
+
+
+def test_a_hub_elsewhere_needs_a_token() -> None:
+    code, _, told = tieline("run", "--hub", "127.0.0.1:1")
+    assert code == 2
+    assert "log.read" in told
+
+
+def test_a_hub_that_does_not_answer_is_unreachable(tmp_path: Path) -> None:
+    code, _, told = tieline("run", "--hub", "127.0.0.1:1", "--token", "x", "--lake", tmp_path / "lake")
+    assert code == 4
+    assert "does not answer" in told
+
+
+def test_a_made_home_is_announced_and_not_overwritten(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    code, told, _ = tieline("synth", "--out", home, "--events", 800, "--seed", 2, "--json")
+    assert code == 0
+    assert json.loads(told)["messages"] == 500
+    code, _, told = tieline("synth", "--out", home)
+    assert code == 2
+    assert "is a home already" in told
+
+
+def test_an_empty_lake_says_how_to_fill_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    tieline("synth", "--out", home, "--events", 800)
+    assert "'tieline pipeline run' fills it" in tieline("status", "--home", home)[1]
+    code, _, told = tieline("sql", "select 1", "--home", home)
+    assert code == 1
+    assert "is empty" in told
+    status = json.loads(tieline("status", "--home", home, "--json")[1])
+    assert status["commit"] == 0
+    assert status["waiting"] > 1000
+
+
+def test_a_run_over_nothing_new_needs_no_spark(tmp_path: Path) -> None:
+    from tieline.pipeline.lake import Commit, Lake, follow
+    from tieline.pipeline.synth import Generator
+
+    answers = Generator(tmp_path, 800, seed=1).run()
+    lake = Lake(tmp_path / "lake")
+    with lake.held():
+        lake.commit(follow(Commit(), position={"main": answers.main, "activity": answers.activity}))
+    code, told, _ = tieline("run", "--home", tmp_path, "--json")
+    assert code == 0
+    assert json.loads(told.splitlines()[-1]) == {"events_read": 0, "batches": 0, "tables": {}, "seconds": 0.0}
+    assert "Nothing new" in tieline("run", "--home", tmp_path)[1]
+
+
+def test_a_table_that_is_not_there_cannot_be_rebuilt(tmp_path: Path) -> None:
+    from tieline.pipeline.lake import Commit, Lake, follow
+
+    lake = Lake(tmp_path / "lake")
+    with lake.held():
+        lake.commit(follow(Commit()))
+    code, _, told = tieline("rebuild", "nonsense", "--lake", lake.path)
+    assert code == 2
+    assert "latency" in told

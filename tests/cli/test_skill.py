@@ -1,0 +1,23 @@
+"""`tieline skill`: what an agent is taught."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.hub_process import run_cli
+from tieline.agents.tools import DEFAULT, SETS
+
+CHARS_MAX = 4_000
+"""It is read into a context: about a thousand tokens."""
+
+
+@pytest.mark.slow
+def test_the_skill_file_is_short_and_names_tools_that_exist(tmp_path: Path) -> None:
+    done = run_cli(tmp_path, "skill")
+    assert done.returncode == 0
+    assert done.stdout.startswith("---\nname: tieline\ndescription: ")
+    assert len(done.stdout) < CHARS_MAX
+    names = {tool.name for tool in SETS[DEFAULT]}
+    for word in ("drain", "objectives", "send", "receipts"):
+        assert word in names
+        assert f"`{word}`" in done.stdout

@@ -1,0 +1,145 @@
+"""Getting into the console and out of it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2 as httpx
+import pytest
+from websockets.asyncio.client import connect as dial
+
+from tests.server.hubs import House, house
+from tieline.console.entrance import LINK_LABEL, PATH
+from tieline.contract.identifiers import MemberName
+from tieline.protocols.ac7 import totp
+from tieline.wire.http import SESSION_COOKIE as COOKIE
+from tieline.wire.native import frames as f
+
+
+@pytest.fixture
+async def there(folder: Path) -> AsyncIterator[House]:
+    async with house(folder, store="sqlite:unsafe") as built:
+        await built.add("alice", "bob")
+        yield built
+
+
+@pytest.fixture
+async def browser(there: House) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=there.running.http) as client:
+        yield client
+
+
+async def test_nobody_is_in_without_a_cookie(browser: httpx.AsyncClient) -> None:
+    answer = await browser.get(PATH)
+    assert (answer.status_code, answer.json()) == (401, {"error": "nobody is logged in"})
+
+
+async def test_a_token_opens_the_door_and_the_cookie_keeps_it_open(there: House, browser: httpx.AsyncClient) -> None:
+    answer = await browser.post(PATH, json={"token": there.tokens["alice"]})
+    assert answer.status_code == 200
+    assert answer.json()["member"] == "alice"
+    cookie = answer.headers["set-cookie"]
+    assert all(word in cookie for word in ("HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=604800"))
+    assert there.tokens["alice"] not in cookie
+    assert (await browser.get(PATH)).json()["member"] == "alice"
+
+
+async def test_the_cookie_is_a_token_of_its_own_that_is_listed_and_revoked(
+    there: House, browser: httpx.AsyncClient
+) -> None:
+    await browser.post(PATH, json={"token": there.tokens["alice"]})
+    alice = await there.join("alice")
+    (session,) = [view for view in await alice.tokens("alice") if view.label == "console"]
+    assert session.expires_at_ms is not None
+    await alice.revoke_token("alice", session.id)
+    assert (await browser.get(PATH)).status_code == 401
+
+
+async def test_leaving_voids_the_session_and_the_token_that_opened_it_stays(
+    there: House, browser: httpx.AsyncClient
+) -> None:
+    await browser.post(PATH, json={"token": there.tokens["alice"]})
+    kept = browser.cookies[COOKIE]
+    assert (await browser.delete(PATH)).status_code == 204
+    assert (await browser.get(PATH)).status_code == 401
+    stolen = await browser.get(PATH, headers={"cookie": f"{COOKIE}={kept}"})
+    assert stolen.status_code == 401
+    assert (await browser.post(PATH, json={"token": there.tokens["alice"]})).status_code == 200
+
+
+async def test_a_wrong_token_opens_nothing(browser: httpx.AsyncClient) -> None:
+    answer = await browser.post(PATH, json={"token": "tie_wrong"})
+    assert answer.status_code == 401
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"token": 5}', b"{}"])
+async def test_what_is_no_entry_is_said_to_be_none(browser: httpx.AsyncClient, body: bytes) -> None:
+    answer = await browser.post(PATH, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+
+
+async def test_a_page_of_another_site_cannot_log_in_or_out(there: House, browser: httpx.AsyncClient) -> None:
+    token = {"token": there.tokens["alice"]}
+    evil = {"origin": "http://evil.example"}
+    assert (await browser.post(PATH, json=token, headers=evil)).status_code == 403
+    assert (await browser.delete(PATH, headers=evil)).status_code == 403
+    # A form cannot send JSON, and what it can send is not read.
+    form = await browser.post(PATH, data=token)
+    assert form.status_code == 415
+
+
+async def test_a_login_link_is_good_for_one_entry(there: House, browser: httpx.AsyncClient) -> None:
+    alice = await there.join("alice")
+    link = (await alice.issue_token("alice", label=LINK_LABEL)).token
+    answers = await asyncio.gather(*(browser.post(PATH, json={"token": link}) for _ in range(5)))
+    assert sorted(answer.status_code for answer in answers) == [200, 401, 401, 401, 401]
+    assert (await browser.post(PATH, json={"token": link})).status_code == 401
+
+
+async def test_the_code_of_a_first_start_makes_a_person_who_may_do_everything_once(
+    there: House, browser: httpx.AsyncClient
+) -> None:
+    assert there.hub.entrance is not None
+    code = there.hub.entrance.first_code(MemberName("root"))
+    answer = await browser.post(PATH, json={"token": code})
+    assert answer.json()["member"] == "root"
+    assert answer.json()["kind"] == "human"
+    assert {"members.manage", "log.read", "activity.read"} <= set(answer.json()["permissions"])
+    assert (await browser.post(PATH, json={"token": code})).status_code == 401
+
+
+async def test_no_other_method_is_answered(browser: httpx.AsyncClient) -> None:
+    answer = await browser.put(PATH, json={})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST, DELETE")
+
+
+async def test_the_hubs_own_protocol_knows_who_is_in_by_the_cookie(there: House, browser: httpx.AsyncClient) -> None:
+    await browser.post(PATH, json={"token": there.tokens["alice"]})
+    address = there.running.http.replace("http", "ws") + "/api/stream"
+    headers = {"cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}
+    async with dial(address, additional_headers=headers) as stream:
+        await stream.send(f.encode_batch([f.Hello()]).decode())
+        (welcome,) = f.decode_hub_batch(await stream.recv())
+    assert isinstance(welcome, f.Welcome)
+    assert welcome.member == "alice"
+
+
+async def test_the_cookie_is_good_for_ac7s_routes_too(there: House, browser: httpx.AsyncClient) -> None:
+    assert (await browser.get("/roster")).status_code == 401
+    await browser.post(PATH, json={"token": there.tokens["alice"]})
+    assert (await browser.get("/roster")).status_code == 200
+    assert (await browser.get("/roster", headers={"origin": "http://evil.example"})).status_code == 403
+    await browser.delete(PATH)
+    assert (await browser.get("/roster")).status_code == 401
+
+
+async def test_a_login_with_a_code_opens_the_console_too(there: House, browser: httpx.AsyncClient) -> None:
+    await there.add("chief", permissions=("members.manage",))
+    headers = {"authorization": f"Bearer {there.tokens['chief']}"}
+    enrolled = await browser.post("/members/alice/enroll-totp", headers=headers)
+    secret = enrolled.json()["totpSecret"]
+    code = totp.code_at(secret, int(time.time() * 1000))
+    assert (await browser.post("/session/totp", json={"code": code, "member": "alice"})).status_code == 200
+    assert (await browser.get(PATH)).json()["member"] == "alice"

@@ -1,0 +1,121 @@
+"""A hub, members on several protocols, and a person with a real browser."""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+from tests.server.hubs import House, house
+from tieline.contract.member import MemberKind
+from tieline.contract.permission import LOG_READ, TEAM_PERMISSIONS
+from tieline.protocols.agent_channels import ChannelClient
+
+ALL = (*TEAM_PERMISSIONS, LOG_READ)
+AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@contextlib.asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    """Debian's Chromium without a window."""
+    program = shutil.which("chromium")
+    assert program is not None, "these tests need Chromium: apt-get install chromium"
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+class Office:
+    """A running hub with a person, `root`, who may do everything, and the agents alice and bob."""
+
+    def __init__(self, there: House, browser: Browser) -> None:
+        self.there = there
+        self.browser = browser
+        self.url = there.running.http
+        # What went wrong in a page: there must be nothing.
+        self.complaints: list[str] = []
+        self._contexts: list[BrowserContext] = []
+
+    async def page(self, **options: Any) -> Page:
+        """A page of a browser that nobody used before."""
+        context = await self.browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        self._contexts.append(context)
+        page = await context.new_page()
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", self._said)
+        page.on("request", self._asked)
+        page.set_default_timeout(15_000)
+        return page
+
+    def _said(self, said: Any) -> None:
+        # A browser reports each 401, which is how the page learns that nobody is logged in.
+        if said.type == "error" and "401" not in said.text and "ERR_CONNECTION" not in said.text:
+            self.complaints.append(said.text)
+
+    def _asked(self, request: Any) -> None:
+        if not request.url.startswith((self.url, self.url.replace("http", "ws"), "data:")):
+            self.complaints.append(f"asked for {request.url}")
+
+    async def enter(self, name: str = "root", path: str = "", **options: Any) -> Page:
+        """A page in which a member is logged in."""
+        page = await self.page(**options)
+        await page.goto(f"{self.url}/")
+        await page.get_by_label("Token").fill(self.there.tokens[name])
+        await page.get_by_role("button", name="Come in").click()
+        await page.get_by_text("Connected", exact=True).wait_for()
+        if path:
+            await page.goto(f"{self.url}/{path}")
+        return page
+
+    async def over_ac7(self, name: str, to: str | None, body: str, **more: Any) -> None:
+        """Say something as a member on ac7."""
+        async with httpx.AsyncClient(base_url=self.url) as client:
+            headers = {"authorization": f"Bearer {self.there.tokens[name]}"}
+            answer = await client.post("/push", json={"to": to, "body": body, **more}, headers=headers)
+            assert answer.status_code == 200, answer.text
+
+    async def over_channels(self, to: str, body: str) -> None:
+        """Say something as anybody on agent-channels."""
+        folder = self.there.running.channels_dir
+        assert folder is not None
+        async with ChannelClient(Path(folder) / f"inbox-{to}.sock") as client:
+            client.send({"msg": body})
+            await client.drain()
+
+    async def close(self) -> None:
+        """Close every page."""
+        for context in self._contexts:
+            await context.close()
+
+
+@contextlib.asynccontextmanager
+async def office(home: Path, browser: Browser) -> AsyncIterator[Office]:
+    """A hub with its people."""
+    async with house(home, store="sqlite:unsafe") as there:
+        await there.add("root", permissions=ALL, kind=MemberKind.HUMAN)
+        await there.add("alice", "bob")
+        built = Office(there, browser)
+        try:
+            yield built
+        finally:
+            await built.close()
+    assert built.complaints == []
+
+
+async def serious(page: Page) -> list[str]:
+    """What axe finds on a page that is serious or critical."""
+    await page.evaluate(await asyncio.to_thread(AXE.read_text))
+    found = await page.evaluate("axe.run({resultTypes: ['violations']})")
+    return [
+        f"{one['id']}: {node['html']}"
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]

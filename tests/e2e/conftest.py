@@ -1,0 +1,15 @@
+"""A browser for each test: starting one costs less than sharing one between event loops."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.browsers import Office, chromium, office
+
+
+@pytest.fixture
+async def there(folder: Path) -> AsyncIterator[Office]:
+    """Give a hub with members, and a browser."""
+    async with chromium() as browser, office(folder, browser) as built:
+        yield built

@@ -1,0 +1,133 @@
+"""The pipeline beside a hub at work: its driver may be killed at any instant, and the hub never notices either way."""
+
+import asyncio
+import contextlib
+import os
+import random
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.processes import ROOT, SOAK, HubProcess, seed_of_the_day
+from tests.pipeline.oracle import stored
+from tieline.client import connect
+from tieline.pipeline.catalogue import BRONZE, GOLD, SCHEMAS, SILVER
+from tieline.pipeline.lake import Lake
+from tieline.pipeline.report import make_report
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200 if SOAK else 900), pytest.mark.xdist_group("spark")]
+
+KILLS = 20 if SOAK else 1
+STAGES_MAX = 40
+"""A batch has about twenty stages, so kills fall into the first batches that a driver brings in, or between them."""
+MESSAGES_MAX = 100_000 if SOAK else 1500
+"""After so many the team only murmurs, so that a slow machine has not ever more to read."""
+WAL_BYTES_MAX = 64 * 2**20
+_BUSY = re.compile(rb"BusyError|SQLITE_BUSY|database is locked|Traceback")
+
+
+class Team:
+    """Two members who never stop, and what is seen of their hub meanwhile."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self.accepted = 0
+        self.acked = 0
+        self.wal_bytes: list[int] = []
+
+    async def talk(self) -> None:
+        """Send and acknowledge until cancelled."""
+        async with (
+            await connect(home=self._home, member="alice") as alice,
+            await connect(home=self._home, member="bob", receive=True) as bob,
+        ):
+            deliveries = bob.deliveries()
+            while True:
+                sent = [alice.send("@bob", "word " * 40, thread=f"t{number}") for number in range(20)]
+                self.accepted += len(await asyncio.gather(*sent))
+                for _ in sent:
+                    bob.ack(await anext(deliveries))
+                    self.acked += 1
+                self.wal_bytes.append((self._home / "tieline.db-wal").stat().st_size)
+                await asyncio.sleep(0.3 if self.accepted < MESSAGES_MAX else 3)
+
+
+@contextlib.asynccontextmanager
+async def team(home: Path) -> AsyncIterator[Team]:
+    """A hub as a process, with a team at work. A hub that complains fails the test."""
+    hub = HubProcess(home)
+    await hub.start()
+    async with await connect(home=home) as operator:
+        for name in ("alice", "bob"):
+            await operator.add_member(name)
+    there = Team(home)
+    talking = asyncio.create_task(there.talk())
+    try:
+        yield there
+        assert not talking.done(), "the hub took everything"
+    finally:
+        talking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await talking
+        assert await hub.stop() == 0
+    complaints = [line for line in hub.log.read_bytes().splitlines() if _BUSY.search(line)]
+    assert complaints == []
+
+
+@contextlib.asynccontextmanager
+async def _driver(*arguments: object) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A driver, which is killed with its Java in the end, if it has not ended."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.faults.piper", *(str(one) for one in arguments),
+        cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+async def _stage_after(process: asyncio.subprocess.Process, stages: int, seconds: float) -> str:
+    """Wait for so many stages and a while; returns the stage that a driver is at."""
+    assert process.stdout is not None
+    last = b""
+    for _ in range(stages):
+        line = await process.stdout.readline()
+        if not line:
+            break
+        last = line
+    await asyncio.sleep(seconds)
+    return last.decode().strip() or "the end"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+async def test_kills_of_the_driver_beside_a_hub_at_work_lose_nothing_and_count_nothing_twice(folder: Path) -> None:
+    chance = random.Random(seed_of_the_day())
+    home, killed, whole = folder / "h", Lake(folder / "killed"), Lake(folder / "whole")
+    async with team(home) as there:
+        for _ in range(KILLS):
+            async with _driver(home, folder / "scratch", killed.path) as driver:
+                stage = await _stage_after(driver, chance.randrange(1, STAGES_MAX), chance.random())
+            _say(f"killed at {stage}; commit {killed.head().number}, {there.accepted} messages")
+    _say(f"write-ahead log: at most {max(there.wal_bytes) / 2**20:.1f} MiB, {there.wal_bytes[-1] / 2**20:.1f} at last")
+    assert max(there.wal_bytes) < WAL_BYTES_MAX, "checkpoints went on"
+    async with _driver(home, folder / "scratch", killed.path, whole.path) as driver:
+        assert driver.stdout is not None
+        await driver.stdout.read()
+        assert await driver.wait() == 0
+    assert killed.head().position == whole.head().position
+    for table in (BRONZE, *SILVER, *GOLD):
+        columns = SCHEMAS[table].fieldNames()
+        assert stored(killed.files(table), columns) == stored(whole.files(table), columns), table
+    totals = make_report(killed).totals
+    assert totals.messages == there.accepted > 0
+    assert there.acked - 20 <= totals.acked <= totals.deliveries

@@ -1,0 +1,390 @@
+"""One small agent for each of the five protocols, so that a test can put any of them at either end.
+
+Each speaks through its own wire as a foreign client would. `connect` attaches a member by its token, `send` says
+something to `@member`, `#channel` or `*` in the dialect's own form, `hear` waits for the next message and acknowledges
+it where the wire can, `leave` hangs up and waits until the hub has seen it.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as dial
+
+from tests.server.hubs import WAIT_SECONDS, House, house, until
+from tieline.client import Client
+from tieline.contract.channel import Admit
+from tieline.protocols.agent_channels.codec import FrameDecoder, Message, encode
+from tieline.protocols.peerbus import codec as peerbus
+
+SECRET = "k" * 32
+CONFIG = f'[peerbus]\nhmac_secret = "{SECRET}"\n'
+_STREAM_BYTES = 64 * 1024 * 1024
+"""What a reader of lines may have to hold: no message of a test is larger."""
+
+_NOON = "2026-05-18T12:00:00Z"
+
+Json = dict[str, Any]
+_numbers = itertools.count(1)
+
+
+class Heard(Struct, frozen=True):
+    """One message as its recipient was given it."""
+
+    sender: str
+    body: str
+    raw: Json
+    """The whole of it, as it stood on the wire."""
+
+
+class Refused(Exception):
+    """The hub said no, in a way that the protocol has."""
+
+
+class Driver:
+    """A member that speaks one protocol."""
+
+    protocol: ClassVar[str]
+    acknowledges: ClassVar[bool] = True
+
+    def __init__(self, there: House, name: str) -> None:
+        self.there = there
+        self.name = name
+        self.token = there.tokens[name]
+
+    async def connect(self) -> None:
+        """Attach, and be given what waits."""
+        raise NotImplementedError
+
+    async def send(self, target: str, body: str, **fields: Any) -> None:
+        """Say something; `fields` are what the dialect has beside the body."""
+        raise NotImplementedError
+
+    async def hear(self) -> Heard:
+        """Wait for the next message, and acknowledge it."""
+        raise NotImplementedError
+
+    async def hang_up(self) -> None:
+        """Close the connection."""
+        raise NotImplementedError
+
+    async def join(self, channel: str) -> None:
+        """Enter a channel: through an admin of it, unless the protocol can do so itself."""
+        host = await self.there.join("host")
+        await host.change_channel(channel, Admit(self.name))
+
+    def known_as(self, target: str) -> str:
+        """The name that others see on what this member sends to a target."""
+        del target
+        return self.name
+
+    async def leave(self) -> None:
+        """Hang up, and wait until the hub has seen it. What stays are sessions of requests, which hear nothing."""
+        desk = await self.there.operator()
+        before = await self._sessions(desk)
+        await self.hang_up()
+        async with asyncio.timeout(WAIT_SECONDS):
+            while await self._sessions(desk) >= before:
+                pass
+
+    async def _sessions(self, desk: Client) -> int:
+        return sum(len(one.sessions) for one in await desk.members() if one.name == self.name)
+
+    async def hear_several(self, count: int) -> list[Heard]:
+        """Wait for this many messages."""
+        return [await self.hear() for _ in range(count)]
+
+
+class ChannelsDriver(Driver):
+    """agent-channels: it listens at its own inbox, and writes to the socket of whoever it means."""
+
+    protocol = "agent-channels"
+    acknowledges = False
+    place: str | None = None
+    """The socket it listens at, if that is not its inbox."""
+
+    async def connect(self) -> None:
+        reader, self._writer = await self._open(self.place or f"inbox-{self.name}")
+        self._reader, self._decoder = reader, FrameDecoder()
+        self._waiting: list[Message] = []
+
+    async def _open(self, place: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        folder = self.there.running.channels_dir
+        assert folder is not None
+        path = Path(folder, f"{place}.sock")
+        await until(path.exists)
+        return await asyncio.open_unix_connection(path)
+
+    async def send(self, target: str, body: str, **fields: Any) -> None:
+        _, writer = await self._open(_place(target))
+        writer.write(encode({"msg": body, **fields}))
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async def hear(self) -> Heard:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not self._waiting:
+                chunk = await self._reader.read(1 << 20)
+                assert chunk, "the hub hung up"
+                self._waiting += self._decoder.push(chunk)
+        raw = self._waiting.pop(0).to_dict()
+        return Heard(raw.get("data", {}).get("from", ""), raw["msg"], raw)
+
+    async def hang_up(self) -> None:
+        self._writer.close()
+
+    def known_as(self, target: str) -> str:
+        # The wire has no names: the hub says which socket the words came through.
+        return f"client-*@{_place(target)}"
+
+
+def _place(target: str) -> str:
+    return "general" if target == "*" else f"inbox-{target[1:]}" if target.startswith("@") else target[1:]
+
+
+class RelayDriver(Driver):
+    """agent-relay: frames with a length before them, and an ACK for each DELIVER."""
+
+    protocol = "agent-relay"
+
+    async def connect(self) -> None:
+        path = self.there.running.relay_socket
+        assert path is not None
+        self._reader, self._writer = await asyncio.open_unix_connection(path)
+        capabilities = {"ack": True, "resume": True, "max_inflight": 256}
+        await self._write("HELLO", {"agent": self.name, "token": self.token, "capabilities": capabilities})
+        await self._read("WELCOME")
+
+    async def send(self, target: str, body: str, **fields: Any) -> None:
+        place: Json = {"to": "*", "topic": target[1:]} if target.startswith("#") else {"to": target.removeprefix("@")}
+        # What stands beside the payload: a topic, `payload_meta`, or what a liar puts there.
+        place |= fields.pop("envelope", {})
+        await self._write("SEND", {"kind": "message", "body": body, **fields}, **place)
+
+    async def hear(self) -> Heard:
+        raw = await self._read("DELIVER")
+        await self._write("ACK", {"ack_id": raw["id"], "seq": raw["delivery"]["seq"]})
+        return Heard(raw["from"], raw["payload"]["body"], raw)
+
+    async def answer(self) -> Json:
+        """Wait for the ACK of a synchronous SEND, whatever comes before it."""
+        return await self._read("ACK")
+
+    async def hang_up(self) -> None:
+        self._writer.close()
+
+    async def join(self, channel: str) -> None:
+        await self._write("SUBSCRIBE", {}, topic=channel)
+        # Frames of one connection are handled in order, so an answer says that the first was too.
+        await self._write("STATUS", {})
+        await self._read("STATUS_RESPONSE")
+
+    async def _write(self, kind: str, payload: Json, **fields: Any) -> None:
+        frame = {"v": 1, "type": kind, "id": f"i-{next(_numbers)}", "ts": 1, "payload": payload, **fields}
+        data = json.dumps(frame).encode()
+        self._writer.write(len(data).to_bytes(4, "big") + data)
+        await self._writer.drain()
+
+    async def _read(self, *kinds: str) -> Json:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while True:
+                size = int.from_bytes(await self._reader.readexactly(4), "big")
+                frame: Json = json.loads(await self._reader.readexactly(size))
+                if frame["type"] in kinds:
+                    return frame
+                if frame["type"] == "PING":
+                    await self._write("PONG", frame["payload"])
+                elif frame["type"] in ("ERROR", "NACK"):
+                    raise Refused(frame["payload"]["message"])
+
+
+class _HttpDriver(Driver):
+    """What the two protocols over HTTP share: requests with the member's token, and streams of events."""
+
+    async def ask(self, method: str, path: str, body: Json | None = None) -> Any:
+        """Make a request. Raises `Refused`."""
+        status, value = await asyncio.to_thread(self._ask, method, path, body)
+        if status >= 400:
+            raise Refused(value["error"])
+        return value
+
+    def _ask(self, method: str, path: str, body: Json | None) -> tuple[int, Any]:
+        connection = HTTPConnection(urlsplit(self.there.running.http).netloc, timeout=WAIT_SECONDS)
+        try:
+            data = None if body is None else json.dumps(body).encode()
+            headers = {"authorization": f"Bearer {self.token}", "content-type": "application/json"}
+            connection.request(method, path, data, headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read() or b"null")
+        finally:
+            connection.close()
+
+    async def _subscribe(self, path: str) -> None:
+        address = urlsplit(self.there.running.http)
+        self._reader, self._writer = await asyncio.open_connection(address.hostname, address.port, limit=_STREAM_BYTES)
+        head = f"GET {path} HTTP/1.1\r\nhost: {address.netloc}\r\nauthorization: Bearer {self.token}\r\n\r\n"
+        self._writer.write(head.encode())
+        status = await self._reader.readline()
+        assert b" 200 " in status, status
+
+    async def _event(self) -> Json:
+        """The next event. Chunks of the transfer are cut anywhere, but never between the parts of a line here."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while True:
+                line = await self._reader.readline()
+                assert line, "the hub hung up"
+                if line.startswith(b"data: "):
+                    event: Json = json.loads(line.removeprefix(b"data: "))
+                    return event
+
+    async def hang_up(self) -> None:
+        self._writer.close()
+
+
+class BackchannelDriver(_HttpDriver):
+    """backchannel: it sends by a request, hears by a stream of events, and takes what it heard."""
+
+    protocol = "backchannel"
+
+    async def connect(self) -> None:
+        await self._subscribe(f"/v1/events/{self.name}")
+
+    async def send(self, target: str, body: str, **fields: Any) -> None:
+        await self.ask("POST", "/v1/send", {"to": "#general" if target == "*" else target, "body": body, **fields})
+
+    async def hear(self) -> Heard:
+        raw = await self._event()
+        taken = await self.ask("POST", "/v1/take", {"id": raw["id"]})
+        assert taken["message"] == raw
+        return Heard(raw["from"], raw["body"], raw)
+
+    async def join(self, channel: str) -> None:
+        await self.ask("POST", "/v1/subscribe", {"channel": f"#{channel}"})
+
+
+class PeerbusDriver(Driver):
+    """peerbus: signed envelopes over a WebSocket, and an ack for each delivery. It has no channels."""
+
+    protocol = "peerbus"
+
+    async def connect(self) -> None:
+        url = self.there.running.http.replace("http", "ws", 1) + "/peerbus"
+        self._socket: ClientConnection = await dial(url, compression=None, proxy=None, max_size=None)
+        await self._socket.send(peerbus.encode_register(self.name, self.token), text=True)
+        assert json.loads(await self._socket.recv())["type"] == "peers"
+
+    async def send(self, target: str, body: str, **fields: Any) -> None:
+        to = target.removeprefix("@")
+        kind = "broadcast" if to == "*" else "msg"
+        head = ("v1", f"{next(_numbers):032x}", fields.pop("claimed", self.name), to, _NOON, "peer-bus", kind)
+        text = json.dumps({"text": body, **fields}, separators=(",", ":")).encode()
+        await self._socket.send(peerbus.encode_envelope(head, text, SECRET.encode()), text=True)
+
+    async def hear(self) -> Heard:
+        async with asyncio.timeout(WAIT_SECONDS):
+            raw: Json = json.loads(await self._socket.recv())
+        assert raw["type"] == "deliver", raw
+        push = peerbus.decode_push(json.dumps(raw).encode())
+        assert isinstance(push, peerbus.Deliver)
+        await self._socket.send(peerbus.encode_ack(push.key), text=True)
+        envelope = raw["envelope"]
+        return Heard(envelope["from"], envelope["body"]["text"], envelope)
+
+    async def hang_up(self) -> None:
+        await self._socket.close()
+
+
+class Ac7Driver(_HttpDriver):
+    """ac7: it pushes by a request and hears by a stream; what it missed, it reads in the history."""
+
+    protocol = "ac7"
+    acknowledges = False
+
+    def __init__(self, there: House, name: str) -> None:
+        super().__init__(there, name)
+        self._seen: set[str] = set()
+        self._missed: list[Json] = []
+
+    async def connect(self) -> None:
+        await self._subscribe(f"/subscribe?name={self.name}")
+        past = (await self.ask("GET", "/history"))["messages"]
+        self._missed = [one for one in past[::-1] if self._is_news(one)]
+
+    async def send(self, target: str, body: str, **fields: Any) -> None:
+        payload: Json = {"body": body, **fields}
+        if target.startswith("@"):
+            payload["to"] = target[1:]
+        elif target.startswith("#"):
+            channel = (await self.ask("GET", f"/channels/{target[1:]}"))["channel"]
+            payload["data"] = {**payload.get("data", {}), "thread": f"chan:{channel['id']}"}
+        await self.ask("POST", "/push", payload)
+
+    async def hear(self) -> Heard:
+        raw = self._missed.pop(0) if self._missed else await self._event()
+        while not self._is_news(raw):
+            raw = await self._event()
+        self._seen.add(raw["id"])
+        return Heard(raw["from"], raw["body"], raw)
+
+    def _is_news(self, raw: Json) -> bool:
+        return raw["from"] not in ("ac7", self.name) and raw["id"] not in self._seen
+
+    async def join(self, channel: str) -> None:
+        await self.ask("POST", f"/channels/{channel}/members")
+
+
+DRIVERS: tuple[type[Driver], ...] = (ChannelsDriver, RelayDriver, BackchannelDriver, PeerbusDriver, Ac7Driver)
+BY_PROTOCOL = {driver.protocol: driver for driver in DRIVERS}
+
+
+class Town:
+    """A hub, and members that speak different protocols."""
+
+    def __init__(self, there: House) -> None:
+        self.there = there
+        self._drivers: list[Driver] = []
+
+    async def driver(self, protocol: str, name: str, *, connected: bool = True) -> Driver:
+        """Make a member that speaks a protocol."""
+        if name not in self.there.tokens:
+            await self.there.add(name)
+        made = BY_PROTOCOL[protocol](self.there, name)
+        if connected:
+            await self.connect(made)
+        return made
+
+    async def connect(self, driver: Driver) -> None:
+        """Connect a member, and hang up on it in the end."""
+        await driver.connect()
+        self._drivers.append(driver)
+
+    async def close(self) -> None:
+        """Hang up on all."""
+        for driver in self._drivers:
+            await driver.hang_up()
+
+
+@contextlib.asynccontextmanager
+async def town(
+    home: Path, *, store: str = "memory", tokens: dict[str, str] | None = None, config: str = CONFIG
+) -> AsyncIterator[Town]:
+    """A hub that signs for peerbus."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    if not (home / "tieline.toml").exists():
+        (home / "tieline.toml").write_text(config)
+    async with house(home, store=store) as there:
+        there.tokens.update(tokens or {})
+        built = Town(there)
+        try:
+            yield built
+        finally:
+            await built.close()

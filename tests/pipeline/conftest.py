@@ -1,0 +1,79 @@
+"""What the pipeline's tests share: one Spark session, made-up homes, and a lake that was filled in one run."""
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.pipeline.oracle import Oracle
+    from tieline.pipeline.lake import Lake
+
+# The quick loop does without the extra; `make test` has it.
+collect_ignore_glob = ["test_*.py"] if find_spec("pyspark") is None else []
+
+EVENTS = 4000
+
+QUICK = {
+    # Tests start many small jobs: compiling them well costs more than running them badly.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.driver.memory": "1g",
+}
+
+
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[Path]:
+    """Give a folder that lasts as long as the tests."""
+    path = Path(tempfile.mkdtemp(prefix="tieline-pipeline-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def spark(scratch: Path) -> "Iterator[SparkSession]":
+    """Start Spark once: it takes longer than most tests."""
+    from tieline.pipeline.session import start_session
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = start_session("local[2]", scratch=scratch / "spark", settings=QUICK)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def made_home(scratch: Path) -> Path:
+    """Make a home with the log of a team."""
+    from tieline.pipeline.synth import Generator
+
+    home = scratch / "home"
+    Generator(home, EVENTS, seed=7).run()
+    return home
+
+
+@pytest.fixture(scope="session")
+def oracle(made_home: Path) -> "Oracle":
+    """Know what the tables of that home must hold."""
+    from tests.pipeline.oracle import Oracle
+
+    return Oracle(made_home)
+
+
+@pytest.fixture(scope="session")
+def filled(spark: "SparkSession", made_home: Path, scratch: Path) -> "Lake":
+    """Fill a lake from that home in one run."""
+    from tieline.pipeline.lake import Lake
+    from tieline.pipeline.run import run
+
+    lake = Lake(scratch / "filled")
+    run(spark, lake, {"home": str(made_home)})
+    return lake

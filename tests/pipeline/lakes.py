@@ -1,0 +1,117 @@
+"""Lakes for tests that need no Spark: gold tables written by Arrow, as a run leaves them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from tieline.pipeline.catalogue import SCHEMAS
+from tieline.pipeline.lake import Commit, Lake, follow
+
+DAY = 86_400_000
+START = 20_000 * DAY + 9 * 3_600_000
+"""Nine o'clock of some day."""
+MINUTE = 60_000
+
+
+def lake_of(path: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]], *, main: int = 100) -> Lake:
+    """A lake with these rows; columns that a row lacks are null."""
+    lake = Lake(path)
+    with lake.held():
+        files = {}
+        for name, rows in tables.items():
+            folder = lake.new_folder(name, 1)
+            folder.mkdir(parents=True)
+            columns = [field.name for field in SCHEMAS[name]]
+            lists = {column: _typed(SCHEMAS[name][column].dataType.simpleString(), column, rows) for column in columns}
+            parquet.write_table(pa.table(lists), folder / "part-0.parquet")
+            files[name] = lake.adopt(folder)
+        lake.commit(follow(Commit(), position={"main": main, "activity": 0}, tables=files))
+    return lake
+
+
+def _typed(kind: str, column: str, rows: Sequence[Mapping[str, Any]]) -> pa.Array:
+    types = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "boolean": pa.bool_()}
+    inner = kind.removeprefix("array<").removesuffix(">")
+    wanted = pa.list_(types[inner]) if kind.startswith("array") else types[inner]
+    return pa.array([row.get(column) for row in rows], wanted)
+
+
+def busy(path: Path, name: str = "bob") -> Lake:
+    """A lake with a little of everything; `name` is a member, an objective's title and a model."""
+    steps = {"expired": 0, "dead": 0, "late": 0, "seen": 0}
+    return lake_of(
+        path,
+        {
+            "latency": [
+                {**steps, "member": name, "protocol": "tieline", "minute_ms": START, "offered": 3, "acked": 3,
+                 "offered_ms": [1, 2, 3], "acked_ms": [10, 20, 30]},
+                {**steps, "member": name, "protocol": "tieline", "minute_ms": START + MINUTE, "offered": 1, "acked": 1,
+                 "offered_ms": [4], "acked_ms": [4000]},
+                {**steps, "member": "carol", "protocol": "agent-channels", "minute_ms": START, "offered": 2, "acked": 0,
+                 "offered_ms": [5, 7], "acked_ms": []},
+                {**steps, "member": "dave", "protocol": "", "minute_ms": START, "offered": 0, "acked": 0,
+                 "expired": 1, "offered_ms": [], "acked_ms": []},
+            ],
+            "backlog": [
+                {"member": name, "minute_ms": START, "arrived": 4, "departed": 3},
+                {"member": name, "minute_ms": START + MINUTE, "arrived": 0, "departed": 1},
+                {"member": "dave", "minute_ms": START, "arrived": 250, "departed": 1},
+                {"member": "carol", "minute_ms": START + 100 * MINUTE, "arrived": 2, "departed": 2},
+            ],
+            "edges": [
+                {"day_ms": 20_000 * DAY, "sender": "alice", "recipient": name, "messages": 4, "answers": 0,
+                 "response_ms": []},
+                {"day_ms": 20_000 * DAY, "sender": name, "recipient": "alice", "messages": 2, "answers": 2,
+                 "response_ms": [500, 900]},
+                {"day_ms": 20_001 * DAY, "sender": name, "recipient": "alice", "messages": 1, "answers": 1,
+                 "response_ms": [700]},
+            ],
+            "storms": [
+                {"minute_ms": START, "sender": "alice", "messages": 250, "deliveries": 254, "storm": True},
+                {"minute_ms": START + 100 * MINUTE, "sender": name, "messages": 2, "deliveries": 2, "storm": False},
+            ],
+            "objectives": [
+                {"objective": "o-1", "title": name, "assignee": name, "status": "blocked", "created_ms": START,
+                 "blocked_ms": 0, "blocked_since_ms": START + MINUTE, "changes": 2, "exchanges": 1, "input_tokens": 10,
+                 "output_tokens": 5, "cost_nano_usd": 2_000_000_000},
+                {"objective": "o-2", "title": "second", "assignee": "carol", "status": "done", "created_ms": START,
+                 "finished_ms": START + 9 * MINUTE, "cycle_ms": 9 * MINUTE, "blocked_ms": 0, "changes": 2,
+                 "exchanges": 0, "input_tokens": 0, "output_tokens": 0, "cost_nano_usd": 0},
+            ],
+            "objective_events": [
+                {"offset": 1, "at_ms": START, "objective": "o-1", "status": "active"},
+                {"offset": 2, "at_ms": START + MINUTE, "objective": "o-1", "status": "blocked"},
+            ],
+            "llm": [
+                {"hour_ms": START, "member": name, "model": name, "exchanges": 2, "failed": 1, "late": 0, "unpriced": 0,
+                 "input_tokens": 100, "output_tokens": 50, "cache_read_tokens": 0, "cache_write_tokens": 0,
+                 "lasted_ms": 5, "cost_nano_usd": 3_500_000_000},
+            ],
+            "loops": [
+                {"day_ms": 20_000 * DAY, "conversation": f"@alice+@{name}", "messages": 5, "hops": 20,
+                 "members": ["alice", name], "pauses": 0, "first_ms": START, "last_ms": START + MINUTE},
+                {"day_ms": 20_001 * DAY, "conversation": f"@alice+@{name}", "messages": 0, "hops": 0, "members": [],
+                 "pauses": 1, "first_ms": START + DAY, "last_ms": START + DAY},
+            ],
+            "findings": [
+                {"day_ms": 20_000 * DAY, "offset": 41, "kind": "chain", "member": "", "at_ms": START,
+                 "what": "row 41 does not follow from the row before it"},
+                {"day_ms": 20_000 * DAY, "offset": 7, "kind": "signature", "member": name, "at_ms": START,
+                 "what": "the signature of m is failed"},
+            ],
+            "threads": [
+                {"day_ms": 20_000 * DAY, "conversation": f"@alice+@{name}", "messages": 7, "first_ms": START,
+                 "last_ms": START + MINUTE, "participants": ["alice", name], "last_sender": "alice", "version": 9,
+                 "unanswered": False},
+            ],
+            "members": [
+                {"day_ms": 20_000 * DAY, "member": member, "sent": 2, "received": 4, "offered": 4, "acked": 3,
+                 "refused": 1, "exchanges": 0, "cost_nano_usd": 0, "first_ms": START, "last_ms": START}
+                for member in ("alice", name, "carol", "dave")
+            ],
+            "activity": [{"offset": 0, "at_ms": START, "ts_ms": START, "number": 1, "kind": "llm_exchange"}],
+        },
+    )  # fmt: skip

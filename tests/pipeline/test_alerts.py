@@ -1,0 +1,116 @@
+"""Alerts: found in a report, told to members through a real hub, each once."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.pipeline.lakes import DAY, START, busy, lake_of
+from tests.server.hubs import house, take
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.pipeline_aftermath import Aftermath, Wishes
+from tieline.client import connect
+from tieline.pipeline.alerts import ALERTS_MAX, find_alerts
+from tieline.pipeline.bell import SPEAKER, Told, open_client, ring
+from tieline.pipeline.lake import Commit
+from tieline.pipeline.report import make_report
+
+BROKEN = (
+    "The audit chain is broken: row 41 does not follow from the row before it. 'tieline pipeline verify' says more."
+)
+
+
+def test_each_kind_of_trouble_is_one_alert(folder: Path) -> None:
+    alerts = find_alerts(make_report(busy(folder)), budget_usd=3)
+    assert sorted((alert.kind, alert.what) for alert in alerts) == [
+        ("audit", "Messages of bob have a signature that is wrong or made under another name."),
+        ("audit", BROKEN),
+        ("backlog", "At least 100 deliveries wait for dave."),
+        ("budget", "Models cost more than $3.00 on 2024-10-04."),
+        ("loop", "Agents answer each other in a loop: @alice+@bob."),
+        ("silent", "dave has messages waiting and has not said or read anything for an hour."),
+    ]  # fmt: skip
+
+
+def test_a_budget_that_holds_is_no_alert(folder: Path) -> None:
+    report = make_report(busy(folder))
+    assert "budget" not in {alert.kind for alert in find_alerts(report, budget_usd=3.5)}
+    assert "budget" not in {alert.kind for alert in find_alerts(report)}
+
+
+def test_the_same_trouble_has_the_same_id_in_a_later_report(folder: Path) -> None:
+    report = make_report(busy(folder))
+    grown = msgspec.structs.replace(report, backlog=[*report.backlog])
+    grown.backlog[0] = msgspec.structs.replace(grown.backlog[0], waiting=grown.backlog[0].waiting + 300)
+    assert find_alerts(grown) == find_alerts(report)
+    grown.backlog[0] = msgspec.structs.replace(grown.backlog[0], waiting=1000)
+    assert {alert.what for alert in find_alerts(grown)} - {alert.what for alert in find_alerts(report)} == {
+        "At least 1,000 deliveries wait for dave."
+    }
+
+
+def test_a_log_that_is_broken_everywhere_is_no_storm_of_alerts(folder: Path) -> None:
+    rows = [
+        {"day_ms": 20_000 * DAY, "offset": offset, "kind": "chain", "member": "", "at_ms": START, "what": "broken"}
+        for offset in range(500)
+    ]
+    alerts = find_alerts(make_report(lake_of(folder, {"findings": rows})))
+    assert len(alerts) == ALERTS_MAX + 1
+    assert len({alert.id for alert in alerts}) == ALERTS_MAX + 1
+
+
+def test_what_is_old_news_is_not_told(folder: Path) -> None:
+    report = make_report(busy(folder))
+    assert report.to_ms is not None
+    late = msgspec.structs.replace(report, to_ms=report.to_ms + 30 * DAY)
+    assert {alert.kind for alert in find_alerts(late)} == {"backlog"}
+
+
+async def test_alerts_go_to_a_channel_each_once(folder: Path) -> None:
+    lake = busy(folder / "lake")
+    alerts = find_alerts(make_report(lake))
+    async with house(folder / "h", store="memory") as there:
+        await there.add("bob")
+        bob = await there.join("bob", receive=True)
+        await bob.subscribe("#ops")
+        async with await open_client(there.home, None, None, None) as client:
+            assert await ring(client, "#ops", alerts, Told(lake)) == len(alerts)
+        heard = await take(bob, len(alerts))
+        assert [one.message.body for one in heard] == [alert.what for alert in alerts]
+        assert {(one.message.sender, one.message.level.value) for one in heard} == {(SPEAKER, "warning")}
+        async with await open_client(there.home, None, None, None) as client:
+            assert await ring(client, "#ops", alerts, Told(lake)) == 0
+        assert len((await bob.inbox()).items) == len(alerts)
+
+
+async def test_a_lake_that_forgot_what_it_told_tells_nothing_twice(folder: Path) -> None:
+    lake = busy(folder / "lake")
+    alerts = find_alerts(make_report(lake))
+    async with house(folder / "h", store="memory") as there:
+        await there.add("bob")
+        for expected in (len(alerts), 0):
+            (folder / "lake" / "_tieline" / "told.json").unlink(missing_ok=True)
+            async with await open_client(there.home, None, None, None) as client:
+                assert await ring(client, "@bob", alerts, Told(lake)) == expected
+
+
+async def test_a_hub_elsewhere_hears_them_from_the_member_of_the_token(folder: Path) -> None:
+    lake = busy(folder / "lake")
+    alerts = find_alerts(make_report(lake))
+    async with house(folder / "h", store="memory") as there:
+        await there.add("bob", "watcher")
+        async with await open_client(None, there.running.http, there.tokens["watcher"], None) as client:
+            assert await ring(client, "@bob", alerts, Told(lake)) == len(alerts)
+        async with await connect(token=there.tokens["bob"], home=there.home) as bob:
+            assert {item.message.sender for item in (await bob.inbox()).items} == {"watcher"}
+
+
+def test_a_hub_that_is_down_costs_no_table_and_is_said(folder: Path) -> None:
+    lake = busy(folder / "lake")
+    aftermath = Aftermath(lake, Wishes(target="#ops", home=folder / "nobody"))
+    aftermath.note(Commit())
+    with pytest.raises(Failure) as failed:
+        aftermath.finish()
+    assert failed.value.code is Exit.UNREACHABLE
+    assert "alerts were not told" in failed.value.message
+    assert (folder / "lake" / "report.json").exists()

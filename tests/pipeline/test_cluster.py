@@ -1,0 +1,73 @@
+"""A cluster: the same job on a real master with two workers, which read the log through the hub's URL alone."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pipeline.clusters import cluster
+from tests.pipeline.oracle import stored
+from tests.server.hubs import House, house, take
+from tieline.contract.permission import LOG_READ
+from tieline.pipeline.catalogue import GOLD, SCHEMAS
+from tieline.pipeline.lake import Lake
+from tieline.pipeline.report import make_report
+from tieline.pipeline.run import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
+
+MESSAGES, ACKED = 120, 10
+"""So many wait that it is worth an alert."""
+_COMMAND = "from tieline.cli.main import main; main()"
+
+
+async def _live(there: House) -> None:
+    """Members write to each other, acknowledge and answer."""
+    await there.add("alice", "bob", "carol")
+    await there.add("analyst", permissions=(LOG_READ,))
+    alice, bob = await there.join("alice"), await there.join("bob", receive=True)
+    sent = [await alice.send("@bob", f"number {number}", thread="work") for number in range(MESSAGES)]
+    for delivery in (await take(bob, MESSAGES))[:ACKED]:
+        bob.ack(delivery)
+    await bob.send("@alice", "all of them", reply_to=sent[-1].id)
+    await alice.send("*", "to all")
+
+
+async def test_the_same_job_runs_on_a_cluster_over_a_hubs_url(
+    spark: "SparkSession", scratch: Path, folder: Path
+) -> None:
+    lake = Lake(folder / "lake")
+    with cluster(scratch / "cluster") as there:
+        async with house(folder / "h") as hub:
+            await _live(hub)
+            arguments = ["--hub", hub.running.http, "--lake", str(lake.path), "--master", there.url, "--json"]
+            arguments += ["--alerts", "@carol"]
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", _COMMAND, "pipeline", "run", *arguments,
+                env={**os.environ, "TIELINE_TOKEN": hub.tokens["analyst"]},
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            out, err = await process.communicate()
+            assert process.returncode == 0, err.decode()[-3000:]
+            summary = json.loads(out.splitlines()[-1])
+            assert summary["events_read"] == sum(lake.head().position.values()) > MESSAGES
+            told = (await (await hub.join("carol")).inbox()).items[-1].message
+            assert (told.sender, told.body) == ("analyst", "At least 100 deliveries wait for bob.")
+        assert all(there.executors()), "each worker had an executor"
+    position = lake.head().position
+    local = Lake(folder / "local")
+    run(spark, local, {"home": str(folder / "h")}, until=position)
+    for table in GOLD:
+        columns = SCHEMAS[table].fieldNames()
+        assert stored(lake.files(table), columns) == stored(local.files(table), columns), table
+    report = make_report(lake)
+    assert report.totals.acked == ACKED
+    assert {(edge.sender, edge.recipient): edge.messages for edge in report.edges}["alice", "bob"] == MESSAGES + 1
+    assert (lake.path / "report.json").exists()

@@ -1,0 +1,85 @@
+"""The page: one file that a browser shows whole, in light and dark, wide and narrow, without asking anybody."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.browsers import chromium, serious
+from tests.pipeline.lakes import START, busy, lake_of
+from tieline.pipeline.alerts import find_alerts
+from tieline.pipeline.page import page
+from tieline.pipeline.report import make_report
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'&"
+CHARTS = {
+    "latency": "path.line",
+    "graph": "path.arrow",
+    "backlog": "path.area",
+    "objectives": "rect.bar",
+    "usage": "rect.s0",
+}
+"""Each section that has a chart, and the marks that make it one."""
+
+
+def _written(folder: Path, name: str) -> Path:
+    report = make_report(busy(folder / "lake", name))
+    path = folder / "report.html"
+    path.write_text(page(report, find_alerts(report)), encoding="utf-8")
+    return path
+
+
+def test_whatever_members_are_called_is_text(folder: Path) -> None:
+    text = _written(folder, HOSTILE).read_text(encoding="utf-8")
+    assert "<img" not in text
+    assert "&lt;img src=x onerror=alert(1)&gt;" in text
+    assert "<script" not in text
+
+
+def test_a_lake_with_nothing_in_it_has_a_page_that_says_so(folder: Path) -> None:
+    text = page(make_report(lake_of(folder, {})))
+    assert "Nothing was read yet." in text
+    assert text.count('class="none"') == 7
+
+
+def test_one_moment_is_enough_for_every_chart(folder: Path) -> None:
+    one = {"minute_ms": START, "member": "bob", "protocol": "", "offered": 1, "seen": 0, "acked": 1, "expired": 0,
+           "dead": 0, "late": 0, "offered_ms": [0], "acked_ms": [0]}  # fmt: skip
+    moves = {"member": "bob", "minute_ms": START, "arrived": 1, "departed": 1}
+    text = page(make_report(lake_of(folder, {"latency": [one], "backlog": [moves]})))
+    assert "nan" not in text.lower().replace("finance", "")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (360, "dark")])
+async def test_a_browser_draws_every_chart_and_asks_nobody(folder: Path, width: int, scheme: str) -> None:
+    path = _written(folder, HOSTILE)
+    complaints: list[str] = []
+    asked: list[str] = []
+    async with chromium() as browser:
+        context = await browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme="dark" if scheme == "dark" else "light"
+        )
+        shown = await context.new_page()
+        shown.on("console", lambda said: complaints.append(said.text))
+        shown.on("pageerror", lambda error: complaints.append(str(error)))
+        shown.on("request", lambda request: asked.append(request.url))
+        await shown.goto(path.as_uri())
+        for section, marks in CHARTS.items():
+            charts = shown.locator(f"#{section} .chart:visible svg")
+            assert await charts.count() == (2 if section == "usage" else 1), section
+            box = await charts.first.bounding_box()
+            assert box is not None, section
+            assert box["width"] > width * 0.6, section
+            assert box["height"] > 50, section
+            assert await charts.first.locator(marks).count() > 0, section
+            assert (
+                await charts.first.locator(f"{marks} title").count() + await shown.locator(f"#{section} table").count()
+                > 0
+            ), f"{section} has no words for its marks"
+        assert await shown.locator("#findings tbody tr").count() == 6
+        assert await shown.locator("img").count() == 0
+        assert await shown.evaluate("document.documentElement.scrollWidth") <= width
+        assert await serious(shown) == []
+    assert complaints == []
+    assert asked == [path.as_uri()]

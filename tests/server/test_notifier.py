@@ -1,0 +1,59 @@
+"""The command that tells a human: bounded, never part of a message, and never in anybody's way."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.core.doubles import content
+from tests.server.hubs import until
+from tieline.contract.identifiers import MemberName, MessageId
+from tieline.contract.message import Message
+from tieline.core.outcome import Unseen
+from tieline.server.notifier import WAITING_MAX, Notifier
+
+pytestmark = pytest.mark.slow
+
+TELL = "import os, sys; open(sys.argv[1], 'a').write(os.environ['TIELINE_ID'] + ' ' + sys.stdin.read() + '\\n')"
+
+
+def unseen(number: int, body: str = "hello") -> Unseen:
+    message = Message(
+        id=MessageId(f"m{number}"),
+        offset=number,
+        sender="al\0ice",
+        protocol="hub",
+        sent_at_ms=1,
+        content=content("@bob", body),
+    )
+    return Unseen(MemberName("bob"), message)
+
+
+async def test_each_message_is_one_run_with_the_body_on_stdin(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    notifier = Notifier([sys.executable, "-c", TELL, str(told)])
+    for number in range(3):
+        notifier.notify(unseen(number, f"body {number}; $HOME"))
+    await until(lambda: told.exists() and len(told.read_text().splitlines()) == 3)
+    assert sorted(told.read_text().splitlines()) == [f"m{number} body {number}; $HOME" for number in range(3)]
+    await notifier.stop()
+
+
+async def test_a_command_that_cannot_run_or_fails_is_passed_over(tmp_path: Path) -> None:
+    for command in (["/nowhere/to/be/found"], [sys.executable, "-c", "raise SystemExit(3)"]):
+        notifier = Notifier(command)
+        notifier.notify(unseen(1))
+        await until(lambda notifier=notifier: not notifier._runs)  # type: ignore[misc]  # its own notifier
+        await notifier.stop()
+
+
+async def test_stopping_ends_what_runs_and_what_waits() -> None:
+    notifier = Notifier([sys.executable, "-c", "import time; time.sleep(60)"])
+    for number in range(WAITING_MAX + 10):
+        notifier.notify(unseen(number))
+    assert len(notifier._runs) == WAITING_MAX
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(20):
+        await notifier.stop()
+    assert not notifier._runs

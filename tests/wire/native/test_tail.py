@@ -1,0 +1,119 @@
+"""A live view: everything that a member may see, once and in order, whatever is interrupted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.hubs import WEBSOCKET, House, house
+from tieline.client import Client, HubRefused
+from tieline.contract.refusal import Code
+
+
+@pytest.fixture
+async def there(folder: Path) -> AsyncIterator[House]:
+    async with house(folder, store="sqlite:unsafe") as built:
+        await built.add("alice", "bob", "carol")
+        yield built
+
+
+async def look(client: Client, count: int, after: int = -1, *, everything: bool = False) -> list[str]:
+    """The next messages of a live view, as their senders and bodies."""
+    return [f"{sender}: {body}" for sender, body, _ in await seen(client, count, after, everything=everything)]
+
+
+async def seen(client: Client, count: int, after: int = -1, *, everything: bool = False) -> list[tuple[str, str, int]]:
+    found: list[tuple[str, str, int]] = []
+    async with asyncio.timeout(10):
+        async for message in client.tail(after, everything=everything):
+            found.append((message.sender, message.body, message.offset))
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_a_live_view_has_what_was_said_and_then_what_is_said(there: House) -> None:
+    alice, bob = await there.join("alice"), await there.join("bob")
+    await alice.send("@bob", "before")
+    looking = asyncio.create_task(look(bob, 3))
+    await asyncio.sleep(0.1)
+    await alice.send("@bob", "now")
+    await alice.send("*", "to all")
+    assert await looking == ["alice: before", "alice: now", "alice: to all"]
+
+
+async def test_a_live_view_shows_what_history_would_show_and_nothing_of_others(there: House) -> None:
+    alice, bob, carol = await there.join("alice"), await there.join("bob"), await there.join("carol")
+    looking = asyncio.create_task(look(carol, 1))
+    await alice.send("@bob", "not for carol")
+    await bob.send("@carol", "for carol")
+    assert await looking == ["bob: for carol"]
+
+
+async def test_one_sees_what_one_said_oneself(there: House) -> None:
+    alice = await there.join("alice")
+    await alice.send("@bob", "mine")
+    assert await look(alice, 1) == ["alice: mine"]
+
+
+async def test_looking_at_everything_needs_the_permission_to_read_the_log(there: House) -> None:
+    await there.add("chief", permissions=("log.read",))
+    alice, chief = await there.join("alice"), await there.join("chief")
+    await alice.send("@bob", "between two")
+    with pytest.raises(HubRefused) as refused:
+        await look(alice, 1, everything=True)
+    assert refused.value.code is Code.FORBIDDEN
+    assert await look(chief, 1, everything=True) == ["alice: between two"]
+
+
+async def test_who_comes_back_misses_nothing_and_gets_nothing_twice(there: House) -> None:
+    alice = await there.join("alice")
+    bob = await there.join("bob", carrier=WEBSOCKET)
+    for number in range(5):
+        await alice.send("@bob", str(number))
+    first = await seen(bob, 3)
+    await bob.close()
+    for number in range(5, 8):
+        await alice.send("@bob", str(number))
+    again = await there.join("bob", carrier=WEBSOCKET)
+    rest = await seen(again, 5, after=first[-1][2])
+    assert [body for _, body, _ in first + rest] == [str(number) for number in range(8)]
+
+
+async def test_a_thousand_at_once_come_in_order(there: House) -> None:
+    alice, bob = await there.join("alice"), await there.join("bob")
+    looking = asyncio.create_task(seen(bob, 1000))
+    await asyncio.gather(*(alice.send("@bob", str(number)) for number in range(1000)))
+    found = await looking
+    assert [body for _, body, _ in found] == [str(number) for number in range(1000)]
+    offsets = [offset for _, _, offset in found]
+    assert offsets == sorted(set(offsets))
+
+
+async def test_a_second_view_takes_the_place_of_the_first(there: House) -> None:
+    alice, bob = await there.join("alice"), await there.join("bob")
+    await alice.send("@bob", "one")
+    assert await look(bob, 1) == ["alice: one"]
+    await alice.send("@bob", "two")
+    await asyncio.sleep(0.1)
+    # What the first view has told meanwhile is not told twice.
+    assert await look(bob, 2) == ["alice: one", "alice: two"]
+
+
+async def test_history_after_an_offset_is_what_came_since(there: House) -> None:
+    alice, bob = await there.join("alice"), await there.join("bob")
+    for number in range(4):
+        await alice.send("@bob", str(number))
+    newest, *_ = await bob.history()
+    assert [message.body for message in await bob.history(after=newest.offset - 2)] == ["3", "2"]
+
+
+async def test_history_of_everything_is_newest_first_too(there: House) -> None:
+    await there.add("chief", permissions=("log.read",))
+    alice, chief = await there.join("alice"), await there.join("chief")
+    for number in range(3):
+        await alice.send("@bob", str(number))
+    assert [message.body for message in await chief.history(everything=True)] == ["2", "1", "0"]
+    with pytest.raises(HubRefused):
+        await alice.history(everything=True)

@@ -1,0 +1,117 @@
+// Lines over time, and who writes to whom. Each chart has a table beside it that says the same.
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import { plain } from "./prose.tsx";
+
+export interface Line {
+  label: string;
+  /** Names one of the sheet's colours, so that light and dark differ there. */
+  colour: string;
+  dash?: number[];
+  values: readonly (number | null)[];
+}
+
+interface Props {
+  title: string;
+  unit: string;
+  at: readonly number[];
+  lines: readonly Line[];
+}
+
+const HEIGHT = 220;
+const HALF_HOUR = 1800;
+
+/** Values over time; times in milliseconds. */
+export function Chart({ title, unit, at, lines }: Props) {
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const element = box.current;
+    if (!element || !at.length) return;
+    const colour = (name: string) => getComputedStyle(element).getPropertyValue(name).trim();
+    const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+    const chart = new uPlot(
+      {
+        width: element.clientWidth,
+        height: HEIGHT,
+        // A single point would be drawn in the middle of years.
+        scales: { x: { time: true, range: (_, from, to) => (from === to ? [from - HALF_HOUR, to + HALF_HOUR] : [from, to]) } },
+        axes: [axis, { ...axis, size: 64, label: unit, labelSize: 18 }],
+        series: [{}, ...lines.map((line) => ({ label: line.label, stroke: colour(line.colour), width: 2, dash: line.dash ?? [], points: { show: at.length < 3 } }))],
+      },
+      [at.map((ms) => ms / 1000), ...lines.map((line) => [...line.values])] as uPlot.AlignedData,
+      element,
+    );
+    const resized = new ResizeObserver(() => chart.setSize({ width: element.clientWidth, height: HEIGHT }));
+    resized.observe(element);
+    return () => {
+      resized.disconnect();
+      chart.destroy();
+    };
+  }, [at, lines]);
+  const words = lines.map((line) => `${line.label}: ${summary(line.values)} ${unit}`).join("; ");
+  return (
+    <figure>
+      <figcaption>{title}</figcaption>
+      {at.length ? <div class="chart" ref={box} role="img" aria-label={`${title}. ${words}`} /> : <p class="count">Nothing yet.</p>}
+    </figure>
+  );
+}
+
+function summary(values: readonly (number | null)[]): string {
+  const known = values.filter((value) => value !== null);
+  return known.length ? `last ${known.at(-1)}, highest ${Math.max(...known)}` : "none";
+}
+
+export interface Edge {
+  from: string;
+  to: string;
+  messages: number;
+}
+
+const SIDE = 420;
+const SHOWN = 24;
+
+/** Who writes to whom, as a circle of members; the table under it has all of them. */
+export function Graph({ edges }: { edges: readonly Edge[] }) {
+  const weight = new Map<string, number>();
+  for (const { from, to, messages } of edges) {
+    weight.set(from, (weight.get(from) ?? 0) + messages);
+    weight.set(to, (weight.get(to) ?? 0) + messages);
+  }
+  const names = [...weight].toSorted((one, other) => other[1] - one[1]).slice(0, SHOWN).map(([name]) => name).toSorted();
+  const place = new Map(
+    names.map((name, index) => {
+      const angle = (2 * Math.PI * index) / names.length - Math.PI / 2;
+      return [name, { x: SIDE / 2 + Math.cos(angle) * 140, y: SIDE / 2 + Math.sin(angle) * 140, angle }];
+    }),
+  );
+  const most = Math.max(1, ...edges.map((edge) => edge.messages));
+  return (
+    <svg class="graph" viewBox={`0 0 ${SIDE} ${SIDE}`} role="img" aria-label="Who writes to whom; the table has the figures">
+      {edges.map(({ from, to, messages }) => {
+        const [one, other] = [place.get(from), place.get(to)];
+        if (!one || !other || from === to) return null;
+        // Both directions bend the same way, so that they do not cover each other.
+        const bend = { x: (one.x + other.x) / 2 + (other.y - one.y) * 0.12, y: (one.y + other.y) / 2 - (other.x - one.x) * 0.12 };
+        return (
+          <path key={`${from} ${to}`} d={`M${one.x},${one.y} Q${bend.x},${bend.y} ${other.x},${other.y}`} stroke-width={1 + (5 * messages) / most}>
+            <title>{`${plain(from)} → ${plain(to)}: ${messages}`}</title>
+          </path>
+        );
+      })}
+      {names.map((name) => {
+        const at = place.get(name);
+        if (!at) return null;
+        const right = Math.cos(at.angle) >= 0;
+        return (
+          <g key={name}>
+            <circle cx={at.x} cy={at.y} r={6} />
+            <text x={at.x + (right ? 10 : -10)} y={at.y + 4} text-anchor={right ? "start" : "end"}>
+              {plain(name).slice(0, 18)}
+            </text>
+          </g>
+        );
+      })}
+    </svg>
+  );
+}

@@ -1,0 +1,103 @@
+// A long list of which only what can be seen is drawn. Rows may have any height; each is measured when it is drawn.
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+interface Props<Row> {
+  rows: readonly Row[];
+  keyOf(row: Row): string;
+  draw(row: Row, index: number): ComponentChildren;
+  /** How high a row is until it was measured. */
+  guess: number;
+  label: string;
+  /** Called when the first row comes into sight. */
+  reachedTop?: () => void;
+  /** Goes to this row when it changes. */
+  goTo?: string | undefined;
+}
+
+const BEYOND = 6;
+
+export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, goTo }: Props<Row>) {
+  const box = useRef<HTMLDivElement>(null);
+  const heights = useRef(new Map<string, number>());
+  const atEnd = useRef(true);
+  const anchor = useRef<{ key: string; top: number } | null>(null);
+  const [, redraw] = useState(0);
+  const again = () => redraw((count) => count + 1);
+
+  const tops = new Float64Array(rows.length + 1);
+  rows.forEach((row, index) => {
+    tops[index + 1] = (tops[index] ?? 0) + (heights.current.get(keyOf(row)) ?? guess);
+  });
+  const total = tops[rows.length] ?? 0;
+  const scroll = box.current?.scrollTop ?? total;
+  const view = box.current?.clientHeight ?? 800;
+  const first = Math.max(0, indexAt(tops, atEnd.current ? total - view : scroll) - BEYOND);
+  const last = Math.min(rows.length, indexAt(tops, (atEnd.current ? total : scroll + view) + 1) + BEYOND);
+
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    let moved = false;
+    for (const child of element.querySelectorAll<HTMLElement>("[data-key]")) {
+      const key = child.dataset["key"] ?? "";
+      const height = child.offsetHeight;
+      if (height && heights.current.get(key) !== height) {
+        heights.current.set(key, height);
+        moved = true;
+      }
+    }
+    if (atEnd.current) element.scrollTop = element.scrollHeight;
+    else if (anchor.current) {
+      // What came before the row that one looks at must not push it away.
+      const index = rows.findIndex((row) => keyOf(row) === anchor.current?.key);
+      const top = (tops[index] ?? 0) + anchor.current.top;
+      if (index >= 0 && Math.abs(element.scrollTop - top) > 1) element.scrollTop = top;
+    }
+    if (moved) again();
+  });
+
+  useEffect(() => {
+    const index = goTo ? rows.findIndex((row) => keyOf(row) === goTo) : -1;
+    if (index < 0 || !box.current) return;
+    atEnd.current = false;
+    anchor.current = { key: goTo ?? "", top: -view / 3 };
+    box.current.scrollTop = (tops[index] ?? 0) - view / 3;
+    again();
+  }, [goTo]);
+
+  const scrolled = () => {
+    const element = box.current;
+    if (!element) return;
+    atEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < 24;
+    const index = indexAt(tops, element.scrollTop);
+    const row = rows[index];
+    anchor.current = row ? { key: keyOf(row), top: element.scrollTop - (tops[index] ?? 0) } : null;
+    if (element.scrollTop < view) reachedTop?.();
+    again();
+  };
+
+  return (
+    <div class="list" ref={box} onScroll={scrolled} role="log" aria-label={label} aria-live="off" tabIndex={0}>
+      <div class="above" ref={(element) => void element?.style.setProperty("height", `${tops[first] ?? 0}px`)} />
+      {rows.slice(first, last).map((row, offset) => (
+        <div key={keyOf(row)} data-key={keyOf(row)}>
+          {draw(row, first + offset)}
+        </div>
+      ))}
+      <div ref={(element) => void element?.style.setProperty("height", `${total - (tops[last] ?? total)}px`)} />
+    </div>
+  );
+}
+
+/** The row at a height. */
+function indexAt(tops: Float64Array, height: number): number {
+  let low = 0;
+  let high = tops.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if ((tops[middle] ?? 0) <= height) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}

@@ -1,0 +1,103 @@
+// The live tail: everything that the viewer may see, as it happens.
+import { computed, signal } from "@preact/signals";
+import type { Message } from "./hub.ts";
+import { LongList } from "./list.tsx";
+import { LiveRow } from "./message.tsx";
+import { where } from "./route.ts";
+import { attempt, messages, readOlder, seesAll, whole } from "./state.ts";
+
+const words = signal("");
+const protocol = signal("");
+const level = signal("");
+/** What is shown while the tail stands still. */
+const held = signal<readonly Message[] | null>(null);
+
+const LEVELS = ["debug", "info", "notice", "warning", "error", "critical"];
+const protocols = computed(() => [...new Set(messages.value.map((message) => message.protocol))].toSorted());
+
+const matching = computed(() => {
+  const asked = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const least = LEVELS.indexOf(level.value);
+  return (held.value ?? messages.value).filter((message) => {
+    if (protocol.value && message.protocol !== protocol.value) return false;
+    if (least > LEVELS.indexOf(message.level ?? "info")) return false;
+    if (!asked.length) return true;
+    const text = `${message.from} ${message.target} ${message.title ?? ""} ${message.body} ${message.thread ?? ""}`.toLowerCase();
+    return asked.every((word) => text.includes(word));
+  });
+});
+
+export function Live() {
+  const shown = matching.value;
+  const behind = held.value ? messages.value.length - held.value.length : 0;
+  return (
+    <section class="page live">
+      <header class="bar">
+        <h1>Live</h1>
+        <input
+          type="search"
+          placeholder="Filter by member, channel, thread or text"
+          aria-label="Filter"
+          value={words.value}
+          onInput={(event) => {
+            words.value = event.currentTarget.value;
+          }}
+        />
+        <select aria-label="Protocol" value={protocol.value} onChange={(event) => { protocol.value = event.currentTarget.value; }}>
+          <option value="">any protocol</option>
+          {protocols.value.map((name) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </select>
+        <select aria-label="Level" value={level.value} onChange={(event) => { level.value = event.currentTarget.value; }}>
+          <option value="">any level</option>
+          {LEVELS.map((name) => (
+            <option key={name} value={name}>
+              {name} and above
+            </option>
+          ))}
+        </select>
+        <button
+          type="button"
+          aria-pressed={held.value !== null}
+          onClick={() => {
+            held.value = held.value ? null : messages.value;
+          }}
+        >
+          {held.value ? `Go on${behind > 0 ? ` (${behind} new)` : ""}` : "Pause"}
+        </button>
+        <span class="count">
+          {shown.length.toLocaleString()} messages{seesAll.value ? "" : " that you may see"}
+        </span>
+      </header>
+      {shown.length === 0 ? (
+        <div class="empty">
+          {messages.value.length ? <p>Nothing matches this filter.</p> : <FirstMessage />}
+        </div>
+      ) : (
+        <LongList
+          rows={shown}
+          keyOf={(message) => message.id}
+          guess={30}
+          label="Messages as they are said"
+          goTo={where.value.message || undefined}
+          reachedTop={() => {
+            if (!whole.value) void attempt(readOlder);
+          }}
+          draw={(message) => <LiveRow message={message} chosen={message.id === where.value.message} />}
+        />
+      )}
+    </section>
+  );
+}
+
+const FirstMessage = () => (
+  <>
+    <p>Nothing was said yet. To see something here, in a terminal:</p>
+    <pre>
+      tieline member add alice{"\n"}tieline member add bob{"\n"}tieline send @bob hello --as alice
+    </pre>
+  </>
+);

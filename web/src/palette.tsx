@@ -1,0 +1,103 @@
+// Every place and page by typing a part of its name: Ctrl+K, or "/" outside of a field.
+import { signal } from "@preact/signals";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { nameOf, places } from "./conversations.tsx";
+import { plain } from "./prose.tsx";
+import { go } from "./route.ts";
+import { leave, members, objectives, seesAll } from "./state.ts";
+
+const open = signal(false);
+export const openPalette = () => {
+  open.value = true;
+};
+
+addEventListener("keydown", (event) => {
+  const typing = event.target instanceof Element && event.target.closest("input, textarea, select");
+  if ((event.key === "k" && (event.ctrlKey || event.metaKey)) || (event.key === "/" && !typing)) {
+    event.preventDefault();
+    open.value = true;
+  }
+});
+
+interface Choice {
+  text: string;
+  hint: string;
+  act(): void;
+}
+
+function choices(asked: string): Choice[] {
+  const pages = ["live", "talk", "members", "objectives", "search", ...(seesAll.value ? ["insights"] : [])].map((page) => ({
+    text: page === "talk" ? "Conversations" : page[0]?.toUpperCase() + page.slice(1),
+    hint: "page",
+    act: () => go(page),
+  }));
+  return [
+    ...pages,
+    ...places.value.map((place) => ({ text: nameOf(place), hint: "conversation", act: () => go("talk", place) })),
+    ...members.value.map((member) => ({ text: member.name, hint: "member", act: () => go("members", member.name) })),
+    ...objectives.value.map((one) => ({ text: one.title, hint: "objective", act: () => go("objectives", one.id) })),
+    { text: `Search for “${asked}”`, hint: "search", act: () => go("search", asked) },
+    { text: "Log out", hint: "action", act: () => void leave() },
+  ];
+}
+
+export function Palette() {
+  const [asked, setAsked] = useState("");
+  const [pick, setPick] = useState(0);
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    if (open.value) {
+      setAsked("");
+      setPick(0);
+      dialog.current?.showModal();
+    } else dialog.current?.close();
+  }, [open.value]);
+  if (!open.value) return <dialog ref={dialog} aria-label="Go to" />;
+  const words = asked.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = choices(asked)
+    .filter((choice) => words.every((word) => `${choice.text} ${choice.hint}`.toLowerCase().includes(word)))
+    .slice(0, 12);
+  const choose = (choice: Choice | undefined) => {
+    open.value = false;
+    choice?.act();
+  };
+  return (
+    <dialog
+      ref={dialog}
+      aria-label="Go to"
+      onClose={() => {
+        open.value = false;
+      }}
+    >
+      <input
+        autofocus
+        value={asked}
+        placeholder="Go to a page, conversation, member or objective"
+        aria-label="Go to"
+        role="combobox"
+        aria-expanded="true"
+        aria-controls="choices"
+        aria-activedescendant={`choice-${pick}`}
+        onInput={(event) => {
+          setAsked(event.currentTarget.value);
+          setPick(0);
+        }}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") choose(found[pick]);
+          else if (event.key === "ArrowDown") setPick(Math.min(pick + 1, found.length - 1));
+          else if (event.key === "ArrowUp") setPick(Math.max(pick - 1, 0));
+          else return;
+          event.preventDefault();
+        }}
+      />
+      <ul id="choices" role="listbox" aria-label="Found">
+        {found.map((choice, index) => (
+          <li key={index} id={`choice-${index}`} role="option" aria-selected={index === pick} onMouseDown={() => choose(choice)}>
+            {plain(choice.text)} <small>{choice.hint}</small>
+          </li>
+        ))}
+      </ul>
+      {!found.length && <p>Nothing of this name.</p>}
+    </dialog>
+  );
+}
