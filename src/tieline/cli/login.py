@@ -1,7 +1,7 @@
 """`tieline login`: a link by which a person gets into the console, once.
 
-Above: the command line. Below: a session with a running hub. The link holds a token behind its `#`, which a browser sends
-to nobody; the console trades it for a session of its own, and from then on the link opens nothing.
+Above: the command line. Below: a session with a running hub. The link holds a token behind its `#`, which a browser
+sends to nobody; the console trades it for a session of its own, and from then on the link opens nothing.
 """
 
 import time

@@ -77,6 +77,28 @@ async def rotate(link: Link, name: NameArgument, json: JsonOption = False) -> No
     _print_issued(issued, f"{issued.member} has a new token; the old one is dead.", json=json)
 
 
+@member_app.command("alias")
+@talks
+async def alias(
+    link: Link,
+    name: NameArgument,
+    other: Annotated[list[str] | None, typer.Argument(metavar="[ALIAS]…", show_default=False)] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Forget these aliases.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Let a member be written to by other names, too; without any, list those that it has.
+
+    What is written to an alias goes to the member under its own name, with a note. Changing needs team.manage.
+    """
+    async with await link.open_operator() as hub:
+        team = await hub.update_team(aliases=dict.fromkeys(other or (), None if remove else name))
+    known = [one for one, whose in sorted(team.aliases.items()) if whose == name]
+    if json:
+        print_json(known)
+    else:
+        say(f"{neutral_line(name)}: {', '.join(map(neutral_line, known)) or 'no aliases'}")
+
+
 @member_app.command("reach")
 @talks
 async def reach(

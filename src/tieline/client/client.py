@@ -426,10 +426,11 @@ class Client:
         directive: str | None = None,
         context: str | None = None,
         presets: dict[str, tuple[str, ...] | None] | None = None,
+        aliases: dict[str, str | None] | None = None,
     ) -> tm.TeamView:
-        """Change what is said about the team; what is left out stays, a preset of `None` is forgotten."""
+        """Change what is said about the team; what is left out stays, a preset or alias of `None` is forgotten."""
         n = next(self._numbers)
-        frame = tm.UpdateTeam(n, name, directive, context, presets or {})
+        frame = tm.UpdateTeam(n, name, directive, context, presets or {}, aliases or {})
         return (await self._ask(n, frame, tm.TeamState)).team
 
     # Activity.

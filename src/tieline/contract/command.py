@@ -271,6 +271,8 @@ class UpdateTeam(Struct, frozen=True):
     context: str | None = None
     presets: dict[str, tuple[str, ...] | None] = {}
     """Sets of permissions to keep by name, or, with `None`, to forget."""
+    aliases: dict[str, str | None] = {}
+    """Other names for members, by alias; `None` forgets one."""
 
 
 class RemoveMember(Struct, frozen=True):

@@ -102,7 +102,7 @@ class Limits(Struct, frozen=True):
     """A member's role and instructions, and what is said about the team: a page or two for a prompt."""
 
     permissions_max: int = 100
-    """Permissions of one member or preset, and presets of the team: a list for a person to read."""
+    """Permissions of one member or preset, presets and aliases of the team: a list for a person to read."""
 
     busy_ms: int = 30_000
     """How long a member counts as busy when it does not say so again."""

@@ -13,3 +13,5 @@ class Team(Struct, frozen=True, omit_defaults=True):
     """What everybody on it should know."""
     presets: dict[str, tuple[str, ...]] = {}
     """Sets of permissions by name, for those who make members."""
+    aliases: dict[str, str] = {}
+    """Other names by which members can be written to, each with the name that it stands for."""

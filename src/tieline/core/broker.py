@@ -344,6 +344,8 @@ class Broker:
             return Refusal(Code.UNKNOWN_SESSION, "the session has ended; connect again")
         if session.operator and session.account is None:
             return Refusal(Code.FORBIDDEN, "the operator has no voice: say which member speaks")
+        if self.team.aliases:
+            command = routing.by_own_name(command, self.team.aliases, self.directory)
         content = command.content
         sender = session.speaker
         refusal = check_content(content, self.limits)

@@ -1,12 +1,15 @@
 """Routing: who receives a message. The answer is a snapshot: later members and subscribers do not get it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import assert_never
 
+from msgspec.structs import replace
+
+from tieline.contract.command import Send
 from tieline.contract.identifiers import ChannelName, MemberName
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.target import Target, TargetKind
+from tieline.contract.target import Target, TargetKind, to_member
 from tieline.core.channels import Channels
 from tieline.core.directory import Account, Directory
 from tieline.core.objectives import Objectives, unknown
@@ -51,6 +54,19 @@ def recipients(
     if len(found) > limits.recipients_max:
         return Refusal(Code.TOO_MANY_RECIPIENTS, f"{target} has more than {limits.recipients_max} members")
     return found
+
+
+def by_own_name(command: Send, aliases: Mapping[str, str], directory: Directory) -> Send:
+    """A message to an alias as one to the member that it stands for, with a note that says so."""
+    content = command.content
+    target = content.target
+    if target.kind is not TargetKind.MEMBER or directory.find(target.name) is not None:
+        return command
+    name = aliases.get(target.name)
+    if name is None:
+        return command
+    notes = (*content.notes, f"written to the alias {target}")
+    return replace(command, content=replace(content, target=to_member(MemberName(name)), notes=notes))
 
 
 def named(names: Sequence[MemberName], directory: Directory) -> Collection[Account] | Refusal:

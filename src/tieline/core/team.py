@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tieline.contract import command as c
 from tieline.contract.event import Registered, TeamChanged
+from tieline.contract.identifiers import parse_member_name
 from tieline.contract.permission import ACTIVITY_READ, MEMBERS_MANAGE, TEAM_MANAGE
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Done, MemberState, Reply, TeamState
@@ -67,12 +68,19 @@ def update(broker: "Broker", command: c.UpdateTeam) -> Reply:
     changed = {field: text for field, text in given.items() if text is not None}
     kept = {**broker.team.presets, **command.presets}
     presets = {name: tuple(sorted(set(words))) for name, words in sorted(kept.items()) if words is not None}
-    refusal = _check_texts(broker, changed.values()) or _check_presets(broker, presets)
+    named = {**broker.team.aliases, **command.aliases}
+    aliases = {alias: name for alias, name in sorted(named.items()) if name is not None}
+    refusal = (
+        _check_texts(broker, changed.values())
+        or _check_presets(broker, presets)
+        or _check_aliases(broker, aliases, command.aliases)
+    )
     if refusal is not None:
         return refusal
-    team = replace(broker.team, **changed, presets=presets)
+    team = replace(broker.team, **changed, presets=presets, aliases=aliases)
     if team != broker.team:
-        what = [field for field in (*changed, "presets") if getattr(team, field) != getattr(broker.team, field)]
+        fields = (*changed, "presets", "aliases")
+        what = [field for field in fields if getattr(team, field) != getattr(broker.team, field)]
         broker.team = team
         broker.store.save_setting(_SETTING, ledger.encode_struct(team))
         broker.record(TeamChanged(session.speaker, ", ".join(what)))
@@ -164,3 +172,19 @@ def _check_words(broker: "Broker", words: Collection[str]) -> Refusal | None:
 def _check_presets(broker: "Broker", presets: dict[str, tuple[str, ...]]) -> Refusal | None:
     refusals = (_check_words(broker, words) for words in (presets, *presets.values()))
     return next((refusal for refusal in refusals if refusal is not None), None)
+
+
+def _check_aliases(broker: "Broker", aliases: dict[str, str], new: Collection[str]) -> Refusal | None:
+    if len(aliases) > broker.limits.permissions_max:
+        return Refusal(Code.INVALID_REQUEST, f"more than {broker.limits.permissions_max} aliases")
+    for alias in new:
+        parsed = parse_member_name(alias)
+        if isinstance(parsed, Refusal):
+            return parsed
+        if alias not in aliases:
+            continue
+        if broker.directory.find_any_case(alias) is not None:
+            return Refusal(Code.NAME_TAKEN, f"{alias} is a member's own name")
+        if broker.directory.find(aliases[alias]) is None:
+            return broker.directory.unknown_member(aliases[alias])
+    return None

@@ -147,6 +147,7 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     team.ReadTeam(32),
     team.ListPauses(31),
     team.UpdateTeam(33, "n", "d", "c", {"lead": ("team.manage",), "old": None}),
+    team.UpdateTeam(30, aliases={"lead": "bob", "old": None}),
 ]
 HUB_FRAMES: list[f.HubFrame] = [
     f.Welcome(1, "s", "bob", "bob", 256, 1024),

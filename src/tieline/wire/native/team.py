@@ -80,6 +80,8 @@ class UpdateTeam(Frame, frozen=True, omit_defaults=True, tag="update_team"):
     directive: str | None = None
     context: str | None = None
     presets: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    aliases: dict[str, str | None] = field(default_factory=dict)
+    """Other names for members, by alias; `null` forgets one."""
 
 
 class ListPauses(Frame, frozen=True, omit_defaults=True, tag="pauses"):
@@ -144,6 +146,7 @@ class TeamView(Struct, frozen=True):
     directive: str
     context: str
     presets: dict[str, tuple[str, ...]]
+    aliases: dict[str, str] = field(default_factory=dict)
 
 
 class TeamState(Frame, frozen=True, omit_defaults=True, tag="team"):
@@ -195,7 +198,7 @@ def command_of(frame: Request, session: SessionId) -> c.Command:
         case ReadTeam():
             return c.ReadTeam(session)
         case UpdateTeam():
-            return c.UpdateTeam(session, frame.name, frame.directive, frame.context, frame.presets)
+            return c.UpdateTeam(session, frame.name, frame.directive, frame.context, frame.presets, frame.aliases)
         case _:
             assert_never(frame)
 
@@ -227,4 +230,4 @@ def _file(member: Member) -> MemberFile:
 
 
 def _view(team: Team) -> TeamView:
-    return TeamView(team.name, team.directive, team.context, team.presets)
+    return TeamView(team.name, team.directive, team.context, team.presets, team.aliases)
