@@ -29,6 +29,8 @@ BENCHMARKS: dict[str, Callable[[Context], Report]] = {
     "spool": spool.measure,
     "pipeline": pipeline.measure,
 }
+ON_REQUEST = frozenset({"pipeline"})
+"""Those that take longer than all others together, and run only when they are named."""
 DEFAULT_FOLDER = ROOT / ".tieline" / "bench"
 """Ignored by git, and on the disk that holds the repository; a temporary folder may be memory."""
 
@@ -76,7 +78,7 @@ def main() -> int:
     started = time.monotonic()
     code = 0
     try:
-        for name in arguments.names or BENCHMARKS:
+        for name in arguments.names or [name for name in BENCHMARKS if name not in ON_REQUEST]:
             reports.append(BENCHMARKS[name](context))
             show(console, reports[-1])
     except (BenchError, OSError) as error:
