@@ -55,8 +55,9 @@ class Office:
         return page
 
     def _said(self, said: Any) -> None:
-        # A browser reports each 401, which is how the page learns that nobody is logged in.
-        if said.type == "error" and "401" not in said.text and "ERR_CONNECTION" not in said.text:
+        # A browser reports what the page asks to find out: whether somebody is logged in, whether the pipeline ran.
+        expected = ("status of 401", "status of 404", "ERR_CONNECTION")
+        if said.type == "error" and not any(words in said.text for words in expected):
             self.complaints.append(said.text)
 
     def _asked(self, request: Any) -> None:

@@ -1,11 +1,14 @@
 """The console in a real browser, with a real hub and agents on several protocols behind it."""
 
 import asyncio
+import gzip
+import json
 import os
 import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -14,6 +17,7 @@ from playwright.async_api import FilePayload, expect
 from tests.e2e.browsers import Office, chromium, office, serious
 from tests.server.hubs import house
 from tieline.client import HubRefused
+from tieline.console.site import STATIC
 from tieline.contract.message import Priority
 from tieline.contract.objective import Unblock
 from tieline.protocols.ac7 import totp
@@ -399,3 +403,53 @@ async def test_a_long_conversation_and_a_fast_tail_stay_smooth(there: Office) ->
     told = f"{count} messages and {seconds * 500} live: {len(long)} tasks over 200 ms, {heap / 1e6:.0f} MB of heap"
     sys.stdout.write(f"{told}\n")
     assert heap < 300e6
+
+
+REPORT: dict[str, Any] = {
+    "totals": {"messages": 3, "deliveries": 4, "acked": 2, "expired": 1, "dead": 0, "waiting": 1, "cost_usd": 1.25},
+    "edges": [{"from": "<b>alice", "to": "bob", "messages": 3, "answers": 1, "response_p50_ms": 5000}],
+    "latency": [
+        {"member": "bob", "protocol": "ac7", "p50_ms": 5, "p99_ms": 50, "deliveries": 4, "measured": "offered"}
+    ],
+    "latency_series": [{"at_ms": 60_000 * at, "acked": 1, "p50_ms": 5, "p99_ms": 50 + at} for at in range(10)],
+    "backlog": [{"member": "bob", "waiting": 1, "arrived": 2, "departed": 1}],
+    "backlog_series": [{"at_ms": 60_000 * at, "waiting": at, "arrived": 1, "departed": 0} for at in range(10)],
+    "objectives": [],
+    "llm": [
+        {"model": "m-1", "member": "bob", "exchanges": 2, "input_tokens": 9, "output_tokens": 1, "cost_usd": 1.25,
+         "unpriced": 1},
+    ],
+    "llm_by_hour": [{"hour_ms": 0, "model": "m-1", "exchanges": 2, "input_tokens": 9, "output_tokens": 1}],
+    "loops": [{"conversation": "@alice+@bob", "members": ["alice", "bob"], "messages": 70, "hops": 64, "last_ms": 1}],
+    "audit": {"verified_rows": 9, "intact": False, "findings": [{"kind": "break", "offset": 5, "what": "row 5"}]},
+    "refreshed_at_ms": 0,
+}  # fmt: skip
+
+
+async def test_insights_say_what_the_pipeline_found_or_how_to_run_it(there: Office) -> None:
+    page = await there.enter(path="#/insights")
+    await expect(page.get_by_text("tieline pipeline run")).to_be_visible()
+    lake = there.there.home / "lake"
+    lake.mkdir()
+    (lake / "report.json").write_text(json.dumps(REPORT))
+    await page.reload()
+    await expect(page.locator(".chart canvas")).to_have_count(3)
+    await expect(page.locator(".graph path")).to_have_count(1)
+    await expect(page.locator(".totals")).to_contain_text("broken")
+    for heading in ("Who writes to whom", "Latency by member", "Waiting now", "Tokens and cost", "Loops"):
+        await expect(page.get_by_role("heading", name=heading)).to_be_visible()
+    await expect(page.get_by_role("heading", name="Audit findings")).to_be_visible()
+    await expect(page.locator("td", has_text="<b>alice")).to_be_visible()
+    assert await serious(page) == []
+
+
+async def test_the_page_is_small_and_there_soon(there: Office) -> None:
+    packed = sum(len(gzip.compress(file.read_bytes(), 9)) for file in (STATIC / "assets").iterdir())
+    page = await there.enter()
+    await page.reload()
+    started = time.monotonic()
+    await page.reload()
+    await page.get_by_text("Connected", exact=True).wait_for()
+    seconds = time.monotonic() - started
+    sys.stdout.write(f"{packed / 1000:.1f} KB gzipped; connected {seconds:.2f} s after a load\n")
+    assert packed < 150_000

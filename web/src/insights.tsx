@@ -53,7 +53,7 @@ export function Insights() {
           </span>
         )}
       </header>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="region" aria-label="Content">
         {report === undefined && <p class="empty">Reading…</p>}
         {report === null && (
           <div class="empty">

@@ -34,7 +34,7 @@ export function Members() {
         <span class="count">{members.value.length} members</span>
       </header>
       <div class="split">
-        <div class="scroll">
+        <div class="scroll" tabIndex={0} role="region" aria-label="Content">
           <table>
             <thead>
               <tr>

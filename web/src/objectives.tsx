@@ -132,7 +132,7 @@ function OneObjective({ objective }: { objective: Objective }) {
         <a href={address("objectives")}>All objectives</a>
       </header>
       <div class="split">
-        <div class="scroll sheet">
+        <div class="scroll sheet" tabIndex={0} role="region" aria-label="Content">
           <p>
             <b>Outcome:</b> {plain(objective.outcome)}
           </p>

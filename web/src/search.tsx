@@ -44,7 +44,7 @@ export function Search() {
         </form>
         {found && <span class="count">{more ? `the newest ${found.length}` : `${found.length} found`}</span>}
       </header>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="region" aria-label="Content">
         {!query && <p class="empty">Every word must be there; quotes keep a phrase together, and a star stands for any ending.</p>}
         {found?.length === 0 && <p class="empty">Nothing that you may see says that.</p>}
         {found?.map((message) => {
