@@ -45,8 +45,10 @@ class Raw:
 
     def record(self, name: str) -> Json | None:
         """An agent's record."""
-        path = self.root / "agents" / f"{name}.json"
-        record: Json | None = json.loads(path.read_text()) if path.exists() else None
+        try:
+            record: Json = json.loads((self.root / "agents" / f"{name}.json").read_text())
+        except FileNotFoundError:
+            return None
         return record
 
     def write_record(self, record: Json) -> None:
@@ -55,8 +57,9 @@ class Raw:
 
     def agents(self) -> dict[str, Json]:
         """All records by name."""
-        paths = sorted((self.root / "agents").glob("*.json"))
-        return {path.stem: json.loads(path.read_text()) for path in paths}
+        names = sorted(path.stem for path in (self.root / "agents").glob("*.json"))
+        # One may be removed between the look at the folder and the look at the file.
+        return {name: record for name in names if (record := self.record(name)) is not None}
 
     def send(self, sender: str, to: str, body: str, **fields: Any) -> Json:
         """Write to an agent, or to everybody who subscribes to a channel but the sender; one copy each."""
