@@ -140,15 +140,15 @@ $(STAMPS)/chromium: $(STAMPS)/dev $(if $(shell command -v chromium),,again)
 	@touch $@
 
 # The console's types come from the hub's own frames, so a change in those builds it anew.
-$(STAMPS)/console: $(STAMPS)/run $(WEB)/package-lock.json $(WEB)/.npmrc $(WEB)/tsconfig.json $(WEB)/build.mjs \
-                   $(filter-out %/frames.d.ts,$(wildcard $(WEB)/src/*)) $(wildcard src/tieline/wire/native/*.py) \
+$(STAMPS)/console: $(STAMPS)/run $(WEB)/package-lock.json $(WEB)/.npmrc $(WEB)/tsconfig.json $(WEB)/build.mjs $(WEB)/documents.py \
+                   $(filter-out %.d.ts,$(wildcard $(WEB)/src/*)) $(wildcard src/tieline/wire/native/*.py src/tieline/protocols/ac7/*.py) \
+                   src/tieline/console/entrance.py src/tieline/pipeline/report_parts.py \
                    $(if $(wildcard src/tieline/console/static/index.html),,again)
 	@echo "building the console"
 	@test -d $(WEB)/node_modules -a $(WEB)/node_modules/.package-lock.json -nt $(WEB)/package-lock.json || $(NPM) --prefix $(WEB) ci >/dev/null
-	@mkdir -p $(WEB)/build
-	@$(BIN)/python -m tieline.wire.native.document >$(WEB)/build/hub.json
-	@$(NODE) $(WEB)/node_modules/openapi-typescript/bin/cli.js $(WEB)/build/hub.json -o $(WEB)/src/frames.d.ts \
-	  --alphabetize --default-non-nullable=false >/dev/null
+	@$(BIN)/python $(WEB)/documents.py $(WEB)/build
+	@for name in frames routes shapes; do $(NODE) $(WEB)/node_modules/openapi-typescript/bin/cli.js $(WEB)/build/$$name.json \
+	  -o $(WEB)/src/$$name.d.ts --alphabetize --empty-objects-unknown --default-non-nullable=false >/dev/null || exit 1; done
 	@$(NODE) $(WEB)/node_modules/typescript/bin/tsc --project $(WEB)
 	@$(NODE) $(WEB)/build.mjs
 	@touch $@

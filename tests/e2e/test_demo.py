@@ -117,6 +117,14 @@ def test_ctrl_c_ends_every_process_and_removes_the_folder(performance: Performan
 
 
 @slow
+def test_a_demo_that_is_killed_leaves_nothing_either(performance: Performance) -> None:
+    performance.wait_for("ada → @ben")
+    performance.process.kill()
+    assert performance.process.wait(_END_SECONDS) == -signal.SIGKILL
+    assert_nothing_is_left(performance.folder)
+
+
+@slow
 def test_a_hub_that_dies_on_the_way_fails_the_demo(performance: Performance) -> None:
     performance.wait_for("is here, and announces")
     os.kill(performance.hub_pid, signal.SIGKILL)

@@ -1,11 +1,25 @@
 // What the console asks of the hub's ac7 routes: files, devices that wait for a token, and logins with a code.
+import type { components, paths } from "./routes.d.ts";
 import type { Attachment } from "./hub.ts";
-import type { Place } from "./talk.ts";
-import { GENERAL } from "./talk.ts";
-import { channels, visitor } from "./state.ts";
 
-async function call<T>(path: string, method = "GET", body?: BodyInit | object): Promise<T> {
-  const init: RequestInit = { method, credentials: "same-origin" };
+type Method = "get" | "post";
+type Json<Content> = Content extends { content: { "application/json": infer Value } } ? Value : never;
+type Body<Route> = Route extends { requestBody?: infer Given } ? Json<NonNullable<Given>> : never;
+type Query<Route> = Route extends { parameters: { query: infer Given } } ? Given : never;
+type Reply<Route> = Route extends { responses: { 200: infer Given } } ? Json<Given> : undefined;
+
+interface Given<Route> {
+  body?: Body<Route> | Blob;
+  query?: Query<Route>;
+}
+
+/** Ask a route. Its path, its query, what it is given and what it answers are held to the hub's own document. */
+async function call<Path extends keyof paths, By extends Method>(
+  method: By,
+  path: Path,
+  { body, query }: Given<paths[Path][By]> = {},
+): Promise<Reply<paths[Path][By]>> {
+  const init: RequestInit = { method: method.toUpperCase(), credentials: "same-origin" };
   if (body instanceof Blob) {
     init.body = body;
     init.headers = { "content-type": "application/octet-stream" };
@@ -13,56 +27,66 @@ async function call<T>(path: string, method = "GET", body?: BodyInit | object): 
     init.body = JSON.stringify(body);
     init.headers = { "content-type": "application/json" };
   }
-  const answer = await fetch(path, init);
-  if (answer.status === 204) return undefined as T;
-  const said = (await answer.json().catch(() => ({}))) as T & { error?: string };
-  if (!answer.ok) throw new Error(said.error ?? `The hub answered ${answer.status}.`);
-  return said;
+  const asked = query ? `?${new URLSearchParams(query as Record<string, string>)}` : "";
+  const answer = await fetch(`${path}${asked}`, init);
+  if (answer.status === 204) return undefined as Reply<paths[Path][By]>;
+  const said: unknown = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error((said as { error?: string }).error ?? `The hub answered ${answer.status}.`);
+  return said as Reply<paths[Path][By]>;
 }
 
 /** Log in with a code of an authenticator app; the answer sets a cookie. */
-export const logIn = (code: string, member: string): Promise<unknown> =>
-  call("/session/totp", "POST", member ? { code, member } : { code });
+export const logIn = (code: string, member: string): Promise<unknown> => call("post", "/session/totp", { body: member ? { code, member } : { code } });
 
+/** End that login. */
+export const logOut = (): Promise<unknown> => call("post", "/session/logout");
 
-/** Keep a file in the member's own folder. */
-export async function upload(file: File): Promise<Attachment> {
+/** Keep a file in a member's own folder. */
+export async function upload(file: File, owner: string): Promise<Attachment> {
   const name = file.name.replace(/[^\p{L}\p{N}._-]+/gu, "-").slice(-120) || "file";
-  const query = new URLSearchParams({ path: `/${visitor.value?.member}/console/${name}`, collide: "suffix" });
-  if (file.type) query.set("mime", file.type);
-  const { entry } = await call<{ entry: { path: string; name: string; size: number; mimeType: string } }>(
-    `/fs/write?${query}`,
-    "POST",
-    file,
-  );
-  return { path: entry.path, name: entry.name, size: entry.size, media_type: entry.mimeType };
+  const query = { path: `/${owner}/console/${name}`, collide: "suffix" as const, ...(file.type ? { mime: file.type } : {}) };
+  const { entry } = await call("post", "/fs/write", { query, body: file });
+  return { path: entry.path, name: entry.name, size: entry.size ?? 0, media_type: entry.mimeType ?? "" };
 }
 
-/** Say something with files, which are shown to whoever receives it. */
-export async function push(place: Place, body: string, files: readonly Attachment[]): Promise<void> {
-  const attachments = files.map(({ path, name, size, media_type }) => ({ path, name, size, mimeType: media_type }));
-  if (place.startsWith("obj:")) {
-    await call(`/objectives/${place.slice(4)}/discuss`, "POST", { body, attachments });
-    return;
-  }
-  const channel = channels.value.find((one) => `#${one.name}` === place);
-  const to = place.startsWith("@") ? { to: place.slice(1) } : {};
-  const thread = channel && place !== GENERAL ? { data: { thread: `chan:${channel.id}` } } : {};
-  await call("/push", "POST", { body, attachments, ...to, ...thread });
+const attached = ({ path, name = "", size = 0, media_type = "" }: Attachment) => ({ path, name, size, mimeType: media_type });
+
+/** What is said with files, and to whom: a member, or a thread (`chan:<id>`, `obj:<id>`); to everybody without either. */
+export interface Parcel {
+  to?: string;
+  thread?: string;
+  body: string;
+  files: readonly Attachment[];
+  urgent: boolean;
+  reply_to?: string | null | undefined;
+  /** The thread that a reply belongs to. */
+  conversation?: string | null | undefined;
 }
 
-export const fileAddress = (path: string): string => `/fs/read${path.split("/").map(encodeURIComponent).join("/")}`;
+/** Say something with files, which are shown to whoever receives it. What ac7 has no key for stands in `data`. */
+export async function push({ to, thread, body, files, urgent, reply_to, conversation }: Parcel): Promise<void> {
+  const attachments = files.map(attached);
+  const labels = { thread, reply_to, conversation, priority: urgent ? "urgent" : undefined };
+  const data = Object.fromEntries(Object.entries(labels).filter(([, value]) => value));
+  await call("post", "/push", { body: { body, attachments, data, ...(to ? { to } : {}) } });
+}
+
+/** Give somebody work with files, which are copied for it and shown to those who have a part in it; its id. */
+export async function giveWork(work: Omit<components["schemas"]["CreateObjective"], "attachments">, files: readonly Attachment[]): Promise<string> {
+  return (await call("post", "/objectives", { body: { ...work, attachments: files.map(attached) } })).id;
+}
+
+const READ = "/fs/read/{path}" satisfies keyof paths;
+
+// A path is what a sender says it is: dots would lead out of the files, to any other address of the hub.
+const steps = (path: string): string[] => path.split("/").filter((step) => step && step !== "." && step !== "..");
+
+export const fileAddress = (path: string): string => READ.replace("{path}", () => steps(path).map(encodeURIComponent).join("/"));
 
 /** A device that waits for a token. */
-export interface Device {
-  userCode: string;
-  labelHint: string;
-  sourceIp: string | null;
-  expiresAt: number;
-}
+export type Device = components["schemas"]["PendingList"]["enrollments"][number];
 
-export const pending = async (): Promise<readonly Device[]> =>
-  (await call<{ enrollments: readonly Device[] }>("/enroll/pending")).enrollments;
+export const pending = async (): Promise<readonly Device[]> => (await call("get", "/enroll/pending")).enrollments;
 export const approve = (userCode: string, memberName: string): Promise<unknown> =>
-  call("/enroll/approve", "POST", { mode: "bind", userCode, memberName });
-export const reject = (userCode: string): Promise<unknown> => call("/enroll/reject", "POST", { userCode });
+  call("post", "/enroll/approve", { body: { mode: "bind", userCode, memberName } });
+export const reject = (userCode: string): Promise<unknown> => call("post", "/enroll/reject", { body: { userCode } });

@@ -2,6 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { plain } from "./prose.tsx";
+import type { components } from "./shapes.d.ts";
 
 export interface Line {
   label: string;
@@ -35,7 +36,9 @@ export function Chart({ title, unit, at, lines }: Props) {
         height: HEIGHT,
         // A single point would be drawn in the middle of years.
         scales: { x: { time: true, range: (_, from, to) => (from === to ? [from - HALF_HOUR, to + HALF_HOUR] : [from, to]) } },
-        axes: [axis, { ...axis, size: 64, label: unit, labelSize: 18 }],
+        // Until one points at another, the last values are those that are told.
+        hooks: { ready: [(drawn) => drawn.setLegend({ idx: at.length - 1 })] },
+        axes: [axis, { ...axis, size: 76, label: unit, labelSize: 18 }],
         series: [{}, ...lines.map((line) => ({ label: line.label, stroke: colour(line.colour), width: 2, dash: line.dash ?? [], points: { show: at.length < 3 } }))],
       },
       [at.map((ms) => ms / 1000), ...lines.map((line) => [...line.values])] as uPlot.AlignedData,
@@ -62,13 +65,10 @@ function summary(values: readonly (number | null)[]): string {
   return known.length ? `last ${known.at(-1)}, highest ${Math.max(...known)}` : "none";
 }
 
-export interface Edge {
-  from: string;
-  to: string;
-  messages: number;
-}
+type Edge = components["schemas"]["Edge"];
 
 const SIDE = 420;
+const TALL = 330;
 const SHOWN = 24;
 
 /** Who writes to whom, as a circle of members; the table under it has all of them. */
@@ -82,12 +82,12 @@ export function Graph({ edges }: { edges: readonly Edge[] }) {
   const place = new Map(
     names.map((name, index) => {
       const angle = (2 * Math.PI * index) / names.length - Math.PI / 2;
-      return [name, { x: SIDE / 2 + Math.cos(angle) * 140, y: SIDE / 2 + Math.sin(angle) * 140, angle }];
+      return [name, { x: SIDE / 2 + Math.cos(angle) * 140, y: TALL / 2 + Math.sin(angle) * 140, angle }];
     }),
   );
   const most = Math.max(1, ...edges.map((edge) => edge.messages));
   return (
-    <svg class="graph" viewBox={`0 0 ${SIDE} ${SIDE}`} role="img" aria-label="Who writes to whom; the table has the figures">
+    <svg class="graph" viewBox={`0 0 ${SIDE} ${TALL}`} role="img" aria-label="Who writes to whom; the table has the figures">
       {edges.map(({ from, to, messages }) => {
         const [one, other] = [place.get(from), place.get(to)];
         if (!one || !other || from === to) return null;

@@ -5,19 +5,23 @@ import { push, upload } from "./ac7.ts";
 import type { Attachment, Message } from "./hub.ts";
 import { LongList } from "./list.tsx";
 import { Turn } from "./message.tsx";
-import { plain } from "./prose.tsx";
-import { address, where } from "./route.ts";
-import { attempt, channels, hub, members, messages, objectives, seesAll, tell, visitor } from "./state.ts";
-import { GENERAL, type Place, placeOf, targetOf } from "./talk.ts";
+import { Pause } from "./pause.tsx";
+import { beginning, plain } from "./prose.tsx";
+import { address, go, where } from "./route.ts";
+import { lookedAt } from "./seen.ts";
+import { KEPT_MAX, attempt, channels, hub, members, messages, objectives, seesAll, tell, visitor } from "./state.ts";
+import { GENERAL, type Place, conversationsAt, nameOf, placeOf, targetOf } from "./talk.ts";
 
 const PAGE = 100;
+/** Rows of a conversation that is open, at most; then the newest stay. */
+const ROWS_MAX = 60_000;
 
 /** What was read up to which offset, kept in the browser. */
 const read = signal<Record<Place, number>>(JSON.parse(localStorage.getItem("read") ?? "{}") as Record<Place, number>);
 effect(() => localStorage.setItem("read", JSON.stringify(read.value)));
 
 /** The last message at each place. */
-const latest = computed(() => {
+export const latest = computed(() => {
   const me = visitor.value?.member ?? "";
   const found = new Map<Place, { last: Message; unread: number }>();
   for (const message of messages.value) {
@@ -43,12 +47,6 @@ export const places = computed<readonly Place[]>(() => {
   for (const place of latest.value.keys()) all.add(place);
   return [...all];
 });
-
-export function nameOf(place: Place): string {
-  if (!place.startsWith("obj:")) return place;
-  const objective = objectives.value.find((one) => `obj:${one.id}` === place);
-  return objective ? objective.title : place;
-}
 
 const GROUPS: readonly [string, (place: Place) => boolean][] = [
   ["Channels", (place) => place.startsWith("#")],
@@ -95,33 +93,76 @@ export function Places() {
 
 export function Talk() {
   const place = where.value.of || GENERAL;
-  return <Conversation key={place} place={place} />;
+  return (
+    <>
+      <Choice here={place} />
+      <Conversation key={place} place={place} />
+    </>
+  );
 }
 
-export function Conversation({ place }: { place: Place }) {
+/** The places, where there is no room for them at the side. */
+function Choice({ here }: { here: Place }) {
+  return (
+    <label class="narrow bar">
+      <span class="sr">Conversation</span>
+      <select value={here} onChange={(event) => go("talk", event.currentTarget.value)}>
+        {GROUPS.map(([title, belongs]) => (
+          <optgroup key={title} label={title}>
+            {places.value.filter(belongs).map((place) => (
+              <option key={place} value={place}>
+                {plain(nameOf(place))}
+                {latest.value.get(place)?.unread && place !== here ? ` (${latest.value.get(place)?.unread} unread)` : ""}
+              </option>
+            ))}
+          </optgroup>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** What was said at a place. Beside something else it needs no name of its own. */
+export function Conversation({ place, title = nameOf(place) }: { place: Place; title?: string }) {
   const me = visitor.value?.member ?? "";
-  const [older, setOlder] = useState<readonly Message[]>([]);
-  const [complete, setComplete] = useState(false);
+  const [, redraw] = useState(0);
   const [reply, setReply] = useState<Message | null>(null);
   const reading = useRef(false);
+  const complete = useRef(false);
+  // What was read back stays, and so does what the page no longer keeps: a conversation that is open has no gap.
+  const held = useRef<readonly Message[]>([]);
+  // Unless so much came at once that the page keeps nothing of what it had: then what is between is read back again.
+  const end = useRef(-1);
+  if (end.current >= 0 && (messages.value[0]?.offset ?? -1) > end.current) held.current = [];
+  end.current = messages.value.at(-1)?.offset ?? end.current;
   const live = messages.value.filter((message) => placeOf(message, me) === place);
-  const first = older[0] ?? live[0];
-  const known = new Set(live.map((message) => message.id));
-  const rows = [...older.filter((message) => !known.has(message.id)), ...live];
+  const start = live[0]?.offset ?? Infinity;
+  let rows: readonly Message[] = held.current.length ? [...held.current.filter((message) => message.offset < start), ...live] : live;
+  if (rows.length > ROWS_MAX) {
+    rows = rows.slice(rows.length - KEPT_MAX);
+    complete.current = false;
+  }
+  held.current = rows;
   const target = targetOf(place);
 
   const readBack = async () => {
-    if (reading.current || complete || target === null || hub.link.value !== "live") return;
+    if (reading.current || complete.current || target === null || hub.link.value !== "live") return;
     reading.current = true;
+    let moved = false;
     await attempt(async () => {
       const peer = place.startsWith("@") ? place.slice(1) : place;
       const everything = seesAll.value && place.startsWith("#");
+      const first = held.current[0];
       const fields = { peer, limit: PAGE, everything, ...(first ? { before: first.offset } : {}) };
       const { messages: page } = await hub.ask("read_history", fields);
-      setComplete(page.length === 0);
-      setOlder((before) => [...page.toReversed(), ...before]);
+      moved = held.current[0] !== first;
+      if (moved) return;
+      complete.current = page.length === 0;
+      held.current = [...page.toReversed(), ...held.current];
+      redraw((count) => count + 1);
     });
     reading.current = false;
+    if (moved) void readBack();
   };
 
   useEffect(() => {
@@ -130,13 +171,15 @@ export function Conversation({ place }: { place: Place }) {
   const last = rows.at(-1)?.offset ?? -1;
   useEffect(() => {
     if (last > (read.value[place] ?? -1)) read.value = { ...read.value, [place]: last };
-  }, [last]);
+    if (last >= 0 && target !== null) lookedAt(place, last);
+  }, [last, hub.link.value]);
 
   return (
     <section class="page talk" aria-label={nameOf(place)}>
       <header class="bar">
-        <h1>{plain(nameOf(place))}</h1>
+        <h1>{plain(title)}</h1>
         <Membership place={place} />
+        <Pause conversations={conversationsAt(place, me)} name={nameOf(place)} />
       </header>
       {rows.length === 0 ? (
         <div class="empty">
@@ -180,6 +223,31 @@ function Membership({ place }: { place: Place }) {
   );
 }
 
+interface Utterance {
+  body: string;
+  urgent: boolean;
+  files: readonly Attachment[];
+  reply: Message | null;
+}
+
+/** Say something. With files it goes by ac7, whose store of files shows them to whoever receives it. */
+async function say(target: Place, { body, urgent, files, reply }: Utterance): Promise<void> {
+  if (files.length) {
+    const channel = channels.value.find((one) => `#${one.name}` === target);
+    const thread = target.startsWith("obj:") ? target : channel && target !== GENERAL ? `chan:${channel.id}` : "";
+    const to = target.startsWith("@") ? target.slice(1) : "";
+    await push({ to, thread, body, files, urgent, reply_to: reply?.id, conversation: reply?.thread });
+    return;
+  }
+  const accepted = await hub.ask("send", {
+    target,
+    body,
+    ...(urgent ? { priority: "urgent" as const } : {}),
+    ...(reply ? { reply_to: reply.id, ...(reply.thread ? { thread: reply.thread } : {}) } : {}),
+  });
+  if (accepted.recipients === 0) tell("Accepted, but nobody is there to receive it.");
+}
+
 function Compose({ target, reply, done }: { target: string; reply: Message | null; done(): void }) {
   const box = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState("");
@@ -205,22 +273,7 @@ function Compose({ target, reply, done }: { target: string; reply: Message | nul
 
   const send = async () => {
     const body = text.trim();
-    if (!body) return;
-    const fields = {
-      target: target === GENERAL ? "#general" : target,
-      body,
-      ...(urgent ? { priority: "urgent" as const } : {}),
-      ...(reply ? { reply_to: reply.id, ...(reply.thread ? { thread: reply.thread } : {}) } : {}),
-    };
-    const well = await attempt(async () => {
-      if (files.length) {
-        await push(target, body, files);
-        return;
-      }
-      const accepted = await hub.ask("send", fields);
-      if (accepted.recipients === 0) tell("Accepted, but nobody is there to receive it.");
-    });
-    if (!well) return;
+    if (!body || !(await attempt(() => say(target, { body, urgent, files, reply })))) return;
     setText("");
     setUrgent(false);
     setFiles([]);
@@ -252,7 +305,7 @@ function Compose({ target, reply, done }: { target: string; reply: Message | nul
     >
       {reply && (
         <p class="quoted">
-          ↪ {plain(reply.from)}: {plain(reply.body).slice(0, 120)}{" "}
+          ↪ {plain(reply.from)}: {beginning(reply.body, 120)}{" "}
           <button type="button" class="quiet" onClick={done}>
             Not a reply
           </button>
@@ -271,8 +324,9 @@ function Compose({ target, reply, done }: { target: string; reply: Message | nul
         ref={box}
         rows={2}
         value={text}
-        aria-label={`Say something to ${plain(target)}`}
-        placeholder={`Say something to ${plain(target)} — Enter sends, Shift+Enter is a new line`}
+        aria-label={`Say something to ${plain(nameOf(target))}`}
+        placeholder={`Say something to ${plain(nameOf(target))}`}
+        title="Enter sends, Shift+Enter is a new line"
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={pressed}
       />
@@ -298,14 +352,14 @@ function Compose({ target, reply, done }: { target: string; reply: Message | nul
             const chosen = [...(event.currentTarget.files ?? [])];
             event.currentTarget.value = "";
             void attempt(async () => {
-              const kept = await Promise.all(chosen.map(upload));
+              const kept = await Promise.all(chosen.map((file) => upload(file, visitor.value?.member ?? "")));
               setFiles((before) => [...before, ...kept]);
             });
           }}
         />
       </label>
       <label>
-        <input type="checkbox" disabled={files.length > 0} checked={urgent} onChange={(event) => setUrgent(event.currentTarget.checked)} /> Urgent
+        <input type="checkbox" checked={urgent} onChange={(event) => setUrgent(event.currentTarget.checked)} /> Urgent
       </label>
       <button type="submit" class="main" disabled={!text.trim()}>
         Send

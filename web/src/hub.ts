@@ -16,10 +16,13 @@ export type Token = Schemas["TokenView"];
 export type Activity = Schemas["ActivityView"];
 export type Pause = Schemas["PauseView"];
 export type Attachment = Schemas["Attachment"];
+export type Reach = Schemas["Reach"];
+export type Leg = Schemas["Leg"];
 
 /** Which answer each request gets, besides `refused`. */
 interface Answers {
   send: "accepted";
+  fetch: "inbox";
   members: "roster";
   channels: "channel_list";
   create_channel: "channel";
@@ -41,8 +44,10 @@ interface Answers {
   rotate_token: "issued";
   add_member: "issued";
   remove_member: "done";
+  pause_thread: "done";
   resume_thread: "done";
   pauses: "pause_list";
+  reach: "reached_by";
   read_activity: "activity_rows";
 }
 type Ask = keyof Answers;
@@ -101,6 +106,12 @@ export class Hub {
     socket.onclose = () => this.lost();
   }
 
+  /** Give this connection up and make another, after a while. */
+  again(): void {
+    this.pause = LONGEST_PAUSE_MS;
+    this.socket?.close();
+  }
+
   close(): void {
     this.link.value = "out";
     this.socket?.close();
@@ -118,6 +129,11 @@ export class Hub {
       this.waiting.set(n, { answered: answered as (frame: HubFrame) => void, failed });
       this.write({ ...fields, t, n } as unknown as ClientFrame);
     });
+  }
+
+  /** Say something that has no answer. */
+  tell<T extends "ack">(t: T, fields: Omit<FrameOf<T>, "t">): void {
+    if (this.link.value === "live") this.write({ ...fields, t } as ClientFrame);
   }
 
   private write(frame: ClientFrame): void {

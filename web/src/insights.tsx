@@ -1,27 +1,15 @@
 // Insights: what the pipeline found in the log, as charts with tables, and when it last looked.
 import type { ComponentChild } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { Chart, type Edge, Graph } from "./chart.tsx";
+import { Chart, Graph } from "./chart.tsx";
+import { Guard } from "./guard.tsx";
 import { plain } from "./prose.tsx";
 import { address } from "./route.ts";
+import type { components } from "./shapes.d.ts";
 import { now } from "./state.ts";
 import { ago } from "./talk.ts";
 
-/** The pipeline's report, as far as it is shown. */
-interface Report {
-  totals: { messages: number; deliveries: number; acked: number; expired: number; dead: number; waiting: number; cost_usd: number };
-  edges: readonly (Edge & { answers: number; response_p50_ms: number | null })[];
-  latency: readonly { member: string; protocol: string; p50_ms: number; p99_ms: number; deliveries: number; measured: string }[];
-  latency_series: readonly { at_ms: number; p50_ms: number; p99_ms: number }[];
-  backlog: readonly { member: string; waiting: number }[];
-  backlog_series: readonly { at_ms: number; waiting: number }[];
-  objectives: readonly { id: string; title: string | null; status: string | null; cycle_ms: number | null; blocked_ms: number | null; input_tokens: number; output_tokens: number; cost_usd: number }[];
-  llm: readonly { model: string; member: string; exchanges: number; input_tokens: number; output_tokens: number; cost_usd: number; unpriced: number }[];
-  llm_by_hour: readonly { hour_ms: number; model: string; input_tokens: number; output_tokens: number }[];
-  loops: readonly { conversation: string; messages: number; hops: number; members: readonly string[]; last_ms: number }[];
-  audit: { verified_rows: number; intact: boolean; findings: readonly { kind: string; offset: number; what: string }[] };
-  refreshed_at_ms: number;
-}
+type Report = components["schemas"]["Report"];
 
 const REFRESH = "tieline pipeline run";
 const ROWS = 50;
@@ -36,10 +24,11 @@ export function Insights() {
   useEffect(() => {
     void (async () => {
       const answer = await fetch("/api/insights", { credentials: "same-origin" });
-      if (answer.ok) setReport((await answer.json()) as Report);
+      const said: unknown = await answer.json().catch(() => ({ error: `What the pipeline left cannot be read. Run it again: ${REFRESH}` }));
+      if (answer.ok && said && !("error" in Object(said))) setReport(said as Report);
       else {
         setReport(null);
-        setWhy(answer.status === 404 ? "" : ((await answer.json()) as { error: string }).error);
+        setWhy(answer.status === 404 ? "" : ((said as { error?: string } | null)?.error ?? "The report is empty."));
       }
     })();
   }, []);
@@ -68,7 +57,11 @@ export function Insights() {
             )}
           </div>
         )}
-        {report && <Findings report={report} />}
+        {report && (
+          <Guard expected instead={`What the pipeline left cannot be read here. Run it again: ${REFRESH}`}>
+            <Findings report={report} />
+          </Guard>
+        )}
       </div>
     </section>
   );
@@ -185,7 +178,7 @@ function Rows({ title, heads, rows }: { title: string; heads: readonly string[];
           {rows.slice(0, ROWS).map((row, index) => (
             <tr key={index}>
               {row.map((cell, column) => (
-                <td key={column}>{cell}</td>
+                <td key={column}>{typeof cell === "string" ? plain(cell) : cell}</td>
               ))}
             </tr>
           ))}

@@ -1,6 +1,6 @@
 // A long list of which only what can be seen is drawn. Rows may have any height; each is measured when it is drawn.
 import type { ComponentChildren } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 interface Props<Row> {
   rows: readonly Row[];
@@ -16,19 +16,30 @@ interface Props<Row> {
 }
 
 const BEYOND = 6;
+const FORGOTTEN = 1000;
 
 export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, goTo }: Props<Row>) {
   const box = useRef<HTMLDivElement>(null);
   const heights = useRef(new Map<string, number>());
   const atEnd = useRef(true);
   const anchor = useRef<{ key: string; top: number } | null>(null);
+  // How often a row turned out to have another height than was thought.
+  const measured = useRef(0);
   const [, redraw] = useState(0);
   const again = () => redraw((count) => count + 1);
 
-  const tops = new Float64Array(rows.length + 1);
-  rows.forEach((row, index) => {
-    tops[index + 1] = (tops[index] ?? 0) + (heights.current.get(keyOf(row)) ?? guess);
-  });
+  const tops = useMemo(() => {
+    // Rows that are gone are not measured again.
+    if (heights.current.size > rows.length + FORGOTTEN) {
+      const here = new Set(rows.map(keyOf));
+      for (const key of heights.current.keys()) if (!here.has(key)) heights.current.delete(key);
+    }
+    const found = new Float64Array(rows.length + 1);
+    rows.forEach((row, index) => {
+      found[index + 1] = (found[index] ?? 0) + (heights.current.get(keyOf(row)) ?? guess);
+    });
+    return found;
+  }, [rows, measured.current]);
   const total = tops[rows.length] ?? 0;
   const scroll = box.current?.scrollTop ?? total;
   const view = box.current?.clientHeight ?? 800;
@@ -54,7 +65,10 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, goT
       const top = (tops[index] ?? 0) + anchor.current.top;
       if (index >= 0 && Math.abs(element.scrollTop - top) > 1) element.scrollTop = top;
     }
-    if (moved) again();
+    if (moved) {
+      measured.current += 1;
+      again();
+    }
   });
 
   useEffect(() => {

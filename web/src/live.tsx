@@ -15,28 +15,45 @@ const held = signal<readonly Message[] | null>(null);
 const LEVELS = ["debug", "info", "notice", "warning", "error", "critical"];
 const protocols = computed(() => [...new Set(messages.value.map((message) => message.protocol))].toSorted());
 
-const matching = computed(() => {
+/** Whether a message has the words that are asked for; each is looked through once. */
+const wanted = computed(() => {
   const asked = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!asked.length) return null;
+  const known = new WeakMap<Message, boolean>();
+  return (message: Message): boolean => {
+    let found = known.get(message);
+    if (found === undefined) {
+      const text = `${message.from} ${message.target} ${message.title ?? ""} ${message.body} ${message.thread ?? ""}`.toLowerCase();
+      found = asked.every((word) => text.includes(word));
+      known.set(message, found);
+    }
+    return found;
+  };
+});
+
+const matching = computed(() => {
   const least = LEVELS.indexOf(level.value);
-  return (held.value ?? messages.value).filter((message) => {
+  const all = held.value ?? messages.value;
+  if (!wanted.value && !protocol.value && least < 0) return all;
+  return all.filter((message) => {
     if (protocol.value && message.protocol !== protocol.value) return false;
     if (least > LEVELS.indexOf(message.level ?? "info")) return false;
-    if (!asked.length) return true;
-    const text = `${message.from} ${message.target} ${message.title ?? ""} ${message.body} ${message.thread ?? ""}`.toLowerCase();
-    return asked.every((word) => text.includes(word));
+    return wanted.value?.(message) ?? true;
   });
 });
 
 export function Live() {
   const shown = matching.value;
-  const behind = held.value ? messages.value.length - held.value.length : 0;
+  const last = held.value?.at(-1)?.offset ?? -1;
+  const behind = held.value ? messages.value.length - 1 - messages.value.findLastIndex((message) => message.offset <= last) : 0;
   return (
     <section class="page live">
       <header class="bar">
         <h1>Live</h1>
         <input
           type="search"
-          placeholder="Filter by member, channel, thread or text"
+          placeholder="Filter"
+          title="By member, channel, thread or text"
           aria-label="Filter"
           value={words.value}
           onInput={(event) => {

@@ -3,16 +3,17 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { logIn } from "./ac7.ts";
 import { Places, Talk, unread } from "./conversations.tsx";
+import { Guard } from "./guard.tsx";
 import { Insights } from "./insights.tsx";
 import { Live } from "./live.tsx";
 import { Members } from "./members.tsx";
 import { Aside } from "./message.tsx";
 import { Objectives } from "./objectives.tsx";
 import { Palette, openPalette } from "./palette.tsx";
-import { plain } from "./prose.tsx";
+import { Pauses } from "./pause.tsx";
 import { address, go, where } from "./route.ts";
 import { Search } from "./search.tsx";
-import { attempt, enter, hub, leave, look, notice, now, objectives, pauses, readRoster, seesAll, visitor } from "./state.ts";
+import { enter, hub, leave, look, notice, objectives, seesAll, visitor } from "./state.ts";
 
 const PAGES = [
   ["live", "Live", Live],
@@ -30,9 +31,10 @@ function Console() {
   const counts: Record<string, [number, string]> = { talk: [unread.value, "unread"], objectives: [blocked, "blocked"] };
   return (
     <div class={`console${where.value.message ? " beside" : ""}`}>
-      <a class="skip" href="#main">
+      {/* No link: what stands after the `#` is where one is. */}
+      <button type="button" class="skip" onClick={() => document.getElementById("main")?.focus()}>
         Skip to the page
-      </a>
+      </button>
       <nav class="side" aria-label="Pages">
         <p class="brand">Tieline</p>
         <ul>
@@ -69,38 +71,18 @@ function Console() {
       </nav>
       <main id="main" tabIndex={-1}>
         <Pauses />
-        <Page />
+        <Guard key={`${page} ${visitor.value?.permissions}`} instead="This page could not be drawn. Load it again; the browser's console has the reason.">
+          <Page />
+        </Guard>
       </main>
       <Aside />
       <Palette />
-      <p class={notice.value ? "notice" : "notice away"} role="status">
+      <p class={notice.value ? "toast" : "toast away"} role="status">
         {notice.value}
       </p>
     </div>
   );
 }
-
-/** What a person is asked for first: conversations that stand still until somebody lets them go on. */
-const Pauses = () => (
-  <>
-    {pauses.value.map((pause) => (
-      <p class="alarm" key={pause.thread} role="alert">
-        Agents looped in <b>{plain(pause.thread)}</b>, so it is paused for {Math.max(0, Math.ceil((pause.until_ms - now.value) / 1000))} s more.
-        <button
-          type="button"
-          onClick={() =>
-            void attempt(async () => {
-              await hub.ask("resume_thread", { thread: pause.thread });
-              await readRoster();
-            }, "It may go on.")
-          }
-        >
-          Let it go on
-        </button>
-      </p>
-    ))}
-  </>
-);
 
 const LINKS = { opening: "Connecting…", live: "Connected", lost: "Connection lost; trying again…", out: "Logged out" };
 

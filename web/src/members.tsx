@@ -1,23 +1,64 @@
-// Members: who is there, by what they are reached, and what waits for them; their tokens, for who may.
+// Members: who is there and waits for whom, by what they are reached, and what waits for them; their tokens, for who may.
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { type Device, approve, pending, reject } from "./ac7.ts";
-import type { Member, Token } from "./hub.ts";
+import { Action } from "./action.tsx";
+import type { Leg, Member, Reach, Token } from "./hub.ts";
 import { Wire } from "./message.tsx";
 import { plain } from "./prose.tsx";
 import { address, go, where } from "./route.ts";
 import { attempt, byName, hub, may, members, now, readRoster, visitor } from "./state.ts";
 import { ago } from "./talk.ts";
+import { waits } from "./waits.ts";
 
 const DEVICES_MS = 5000;
 
-/** Those who need somebody first: a backlog that nobody drains, then who is there. */
-const need = (member: Member) => (member.sessions.length ? 1e6 : 0) - member.backlog * (member.sessions.length ? 1 : 1000);
+/** Those who need somebody first: who waits for the viewer, then a backlog that nobody drains, then who is there. */
+const need = (member: Member) =>
+  (waits.value.has(member.name) ? 0 : 1e12) + (member.sessions.length ? 1e6 : 0) - member.backlog * (member.sessions.length ? 1 : 1000);
+
+/** Protocols of sessions, each once, with how many there are. */
+function Sessions({ of }: { of: readonly string[] }) {
+  const names = [...new Set(of)].toSorted();
+  return (
+    <>
+      {names.map((name) => {
+        const count = of.filter((one) => one === name).length;
+        return (
+          <span key={name}>
+            <Wire name={name} />
+            {count > 1 && <small>×{count} </small>}
+          </span>
+        );
+      })}
+    </>
+  );
+}
+
+/** What a member waits for from the viewer. */
+function Waits({ name }: { name: string }) {
+  const found = waits.value.get(name);
+  if (!found) return null;
+  return (
+    <ul class="waits">
+      {found.blocked.map((one) => (
+        <li key={one.id}>
+          <span class="unseen">blocked:</span> <a href={address("objectives", one.id)}>{plain(one.title)}</a>
+        </li>
+      ))}
+      {found.asked && (
+        <li>
+          <a href={address("talk", `@${name}`, found.asked.id)}>an answer</a> <small>for {ago(found.asked.sent_at_ms, now.value)}</small>
+        </li>
+      )}
+    </ul>
+  );
+}
 
 export function Presence({ member }: { member: Member }) {
   if (member.busy) return <span class="presence busy">at work</span>;
   if (member.sessions.length) return <span class="presence here">here</span>;
-  return <span class="presence gone">{member.last_seen_ms ? `gone for ${ago(member.last_seen_ms, now.value)}` : "never here"}</span>;
+  return <span class="presence gone">away</span>;
 }
 
 export function Members() {
@@ -40,9 +81,10 @@ export function Members() {
               <tr>
                 <th>Name</th>
                 <th>Presence</th>
-                <th>Reached by</th>
-                <th class="num">Waiting</th>
-                <th>Title</th>
+                <th class="detail">Last seen</th>
+                <th class="detail">Sessions</th>
+                <th class="num">Backlog</th>
+                <th>Waits for you</th>
               </tr>
             </thead>
             <tbody>
@@ -51,17 +93,19 @@ export function Members() {
                   <td>
                     <a href={address("members", member.name)}>{plain(member.name)}</a>
                     {member.kind === "human" ? " (person)" : ""}
+                    {member.title && <small class="role">{plain(member.title)}</small>}
                   </td>
                   <td>
                     <Presence member={member} />
                   </td>
-                  <td>
-                    {[...new Set(member.sessions)].map((name) => (
-                      <Wire key={name} name={name} />
-                    ))}
+                  <td class="detail">{member.sessions.length ? "now" : member.last_seen_ms ? `${ago(member.last_seen_ms, now.value)} ago` : "never"}</td>
+                  <td class="detail">
+                    <Sessions of={member.sessions} />
                   </td>
                   <td class={`num${member.backlog > 0 && !member.sessions.length ? " unseen" : ""}`}>{member.backlog || ""}</td>
-                  <td>{plain(member.title ?? "")}</td>
+                  <td>
+                    <Waits name={member.name} />
+                  </td>
                 </tr>
               ))}
             </tbody>
@@ -173,6 +217,41 @@ function Devices() {
   );
 }
 
+/** In which ways a member is reached, one after the other, and how long each is given. */
+function Ways({ name }: { name: string }) {
+  const [reach, setReach] = useState<Reach | null>(null);
+  useEffect(() => {
+    void attempt(async () => setReach((await hub.ask("reach", { name })).reach));
+  }, [name]);
+  if (!reach) return null;
+  const legs = reach.legs ?? [];
+  return (
+    <>
+      <h3>Reached by</h3>
+      {legs.length === 0 && <p>Whatever it is connected by. Nothing falls to another way; what it does not read waits.</p>}
+      <ol class="ways">
+        {legs.map((leg, index) => (
+          <li key={leg.way}>
+            <b>{leg.way}</b>: {WAYS[leg.way]}
+            {leg.way === "notify" && reach.notify ? ` (${plain(reach.notify)})` : ""}
+            {index < legs.length - 1 && <small> for {lasted(leg.wait_ms)}, then</small>}
+          </li>
+        ))}
+      </ol>
+      {legs.length > 0 && typeof reach.urgent_ms === "number" && <p>What is urgent gives each way {lasted(reach.urgent_ms)}.</p>}
+    </>
+  );
+}
+
+const WAYS: Record<Leg["way"], string> = {
+  push: "written to a session that listens",
+  hook: "shown by its program between two turns",
+  pty: "typed into its terminal",
+  pull: "read by itself",
+  notify: "a person is told",
+};
+const lasted = (ms: number) => (ms < 1000 ? `${ms} ms` : ago(0, ms));
+
 function OneMember({ member }: { member: Member }) {
   const [tokens, setTokens] = useState<readonly Token[] | null>(null);
   const own = member.name === visitor.value?.member;
@@ -190,13 +269,15 @@ function OneMember({ member }: { member: Member }) {
       fresh.value = { of: member.name, token: issued.token };
       await read();
     });
-  const remove = () => {
-    if (!confirm(`Remove ${member.name}? Its tokens die, and what waits for it is dead.`)) return;
-    void attempt(async () => {
-      await hub.ask("remove_member", { name: member.name });
-      await readRoster();
-      go("members");
-    }, `${member.name} was removed.`);
+  const rotate = async () => {
+    const issued = await hub.ask("rotate_token", { name: member.name });
+    fresh.value = { of: member.name, token: issued.token };
+    await read();
+  };
+  const remove = async () => {
+    await hub.ask("remove_member", { name: member.name });
+    await readRoster();
+    go("members");
   };
   return (
     <aside aria-label={member.name}>
@@ -206,10 +287,28 @@ function OneMember({ member }: { member: Member }) {
           ✕
         </button>
       </header>
-      <p>
-        <Presence member={member} />
-        {member.description ? ` · ${plain(member.description)}` : ""}
-      </p>
+      {member.description && <p>{plain(member.description)}</p>}
+      <dl class="facts">
+        <dt>Presence</dt>
+        <dd>
+          <Presence member={member} />
+        </dd>
+        <dt>Last seen</dt>
+        <dd>{member.last_seen_ms ? `${new Date(member.last_seen_ms).toLocaleString()} (${ago(member.last_seen_ms, now.value)} ago)` : "never"}</dd>
+        <dt>Sessions</dt>
+        <dd>{member.sessions.length ? <Sessions of={member.sessions} /> : "none"}</dd>
+        <dt>Backlog</dt>
+        <dd class={member.backlog && !member.sessions.length ? "unseen" : ""}>{member.backlog || "nothing"}</dd>
+        {waits.value.has(member.name) && (
+          <>
+            <dt>Waits for you</dt>
+            <dd>
+              <Waits name={member.name} />
+            </dd>
+          </>
+        )}
+      </dl>
+      {(own || manages) && <Ways name={member.name} />}
       {!own && (
         <p>
           <a href={address("talk", `@${member.name}`)}>Write to {plain(member.name)}</a>
@@ -250,9 +349,14 @@ function OneMember({ member }: { member: Member }) {
               Issue a token
             </button>
             {manages && !own && (
-              <button type="button" class="danger" onClick={remove}>
-                Remove member
-              </button>
+              <Action name="Rotate" title={`Replace the tokens of ${plain(member.name)}`} act={rotate} done="There is one token now.">
+                <p>Every token of {plain(member.name)} dies, and its sessions with them. One new token is made.</p>
+              </Action>
+            )}
+            {manages && !own && (
+              <Action name="Remove member" title={`Remove ${plain(member.name)}`} danger act={remove} done={`${plain(member.name)} was removed.`}>
+                <p>Its tokens die, and what waits for it is given up. What it said stays in the log.</p>
+              </Action>
             )}
           </p>
         </>

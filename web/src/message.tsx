@@ -2,11 +2,12 @@
 import { useEffect } from "preact/hooks";
 import { signal } from "@preact/signals";
 import { fileAddress } from "./ac7.ts";
-import type { Message, Receipt } from "./hub.ts";
-import { Prose, plain } from "./prose.tsx";
+import type { Attachment, Message, Receipt } from "./hub.ts";
+import { Pause } from "./pause.tsx";
+import { Prose, beginning, plain } from "./prose.tsx";
 import { address, besides, go, where } from "./route.ts";
 import { attempt, hub, messages, tell, visitor } from "./state.ts";
-import { dayOf, placeOf, timeOf } from "./talk.ts";
+import { dayOf, happening, nameOf, placeOf, timeOf } from "./talk.ts";
 
 /** A protocol by its name and a colour, so that neither has to do alone. */
 export const Wire = ({ name }: { name: string }) => <span class={`wire ${/^[a-z0-9-]+$/.test(name) ? name : "other"}`}>{plain(name)}</span>;
@@ -38,19 +39,20 @@ function Marks({ message }: { message: Message }) {
 /** A line of the live tail. */
 export function LiveRow({ message, chosen }: { message: Message; chosen: boolean }) {
   const place = placeOf(message, visitor.value?.member ?? "");
+  const happened = happening(message);
   return (
     <a class={chosen ? "row chosen" : "row"} href={besides(message.id)} aria-current={chosen ? "true" : undefined}>
       <time>{timeOf(message.sent_at_ms)}</time>
       <Wire name={message.protocol} />
       <span class="between">
-        <Who message={message} /> <span class="to">→ {plain(message.target === "*" ? "everybody" : message.target)}</span>
+        <Who message={message} /> <span class="to">→ {plain(message.target === "*" ? "everybody" : nameOf(message.target))}</span>
       </span>
       <span class="says">
         <Marks message={message} />
         {message.title ? <b>{plain(message.title)} </b> : null}
-        {plain(message.body).slice(0, 300)}
+        {happened ? <i>{happened}</i> : beginning(message.body, 300)}
       </span>
-      <span class="sr">in {place}</span>
+      <span class="sr">in {plain(nameOf(place))}</span>
     </a>
   );
 }
@@ -58,6 +60,7 @@ export function LiveRow({ message, chosen }: { message: Message; chosen: boolean
 /** A turn of a conversation. */
 export function Turn({ message, chosen, reply }: { message: Message; chosen: boolean; reply(message: Message): void }) {
   const mine = message.from === visitor.value?.member;
+  const happened = happening(message);
   return (
     <article class={`turn${mine ? " mine" : ""}${chosen ? " chosen" : ""}${message.kind === "event" ? " event" : ""}`}>
       <header>
@@ -76,7 +79,7 @@ export function Turn({ message, chosen, reply }: { message: Message; chosen: boo
       </header>
       {message.reply_to && <Quoted id={message.reply_to} />}
       {message.title && <h3>{plain(message.title)}</h3>}
-      <Prose text={message.body} />
+      {happened ? <p class="happened">{happened}</p> : <Prose text={message.body} />}
     </article>
   );
 }
@@ -86,7 +89,7 @@ function Quoted({ id }: { id: string }) {
   if (!found) return null;
   return (
     <p class="quoted">
-      ↪ {plain(found.from)}: {plain(found.body).slice(0, 120)}
+      ↪ {plain(found.from)}: {beginning(found.body, 120)}
     </p>
   );
 }
@@ -136,14 +139,16 @@ export function Aside() {
             <dd>{plain(message.target)}</dd>
             <dt>In</dt>
             <dd>
-              <a href={address("talk", place, id)}>{place}</a>
+              <a href={address("talk", place, id)}>{plain(nameOf(place))}</a>
             </dd>
             <dt>At</dt>
             <dd>{new Date(message.sent_at_ms).toLocaleString()}</dd>
             {message.thread && (
               <>
                 <dt>Thread</dt>
-                <dd>{plain(message.thread)}</dd>
+                <dd>
+                  {plain(message.thread)} <Pause conversations={[`thread:${message.thread}`]} name={message.thread} />
+                </dd>
               </>
             )}
             {!!message.hops && (
@@ -171,22 +176,9 @@ export function Aside() {
               {plain(note)}
             </p>
           ))}
-          <Prose text={message.body} />
+          {happening(message) ? <pre class="data">{plain(message.body)}</pre> : <Prose text={message.body} />}
           {message.data && <pre class="data">{plain(JSON.stringify(message.data, null, 2))}</pre>}
-          {!!message.attachments?.length && (
-            <ul>
-              {message.attachments.map((file) => (
-                <li key={file.path}>
-                  <a href={fileAddress(file.path)} download={file.name || "file"} rel="noopener">
-                    {plain(file.name || file.path)}
-                  </a>{" "}
-                  <small>
-                    {file.size?.toLocaleString()} bytes, {plain(file.media_type ?? "")}
-                  </small>
-                </li>
-              ))}
-            </ul>
-          )}
+          <Files of={message.attachments ?? []} />
         </>
       ) : (
         <p>This message is not among those that are loaded.</p>
@@ -216,6 +208,25 @@ export function Aside() {
         </section>
       ))}
     </aside>
+  );
+}
+
+/** Files, to be downloaded; a page never opens them. */
+export function Files({ of }: { of: readonly Attachment[] }) {
+  if (!of.length) return null;
+  return (
+    <ul class="files" aria-label="Files">
+      {of.map((file) => (
+        <li key={file.path}>
+          <a href={fileAddress(file.path)} download={file.name || "file"} rel="noopener">
+            {plain(file.name || file.path)}
+          </a>{" "}
+          <small>
+            {file.size?.toLocaleString()} bytes, {plain(file.media_type ?? "")}
+          </small>
+        </li>
+      ))}
+    </ul>
   );
 }
 

@@ -1,12 +1,16 @@
 // Objectives: a board by status; one of them with what happened to it, what was said about it, and what it takes next.
 import { useEffect, useState } from "preact/hooks";
+import { giveWork, upload } from "./ac7.ts";
+import { Action, text } from "./action.tsx";
 import { Conversation } from "./conversations.tsx";
 import type { Happening, Objective } from "./hub.ts";
+import { Files } from "./message.tsx";
 import { Prose, plain } from "./prose.tsx";
 import { address, go, where } from "./route.ts";
 import { attempt, hub, may, members, now, objectives, readObjectives, visitor } from "./state.ts";
 import { ago, dayOf, timeOf } from "./talk.ts";
 import { Trace } from "./trace.tsx";
+import { blockedOnMe } from "./waits.ts";
 
 const COLUMNS = ["blocked", "active", "done", "cancelled"] as const;
 
@@ -17,16 +21,19 @@ export function Objectives() {
     <section class="page">
       <header class="bar">
         <h1>Objectives</h1>
+        {may("objectives.create") && <NewObjective />}
         <span class="count">{objectives.value.length} that you may see</span>
       </header>
       <div class="board">
         {COLUMNS.map((status) => {
-          const found = objectives.value.filter((one) => one.status === status);
+          const mine = (one: Objective) => (blockedOnMe.value.has(one.id) ? 0 : 1);
+          const found = objectives.value.filter((one) => one.status === status).toSorted((one, other) => mine(one) - mine(other));
           return (
             <section key={status} aria-label={status}>
               <h2>
                 <span class={`status ${status}`}>{status}</span> <span class="count">{found.length}</span>
               </h2>
+              {found.length === 0 && <p class="count">none</p>}
               {found.map((one) => (
                 <a class="card" key={one.id} href={address("objectives", one.id)}>
                   <b>{plain(one.title)}</b>
@@ -34,96 +41,174 @@ export function Objectives() {
                     {plain(one.assignee)} · {ago(one.updated_at_ms, now.value)}
                   </span>
                   {one.block_reason && <span class="unseen">{plain(one.block_reason)}</span>}
+                  {blockedOnMe.value.has(one.id) && <b class="waiting">waits for you</b>}
                 </a>
               ))}
             </section>
           );
         })}
       </div>
-      {may("objectives.create") && <NewObjective />}
     </section>
   );
 }
 
+/** Members to choose from. */
+const Names = ({ but = [] }: { but?: readonly string[] }) => (
+  <>
+    {members.value
+      .filter((member) => !but.includes(member.name))
+      .map((member) => (
+        <option key={member.name} value={member.name}>
+          {plain(member.name)}
+        </option>
+      ))}
+  </>
+);
+
 function NewObjective() {
-  const [open, setOpen] = useState(false);
-  const [title, setTitle] = useState("");
-  const [outcome, setOutcome] = useState("");
-  const [assignee, setAssignee] = useState("");
-  const create = () =>
-    attempt(async () => {
-      const { objective } = await hub.ask("create_objective", { title, outcome, assignee });
-      await readObjectives();
-      go("objectives", objective.id);
-    });
-  if (!open) {
-    return (
-      <p class="line">
-        <button type="button" class="main" onClick={() => setOpen(true)}>
-          New objective
-        </button>
-      </p>
-    );
-  }
+  const create = async (form: FormData) => {
+    const fields = { title: text(form, "title"), outcome: text(form, "outcome"), body: text(form, "body"), assignee: text(form, "assignee") };
+    const watchers = form.getAll("watchers").map(String);
+    const files = form.getAll("files").filter((one): one is File => one instanceof File && one.size > 0);
+    let id: string;
+    if (files.length) {
+      const kept = await Promise.all(files.map((file) => upload(file, visitor.value?.member ?? "")));
+      id = await giveWork({ ...fields, watchers }, kept);
+    } else id = (await hub.ask("create_objective", { ...fields, watchers })).objective.id;
+    await readObjectives();
+    go("objectives", id);
+  };
   return (
-    <form
-      class="sheet"
-      onSubmit={(event) => {
-        event.preventDefault();
-        void create();
-      }}
-    >
+    <Action name="New objective" submit="Create" title="New objective" main act={create}>
       <label>
-        Title <input required value={title} onInput={(event) => setTitle(event.currentTarget.value)} />
+        Title <input name="title" required maxLength={200} />
       </label>
       <label>
-        Outcome: when is it done? <input required value={outcome} onInput={(event) => setOutcome(event.currentTarget.value)} />
+        Outcome: when is it done? <textarea name="outcome" required rows={2} maxLength={2048} />
       </label>
       <label>
         Assignee
-        <select required value={assignee} onChange={(event) => setAssignee(event.currentTarget.value)}>
+        <select name="assignee" required>
           <option value="">choose</option>
-          {members.value.map((member) => (
-            <option key={member.name} value={member.name}>
-              {plain(member.name)}
-            </option>
-          ))}
+          <Names />
         </select>
       </label>
-      <p class="line">
-        <button type="submit" class="main">
-          Create
-        </button>
-        <button type="button" onClick={() => setOpen(false)}>
-          Not now
-        </button>
-      </p>
-    </form>
+      <label>
+        What else should be known (markdown) <textarea name="body" rows={4} maxLength={4096} />
+      </label>
+      <Several legend="Watchers" name="watchers" of={members.value.map((member) => member.name)} />
+      <label>
+        Files <input name="files" type="file" multiple />
+      </label>
+    </Action>
   );
 }
 
+/** Some of several names, each with a box of its own. */
+const Several = ({ legend, name, of }: { legend: string; name: string; of: readonly string[] }) => (
+  <fieldset>
+    <legend>{legend}</legend>
+    {of.map((one) => (
+      <label key={one} class="check">
+        <input type="checkbox" name={name} value={one} /> {plain(one)}
+      </label>
+    ))}
+  </fieldset>
+);
+
 type Change = Parameters<typeof hub.ask<"change_objective">>[1]["change"];
+
+/** What may be done to an objective, for who may do it. */
+function Actions({ objective }: { objective: Objective }) {
+  const me = visitor.value?.member;
+  const { status, watchers } = objective;
+  const assignee = objective.assignee === me;
+  const originator = objective.originator === me;
+  if (status !== "active" && status !== "blocked") return null;
+  const change = async (made: Change) => {
+    await hub.ask("change_objective", { id: objective.id, change: made });
+    await readObjectives();
+  };
+  return (
+    <div class="line">
+      {(assignee || may("objectives.cancel")) && status === "blocked" && (
+        <button type="button" class="main" onClick={() => void attempt(() => change({ do: "unblock" }), "It goes on.")}>
+          Unblock
+        </button>
+      )}
+      {assignee && (
+        <Action name="Complete" title="Complete this objective" main={status === "active"} done="Completed." act={(form) => change({ do: "complete", result: text(form, "result") })}>
+          <label>
+            What is the result? <textarea name="result" required rows={3} />
+          </label>
+        </Action>
+      )}
+      {(assignee || may("objectives.cancel")) && status === "active" && (
+        <Action name="Block" title="Block this objective" done="Blocked." act={(form) => change({ do: "block", reason: text(form, "reason") })}>
+          <label>
+            What blocks it? <textarea name="reason" required rows={3} />
+          </label>
+          <p class="count">Whoever the reason names sees it first.</p>
+        </Action>
+      )}
+      {may("objectives.reassign") && (
+        <Action
+          name="Reassign"
+          title="Give it to somebody else"
+          done="Reassigned."
+          act={(form) => change({ do: "reassign", to: text(form, "to"), ...(text(form, "note") ? { note: text(form, "note") } : {}) })}
+        >
+          <label>
+            To whom?
+            <select name="to" required>
+              <Names but={[objective.assignee]} />
+            </select>
+          </label>
+          <label>
+            A note, if there is something to say <textarea name="note" rows={2} />
+          </label>
+        </Action>
+      )}
+      {(originator || may("objectives.watch")) && (
+        <Action
+          name="Watchers"
+          title="Who watches it"
+          submit="Change"
+          done="Changed."
+          act={(form) => change({ do: "watch", add: form.getAll("add").map(String), remove: form.getAll("remove").map(String) })}
+        >
+          {watchers.length > 0 && <Several legend="Take away" name="remove" of={watchers} />}
+          <Several legend="Add" name="add" of={candidates(objective)} />
+        </Action>
+      )}
+      {(originator || may("objectives.cancel")) && (
+        <Action
+          name="Cancel"
+          title="Cancel this objective"
+          submit="Cancel it"
+          danger
+          done="Cancelled."
+          act={(form) => change({ do: "cancel", ...(text(form, "reason") ? { reason: text(form, "reason") } : {}) })}
+        >
+          <label>
+            Why? <textarea name="reason" rows={2} />
+          </label>
+        </Action>
+      )}
+    </div>
+  );
+}
+
+const candidates = ({ assignee, originator, watchers }: Objective): readonly string[] =>
+  members.value.map((member) => member.name).filter((name) => ![assignee, originator, ...watchers].includes(name));
 
 function OneObjective({ objective }: { objective: Objective }) {
   const [story, setStory] = useState<readonly Happening[]>([]);
-  const me = visitor.value?.member;
-  const open = objective.status === "active" || objective.status === "blocked";
-  const assignee = objective.assignee === me;
-  const originator = objective.originator === me;
   useEffect(() => {
     void attempt(async () => {
       setStory((await hub.ask("view_objective", { id: objective.id })).events);
     });
   }, [objective.updated_at_ms]);
-  const change = (made: Change, done: string) =>
-    void attempt(async () => {
-      await hub.ask("change_objective", { id: objective.id, change: made });
-      await readObjectives();
-    }, done);
-  const asking = (question: string, make: (text: string) => Change, done: string) => () => {
-    const text = prompt(question);
-    if (text) change(make(text), done);
-  };
   return (
     <section class="page">
       <header class="bar">
@@ -133,48 +218,31 @@ function OneObjective({ objective }: { objective: Objective }) {
       </header>
       <div class="split">
         <div class="scroll sheet" tabIndex={0} role="region" aria-label="Content">
-          <p>
-            <b>Outcome:</b> {plain(objective.outcome)}
-          </p>
-          <p>
-            {plain(objective.originator)} gave it to <b>{plain(objective.assignee)}</b>
-            {objective.watchers.length ? `; watched by ${objective.watchers.map(plain).join(", ")}` : ""}
-          </p>
-          {objective.block_reason && <p class="unseen">Blocked: {plain(objective.block_reason)}</p>}
-          {objective.result && <p>Result: {plain(objective.result)}</p>}
+          <dl class="facts">
+            <dt>Outcome</dt>
+            <dd>{plain(objective.outcome)}</dd>
+            <dt>Assignee</dt>
+            <dd>
+              <a href={address("members", objective.assignee)}>{plain(objective.assignee)}</a>, given by {plain(objective.originator)}
+            </dd>
+            <dt>Watchers</dt>
+            <dd>{objective.watchers.length ? objective.watchers.map(plain).join(", ") : "nobody"}</dd>
+            {objective.block_reason && (
+              <>
+                <dt>Blocked</dt>
+                <dd class="unseen">{plain(objective.block_reason)}</dd>
+              </>
+            )}
+            {objective.result && (
+              <>
+                <dt>Result</dt>
+                <dd>{plain(objective.result)}</dd>
+              </>
+            )}
+          </dl>
           {objective.body && <Prose text={objective.body} />}
-          <p class="line">
-            {open && objective.status === "active" && (assignee || may("objectives.cancel")) && (
-              <button type="button" onClick={asking("What blocks it?", (reason) => ({ do: "block", reason }), "Blocked.")}>
-                Block
-              </button>
-            )}
-            {open && objective.status === "blocked" && (assignee || may("objectives.cancel")) && (
-              <button type="button" onClick={() => change({ do: "unblock" }, "It goes on.")}>
-                Unblock
-              </button>
-            )}
-            {open && assignee && (
-              <button type="button" onClick={asking("What is the result?", (result) => ({ do: "complete", result }), "Completed.")}>
-                Complete
-              </button>
-            )}
-            {open && may("objectives.reassign") && (
-              <button type="button" onClick={asking("To whom?", (to) => ({ do: "reassign", to }), "Reassigned.")}>
-                Reassign
-              </button>
-            )}
-            {open && (originator || may("objectives.watch")) && (
-              <button type="button" onClick={asking("Who shall watch it?", (name) => ({ do: "watch", add: [name] }), "Watched.")}>
-                Add a watcher
-              </button>
-            )}
-            {open && (originator || may("objectives.cancel")) && (
-              <button type="button" class="danger" onClick={asking("Why?", (reason) => ({ do: "cancel", reason }), "Cancelled.")}>
-                Cancel
-              </button>
-            )}
-          </p>
+          <Files of={objective.attachments} />
+          <Actions objective={objective} />
           <h2>What happened</h2>
           <ol class="story">
             {story.map((event) => (
@@ -182,16 +250,37 @@ function OneObjective({ objective }: { objective: Objective }) {
                 <time>
                   {dayOf(event.at_ms)} {timeOf(event.at_ms)}
                 </time>{" "}
-                {plain(event.actor)}: {event.what.kind.replace("_", " ")}
-                {"reason" in event.what && event.what.reason ? ` — ${plain(event.what.reason)}` : ""}
-                {"result" in event.what && event.what.result ? ` — ${plain(event.what.result)}` : ""}
+                <b>{plain(event.actor)}</b> {told(event.what)}
               </li>
             ))}
           </ol>
           {may("activity.read") && <Trace objective={objective} />}
         </div>
-        <Conversation key={objective.id} place={`obj:${objective.id}`} />
+        <Conversation key={objective.id} place={`obj:${objective.id}`} title="What was said" />
       </div>
     </section>
   );
+}
+
+/** What happened, in words. */
+function told(what: Happening["what"]): string {
+  const because = (words: string | null | undefined) => (words ? `: ${plain(words)}` : "");
+  switch (what.kind) {
+    case "assigned":
+      return `gave it to ${plain(what.assignee)}`;
+    case "blocked":
+      return `blocked it${because(what.reason)}`;
+    case "unblocked":
+      return "let it go on";
+    case "completed":
+      return `completed it${because(what.result)}`;
+    case "cancelled":
+      return `cancelled it${because(what.reason)}`;
+    case "reassigned":
+      return `took it from ${plain(what.from)} and gave it to ${plain(what.to)}${because(what.note)}`;
+    case "watcher_added":
+      return `let ${plain(what.name)} watch it`;
+    case "watcher_removed":
+      return `let ${plain(what.name)} watch it no more`;
+  }
 }

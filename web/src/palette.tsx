@@ -1,10 +1,11 @@
 // Every place and page by typing a part of its name: Ctrl+K, or "/" outside of a field.
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { nameOf, places } from "./conversations.tsx";
+import { places } from "./conversations.tsx";
 import { plain } from "./prose.tsx";
 import { go } from "./route.ts";
 import { leave, members, objectives, seesAll } from "./state.ts";
+import { nameOf } from "./talk.ts";
 
 const open = signal(false);
 export const openPalette = () => {
@@ -17,6 +18,11 @@ addEventListener("keydown", (event) => {
     event.preventDefault();
     open.value = true;
   }
+});
+
+// Who goes somewhere by another way does not ask for one here any more.
+addEventListener("hashchange", () => {
+  open.value = false;
 });
 
 interface Choice {

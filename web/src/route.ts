@@ -13,7 +13,16 @@ function read(): Where {
   const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [page = "", ...rest] = path.split("/");
   const message = new URLSearchParams(query).get("m") ?? "";
-  return { page: page || "live", of: decodeURIComponent(rest.join("/")), message };
+  return { page: page || "live", of: decoded(rest.join("/")), message };
+}
+
+/** An address that somebody cut short or made up is still an address. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export const where = signal<Where>(read());

@@ -2,10 +2,10 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Message } from "./hub.ts";
 import { Who, Wire } from "./message.tsx";
-import { plain } from "./prose.tsx";
+import { beginning, plain } from "./prose.tsx";
 import { address, besides, go, where } from "./route.ts";
 import { attempt, hub, visitor } from "./state.ts";
-import { dayOf, placeOf, timeOf } from "./talk.ts";
+import { dayOf, happening, nameOf, placeOf, timeOf } from "./talk.ts";
 
 const PAGE = 50;
 
@@ -56,9 +56,9 @@ export function Search() {
                 <time>
                   {dayOf(message.sent_at_ms)} {timeOf(message.sent_at_ms)}
                 </time>{" "}
-                in {plain(place)}
+                in {plain(nameOf(place))}
               </span>
-              <span class="says">{plain(message.body).slice(0, 400)}</span>
+              <span class="says">{happening(message) ?? beginning(message.body, 400)}</span>
             </a>
           );
         })}

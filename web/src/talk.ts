@@ -1,23 +1,67 @@
 // Which conversation a message belongs to, as its viewer sees it.
 import type { Message } from "./hub.ts";
+import { plain } from "./prose.tsx";
+import { objectives } from "./state.ts";
 
 /** A place of talk: `#channel`, `obj:<id>`, `@member`, or `a ↔ b` for what two others say to each other. */
 export type Place = string;
 
 export const GENERAL: Place = "#general";
+const BETWEEN = " ↔ ";
+
+/** Places that were worked out: it is asked for every message whenever something is said. */
+let known = new WeakMap<Message, Place>();
+let knownFor = "";
 
 export function placeOf(message: Message, viewer: string): Place {
-  const { target, from } = message;
+  if (viewer !== knownFor) {
+    known = new WeakMap();
+    knownFor = viewer;
+  }
+  let place = known.get(message);
+  if (place === undefined) {
+    place = work(message, viewer);
+    known.set(message, place);
+  }
+  return place;
+}
+
+function work({ target, from }: Message, viewer: string): Place {
   if (target === "*") return GENERAL;
   if (!target.startsWith("@")) return target;
   const to = target.slice(1);
   if (from === viewer) return target;
   if (to === viewer) return `@${from}`;
-  return [from, to].toSorted().join(" ↔ ");
+  return [from, to].toSorted().join(BETWEEN);
+}
+
+/** What the hub calls the conversations at a place: those of two members, a channel's, an objective's. */
+export function conversationsAt(place: Place, viewer: string): readonly string[] {
+  // What is for everybody is said to `*` by most, and to the channel by some.
+  if (place === GENERAL) return ["*", GENERAL];
+  if (place.startsWith("@")) return [`${place}+@${viewer}`];
+  return place.includes(BETWEEN) ? [place.split(BETWEEN).map((name) => `@${name}`).join("+")] : [place];
 }
 
 /** How one writes there; nothing, where only two others talk. */
-export const targetOf = (place: Place): string | null => (place.includes(" ↔ ") ? null : place);
+export const targetOf = (place: Place): string | null => (place.includes(BETWEEN) ? null : place);
+
+/** A place as people call it. */
+export function nameOf(place: Place): string {
+  if (!place.startsWith("obj:")) return place;
+  const objective = objectives.value.find((one) => `obj:${one.id}` === place);
+  return objective ? objective.title : place;
+}
+
+/** What happened to an objective, on one line, if a message tells that. */
+export function happening(message: Message): string | null {
+  const event = message.data?.["event"];
+  if (message.kind !== "event" || !message.target.startsWith("obj:") || typeof event !== "object" || event === null) return null;
+  const said = (name: string) => (event as Record<string, unknown>)[name];
+  const more = [said("blockReason"), said("result"), said("reason"), said("toAssignee"), said("note"), said("name"), said("outcome")];
+  const words = more.filter((one): one is string => typeof one === "string").map((one) => plain(one.slice(0, 300)));
+  return `objective ${plain(String(said("kind"))).replace("_", " ")}${words.length ? `: ${words.join(", ")}` : ""}`;
+}
 
 const PLAIN_MS = 60_000;
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });

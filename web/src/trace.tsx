@@ -7,21 +7,34 @@ import { timeOf } from "./talk.ts";
 
 const EXCHANGES_MAX = 200;
 
-/** What is read of an exchange; anything may be missing, because programs report what they like. */
+/** What is shown of an exchange. */
 interface Exchange {
-  duration?: number;
-  entry?: {
-    request?: { model?: string | null; messages?: readonly Said[] };
-    response?: { model?: string | null; stopReason?: string | null; messages?: readonly Said[]; usage?: Usage | null };
+  model: string;
+  tools: readonly string[];
+  /** Tokens, where they were captured. */
+  input: number | null;
+  output: number | null;
+  duration: number | null;
+}
+
+const record = (value: unknown): Record<string, unknown> => (typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {});
+const list = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
+const text = (value: unknown): string => (typeof value === "string" ? value : "");
+const amount = (value: unknown): number | null => (typeof value === "number" ? value : null);
+
+/** Anything may be missing or something else, because programs report what they like. */
+function read(event: unknown): Exchange {
+  const entry = record(record(event)["entry"]);
+  const [request, response] = [record(entry["request"]), record(entry["response"])];
+  const usage = record(response["usage"]);
+  const blocks = list(response["messages"]).flatMap((said) => list(record(said)["content"]).map(record));
+  return {
+    model: text(response["model"]) || text(request["model"]) || "a model",
+    tools: blocks.filter((block) => block["type"] === "tool_use").map((block) => text(block["name"]) || "a tool"),
+    input: amount(usage["inputTokens"]),
+    output: amount(usage["outputTokens"]),
+    duration: amount(record(event)["duration"]),
   };
-}
-interface Said {
-  role?: string;
-  content?: readonly { type?: string; name?: string; text?: string }[];
-}
-interface Usage {
-  inputTokens?: number | null;
-  outputTokens?: number | null;
 }
 
 export function Trace({ objective }: { objective: Objective }) {
@@ -39,9 +52,8 @@ export function Trace({ objective }: { objective: Objective }) {
     });
   }, [objective.id, objective.updated_at_ms]);
   if (rows === null) return null;
-  const usages = rows.map((row) => (row.event as Exchange).entry?.response?.usage);
-  const sum = (read: (usage: Usage) => number | null | undefined) =>
-    usages.reduce((total, usage) => total + ((usage && read(usage)) ?? 0), 0).toLocaleString();
+  const exchanges = rows.map((row) => read(row.event));
+  const sum = (of: (exchange: Exchange) => number | null) => exchanges.reduce((total, one) => total + (of(one) ?? 0), 0).toLocaleString();
   return (
     <>
       <h2>What {plain(objective.assignee)} asked its model meanwhile</h2>
@@ -50,8 +62,8 @@ export function Trace({ objective }: { objective: Objective }) {
       ) : (
         <>
           <p class="count">
-            {rows.length === EXCHANGES_MAX ? `the newest ${rows.length}` : rows.length} exchanges, {sum((usage) => usage.inputTokens)} tokens in,{" "}
-            {sum((usage) => usage.outputTokens)} out
+            {rows.length === EXCHANGES_MAX ? `the newest ${rows.length}` : rows.length} exchanges, {sum((one) => one.input)} tokens in,{" "}
+            {sum((one) => one.output)} out
           </p>
           {rows.map((row) => (
             <One key={row.offset} row={row} />
@@ -63,19 +75,16 @@ export function Trace({ objective }: { objective: Objective }) {
 }
 
 function One({ row }: { row: Activity }) {
-  const { entry, duration } = row.event as Exchange;
-  const said = entry?.response?.messages ?? [];
-  const tools = said.flatMap((message) => message.content ?? []).filter((block) => block.type === "tool_use");
-  const usage = entry?.response?.usage;
+  const { model, tools, input, output, duration } = read(row.event);
   return (
     <details class="exchange">
       <summary>
-        <time>{timeOf(row.ts_ms)}</time> <b>{plain(entry?.response?.model ?? entry?.request?.model ?? "a model")}</b>{" "}
-        {usage ? `${usage.inputTokens ?? "?"} → ${usage.outputTokens ?? "?"} tokens` : "tokens not captured"}
-        {duration === undefined ? "" : `, ${(duration / 1000).toFixed(1)} s`}
-        {tools.length ? `, called ${tools.map((tool) => plain(tool.name ?? "a tool")).join(", ")}` : ""}
+        <time>{timeOf(row.ts_ms)}</time> <b>{plain(model)}</b>{" "}
+        {input === null && output === null ? "tokens not captured" : `${input ?? "?"} → ${output ?? "?"} tokens`}
+        {duration === null ? "" : `, ${(duration / 1000).toFixed(1)} s`}
+        {tools.length ? `, called ${tools.map(plain).join(", ")}` : ""}
       </summary>
-      <pre class="data">{plain(JSON.stringify(entry, null, 2) ?? "")}</pre>
+      <pre class="data">{plain(JSON.stringify(record(row.event)["entry"], null, 2) ?? "")}</pre>
     </details>
   );
 }

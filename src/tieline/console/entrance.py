@@ -139,6 +139,8 @@ class Entrance:
         fresh = await self._sessions.of(issued.token)
         if isinstance(fresh, Refusal):
             return _refused(fresh)
+        # The browser forgets the session that it had, so nobody shall have it.
+        await self._void(scope)
         entered = answer(await self._visitor(fresh))
         value = f"{issued.view.id}.{issued.token}"
         return Answer(200, entered.body, headers=(_cookie(scope, value, SESSION_MS // 1000),))
@@ -181,11 +183,15 @@ class Entrance:
         return None
 
     async def _leave(self, scope: Scope) -> Answer:
+        await self._void(scope)
+        return Answer(204, b"", headers=(_cookie(scope, "", 0),))
+
+    async def _void(self, scope: Scope) -> None:
+        """Revoke the token in the cookie, if there is one."""
         token_id, _, token = (cookie(scope, SESSION_COOKIE) or "").partition(".")
         held = await self._sessions.of(token) if token else None
         if isinstance(held, Held):
             await ask_all(self._hub, [c.RevokeToken(held.session, held.member, token_id)])
-        return Answer(204, b"", headers=(_cookie(scope, "", 0),))
 
     async def _visitor(self, held: Held) -> Visitor:
         (roster,) = await ask_all(self._hub, [c.ListMembers(held.session, held.member)])

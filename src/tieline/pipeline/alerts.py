@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from tieline.pipeline.report import DAY_MS, HOUR_MS, Report
+from tieline.pipeline.report import DAY_MS, HOUR_MS
+from tieline.pipeline.report_parts import Report
 
 BACKLOG = 100
 """Deliveries that wait for one member and are worth a word; the next ones are worth a word at ten times as many."""

@@ -12,7 +12,8 @@ from importlib.resources import files
 from tieline.pipeline import charts
 from tieline.pipeline.alerts import Alert
 from tieline.pipeline.charts import Series, Span, clock, count, dollars, duration
-from tieline.pipeline.report import DAY_MS, HOUR_MS, Report, UsageHour
+from tieline.pipeline.report import DAY_MS, HOUR_MS
+from tieline.pipeline.report_parts import Report, UsageHour
 
 _WIDE, _NARROW = 780, 340
 _ROWS_SHOWN = 12

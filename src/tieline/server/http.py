@@ -29,7 +29,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Roster
 from tieline.server.bounds import BoundedProtocol
 from tieline.server.exchange import Exchange
-from tieline.wire.http import HttpApp, session_token
+from tieline.wire.http import HttpApp, foreign, session_token
 from tieline.wire.native.server import NativeConnection, Transport
 
 _IDLE_SECONDS = 75
@@ -305,8 +305,7 @@ class HttpListener:
 
     async def _stream(self, websocket: WebSocket) -> None:
         # A page of another site must not reach a hub through its visitor's browser.
-        origin = websocket.headers.get("origin")
-        if origin is not None and origin.partition("://")[2] != websocket.headers.get("host"):
+        if foreign(websocket.scope):
             await websocket.close()
             return
         await websocket.accept()

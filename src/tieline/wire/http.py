@@ -112,7 +112,10 @@ def session_token(scope: Scope) -> str | None:
 def foreign(scope: Scope) -> bool:
     """Whether a browser sent this for a page from elsewhere, which must not reach a hub through its visitor."""
     origin = header(scope, b"origin")
-    return origin is not None and origin.partition("://")[2] != header(scope, b"host")
+    if origin is None:
+        # Of what a page only loads, a browser says this. Another port of the same machine is the same site.
+        return header(scope, b"sec-fetch-site") in {"cross-site", "same-site"}
+    return origin.partition("://")[2] != header(scope, b"host")
 
 
 def decode(body: bytes, shape: type[_Shape]) -> _Shape | Answer:

@@ -1,0 +1,81 @@
+"""What holds on every page: the keyboard, what axe says, a hub that comes back, and a page that is there soon."""
+
+import gzip
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.e2e.browsers import Office, chromium, office, serious
+from tests.server.hubs import house
+from tieline.console.site import STATIC
+from tieline.contract.message import Priority
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+PAGES = ("#/live", "#/talk/%23general", "#/talk/%40alice", "#/members/bob", "#/objectives", "#/search/hello")
+
+
+async def test_everything_is_reached_from_the_keyboard(there: Office) -> None:
+    page = await there.enter()
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("members page")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="Members")).to_be_visible()
+    await page.keyboard.press("/")
+    await page.keyboard.type("@alice")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="@alice")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 420])
+async def test_axe_finds_nothing_serious_on_any_page(there: Office, scheme: str, width: int) -> None:
+    alice = await there.there.join("alice")
+    sent = await alice.send("@root", "hello, **look** at `this`", priority=Priority.URGENT)
+    await alice.send("*", "hello everybody")
+    page = await there.enter(color_scheme=scheme)
+    await page.set_viewport_size({"width": width, "height": 800})
+    for path in (*PAGES, f"#/live?m={sent.id}"):
+        await page.goto(f"{there.url}/{path}")
+        await page.get_by_role("heading").first.wait_for()
+        assert await serious(page) == [], path
+        assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, f"{path} is too wide"
+
+
+async def test_a_hub_that_goes_and_comes_back_is_caught_up_with_exactly(folder: Path) -> None:
+    async with chromium() as browser, office(folder, browser) as there:
+        port = there.url.rpartition(":")[2]
+        page = await there.enter()
+        alice = await there.there.join("alice")
+        for number in range(5):
+            await alice.send("@root", f"before {number}")
+        await expect(page.locator(".row")).to_have_count(5)
+        await there.there.hub.stop()
+        await expect(page.get_by_text("Connection lost")).to_be_visible()
+        async with house(folder, store="sqlite:unsafe", http=f"127.0.0.1:{port}") as again:
+            again.tokens.update(there.there.tokens)
+            bob = await again.join("bob")
+            for number in range(5):
+                await bob.send("@root", f"after {number}")
+            await expect(page.get_by_role("status").filter(has_text="5 messages came meanwhile")).to_be_visible()
+            await expect(page.locator(".row")).to_have_count(10)
+            texts = await page.locator(".row .says").all_text_contents()
+            expected = [f"{when} {number}" for when in ("before", "after") for number in range(5)]
+            assert texts == expected
+
+
+async def test_the_page_is_small_and_there_soon(there: Office) -> None:
+    packed = sum(len(gzip.compress(file.read_bytes(), 9)) for file in (STATIC / "assets").iterdir())
+    page = await there.enter()
+    await page.reload()
+    started = time.monotonic()
+    await page.reload()
+    await page.get_by_text("Connected", exact=True).wait_for()
+    seconds = time.monotonic() - started
+    sys.stdout.write(f"{packed / 1000:.1f} KB gzipped; connected {seconds:.2f} s after a load\n")
+    assert packed < 150_000

@@ -1,0 +1,45 @@
+"""The live tail in a real browser."""
+
+import pytest
+from playwright.async_api import expect
+
+from tests.e2e.browsers import Office
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+async def test_what_agents_say_on_three_protocols_is_seen_as_it_happens(there: Office) -> None:
+    page = await there.enter()
+    alice = await there.there.join("alice")
+    await alice.send("@bob", "on the hub's own protocol")
+    await there.over_ac7("bob", "alice", "on ac7", level="warning")
+    await there.over_channels("root", "on agent-channels")
+    rows = page.locator(".row")
+    await expect(rows).to_have_count(3)
+    await expect(rows.nth(0)).to_contain_text("alice → @bob")
+    await expect(rows.nth(1)).to_contain_text("warning")
+    await expect(rows.nth(2)).to_contain_text("(unverified)")
+    await expect(rows.locator(".wire")).to_have_text(["tieline", "ac7", "agent-channels"])
+
+
+async def test_the_tail_can_be_paused_and_filtered_and_goes_on_where_it_was(there: Office) -> None:
+    alice = await there.there.join("alice")
+    await alice.send("@bob", "the first")
+    await there.over_ac7("bob", "alice", "the second", level="error")
+    page = await there.enter()
+    rows = page.locator(".row")
+    await expect(rows).to_have_count(2)
+    await page.get_by_role("button", name="Pause").click()
+    await alice.send("@bob", "the third")
+    await page.get_by_role("button", name="Go on (1 new)").wait_for()
+    await expect(rows).to_have_count(2)
+    await page.get_by_role("button", name="Go on").click()
+    await expect(rows).to_have_count(3)
+    await page.get_by_label("Filter").fill("bob SECOND")
+    await expect(rows).to_have_count(1)
+    await page.get_by_label("Filter").fill("")
+    await page.get_by_label("Protocol").select_option("ac7")
+    await expect(rows).to_contain_text(["the second"])
+    await page.get_by_label("Protocol").select_option("")
+    await page.get_by_label("Level").select_option("warning")
+    await expect(rows).to_contain_text(["the second"])

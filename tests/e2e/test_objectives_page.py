@@ -1,0 +1,123 @@
+"""The objectives' page in a real browser."""
+
+import re
+
+import pytest
+from playwright.async_api import FilePayload, Page, expect
+
+from tests.e2e.browsers import Office, serious
+from tieline.contract.objective import Block, Unblock
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+async def act(page: Page, button: str, *, submit: str | None = None, **fields: str) -> None:
+    """Open the dialog of an action, fill it in and do it."""
+    await page.get_by_role("main").get_by_role("button", name=button, exact=True).click()
+    dialog = page.get_by_role("dialog")
+    for name, text in fields.items():
+        field = dialog.locator(f"[name={name}]")
+        if await field.evaluate("field => field.tagName") == "SELECT":
+            await field.select_option(text)
+        else:
+            await field.fill(text)
+    await dialog.get_by_role("button", name=submit or button, exact=True).click()
+    await expect(dialog).to_have_count(0)
+
+
+async def test_an_objective_goes_over_the_board(there: Office) -> None:
+    page = await there.enter(path="#/objectives")
+    await act(page, "New objective", submit="Create", title="Ship it", outcome="it is shipped", assignee="alice")
+    await expect(page.get_by_role("heading", name="Ship it").first).to_be_visible()
+    await act(page, "Block", reason="waiting for review")
+    await expect(page.locator(".status.blocked")).to_be_visible()
+    await expect(page.locator(".story")).to_contain_text("root blocked it: waiting for review")
+    await page.get_by_label("Say something to Ship it").fill("who reviews?")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator(".turn", has_text="who reviews?")).to_be_visible()
+    alice = await there.there.join("alice")
+    (objective,) = (await alice.objectives()).objectives
+    event = {"kind": "llm_exchange", "entry": {"request": {"model": "m-1"}, "response": {"usage": {"inputTokens": 7}}}}
+    await alice.record_activity(event)
+    await alice.change_objective(objective.id, Unblock())
+    await expect(page.locator(".status.active")).to_be_visible()
+    await expect(page.locator(".exchange")).to_contain_text("m-1")
+    await page.get_by_role("link", name="All objectives").click()
+    await expect(page.get_by_label("active", exact=True)).to_contain_text("Ship it")
+
+
+async def test_work_is_given_on_watched_completed_and_cancelled(there: Office) -> None:
+    page = await there.enter(path="#/objectives")
+    await page.get_by_role("button", name="New objective").click()
+    dialog = page.get_by_role("dialog")
+    for label, words in (("Title", "Tidy up"), ("Outcome", "all is tidy"), ("What else", "**soon**, please")):
+        await dialog.get_by_label(label).fill(words)
+    await dialog.get_by_label("Assignee").select_option("root")
+    await dialog.get_by_role("checkbox", name="bob").check()
+    await dialog.get_by_label("Files").set_input_files(
+        [FilePayload(name="list.txt", mimeType="text/plain", buffer=b"dust")]
+    )
+    assert await serious(page) == []
+    await dialog.get_by_role("button", name="Create").click()
+    facts = page.locator(".sheet .facts")
+    await expect(facts).to_contain_text("bob")
+    await expect(page.locator(".sheet strong")).to_have_text("soon")
+    async with page.expect_download() as waiting:
+        await page.get_by_label("Files").get_by_role("link", name="list.txt").click()
+    assert (await (await waiting.value).path()).read_bytes() == b"dust"
+    await page.get_by_role("button", name="Watchers").click()
+    await dialog.get_by_role("group", name="Take away").get_by_label("bob").check()
+    await dialog.get_by_role("group", name="Add").get_by_label("alice").check()
+    await dialog.get_by_role("button", name="Change").click()
+    await expect(facts).to_contain_text(re.compile("Watchers.*alice"))
+    await act(page, "Complete", result="no dust left")
+    await expect(page.locator(".status.done")).to_be_visible()
+    story = page.locator(".story")
+    for words in ("gave it to root", "let alice watch it", "let bob watch it no more", "completed it: no dust left"):
+        await expect(story).to_contain_text(words)
+    await expect(page.get_by_role("main").get_by_role("button", name="Cancel")).to_have_count(0)
+    await page.get_by_role("link", name="All objectives").click()
+    await act(page, "New objective", submit="Create", title="Another", outcome="done", assignee="alice")
+    await act(page, "Reassign", to="bob", note="alice is busy")
+    await act(page, "Cancel", submit="Cancel it")
+    await expect(story).to_contain_text("took it from alice and gave it to bob: alice is busy")
+    await expect(page.locator(".status.cancelled")).to_be_visible()
+
+
+async def test_a_dialog_says_what_the_hub_refuses_and_gives_the_focus_back(there: Office) -> None:
+    root = await there.there.join("root")
+    made = await root.create_objective("Ship it", "it is shipped", "alice")
+    page = await there.enter(path=f"#/objectives/{made.id}")
+    button = page.get_by_role("button", name="Block")
+    await button.focus()
+    await page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Block this objective")
+    await expect(dialog.get_by_label("What blocks it?")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    await expect(button).to_be_focused()
+    await page.keyboard.press("Enter")
+    await page.keyboard.type("x" * 9000)
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await expect(dialog.get_by_role("alert")).to_be_visible()
+
+
+async def test_what_is_blocked_on_the_viewer_comes_first(there: Office) -> None:
+    root = await there.there.join("root")
+    await there.there.add("chief", permissions=("objectives.create",))
+    chief, alice, bob = [await there.there.join(name) for name in ("chief", "alice", "bob")]
+    named = await chief.create_objective("Ask root", "asked", "alice")
+    other = await chief.create_objective("Wait for rain", "wet", "bob")
+    await alice.change_objective(named.id, Block("@root must say yes"))
+    await bob.change_objective(other.id, Block("no clouds"))
+    assert (await root.objectives()).objectives
+    page = await there.enter(path="#/objectives")
+    cards = page.get_by_label("blocked", exact=True).locator(".card")
+    await expect(cards).to_have_count(2)
+    await expect(cards.first).to_contain_text("waits for you")
+    await expect(cards.last).not_to_contain_text("waits for you")
+    await page.goto(f"{there.url}/#/members")
+    first = page.locator("tbody tr").first
+    await expect(first).to_contain_text("alice")
+    await expect(first.get_by_role("link", name="Ask root")).to_be_visible()

@@ -1,0 +1,229 @@
+"""What a page does when the hub is killed, or its session or permissions end, while it is open."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import BrowserContext, Page, expect
+
+from tests.e2e.browsers import ALL, Office, chromium
+from tests.faults.processes import SOAK, HubProcess
+from tieline.client import connect
+from tieline.contract.member import MemberKind
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 if SOAK else 240)]
+
+BEFORE = 130
+MISSED = 6_000 if SOAK else 250
+"""More than a page of history, and more than the hub tells at once."""
+RACING = 40
+AFTER = 5
+
+
+class Street:
+    """A hub in a process of its own, with a person who has several tabs open."""
+
+    def __init__(self, hub: HubProcess, tokens: dict[str, str], context: BrowserContext, url: str) -> None:
+        self.hub = hub
+        self.url = url
+        self.complaints: list[str] = []
+        self._tokens = tokens
+        self._context = context
+
+    async def tab(self, path: str) -> Page:
+        """One more tab."""
+        page = await self._context.new_page()
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.set_default_timeout(30_000)
+        await page.goto(f"{self.url}/{path}")
+        if (
+            await page.get_by_label("Token").or_(page.get_by_role("navigation").first).get_attribute("type")
+            == "password"
+        ):
+            await page.get_by_label("Token").fill(self._tokens["root"])
+            await page.get_by_role("button", name="Come in").click()
+            await page.get_by_text("Connected", exact=True).wait_for()
+            await page.goto(f"{self.url}/{path}")
+        await page.get_by_text("Connected", exact=True).wait_for()
+        return page
+
+    async def say(self, name: str, *texts: str) -> None:
+        """Say something to root as this member, where the pages need not be."""
+        async with await connect(token=self._tokens[name], home=self.hub.home) as client:
+            for start in range(0, len(texts), 200):
+                await asyncio.gather(*(client.send("@root", text) for text in texts[start : start + 200]))
+
+
+@pytest.fixture
+async def street(folder: Path) -> AsyncIterator[Street]:
+    hub = HubProcess(folder / "home")
+    hub.home.mkdir()
+    try:
+        running = await hub.start()
+        tokens = {}
+        async with await connect(home=hub.home) as operator:
+            tokens["root"] = (await operator.add_member("root", permissions=ALL, kind=MemberKind.HUMAN)).token
+            for name in ("alice", "bob"):
+                tokens[name] = (await operator.add_member(name)).token
+        async with chromium() as browser:
+            context = await browser.new_context(viewport={"width": 1280, "height": 800})
+            built = Street(hub, tokens, context, running.http)
+            yield built
+            await context.close()
+        assert built.complaints == []
+    finally:
+        hub.kill()
+
+
+async def whole(page: Page, of: str) -> list[str]:
+    """Everything in a list, from its beginning to its end, in the order in which it stands there."""
+    keys: dict[str, str] = {}
+    box = page.locator(".list")
+    before = -1
+    # What is further back than the page has is read when one comes to the top.
+    while len(keys) > before:
+        before = len(keys)
+        for _ in range(4):
+            await box.evaluate("(list) => { list.scrollTop = 0; }")
+            await page.wait_for_timeout(150)
+        found = await _drawn(page, of)
+        keys = {**found, **{key: text for key, text in keys.items() if key not in found}}
+    keys = {}
+    while True:
+        keys |= {key: text for key, text in (await _drawn(page, of)).items() if key not in keys}
+        at, end = await box.evaluate("(list) => [list.scrollTop + list.clientHeight, list.scrollHeight]")
+        if at >= end - 2:
+            return list(keys.values())
+        await box.evaluate("(list) => list.scrollBy(0, 0.9 * list.clientHeight)")
+        await page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+
+
+async def _drawn(page: Page, of: str) -> dict[str, str]:
+    rows: list[list[str]] = await page.locator(".list [data-key]").evaluate_all(
+        "(all, of) => all.map((row) => [row.dataset.key, row.querySelector(of).textContent.trim()])", of
+    )
+    assert len({key for key, _ in rows}) == len(rows), "a row is there twice"
+    return {row[0]: row[1] for row in rows}
+
+
+async def at_top(page: Page) -> str:
+    """The turn that one sees first."""
+    text: str = await page.locator(".list").evaluate(
+        """(list) => [...list.querySelectorAll("[data-key]")]
+            .find((row) => row.getBoundingClientRect().bottom > list.getBoundingClientRect().top + 1)
+            .querySelector(".prose").textContent.trim()"""
+    )
+    return text
+
+
+async def test_pages_catch_up_exactly_with_a_hub_that_was_killed(street: Street) -> None:
+    before = [f"before {number}" for number in range(BEFORE)]
+    await street.say("alice", *before)
+    live = await street.tab("#/live")
+    paused = await street.tab("#/live")
+    reading = await street.tab("#/talk/%40alice")
+    await expect(live.locator(".row").last).to_contain_text(before[-1])
+    await paused.get_by_role("button", name="Pause").click()
+    held = await paused.locator(".row .says").all_inner_texts()
+    await expect(reading.locator(".turn").last).to_contain_text(before[-1])
+    await reading.bring_to_front()
+    await reading.locator(".list").evaluate("(list) => list.scrollBy(0, -3 * list.clientHeight)")
+    await reading.wait_for_timeout(300)
+    seen = await at_top(reading)
+    assert seen != before[-1]
+
+    street.hub.kill()
+    for page in (live, paused, reading):
+        await expect(page.get_by_text("Connection lost")).to_be_visible()
+    # The hub is back where nobody looks for it, so all of this is said while the pages are away; then it dies again.
+    await street.hub.start()
+    missed = [f"missed {number}" for number in range(MISSED)]
+    await street.say("alice", *missed)
+    street.hub.kill()
+    street.hub.http = street.url.removeprefix("http://")
+    await street.hub.start()
+    # And this while they come back.
+    racing = [f"racing {number}" for number in range(RACING)]
+    await asyncio.gather(street.say("alice", *racing), live.get_by_text("Connected", exact=True).wait_for())
+    said = re.compile(r"Connected again; (\d+) messages came meanwhile")
+    notice = live.get_by_role("status").filter(has_text=said)
+    await expect(notice).to_be_visible(timeout=30_000)
+    found = said.search(await notice.inner_text())
+    assert found is not None
+    assert MISSED <= int(found[1]) <= MISSED + RACING
+    after = [f"after {number}" for number in range(AFTER)]
+    await street.say("bob", *after)
+
+    everything = [*before, *missed, *racing, *after]
+    await live.bring_to_front()
+    await expect(live.locator(".row").last).to_contain_text(after[-1])
+    assert await whole(live, ".says") == everything
+    await paused.bring_to_front()
+    await expect(paused.get_by_role("button", name=f"Go on ({len(everything) - BEFORE} new)")).to_be_visible()
+    assert await paused.locator(".row .says").all_inner_texts() == held
+    await paused.get_by_role("button", name="Go on").click()
+    await expect(paused.locator(".row").last).to_contain_text(after[-1])
+    assert await whole(paused, ".says") == everything
+    # What was read stays where it was; what came is behind it.
+    await reading.bring_to_front()
+    await expect(reading.get_by_text("Connected", exact=True)).to_be_visible()
+    assert await at_top(reading) == seen
+    assert await whole(reading, ".prose") == [*before, *missed, *racing]
+
+
+async def test_a_session_that_is_over_when_the_hub_is_back_is_shown_the_door(street: Street) -> None:
+    await street.say("alice", "for root alone")
+    page = await street.tab("#/live")
+    await expect(page.locator(".row")).to_have_count(1)
+    street.hub.kill()
+    await expect(page.get_by_text("Connection lost")).to_be_visible()
+    await street.hub.start()
+    async with await connect(home=street.hub.home) as operator:
+        (session,) = [view for view in await operator.tokens("root") if view.label == "console"]
+        await operator.revoke_token("root", session.id)
+    street.hub.kill()
+    street.hub.http = street.url.removeprefix("http://")
+    await street.hub.start()
+    await expect(page.get_by_label("Token")).to_be_visible(timeout=30_000)
+    await expect(page.locator("body")).not_to_contain_text("for root alone")
+
+
+async def test_a_permission_that_is_taken_away_takes_away_what_it_showed(there: Office) -> None:
+    alice, root = await there.there.join("alice"), await there.there.join("root")
+    await there.there.add("carol", permissions=("log.read", "members.manage"))
+    await alice.send("@bob", "between two")
+    await alice.send("@carol", "for carol")
+    page = await there.enter("carol")
+    rows = page.locator(".row .says")
+    await expect(rows).to_have_text(["between two", "for carol"])
+    await expect(page.get_by_role("link", name="Insights")).to_be_visible()
+    await root.update_member("carol", permissions=())
+    await expect(rows).to_have_text(["for carol"], timeout=30_000)
+    await expect(page.get_by_role("link", name="Insights")).to_have_count(0)
+    await alice.send("@bob", "no more of this")
+    await alice.send("@carol", "but this")
+    await expect(rows).to_have_text(["for carol", "but this"])
+    await page.goto(f"{there.url}/#/members/bob")
+    for name in ("Add", "Issue a token", "Remove member"):
+        await expect(page.get_by_role("button", name=name)).to_have_count(0)
+    await root.update_member("carol", permissions=("log.read",))
+    await page.goto(f"{there.url}/#/live")
+    await expect(rows).to_have_count(4, timeout=30_000)
+
+
+async def test_whoever_comes_in_next_finds_nothing_of_who_was_there_before(there: Office) -> None:
+    alice, root = await there.there.join("alice"), await there.there.join("root")
+    await there.there.add("carol")
+    await alice.send("@root", "for root alone")
+    page = await there.enter()
+    await expect(page.locator(".row")).to_have_count(1)
+    (session,) = [view for view in await root.tokens("root") if view.label == "console"]
+    await root.revoke_token("root", session.id)
+    await page.get_by_label("Token").fill(there.there.tokens["carol"])
+    await page.get_by_role("button", name="Come in").click()
+    await page.get_by_text("Connected", exact=True).wait_for()
+    await alice.send("@carol", "for carol")
+    await expect(page.locator(".row")).to_have_count(1)
+    await expect(page.locator("body")).not_to_contain_text("for root alone")

@@ -1,0 +1,190 @@
+"""Conversations in a real browser: to write, to reply, to attach, to join, to find again."""
+
+import asyncio
+import re
+
+import httpx2 as httpx
+import pytest
+from playwright.async_api import FilePayload, expect
+
+from tests.e2e.browsers import Office
+from tieline.client import HubRefused
+from tieline.contract.message import Priority
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+async def test_a_person_talks_with_an_agent_and_sees_what_became_of_it(there: Office) -> None:
+    alice = await there.there.join("alice", receive=True)
+    page = await there.enter(path="#/talk/%40alice")
+    box = page.get_by_label("Say something to @alice")
+    await box.fill("are you there, @bo")
+    await expect(page.get_by_role("option", name="@bob")).to_be_visible()
+    await box.press("Tab")
+    await box.press_sequentially("too?")
+    await page.get_by_label("Urgent").check()
+    await box.press("Enter")
+    delivery = await anext(aiter(alice))
+    assert delivery.message.body == "are you there, @bob too?"
+    assert (delivery.message.sender, delivery.message.priority) == ("root", Priority.URGENT)
+    await page.get_by_role("link", name="Receipts").click()
+    aside = page.get_by_label("Message", exact=True)
+    await expect(aside).to_contain_text("Not seen by 1 of 1")
+    alice.ack(delivery)
+    await expect(aside).to_contain_text("Seen by all 1")
+    await alice.send("@root", "yes", reply_to=delivery.message.id)
+    await expect(page.locator(".turn").nth(1)).to_contain_text("↪ root: are you there")
+    await page.locator(".turn").nth(1).hover()
+    await page.locator(".turn").nth(1).get_by_role("button", name="Reply").click()
+    await box.fill("good")
+    await box.press("Enter")
+    again = await anext(aiter(alice))
+    assert again.message.reply_to is not None
+
+
+async def test_unread_is_marked_until_it_is_looked_at(there: Office) -> None:
+    page = await there.enter()
+    alice = await there.there.join("alice")
+    await alice.send("@root", "one")
+    await alice.send("@root", "two")
+    link = page.get_by_label("Conversations").get_by_role("link", name=re.compile("@alice"))
+    await expect(link).to_contain_text("2 unread")
+    await link.click()
+    await expect(page.locator(".turn")).to_have_count(2)
+    await expect(page.get_by_role("link", name="Conversations")).to_have_text("Conversations")
+    await page.reload()
+    await expect(page.get_by_label("Conversations").get_by_role("link", name="@alice")).to_have_text("@alice")
+
+
+async def test_who_writes_to_a_person_hears_that_it_was_looked_at(there: Office) -> None:
+    alice = await there.there.join("alice")
+    sent = [await alice.send("@root", "for you"), await alice.send("*", "for all")]
+    page = await there.enter()
+    await expect(page.locator(".row")).to_have_count(2)
+    assert [one.state for one in await alice.follow(sent[0].id)] == ["pending"]
+    await page.goto(f"{there.url}/#/talk/%40alice")
+    async with asyncio.timeout(30):
+        async for step in alice.progress():
+            if step.state == "acked":
+                break
+    assert (await alice.receipts(sent[0].id))[0].steps[-1].evidence == "looked at in the console"
+    assert {one.member: one.state for one in await alice.receipts(sent[1].id)}["root"] == "pending"
+
+
+async def test_channels_are_joined_and_left(there: Office) -> None:
+    alice = await there.there.join("alice")
+    await alice.subscribe("dev")
+    page = await there.enter(path="#/talk/%23dev")
+    await page.get_by_role("button", name="Join").click()
+    await page.get_by_label("Say something to #dev").fill("hello")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator(".turn")).to_have_count(1)
+    await page.get_by_role("button", name="Leave").click()
+    await expect(page.get_by_role("status").filter(has_text="You left #dev.")).to_be_visible()
+
+
+async def test_a_looping_conversation_is_told_of_and_let_go_on(there: Office) -> None:
+    alice, bob = await there.there.join("alice"), await there.there.join("bob")
+
+    async def chat() -> None:
+        for _ in range(40):
+            await bob.claim((await alice.send("@bob", "ping")).id)
+            await alice.claim((await bob.send("@alice", "pong")).id)
+
+    with pytest.raises(HubRefused, match="paused"):
+        await chat()
+    page = await there.enter()
+    alarm = page.get_by_role("alert")
+    await expect(alarm).to_contain_text("@alice+@bob")
+    await alarm.get_by_role("button", name="Let it go on").click()
+    await expect(alarm).to_have_count(0)
+    await alice.send("@bob", "again")
+
+
+async def test_a_person_pauses_what_others_say_to_each_other(there: Office) -> None:
+    alice, bob = await there.there.join("alice"), await there.there.join("bob")
+    await bob.send("@alice", "a word", thread="talk")
+    said = await bob.send("@alice", "another")
+    page = await there.enter(path="#/talk/alice%20%E2%86%94%20bob")
+    await page.get_by_role("button", name="Pause").click()
+    await page.get_by_role("dialog", name="Pause alice ↔ bob").get_by_role("button", name="Pause").click()
+    alarm = page.get_by_role("alert")
+    await expect(alarm).to_contain_text("@alice+@bob is paused for 10 min more")
+    await expect(page.get_by_role("button", name="Pause")).to_have_count(0)
+    with pytest.raises(HubRefused, match="paused"):
+        await alice.send("@bob", "more", reply_to=said.id)
+    await alice.send("@bob", "elsewhere", thread="talk")
+    await alarm.get_by_role("button", name="Let it go on").click()
+    await expect(alarm).to_have_count(0)
+    await alice.send("@bob", "more")
+    await page.locator(".turn").first.hover()
+    await page.get_by_role("link", name="Receipts").first.click()
+    await page.get_by_label("Message", exact=True).get_by_role("button", name="Pause").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    await expect(alarm).to_contain_text("thread:talk is paused")
+
+
+async def test_a_file_is_attached_and_only_its_recipients_read_it(there: Office) -> None:
+    page = await there.enter(path="#/talk/%40alice")
+    hostile = b"<script>window.hacked=1</script>"
+    report = FilePayload(name="<b>report</b>.txt", mimeType="text/html", buffer=hostile)
+    await page.get_by_label("Attach").set_input_files([report])
+    await expect(page.locator(".compose .mark")).to_have_count(1)
+    await page.get_by_label("Say something to @alice").fill("see this")
+    await page.get_by_role("button", name="Send").click()
+    turn = page.locator(".turn", has_text="see this")
+    await expect(turn).to_contain_text("1 attached")
+    await turn.hover()
+    await turn.get_by_role("link", name="Receipts").click()
+    async with page.expect_download() as waiting:
+        await page.get_by_label("Message", exact=True).get_by_role("link", name=re.compile("report")).click()
+    assert (await (await waiting.value).path()).read_bytes() == hostile
+    alice = await there.there.join("alice")
+    (message, *_) = await alice.history("root")
+    (file,) = message.attachments
+    async with httpx.AsyncClient(base_url=there.url) as client:
+        for name, status in (("alice", 200), ("bob", 403)):
+            headers = {"authorization": f"Bearer {there.there.tokens[name]}"}
+            assert (await client.get(f"/fs/read{file.path}", headers=headers)).status_code == status
+
+
+async def test_a_reply_with_a_file_can_be_urgent(there: Office) -> None:
+    alice = await there.there.join("alice", receive=True)
+    await alice.subscribe("dev")
+    root = await there.there.join("root")
+    await root.subscribe("dev")
+    asked = await alice.send("@root", "where is the log?", thread="logs")
+    page = await there.enter(path="#/talk/%40alice")
+    await page.locator(".turn").hover()
+    await page.get_by_role("button", name="Reply").click()
+    log = FilePayload(name="hub.log", mimeType="text/plain", buffer=b"all is well")
+    await page.get_by_label("Attach").set_input_files([log])
+    await expect(page.locator(".compose .mark")).to_have_text("hub.log")
+    await page.get_by_label("Urgent").check()
+    await page.get_by_label("Say something to @alice").fill("here")
+    await page.get_by_role("button", name="Send").click()
+    said = (await anext(aiter(alice))).message
+    assert (said.body, said.priority, said.reply_to, said.thread) == ("here", Priority.URGENT, asked.id, "logs")
+    assert [file.name for file in said.attachments] == ["hub.log"]
+    await expect(page.locator(".turn").nth(1)).to_contain_text("urgent")
+    await expect(page.locator(".turn").nth(1)).to_contain_text("↪ alice: where is the log?")
+    await page.goto(f"{there.url}/#/talk/%23dev")
+    await page.get_by_label("Attach").set_input_files([log])
+    await expect(page.locator(".compose .mark")).to_have_count(1)
+    await page.get_by_label("Urgent").check()
+    await page.get_by_label("Say something to #dev").fill("for all")
+    await page.get_by_role("button", name="Send").click()
+    again = (await anext(aiter(alice))).message
+    assert (str(again.target), again.priority, len(again.attachments)) == ("#dev", Priority.URGENT, 1)
+
+
+async def test_search_finds_and_shows(there: Office) -> None:
+    alice = await there.there.join("alice")
+    await alice.send("@root", "the purple elephant")
+    await alice.send("@root", "something else")
+    page = await there.enter(path="#/search")
+    await page.get_by_label("Words to look for").fill("eleph*")
+    await page.get_by_role("button", name="Search", exact=True).click()
+    await expect(page.locator(".found")).to_have_count(1)
+    await page.locator(".found").click()
+    await expect(page.get_by_label("Message", exact=True)).to_contain_text("the purple elephant")

@@ -1,0 +1,63 @@
+"""What the hub says over its wires, as OpenAPI documents, of which the build makes the console's types.
+
+    python web/documents.py FOLDER
+
+Three of them: the frames of the hub's own protocol; the routes of ac7, as a hub serves them; and what else the console
+asks for: who is in, and the pipeline's report.
+"""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import msgspec
+
+from tieline import __version__
+from tieline.console.entrance import Visitor
+from tieline.pipeline.report_parts import Report
+from tieline.protocols.ac7.server import DOCUMENT_PATH
+from tieline.server.hub import Options, RunningHub
+from tieline.wire.native.document import document
+
+
+def shapes() -> dict[str, Any]:
+    """What comes as JSON from `/api/session` and `/api/insights`."""
+    _, components = msgspec.json.schema_components((Visitor, Report), ref_template="#/components/schemas/{name}")
+    for one in components.values():
+        # They are always written whole, also what has a default.
+        one["required"] = list(one["properties"])
+    info = {"title": "console", "version": __version__}
+    return {"openapi": "3.1.0", "info": info, "paths": {}, "components": {"schemas": components}}
+
+
+async def routes() -> dict[str, Any]:
+    """The routes of ac7, asked of a hub that keeps nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        hub = RunningHub(Options(home=Path(folder), http="127.0.0.1:0", store="memory", channels_dir=Path(folder)))
+        running = await hub.start()
+        try:
+            found = await asyncio.to_thread(_read, f"{running.http}{DOCUMENT_PATH}")
+        finally:
+            await hub.stop()
+    return found
+
+
+def _read(address: str) -> dict[str, Any]:
+    with urlopen(address, timeout=10) as answer:  # noqa: S310 the hub that was just started
+        found: dict[str, Any] = msgspec.json.decode(answer.read())
+    return found
+
+
+def main() -> None:
+    """Write them."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, one in {"frames": document(), "routes": asyncio.run(routes()), "shapes": shapes()}.items():
+        (folder / f"{name}.json").write_bytes(msgspec.json.encode(one))
+
+
+if __name__ == "__main__":
+    main()

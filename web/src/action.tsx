@@ -1,0 +1,87 @@
+// Something to do that needs an answer first: a button, and a dialog that asks. The keyboard works as in any dialog:
+// Escape closes it, and one is back where one was.
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { tell } from "./state.ts";
+
+interface Props {
+  /** What the button says. */
+  name: string;
+  /** What the button in the dialog says, which does it; the same unless told. */
+  submit?: string;
+  title: string;
+  danger?: boolean;
+  main?: boolean;
+  /** Fields of the form, by their names. */
+  children: ComponentChildren;
+  /** Do it; what it throws is shown in the dialog, which stays. */
+  act(form: FormData): Promise<unknown>;
+  done?: string;
+}
+
+export function Action(props: Props) {
+  const [open, setOpen] = useState(false);
+  return (
+    <>
+      <button type="button" class={kind(props)} aria-haspopup="dialog" onClick={() => setOpen(true)}>
+        {props.name}
+      </button>
+      {open && <Question {...props} closed={() => setOpen(false)} />}
+    </>
+  );
+}
+
+const kind = ({ danger, main }: Props) => (danger ? "danger" : main ? "main" : "");
+
+function Question(props: Props & { closed(): void }) {
+  const { name, submit: word = name, title, children, act, done, closed } = props;
+  const box = useRef<HTMLDialogElement>(null);
+  const [why, setWhy] = useState("");
+  const [busy, setBusy] = useState(false);
+  useEffect(() => {
+    box.current?.showModal();
+    // What was done may have taken the button away that one came from.
+    return () => void setTimeout(() => document.activeElement === document.body && document.getElementById("main")?.focus());
+  }, []);
+  const submit = async (form: FormData) => {
+    setBusy(true);
+    setWhy("");
+    try {
+      await act(form);
+      box.current?.close();
+      if (done) tell(done);
+    } catch (error) {
+      setWhy(error instanceof Error ? error.message : String(error));
+    }
+    setBusy(false);
+  };
+  return (
+    <dialog ref={box} class="ask" aria-label={title} onClose={closed}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          void submit(new FormData(event.currentTarget));
+        }}
+      >
+        <h2>{title}</h2>
+        {children}
+        {why && (
+          <p class="unseen" role="alert">
+            {why}
+          </p>
+        )}
+        <p class="line">
+          <button type="submit" class={props.danger ? "danger" : "main"} disabled={busy}>
+            {word}
+          </button>
+          <button type="button" onClick={() => box.current?.close()}>
+            Not now
+          </button>
+        </p>
+      </form>
+    </dialog>
+  );
+}
+
+/** What a field of a form says. */
+export const text = (form: FormData, name: string): string => String(form.get(name) ?? "").trim();
