@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # it has no types of its own
@@ -24,7 +25,7 @@ WARMUP = 100_000
 WARMUP_QUICK = 20_000
 _SAMPLE_SECONDS = 0.5
 _MIB = 2**20
-_TIMES_DUCK, _MEMORY_GROWTH, _SOURCE_SHARE = 5.0, 1.5, 0.4
+_TIMES_DUCK, _MEMORY_GROWTH, _SOURCE_SHARE, _GROWTH_SHARE = 5.0, 1.5, 0.4, 0.1
 
 
 class _Peak:
@@ -105,11 +106,28 @@ def measure(context: Context) -> Report:
             report.notes.append(f"{made['events']:,} events were made in {made['seconds']:.0f} s")
             spark = _job("spark", folder / "home", folder / "s", folder / "warmup")
             duck = _job("duck", folder / "home", folder / "d")
+            if not peaks:
+                _grow(report, folder, size)
         _note(report, size, spark, duck)
         _rows((times, memory, reads, stages), spark, duck)
         peaks.append(spark["memory"])
     _goals(report, peaks)
     return report
+
+
+def _grow(report: Report, folder: Path, size: int) -> None:
+    """What a few new events cost next to those before them: processor time, without the start of a session."""
+    first, new = size * 2 // 5, max(1_000, size // 500)
+    table = Table("New events after others: processor seconds", ["events before", "new events", "cpu s", "share"])
+    whole: float | None = None
+    for before, count in ((0, first), (first, new), (first + new, 0)):
+        spent = _job("grow", folder / "home", folder / "g", before + count)["cpu"]
+        whole = whole or spent
+        table.rows.append([f"{before:,}", f"{count:,}", f"{spent:.1f}", f"{spent / whole:.3f}"])
+        report.add(f"growth by {count}", spent)
+    spare = report.samples["growth by 0"][0]
+    report.add("growth share", (report.samples[f"growth by {new}"][0] - spare) / (whole - spare if whole else 1))
+    report.tables.append(table)
 
 
 def _note(report: Report, size: int, spark: dict[str, Any], duck: dict[str, Any]) -> None:
@@ -161,7 +179,7 @@ def _rows(tables: tuple[Table, Table, Table, Table], spark: dict[str, Any], duck
 
 def _goals(report: Report, peaks: list[int]) -> None:
     ratio, whole = (report.samples[name][0] for name in ("times DuckDB", "times DuckDB with the log"))
-    share = report.samples["source share"][0]
+    share, growing = (report.samples[name][0] for name in ("source share", "growth share"))
     growth = peaks[1] / peaks[0] if len(peaks) > 1 and peaks[0] else None
     report.goals += [
         Goal(
@@ -175,6 +193,12 @@ def _goals(report: Report, peaks: list[int]) -> None:
             f"≤ {_MEMORY_GROWTH:g} ×",
             "–" if growth is None else f"{growth:.2f} ×",
             None if growth is None else growth <= _MEMORY_GROWTH,
+        ),
+        Goal(
+            "pipeline: processor time of few new events ÷ the first run's, each net of an empty run",
+            f"≤ {_GROWTH_SHARE:g}",
+            f"{growing:.2f}",
+            growing <= _GROWTH_SHARE,
         ),
         Goal("pipeline: source ÷ Parquet", f"≥ {_SOURCE_SHARE:g}", f"{share:.2f}", share >= _SOURCE_SHARE),
     ]

@@ -1,6 +1,6 @@
 """A process of the pipeline's benchmark: does one engine's job and prints what it took as a line of JSON.
 
-`synth HOME EVENTS`, `spark HOME SCRATCH WARMUP`, `duck HOME SCRATCH`.
+`synth HOME EVENTS`, `spark HOME SCRATCH WARMUP`, `duck HOME SCRATCH`, `grow HOME SCRATCH EVENTS`.
 """
 
 import json
@@ -13,6 +13,10 @@ from typing import Any
 
 SQL = Path(__file__).with_name("pipeline.sql")
 _READS = 3
+_BRIEF_ROWS = 200_000
+"""As in `tieline pipeline run`."""
+_ACTIVITY = 10
+"""Every so manieth event of a made-up log is of its activity."""
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
@@ -58,6 +62,24 @@ def spark(home: Path, scratch: Path, warmup: Path) -> dict[str, Any]:
     found["reads"] = {name: median(taken) for name, taken in reads.items()}
     session.stop()
     return found
+
+
+def grow(home: Path, scratch: Path, events: int) -> dict[str, Any]:
+    """Bring a lake to so many events, in a session that has done nothing before; its start is not of the job."""
+    from tieline.pipeline.lake import Lake  # noqa: PLC0415 - each process imports what it measures
+    from tieline.pipeline.run import run  # noqa: PLC0415 - the same
+    from tieline.pipeline.session import start_session  # noqa: PLC0415 - the same
+
+    lake = Lake(scratch / "growing")
+    new = events - sum(lake.head().position.values())
+    session = start_session("local[*]", scratch=scratch / "spark", brief=new < _BRIEF_ROWS)
+    session.range(1).count()
+    _mark("job")
+    until = {"main": events - events // _ACTIVITY, "activity": events // _ACTIVITY}
+    summary = run(session, lake, {"home": str(home)}, until=until)
+    _mark("end")
+    session.stop()
+    return {"events": summary.events_read, "seconds": summary.seconds}
 
 
 def _watch(stages: dict[str, float]) -> Any:
@@ -124,6 +146,8 @@ def main() -> None:
         found = synth(Path(home), int(rest[0]))
     elif job == "spark":
         found = spark(Path(home), Path(rest[0]), Path(rest[1]))
+    elif job == "grow":
+        found = grow(Path(home), Path(rest[0]), int(rest[1]))
     else:
         found = duck(Path(home), Path(rest[0]))
     print(json.dumps(found), flush=True)

@@ -20,7 +20,7 @@ def say(stage: str) -> None:
 def main() -> None:
     """Bring every lake up to date, with a line for each stage."""
     home, scratch, *lakes = sys.argv[1:]
-    spark = start_session("local[2]", scratch=Path(scratch), settings=QUICK)
+    spark = start_session("local[2]", scratch=Path(scratch), brief=True, settings=QUICK)
     for lake in lakes:
         run(spark, Lake(Path(lake)), {"home": home}, rows_per_batch=ROWS_PER_BATCH, watch=Watch(stage=say))
     spark.stop()

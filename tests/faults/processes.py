@@ -18,10 +18,12 @@ _SERVE = "from tieline.cli.main import main; main()"
 
 
 class HubProcess:
-    """`tieline serve` on a free port."""
+    """`tieline serve`, on a free port unless another is named."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, http: str = "127.0.0.1:0") -> None:
         self.home = home
+        # Where it listens when it is started next.
+        self.http = http
         self.log = home.with_name(f"{home.name}.log")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -36,7 +38,7 @@ class HubProcess:
         return running
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", _SERVE, "serve", "--home", str(self.home), "--http", "127.0.0.1:0"]
+        command = [sys.executable, "-c", _SERVE, "serve", "--home", str(self.home), "--http", self.http]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TIELINE_")}
         with self.log.open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)

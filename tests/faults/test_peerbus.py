@@ -179,6 +179,19 @@ async def register(url: str, name: str) -> ClientConnection:
     return websocket
 
 
+async def several(url: str, name: str, count: int) -> list[ClientConnection]:
+    """So many peers, some at a time, so that their commits are shared."""
+    peers: list[ClientConnection] = []
+    for first in range(0, count, 50):
+        numbers = range(first, min(first + 50, count))
+        peers += await asyncio.gather(*(register(url, f"{name}-{number}") for number in numbers))
+    return peers
+
+
+async def hang_up(peers: list[ClientConnection]) -> None:
+    await asyncio.gather(*(websocket.close() for websocket in peers))
+
+
 async def test_a_thousand_peers_each_get_and_acknowledge_their_own_copy(hub: HubProcess) -> None:
     running = await hub.start()
     assert running.peerbus is not None
@@ -186,13 +199,11 @@ async def test_a_thousand_peers_each_get_and_acknowledge_their_own_copy(hub: Hub
     async with contextlib.AsyncExitStack() as stack:
         speaker = await stack.enter_async_context(Adapter(url, name="speaker", token=TOKEN, secret=SECRET))
         # The first few make room for what is there once for all.
-        early = [await register(url, f"early-{number}") for number in range(50)]
-        for websocket in early:
-            await websocket.close()
+        early = await several(url, "early", 50)
+        await hang_up(early)
         before = resident_bytes(running.pid)
-        peers = [await register(url, f"peer-{number}") for number in range(PEERS)]
-        for websocket in peers:
-            stack.push_async_callback(websocket.close)
+        peers = await several(url, "peer", PEERS)
+        stack.push_async_callback(hang_up, peers)
         each = (resident_bytes(running.pid) - before) / PEERS
         sys.stdout.write(f"{each / 1024:.1f} KiB resident for each of {PEERS} idle peers\n")
         assert each <= IDLE_BYTES_MAX

@@ -45,7 +45,7 @@ def spark(scratch: Path) -> "Iterator[SparkSession]":
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        session = start_session("local[2]", scratch=scratch / "spark", settings=QUICK)
+        session = start_session("local[2]", scratch=scratch / "spark", brief=True, settings=QUICK)
     yield session
     session.stop()
 

@@ -10,7 +10,7 @@ from tests.server.hubs import house, take
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.pipeline_aftermath import Aftermath, Wishes
 from tieline.client import connect
-from tieline.pipeline.alerts import ALERTS_MAX, find_alerts
+from tieline.pipeline.alerts import ALERTS_MAX, Alert, find_alerts
 from tieline.pipeline.bell import SPEAKER, Told, open_client, ring
 from tieline.pipeline.lake import Commit
 from tieline.pipeline.report import make_report
@@ -92,6 +92,34 @@ async def test_a_lake_that_forgot_what_it_told_tells_nothing_twice(folder: Path)
             (folder / "lake" / "_tieline" / "told.json").unlink(missing_ok=True)
             async with await open_client(there.home, None, None, None) as client:
                 assert await ring(client, "@bob", alerts, Told(lake)) == expected
+
+
+class Killed(Exception):
+    """A run ends here, without a word."""
+
+
+async def test_a_run_that_is_killed_between_telling_and_noting_tells_nothing_twice(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(_told: Told, alert: Alert) -> None:
+        raise Killed(alert.id)
+
+    lake = busy(folder / "lake")
+    alerts = find_alerts(make_report(lake))
+    async with house(folder / "h", store="memory") as there:
+        await there.add("bob")
+        with monkeypatch.context() as during:
+            during.setattr(Told, "add", die)
+            async with await open_client(there.home, None, None, None) as client:
+                with pytest.raises(Killed):
+                    await ring(client, "@bob", alerts, Told(lake))
+        assert alerts[0] not in Told(lake)
+        async with await open_client(there.home, None, None, None) as client:
+            assert await ring(client, "@bob", alerts, Told(lake)) == len(alerts) - 1
+            assert await ring(client, "@bob", alerts, Told(lake)) == 0
+        async with await connect(token=there.tokens["bob"], home=there.home) as bob:
+            heard = [item.message.body for item in (await bob.inbox()).items]
+    assert sorted(heard) == sorted(alert.what for alert in alerts)
 
 
 async def test_a_hub_elsewhere_hears_them_from_the_member_of_the_token(folder: Path) -> None:

@@ -37,15 +37,15 @@ def test_a_run_that_is_killed_or_fails_at_any_stage_is_made_whole_by_the_next(
     spark: SparkSession, made_home: Path, scratch: Path, filled: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(scratch / "killed")
-    # When the last file of the batch is written, and nothing is committed.
-    arguments = [*map(str, (made_home, lake.path, scratch / "victim")), "commit"]
-    command = [sys.executable, "-m", "tests.pipeline.victim", *arguments]
-    victim = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, start_new_session=True)
-    assert victim.returncode == -signal.SIGKILL, victim.stderr.decode()[-2000:]
-    # When bronze is written, and when silver is.
-    for stage in ("messages", "latency"):
-        with pytest.raises(RunFailed, match="in the middle"):
-            run(spark, lake, {"home": str(made_home)}, rows_per_batch=ROWS, watch=fail_at(stage))
+    # While bronze is written, silver, gold; and when the last file of the batch is there, and nothing is committed.
+    for stage, seconds in (("bronze", 0.2), ("deliveries", 0.1), ("latency", 0.1), ("commit", 0.0)):
+        arguments = [*map(str, (made_home, lake.path, scratch / "victim", stage, seconds))]
+        command = [sys.executable, "-m", "tests.pipeline.victim", *arguments]
+        victim = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, start_new_session=True)
+        assert victim.returncode == -signal.SIGKILL, victim.stderr.decode()[-2000:]
+        assert lake.head().number == 0
+    with pytest.raises(RunFailed, match="in the middle"):
+        run(spark, lake, {"home": str(made_home)}, rows_per_batch=ROWS, watch=fail_at("messages"))
     assert lake.head().number == 0
     # Files of the same part are put together at once, where it would take months.
     monkeypatch.setattr(flow, "_FILES_MAX", 1)

@@ -34,6 +34,15 @@ def test_readers_see_a_table_only_after_its_commit(tmp_path: Path) -> None:
     assert parquet.read_table(path).num_rows == 3
 
 
+def test_a_file_says_which_times_it_spans_if_that_is_asked_for(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    folder = lake.new_folder("messages", 1)
+    folder.mkdir(parents=True)
+    parquet.write_table(pa.table({"sent_ms": [30, 10, 20, 40]}), folder / "a.parquet", row_group_size=2)
+    assert [file.span for file in lake.adopt(folder, "sent_ms")] == [(10, 40)]
+    assert [file.span for file in lake.adopt(folder)] == [None]
+
+
 def test_a_second_run_does_not_write_beside_the_first(tmp_path: Path) -> None:
     with Lake(tmp_path).held(), pytest.raises(LakeError, match="another run is writing"), Lake(tmp_path).held():
         pass

@@ -4,15 +4,18 @@ import asyncio
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tests.server.hubs import house
 from tieline.contract.permission import LOG_READ
+from tieline.core.store import StoreError
 from tieline.pipeline.http_log import HttpLog, LogRefused, LogUnreachable
-from tieline.pipeline.source import Options, SourceError, StreamReader, split
+from tieline.pipeline.source import Options, SourceError, StreamReader, TableReader, split
 from tieline.pipeline.sqlite_log import SqliteLog
+from tieline.server import log_api
 
 
 def rows(log: SqliteLog | HttpLog, name: str, start: int, end: int) -> list[dict[str, object]]:
@@ -63,6 +66,26 @@ def test_a_stream_takes_no_more_rows_than_it_may_and_stops_where_the_logs_ended(
         "main": ends["main"],
         "activity": 90,
     }
+
+
+def test_filters_on_offset_and_log_are_taken_and_others_are_left_to_spark(made_home: Path) -> None:
+    from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, LessThanOrEqual
+
+    def read(*filters: Filter) -> tuple[list[Filter], list[tuple[object, object]]]:
+        reader = TableReader(Options({"home": str(made_home)}))
+        left = list(reader.pushFilters(list(filters)))
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        found = pa.Table.from_batches(batches).to_pylist() if batches else []
+        return left, [(row["log"], row["offset"]) for row in found]
+
+    main = EqualTo(("log",), "main")
+    kind = EqualTo(("kind",), "send")
+    assert read(main, kind, GreaterThan(("offset",), 5), LessThanOrEqual(("offset",), 8)) == (
+        [kind], [("main", 6), ("main", 7), ("main", 8)]
+    )  # fmt: skip
+    assert read(In(("log",), ("main", "activity")), EqualTo(("offset",), 3)) == ([], [("main", 3), ("activity", 3)])
+    assert read(main, EqualTo(("log",), "activity")) == ([], [])
+    assert read(main, GreaterThan(("offset",), 10**9)) == ([], [])
 
 
 def test_a_row_holds_its_event_as_it_was_written_and_what_is_stored_beside_it(made_home: Path) -> None:
@@ -124,6 +147,30 @@ async def test_a_hub_gives_the_same_rows_through_its_url_as_its_home_has(folder:
         address = hub.running.http
     with pytest.raises(LogUnreachable, match="does not answer"):
         await asyncio.to_thread(HttpLog(address, "x").end, "main")
+
+
+async def test_an_answer_that_breaks_off_is_not_taken_for_a_log_that_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, asked = log_api._page, list[int]()
+
+    def page(*arguments: Any) -> bytes:
+        asked.append(arguments[2])
+        if len(asked) in (1, 3):
+            raise StoreError("the disk is gone")
+        return read(*arguments)
+
+    async with house(folder) as hub:
+        await hub.add("reader", permissions=(LOG_READ,))
+        await hub.add("ada", "bob")
+        log = HttpLog(hub.running.http, hub.tokens["reader"])
+        end = await asyncio.to_thread(log.end, "main")
+        monkeypatch.setattr(log_api, "_PAGE_ROWS", 1)
+        monkeypatch.setattr(log_api, "_page", page)
+        found = await asyncio.to_thread(rows, log, "main", 0, end)
+    assert [row["offset"] for row in found] == list(range(end))
+    assert all(row["chained"] for row in found)
+    assert len(asked) > 4
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
-"""A run in a process of its own that kills itself at a given stage: `victim.py HOME LAKE SCRATCH STAGE`."""
+"""A run of its own that kills itself so long after a stage begins: `victim.py HOME LAKE SCRATCH STAGE SECONDS`."""
 
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 from tests.pipeline.conftest import QUICK
@@ -13,13 +14,21 @@ from tieline.pipeline.session import start_session
 
 def main() -> None:
     """Run until the stage, and die there, Spark with it."""
-    home, lake, scratch, stage = sys.argv[1:]
+    home, lake, scratch, stage, seconds = sys.argv[1:]
+
+    def kill() -> None:
+        os.killpg(os.getpgid(0), signal.SIGKILL)
 
     def die(name: str) -> None:
-        if name == stage:
-            os.killpg(os.getpgid(0), signal.SIGKILL)
+        if name != stage:
+            return
+        if float(seconds):
+            # What the stage does goes on meanwhile.
+            threading.Timer(float(seconds), kill).start()
+        else:
+            kill()
 
-    spark = start_session("local[2]", scratch=Path(scratch), settings=QUICK)
+    spark = start_session("local[2]", scratch=Path(scratch), brief=True, settings=QUICK)
     run(spark, Lake(Path(lake)), {"home": home}, rows_per_batch=1500, watch=Watch(stage=die))
 
 

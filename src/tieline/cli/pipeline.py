@@ -4,7 +4,6 @@ Above: `main`. Below: `tieline.pipeline`, which is imported when a command of it
 """
 
 import contextlib
-import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,19 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.output import neutral_line, print_json, say
+from tieline.cli.output import neutral_line, print_json, say, warn
 from tieline.cli.pipeline_aftermath import Aftermath, Wishes
 from tieline.cli.session import ended_by
 
 if TYPE_CHECKING:
-    from types import FrameType
-
-    from tieline.pipeline.lake import Commit, Lake
+    from tieline.pipeline.lake import Lake
+    from tieline.pipeline.verify import Report
 
 pipeline_app = typer.Typer(help="Turn the logs into tables, on Spark.", no_args_is_help=True)
 
 _LAKE_FOLDER = "lake"
 _ROWS_SHOWN = 1000
+_FINDINGS_SHOWN = 10
+_BRIEF_ROWS = 200_000
+"""A run over fewer rows is over soon."""
 
 HomeOption = Annotated[
     Path | None, typer.Option("--home", metavar="DIR", help="The hub's folder; else TIELINE_HOME.", show_default=False)
@@ -100,7 +101,7 @@ def sql(
     master: MasterOption = "local[*]",
     json: JsonOption = False,
 ) -> None:
-    """Ask the tables something. At most 1000 rows are printed."""
+    """Ask the tables something. At most 1000 rows are printed. Only what reads is allowed."""
     ended_by(lambda: _sql(query, open_lake(home, lake), master, json=json))
 
 
@@ -131,7 +132,8 @@ def verify(
     """Check the audit chain and what is stored beside it, in parallel.
 
     Checkpoints show whether its end was cut off: those of the home, and those that were kept elsewhere. With
-    PEERBUS_HMAC_SECRET set, the signatures of peerbus messages are checked too. Exit codes: 0 intact, 1 not.
+    PEERBUS_HMAC_SECRET set, the signatures of peerbus messages are checked too. Exit codes: 0 intact, 1 not, 2 could
+    not be checked, 3 refused, 4 no hub there.
     """
     ended_by(lambda: _verify(_where(home, hub, token), master, checkpoint or [], json=json))
 
@@ -185,26 +187,44 @@ def _require_extra() -> None:
         raise Failure(Exit.FAILED, str(error)) from error
 
 
+def _require_tables(lake: "Lake") -> None:
+    with _told():
+        if lake.head().number == 0:
+            raise Failure(Exit.FAILED, f"{lake.path} is empty", "'tieline pipeline run' fills it")
+
+
 @contextlib.contextmanager
-def _session(master: str) -> Iterator[Any]:
-    """A session with a folder for its temporary files; whatever goes wrong in it is told in a sentence."""
-    from tieline.pipeline.http_log import LogUnreachable
+def _told() -> Iterator[None]:
+    """What goes wrong with a log or a lake is told in a sentence."""
+    from tieline.pipeline.http_log import LogRefused, LogUnreachable
     from tieline.pipeline.java import MissingPart
     from tieline.pipeline.lake import LakeError
     from tieline.pipeline.run import RunFailed
+
+    try:
+        yield
+    except (MissingPart, LakeError, RunFailed) as error:
+        raise Failure(Exit.FAILED, str(error)) from error
+    except LogUnreachable as error:
+        raise Failure(Exit.UNREACHABLE, str(error)) from error
+    except LogRefused as error:
+        raise Failure(Exit.REFUSED, str(error)) from error
+
+
+@contextlib.contextmanager
+def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
+    """A session with a folder for its temporary files; whatever goes wrong in it is told in a sentence."""
     from tieline.pipeline.session import start_session
 
-    with tempfile.TemporaryDirectory(prefix="tieline-spark-", ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(prefix="tieline-spark-", ignore_cleanup_errors=True) as scratch, _told():
         try:
-            spark = start_session(master, scratch=Path(scratch))
+            spark = start_session(master, scratch=Path(scratch), brief=brief)
             try:
                 yield spark
             finally:
                 spark.stop()
-        except (MissingPart, LakeError, RunFailed) as error:
-            raise Failure(Exit.FAILED, str(error)) from error
-        except LogUnreachable as error:
-            raise Failure(Exit.UNREACHABLE, str(error)) from error
+        except KeyboardInterrupt as error:
+            raise Failure(Exit.INTERRUPTED, "stopped before it was done") from error
         except Exception as error:
             # Those of Spark, and those of the bridge to it.
             if not type(error).__module__.startswith(("pyspark.", "py4j.")):
@@ -216,71 +236,43 @@ def _first_line(error: Exception) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-@contextlib.contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Signals that ask to stop are noted, not obeyed at once: a batch ends or is left out as a whole."""
-    noted: list[int] = []
-
-    def note(number: int, _frame: "FrameType | None") -> None:
-        noted.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _run(where: dict[str, str], lake: "Lake", master: str, wishes: Wishes, *, follow: bool, json: bool) -> None:
     import msgspec
 
     from tieline.cli.pipeline_progress import Display
-    from tieline.pipeline.http_log import LogRefused, LogUnreachable
-    from tieline.pipeline.run import Summary, Watch, new_rows, run
+    from tieline.cli.pipeline_run import Run, interrupts
+    from tieline.pipeline.run import Summary, new_rows
 
-    try:
+    with _told():
         waiting = new_rows(lake, where)
-    except LogUnreachable as error:
-        raise Failure(Exit.UNREACHABLE, str(error)) from error
-    except LogRefused as error:
-        raise Failure(Exit.REFUSED, str(error)) from error
     aftermath = Aftermath(lake, wishes)
-    if waiting == 0 and not follow:
-        # Starting Spark to find nothing would take longer than most runs.
-        summary, ended = Summary(), False
-    else:
-        with _session(master) as spark, _interrupts() as noted, Display(waiting, quiet=json) as display:
-
-            def done(commit: "Commit") -> None:
-                display.done(commit)
-                aftermath.note(commit)
-
-            def stopped() -> bool:
-                aftermath.go_on()
-                return bool(noted)
-
-            watch = Watch(display.stage, done, stopped)
-            summary = run(spark, lake, where, follow=follow, watch=watch)
+    summary, ended = Summary(), False
+    # Starting Spark to find nothing would take longer than most runs.
+    if waiting or follow:
+        brief = waiting < _BRIEF_ROWS and not follow
+        with Display(waiting, quiet=json) as display, _session(master, brief=brief) as spark, interrupts() as noted:
+            summary = Run(lake, where, display, aftermath, noted).bring_in(spark, follow=follow)
             ended = bool(noted)
     told = aftermath.finish()
     if json:
         print_json(msgspec.structs.asdict(summary))
     elif summary.batches:
-        say(f"{summary.events_read:,} events in {summary.batches} batches, {summary.seconds:.1f} s: {lake.path}")
+        batches = "a batch" if summary.batches == 1 else f"{summary.batches} batches"
+        say(f"{summary.events_read:,} events in {batches}, {summary.seconds:.1f} s: {lake.path}")
     elif not ended:
         say(f"Nothing new: {lake.path} is up to date.")
     if told and not json:
         say(f"{told} alert{'s' if told > 1 else ''} went to {neutral_line(wishes.target or '')}.")
     if ended and not follow:
-        raise Failure(Exit.FAILED, "stopped before all was read", "the same command goes on from there")
+        raise Failure(Exit.INTERRUPTED, "stopped before all was read", "the same command goes on from there")
 
 
 def _status(home: Path | None, lake: "Lake", *, json: bool) -> None:
     from tieline.cli.output import print_table
     from tieline.pipeline.run import new_rows
 
-    head = lake.head()
+    with _told():
+        head = lake.head()
     tables = {name: {"rows": head.rows(name), "files": len(files)} for name, files in sorted(head.tables.items())}
     waiting: int | None = None
     with contextlib.suppress(Failure):
@@ -304,23 +296,34 @@ def _status(home: Path | None, lake: "Lake", *, json: bool) -> None:
 def _sql(query: str, lake: "Lake", master: str, *, json: bool) -> None:
     from tieline.cli.output import print_table
 
-    if lake.head().number == 0:
-        raise Failure(Exit.FAILED, f"{lake.path} is empty", "'tieline pipeline run' fills it")
+    _require_tables(lake)
     with _session(master) as spark:
-        from tieline.pipeline.views import register
+        from tieline.pipeline.question import BadQuestion, ask
 
-        register(spark, lake)
-        found = spark.sql(query)
-        rows = [row.asDict(recursive=True) for row in found.limit(_ROWS_SHOWN).collect()]
-        names = found.columns
+        try:
+            names, rows = ask(spark, lake, query, _ROWS_SHOWN + 1)
+        except BadQuestion as error:
+            raise Failure(Exit.USAGE, str(error), error.hint) from error
+    more = len(rows) > _ROWS_SHOWN
+    plain = [[_plain(value) for value in row] for row in rows[:_ROWS_SHOWN]]
     if json:
-        print_json([{name: _plain(value) for name, value in row.items()} for row in rows])
+        print_json([dict(zip(names, row, strict=True)) for row in plain])
     else:
-        print_table(
-            tuple(names),
-            [tuple(neutral_line(str(_plain(row[name]))) for name in names) for row in rows],
-            empty="no rows",
-        )
+        print_table(tuple(names), [tuple(_cell(value) for value in row) for row in plain], empty="no rows")
+    if more:
+        warn(f"These are the first {_ROWS_SHOWN:,} rows; there are more.")
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case list() | dict():
+            import msgspec
+
+            return neutral_line(msgspec.json.encode(value).decode())
+        case _:
+            return neutral_line(str(value))
 
 
 def _plain(value: Any) -> Any:
@@ -339,8 +342,7 @@ def _plain(value: Any) -> Any:
 
 
 def _rebuild(table: str, lake: "Lake", master: str, *, json: bool) -> None:
-    if lake.head().number == 0:
-        raise Failure(Exit.FAILED, f"{lake.path} is empty", "'tieline pipeline run' fills it")
+    _require_tables(lake)
     from tieline.pipeline.catalogue import REBUILDABLE
 
     if table not in REBUILDABLE:
@@ -358,23 +360,60 @@ def _rebuild(table: str, lake: "Lake", master: str, *, json: bool) -> None:
 def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool) -> None:
     import msgspec
 
-    from tieline.cli.checkpoints import CHECKPOINTS_FILE, read_checkpoints
+    from tieline.cli.checkpoints import Checkpoints, read_checkpoints
 
     _require_extra()
-    own = Path(where["home"], CHECKPOINTS_FILE) if "home" in where else None
-    paths = [*([own] if own and own.exists() else []), *kept]
-    checkpoints = [one for path in paths for one in read_checkpoints(path)]
-    with _session(master) as spark:
-        from tieline.pipeline.verify import verify
+    if "home" in where:
+        checkpoints, problems = Checkpoints(Path(where["home"])).read(kept)
+    else:
+        # The key that signs them does not leave the hub's home.
+        checkpoints, problems = [one for path in kept for one in read_checkpoints(path)], []
+    with _checked():
+        from tieline.pipeline.row import MAIN
+        from tieline.pipeline.source import Options
 
-        report = verify(spark, where, checkpoints)
+        Options(where).log().end(MAIN)
+        with _session(master) as spark:
+            from tieline.pipeline.verify import Finding, verify
+
+            report = verify(spark, where, checkpoints)
+    wrong = [Finding(report.verified_rows, "checkpoint", problem) for problem in problems]
+    report = msgspec.structs.replace(report, findings=(*report.findings, *wrong))
     if json:
         print_json({"intact": report.intact, **msgspec.structs.asdict(report)})
     elif report.intact:
         say(f"Intact: {report.verified_rows:,} rows, {report.messages:,} messages.")
+    if report.signatures_unchecked and not json:
+        how = "run this on the hub's machine" if "url" in where else "set PEERBUS_HMAC_SECRET"
+        say(f"The signatures of {report.signatures_unchecked:,} peerbus messages were not checked: {how} for that.")
     if not report.intact:
-        first = report.findings[0]
-        raise Failure(Exit.FAILED, f"{len(report.findings)} findings; the first: {first.what}")
+        raise _broken(report)
+
+
+@contextlib.contextmanager
+def _checked() -> Iterator[None]:
+    """Whatever keeps the log from being checked must not look like a log that is broken."""
+    from tieline.core.store import StoreError
+
+    try:
+        with _told():
+            yield
+    except StoreError as error:
+        raise Failure(Exit.USAGE, f"the log could not be checked: {error}") from error
+    except Failure as failure:
+        if failure.code is not Exit.FAILED:
+            raise
+        raise Failure(Exit.USAGE, f"the log could not be checked: {failure.message}", failure.hint) from failure
+
+
+def _broken(report: "Report") -> Failure:
+    first, *others = report.findings
+    for finding in others[: _FINDINGS_SHOWN - 1]:
+        warn(f"  {neutral_line(finding.what)}")
+    left = len(others) - _FINDINGS_SHOWN + 1
+    if left > 0:
+        warn(f"  … and {'more than ' if report.more else ''}{left} more; --json has {len(report.findings)} of them")
+    return Failure(Exit.FAILED, f"the audit chain is not intact: {first.what}")
 
 
 def _synth(out: Path, events: int, seed: int, *, json: bool) -> None:

@@ -6,6 +6,7 @@ not answer costs no batch, and its alerts are told after the next one.
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tieline.pipeline.alerts import Alert
     from tieline.pipeline.bell import Told
     from tieline.pipeline.lake import Commit, Lake
-    from tieline.pipeline.report import Report
+    from tieline.pipeline.report_parts import Report
 
 _PAUSE_SECONDS = 30.0
 """Between two reports of a run that goes on."""
@@ -50,14 +51,14 @@ class Aftermath:
         del commit
         self._due = True
 
-    def go_on(self) -> None:
+    def go_on(self, complain: Callable[[str], None] = warn) -> None:
         """Do what is due, now and then, while the run goes on. Whatever fails is tried again later."""
         if not self._due or time.monotonic() - self._last < _PAUSE_SECONDS:
             return
         try:
             self.finish()
         except Failure as failure:
-            warn(f"{failure.message}; the alerts wait")
+            complain(f"{failure.message}; the alerts wait")
         self._last = time.monotonic()
 
     def finish(self) -> int:

@@ -4,13 +4,21 @@ Above: `tieline pipeline run`. Below: the terminal, where a line is drawn again 
 batch goes to stderr.
 """
 
+import os
 import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from tieline.cli.output import neutral_line, warn
+
 if TYPE_CHECKING:
     from tieline.pipeline.lake import Commit
+
+_WIDTH = 80
+"""Of a terminal that does not say how wide it is."""
+_MINUTE = 60
+_HOUR = 3600
 
 
 class Display:
@@ -19,42 +27,73 @@ class Display:
     def __init__(self, waiting: int, *, quiet: bool) -> None:
         self._waiting = waiting
         self._quiet = quiet
-        self._begun = time.monotonic()
+        # When the first row was asked for; starting Spark is no part of the rate.
+        self._begun: float | None = None
         self._batch = 0
-        self._table = "starting Spark"
+        self._table = ""
         self._read = 0
         self._live = not quiet and sys.stderr.isatty()
 
     def __enter__(self) -> Self:
-        self._draw()
+        self._draw("Starting Spark …")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        self._clear()
 
     def stage(self, name: str) -> None:
         """A table is at work."""
+        if self._begun is None:
+            self._begun = time.monotonic()
         self._table = name
-        self._draw()
+        self._draw(f"{self._line()}, batch {self._batch + 1}: {name}")
 
     def done(self, commit: "Commit") -> None:
         """A batch is in the lake."""
         self._batch += 1
         self._read += commit.written.get("bronze", 0)
         if self._live:
-            self._draw()
+            self._draw(self._line())
         elif not self._quiet:
             print(f"batch {self._batch}: {self._line()}", file=sys.stderr, flush=True)
 
-    def _draw(self) -> None:
+    def note(self, text: str) -> None:
+        """Something that stays to be read. With `--json` as well: it goes to stderr."""
+        self._clear()
+        warn(neutral_line(text))
+
+    def _clear(self) -> None:
         if self._live:
-            print(f"\r\x1b[K{self._line()}, {self._table}", end="", file=sys.stderr, flush=True)
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def _draw(self, line: str) -> None:
+        if self._live:
+            # A line that is as wide as the terminal would make another one.
+            print(f"\r\x1b[K{line[: _columns() - 1]}", end="", file=sys.stderr, flush=True)
 
     def _line(self) -> str:
-        rate = self._read / max(0.001, time.monotonic() - self._begun)
-        left = max(0, self._waiting - self._read) / rate if rate else 0
-        remaining = f", {left:.0f} s left" if left else ""
-        return f"{self._read:,} of {max(self._waiting, self._read):,} events, {rate:,.0f}/s{remaining}"
+        read = f"{self._read:,} of {max(self._waiting, self._read):,} events"
+        elapsed = time.monotonic() - (self._begun or time.monotonic())
+        if not self._read or elapsed <= 0:
+            return read
+        rate = self._read / elapsed
+        left = max(0, self._waiting - self._read) / rate
+        return f"{read}, {rate:,.0f}/s" + (f", {_duration(left)} left" if left else "")
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
+    except (OSError, ValueError):
+        return _WIDTH
+
+
+def _duration(seconds: float) -> str:
+    whole = max(1, round(seconds))
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
+    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"

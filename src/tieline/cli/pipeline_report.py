@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tieline.pipeline.alerts import Alert
     from tieline.pipeline.lake import Lake
-    from tieline.pipeline.report import Report
+    from tieline.pipeline.report_parts import Report
 
 _ROWS_SHOWN = 15
 _AGO = re.compile(r"(\d{1,6})([mhd])")

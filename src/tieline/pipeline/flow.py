@@ -5,11 +5,15 @@ the commit, and the commit holds the position in the logs: a batch that was cut 
 committed is never counted twice.
 """
 
+import functools
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyspark import inheritable_thread_target
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, StructField, StructType
@@ -18,13 +22,16 @@ from tieline.pipeline.catalogue import BRONZE, GOLD, SCHEMAS, SILVER
 from tieline.pipeline.frames import Frames
 from tieline.pipeline.lake import Commit, DataFile, Lake, follow, replaced
 from tieline.pipeline.prices import Prices
+from tieline.pipeline.row import LOGS
 from tieline.pipeline.shape import Shape, shape_of
-from tieline.pipeline.table import Gold, start_of
+from tieline.pipeline.table import HOUR_MS, Gold, start_of
 from tieline.pipeline.tables import activity, deliveries, findings, messages, objective_events, records
 
 Stage = Callable[[str], None]
 """Told what is done next: `bronze`, the name of a table, `commit`."""
 
+_AT_ONCE = 2
+"""Tables that are made at the same time; each uses every core that it gets."""
 _FILES_MAX = 64
 _SMALL_ROWS = 100_000
 """So many files with so few rows in a part of a table are put together."""
@@ -42,9 +49,16 @@ class _Work:
     late: int = 0
     unknown: int = 0
 
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
     @property
     def number(self) -> int:
         return self.head.number + 1
+
+    def replace(self, table: str, gone: Iterable[DataFile], new: Iterable[DataFile]) -> None:
+        """Put files in place of others. Tables are made side by side."""
+        with self._lock:
+            self.tables = replaced(self.tables, table, gone, new)
 
 
 class Flow:
@@ -61,24 +75,20 @@ class Flow:
     def add(self, rows: DataFrame) -> Commit | None:
         """Add rows of the source; those that were added before are left out. Returns the commit, if there was any."""
         head = self._lake.head()
-        new = f.lit(False)
-        for log in ("main", "activity"):
-            new = new | ((f.col("log") == log) & (f.col("offset") >= head.position.get(log, 0)))
         self._stage(BRONZE)
-        folder = self._lake.new_folder(BRONZE, head.number + 1)
-        rows.where(new).write.parquet(str(folder))
-        files = self._lake.adopt(folder)
-        if not files:
-            shutil.rmtree(folder)
+        files, shape = self._bronze(head, rows)
+        if shape is not None and any(begin < head.position.get(log, 0) for log, begin in shape.begins.items()):
+            files, shape = self._bronze(head, rows.where(_after(head.position)))
+        if shape is None:
             return None
         bronze = self._read(BRONZE, files)
-        shape = shape_of(bronze)
         work = _Work(head, shape, replaced(head.tables, BRONZE, (), files), {BRONZE: sum(file.rows for file in files)})
         frames = self._silver(work, bronze)
-        for gold in GOLD.values():
-            if set(gold.reads) - frames.empty:
-                self._stage(gold.name)
-                self._merge(work, gold, gold.contributions(frames))
+        self._side_by_side(
+            functools.partial(self._merge, work, gold, gold.contributions(frames))
+            for gold in GOLD.values()
+            if set(gold.reads) - frames.empty
+        )
         self._compact(work)
         self._stage("commit")
         counts = {
@@ -90,34 +100,64 @@ class Flow:
         self._lake.commit(commit)
         return commit
 
+    def _bronze(self, head: Commit, rows: DataFrame) -> tuple[list[DataFile], Shape | None]:
+        """Write rows as they are, and look at them."""
+        folder = self._lake.new_folder(BRONZE, head.number + 1)
+        rows.write.parquet(str(folder))
+        files = self._lake.adopt(folder)
+        if not files:
+            shutil.rmtree(folder)
+            return [], None
+        return files, shape_of(self._read(BRONZE, files))
+
     def _silver(self, work: _Work, bronze: DataFrame) -> Frames:
         empty = work.shape.empty()
-        new = {
+        rows = {
             "messages": messages.messages(bronze),
             "objective_events": objective_events.objective_events(bronze),
             "records": records.records(bronze),
         }
-        frames = {
-            name: self._none(name) if name in empty else self._append(work, name, rows) for name, rows in new.items()
-        }
-        told = self._none("activity")
-        if "activity" not in empty:
-            told = self._add_activity(work, bronze)
-        touched = self._fold_deliveries(work, bronze)
-        return self._frames(work, bronze, frames, told, touched)
+        new = {name: self._none(name) for name in (*rows, "activity")}
+        touched = [self._touched(())]
 
-    def _frames(
-        self, work: _Work, bronze: DataFrame, new: dict[str, DataFrame], told: DataFrame, touched: DataFrame
-    ) -> Frames:
-        asked = _in_parts(work.tables, "messages", work.shape.asked_hours)
+        def append(name: str, added: DataFrame) -> None:
+            new[name] = self._append(work, name, added)
+
+        def add_activity() -> None:
+            new["activity"] = self._add_activity(work, bronze)
+
+        def fold_deliveries() -> None:
+            touched[0] = self._fold_deliveries(work, bronze)
+
+        # The longest first.
+        jobs: list[Callable[[], None]] = [fold_deliveries] if not {"sendings", "steps"} <= empty else []
+        jobs += [add_activity] if "activity" not in empty else []
+        jobs += [functools.partial(append, name, added) for name, added in rows.items() if name not in empty]
+        self._side_by_side(jobs)
+        return self._frames(work, bronze, new, touched[0])
+
+    def _side_by_side(self, jobs: Iterable[Callable[[], None]]) -> None:
+        """Tables that do not need each other: while the driver plans one or closes its files, the next one computes."""
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tieline-table") as pool:
+            # Their Spark jobs belong to the stream's, so that they stop with it.
+            running = [pool.submit(inheritable_thread_target(self._spark)(job)) for job in jobs]
+            try:
+                for one in running:
+                    one.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _frames(self, work: _Work, bronze: DataFrame, new: dict[str, DataFrame], touched: DataFrame) -> Frames:
+        asked = _within(work.tables.get("messages", ()), work.shape.asked_hours)
         changed = new["objective_events"].select("objective").distinct()
         history = self._read("objective_events", work.tables.get("objective_events", ()))
         return Frames(
             messages=new["messages"],
-            sendings=deliveries.sendings(bronze),
+            sendings=deliveries.sendings(touched),
             steps=deliveries.steps(touched),
             answers=messages.answers(new["messages"], self._read("messages", asked)),
-            exchanges=told.where(f.col("kind") == activity.EXCHANGE),
+            exchanges=new["activity"].where(f.col("kind") == activity.EXCHANGE),
             objective_events=new["objective_events"],
             objective_history=history.join(f.broadcast(changed), "objective", "left_semi"),
             records=new["records"],
@@ -130,12 +170,12 @@ class Flow:
         table = SILVER["activity"]
         focus = self._read("focus", work.tables.get("focus", ()))
         told = activity.activity(bronze, focus, self._prices)
-        known = _in_parts(work.tables, "activity", work.shape.activity_hours)
+        known = _within(work.tables.get("activity", ()), work.shape.activity_hours)
         if known:
             told = activity.unknown(told, self._read("activity", known))
         added = self._append(work, table.name, told)
         if "focus" not in work.shape.empty():
-            self._merge(work, activity.FOCUS, activity.markers(bronze))
+            self._merge(work, activity.FOCUS, activity.FOCUS.in_columns(activity.markers(bronze)))
         return added
 
     # Deliveries, whose rows change.
@@ -143,19 +183,17 @@ class Flow:
     def _fold_deliveries(self, work: _Work, bronze: DataFrame) -> DataFrame:
         """Returns the rows that were written, with what was added to them."""
         name = deliveries.TABLE.name
-        if {"sendings", "steps"} <= work.shape.empty():
-            return self._touched(())
         self._stage(name)
         before = [file for file in work.tables.get(name, ()) if file.part == deliveries.OPEN]
-        known = deliveries.begun(deliveries.sendings(bronze))
+        known = deliveries.begun(bronze)
         if before:
-            known = known.unionByName(self._read(name, before))
+            known = known.unionByName(deliveries.known(self._read(name, before)))
         assert work.shape.span_ms is not None, "deliveries come from the main log"
         folded = deliveries.fold(known, deliveries.reached(bronze), work.shape.span_ms[1])
-        files = self._write(work, name, folded)
+        files = self._write(work.number, name, folded)
         orphans = [file for file in files if file.part == deliveries.ORPHAN]
         written = [file for file in files if file.part != deliveries.ORPHAN]
-        work.tables = replaced(work.tables, name, before, written)
+        work.replace(name, before, written)
         if orphans:
             written = [*written, *self._fold_late(work, orphans)]
         work.written[name] = sum(file.rows for file in written)
@@ -185,9 +223,9 @@ class Flow:
         touched = [file for file in old if Path(file.path).name in hit]
         if not touched:
             return []
-        folded = deliveries.fold(self._read(name, touched), steps, 2**62).where(f.col("part") != deliveries.ORPHAN)
-        files = self._write(work, name, folded)
-        work.tables = replaced(work.tables, name, touched, files)
+        folded = deliveries.fold(deliveries.known(self._read(name, touched)), steps, 2**62)
+        files = self._write(work.number, name, folded.where(f.col("part") != deliveries.ORPHAN))
+        work.replace(name, touched, files)
         return files
 
     def _touched(self, files: Sequence[DataFile]) -> DataFrame:
@@ -198,36 +236,32 @@ class Flow:
     def _append(self, work: _Work, name: str, rows: DataFrame) -> DataFrame:
         """Add rows to a silver table; returns them as they were written."""
         self._stage(name)
-        table = SILVER[name]
-        parted = rows.withColumn("part", start_of(f.col(table.part), table.part_ms))
-        files = self._write(work, name, parted)
-        work.tables = replaced(work.tables, name, (), files)
+        files = self._write(work.number, name, rows)
+        work.replace(name, (), files)
         work.written[name] = sum(file.rows for file in files)
         return self._read(name, files)
 
     def _merge(self, work: _Work, gold: Gold, new: DataFrame) -> None:
         """Put new facts together with the rows of the same keys."""
+        self._stage(gold.name)
         files = work.tables.get(gold.name, [])
         if gold.part is not None:
             known = frozenset(file.part for file in files if file.part is not None)
             touched = work.shape.parts(gold.reads, gold.part_ms, known)
             files = [file for file in files if file.part in touched]
         if files:
-            columns = new.columns
-            new = new.unionByName(self._read(gold.name, files).select(*columns))
-        rows = gold.merge(new)
-        part = start_of(f.col(gold.part), gold.part_ms) if gold.part else f.lit(0)
-        rows = rows.withColumn("part", part)
+            new = new.unionByName(gold.in_columns(self._read(gold.name, files)))
+        rows = _parted(gold, gold.merge(new))
         small = work.written[BRONZE] + sum(file.rows for file in files) < _SMALL_ROWS
-        # Few rows are written by one task; many by one for each part, which takes another exchange.
-        written = self._write(work, gold.name, rows.coalesce(1) if small else rows.repartition("part"))
-        work.tables = replaced(work.tables, gold.name, files, written)
+        written = self._write(work.number, gold.name, rows.coalesce(1) if small else rows)
+        work.replace(gold.name, files, written)
         work.written[gold.name] = sum(file.rows for file in written)
 
-    def _write(self, work: _Work, name: str, rows: DataFrame) -> list[DataFile]:
-        folder = self._lake.new_folder(name, work.number)
-        rows.write.partitionBy("part").parquet(str(folder))
-        return self._lake.adopt(folder)
+    def _write(self, number: int, name: str, rows: DataFrame) -> list[DataFile]:
+        folder = self._lake.new_folder(name, number)
+        writer = rows.write.partitionBy("part") if "part" in rows.columns else rows.write
+        writer.parquet(str(folder))
+        return self._lake.adopt(folder, SILVER[name].time if name in SILVER else None)
 
     def _compact(self, work: _Work) -> None:
         """Put small files together, so that a lake that is fed for months stays quick to read."""
@@ -243,14 +277,17 @@ class Flow:
                     folder = self._lake.new_folder(name, work.number)
                     target = folder if part is None else folder / f"part={part}"
                     rows.write.parquet(str(target))
-                    work.tables = replaced(work.tables, name, small, self._lake.adopt(folder))
+                    time = SILVER[name].time if name in SILVER else None
+                    work.replace(name, small, self._lake.adopt(folder, time))
 
     def _read(self, name: str, files: Sequence[DataFile]) -> DataFrame:
         return self._read_as(SCHEMAS[name], files)
 
     def _read_as(self, schema: StructType, files: Sequence[DataFile]) -> DataFrame:
         if not files:
-            return self._spark.createDataFrame([], schema)
+            # Written so that Spark sees before it starts that there is nothing, and leaves out what hangs on it.
+            nulls = [f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema]
+            return self._spark.range(1).where(f.lit(False)).selectExpr(*nulls)
         return self._spark.read.schema(schema).parquet(*(str(self._lake.path / file.path) for file in files))
 
     def _none(self, name: str) -> DataFrame:
@@ -264,20 +301,17 @@ class Flow:
         bronze = self._read(BRONZE, head.tables.get(BRONZE, ()))
         work = _Work(head, shape_of(bronze), dict(head.tables))
         self._stage(name)
-        part: Column
         if name in GOLD:
             gold = GOLD[name]
-            rows = gold.merge(gold.contributions(self._everything(work, bronze)))
-            part = start_of(f.col(gold.part), gold.part_ms) if gold.part else f.lit(0)
-            rows = rows.withColumn("part", part).repartition("part")
+            # A file for each part, however many there are.
+            rows = _parted(gold, gold.merge(gold.contributions(self._everything(work, bronze)))).repartition("part")
         elif name == activity.FOCUS.name:
-            rows = activity.FOCUS.merge(activity.markers(bronze)).withColumn("part", f.lit(0))
+            rows = _parted(activity.FOCUS, activity.FOCUS.merge(activity.FOCUS.in_columns(activity.markers(bronze))))
         elif name == deliveries.TABLE.name:
             rows = self._all_deliveries(work, bronze)
         else:
-            silver = SILVER[name]
-            rows = self._all_silver(bronze)[name].withColumn("part", start_of(f.col(silver.part), silver.part_ms))
-        written = self._write(work, name, rows)
+            rows = self._all_silver(bronze)[name]
+        written = self._write(work.number, name, rows)
         tables = {**head.tables, name: written}
         self._stage("commit")
         commit = follow(head, tables=tables)
@@ -294,17 +328,17 @@ class Flow:
         }
 
     def _all_deliveries(self, work: _Work, bronze: DataFrame) -> DataFrame:
-        known = deliveries.begun(deliveries.sendings(bronze))
         now_ms = work.shape.span_ms[1] if work.shape.span_ms else 0
-        folded = deliveries.fold(known, deliveries.reached(bronze), now_ms)
+        folded = deliveries.fold(deliveries.begun(bronze), deliveries.reached(bronze), now_ms)
         return folded.where(f.col("part") != deliveries.ORPHAN)
 
     def _everything(self, work: _Work, bronze: DataFrame) -> Frames:
         silver = self._all_silver(bronze)
+        touched = self._all_deliveries(work, bronze)
         return Frames(
             messages=silver["messages"],
-            sendings=deliveries.sendings(bronze),
-            steps=deliveries.steps(self._all_deliveries(work, bronze)),
+            sendings=deliveries.sendings(touched),
+            steps=deliveries.steps(touched),
             answers=messages.answers(silver["messages"], silver["messages"]),
             exchanges=silver["activity"].where(f.col("kind") == activity.EXCHANGE),
             objective_events=silver["objective_events"],
@@ -316,6 +350,22 @@ class Flow:
         )
 
 
-def _in_parts(tables: dict[str, list[DataFile]], name: str, parts: Iterable[int]) -> list[DataFile]:
-    wanted = frozenset(parts)
-    return [file for file in tables.get(name, ()) if file.part in wanted]
+def _parted(gold: Gold, rows: DataFrame) -> DataFrame:
+    part = start_of(f.col(gold.part), gold.part_ms) if gold.part else f.lit(0)
+    return rows.withColumn("part", part)
+
+
+def _after(position: Mapping[str, int]) -> Column:
+    new = f.lit(False)
+    for log in LOGS:
+        new = new | ((f.col("log") == log) & (f.col("offset") >= position.get(log, 0)))
+    return new
+
+
+def _within(files: Iterable[DataFile], hours: Iterable[int]) -> list[DataFile]:
+    """Files that may have rows of these hours."""
+    return [
+        file
+        for file in files
+        if file.span is None or any(hour <= file.span[1] and hour + HOUR_MS > file.span[0] for hour in hours)
+    ]

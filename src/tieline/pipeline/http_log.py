@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from tieline.pipeline.row import MAIN, activity_batch, main_batch, message_columns
-from tieline.wire.log_lines import END_HEADER, ActivityLine, MainLine, MessageLine
+from tieline.wire.log_lines import END_HEADER, NEXT_HEADER, ActivityLine, MainLine, MessageLine
 
 _SECONDS_MAX = 60.0
 _ATTEMPTS = 5
@@ -45,8 +45,11 @@ class HttpLog:
 
     def end(self, log: str) -> int:
         """The offset that the next row of a log will have."""
-        with self._open(log, 0, 0) as answer:
-            return answer.end
+        try:
+            with self._open(log, 0, 0) as answer:
+                return answer.end
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
 
     def read(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """The rows from `start` to before `end`."""
@@ -62,14 +65,16 @@ class HttpLog:
 
     def _read_main(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         before: bytes | None = None
+        expected = start
         # The row before the first is read too: the first one's hash must follow from it.
         for rows in self._batches(MAIN, max(0, start - 1), end, MainLine):
             first = int(rows[0].offset < start)
             if first:
-                before = bytes.fromhex(rows[0].hash)
+                before, expected = bytes.fromhex(rows[0].hash), start
             if len(rows) > first:
-                yield _main_rows(before, rows[first:])
-                before = bytes.fromhex(rows[-1].hash)
+                # A row that is missing between two batches is missed as one within a batch is.
+                yield _main_rows(before if rows[first].offset == expected else None, rows[first:])
+                before, expected = bytes.fromhex(rows[-1].hash), rows[-1].offset + 1
 
     def _batches(self, log: str, start: int, end: int, kind: type[_Line]) -> Iterator[list[_Line]]:
         decode = msgspec.json.Decoder(kind).decode
@@ -81,11 +86,12 @@ class HttpLog:
                     for rows in answer.batches(decode):
                         yield rows
                         at = rows[-1].offset + 1
+                    at = max(at, answer.next)
             except (OSError, http.client.HTTPException, zlib.error, msgspec.DecodeError) as error:
                 if at == progress:
                     attempts += 1
                 if attempts >= _ATTEMPTS:
-                    raise LogUnreachable(f"the hub at {self._parts.netloc} does not answer: {error}") from error
+                    raise self._unreachable(error) from error
                 time.sleep(_PAUSE_SECONDS * attempts)
                 continue
             if at == progress:
@@ -104,19 +110,21 @@ class HttpLog:
         try:
             connection.request("GET", path, headers=headers)
             response = connection.getresponse()
-        except OSError as error:
+            if response.status == http.client.OK:
+                return _Answer(connection, response)
+            told = response.read(_CHUNK_BYTES)
+        except (OSError, http.client.HTTPException):
             connection.close()
-            if start == end == 0:
-                raise LogUnreachable(f"the hub at {parts.netloc} does not answer: {error}") from error
             raise
-        if response.status == http.client.OK:
-            return _Answer(connection, response)
-        told = response.read(_CHUNK_BYTES)
         connection.close()
         reason = _reason(told) or f"status {response.status}"
         if response.status >= http.client.INTERNAL_SERVER_ERROR:
             raise http.client.HTTPException(reason)
         raise LogRefused(f"the hub at {parts.netloc} refused: {reason}")
+
+    def _unreachable(self, error: Exception) -> LogUnreachable:
+        reason = str(error) or type(error).__name__
+        return LogUnreachable(f"the hub at {self._parts.netloc} does not answer: {reason}")
 
 
 class _Answer:
@@ -125,7 +133,13 @@ class _Answer:
     def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self._connection = connection
         self._response = response
-        self.end = int(response.headers.get(END_HEADER, "0"))
+        self._packed = response.headers.get("content-encoding") == "gzip"
+        end, after = response.headers.get(END_HEADER, ""), response.headers.get(NEXT_HEADER, "")
+        if not (end.isdecimal() and after.isdecimal()):
+            raise http.client.HTTPException("what answers there is no hub")
+        self.end = int(end)
+        self.next = int(after)
+        """Where to ask on, once all of it was read."""
 
     def __enter__(self) -> "_Answer":
         return self
@@ -140,13 +154,17 @@ class _Answer:
         rest = b""
         rows: list[_Line] = []
         while chunk := self._response.read(_CHUNK_BYTES):
-            *lines, rest = (rest + unzip.decompress(chunk)).split(b"\n")
+            # A proxy in between may have unpacked it.
+            *lines, rest = (rest + (unzip.decompress(chunk) if self._packed else chunk)).split(b"\n")
             rows += [decode(line) for line in lines]
             if len(rows) >= _BATCH_ROWS:
                 yield rows
                 rows = []
         if rows:
             yield rows
+        if rest or (self._packed and not unzip.eof):
+            # Whatever is missing would be taken for rows that the log does not have.
+            raise http.client.HTTPException("the answer broke off")
 
 
 def _main_rows(before: bytes | None, rows: list[MainLine]) -> pa.RecordBatch:

@@ -36,7 +36,9 @@ class DataFile(Struct, frozen=True, omit_defaults=True):
     """Relative to the lake."""
     rows: int
     part: int | None = None
-    """Where its rows begin in time, if the table is kept in parts."""
+    """Which part of its table it is of, if that is kept in parts."""
+    span: tuple[int, int] | None = None
+    """The first and the last time in it, if that was asked for."""
 
 
 class Commit(Struct, frozen=True):
@@ -105,18 +107,21 @@ class Lake:
         """Where a commit's files of a table are written; no attempt finds what another one left."""
         return self.path / table / f"{number:08d}-{uuid.uuid4().hex[:8]}"
 
-    def adopt(self, folder: Path) -> list[DataFile]:
-        """The files that Spark wrote into a folder, made durable; parts are those of its `part=` folders."""
+    def adopt(self, folder: Path, time: str | None = None) -> list[DataFile]:
+        """The files that Spark wrote into a folder, made durable; parts are those of its `part=` folders.
+
+        `time` is the column that says which times a file spans.
+        """
         found = []
         for path in sorted(folder.rglob("*.parquet")):
-            rows = _rows(path)
+            rows, span = _measured(path, time)
             if rows == 0:
                 continue
             descriptor = os.open(path, os.O_RDONLY)
             os.fsync(descriptor)
             os.close(descriptor)
             label = path.parent.name.partition("part=")[2]
-            found.append(DataFile(str(path.relative_to(self.path)), rows, int(label) if label else None))
+            found.append(DataFile(str(path.relative_to(self.path)), rows, int(label) if label else None, span))
         return found
 
     def commit(self, commit: Commit) -> None:
@@ -186,10 +191,16 @@ def replaced(
     return {**tables, table: [*kept, *new]}
 
 
-def _rows(path: Path) -> int:
+def _measured(path: Path, time: str | None) -> tuple[int, tuple[int, int] | None]:
+    """How many rows a file has and which times they span, by its footer."""
     from pyarrow import parquet  # noqa: PLC0415 - who only looks at commits needs no extra
 
-    return int(parquet.read_metadata(path).num_rows)
+    metadata = parquet.read_metadata(path)
+    if time is None or metadata.num_rows == 0:
+        return metadata.num_rows, None
+    column = metadata.schema.to_arrow_schema().get_field_index(time)
+    groups = [metadata.row_group(index).column(column).statistics for index in range(metadata.num_row_groups)]
+    return metadata.num_rows, (min(group.min for group in groups), max(group.max for group in groups))
 
 
 def _age_seconds(path: Path) -> float:

@@ -21,7 +21,7 @@ from tieline.pipeline.lake import Commit, Lake
 from tieline.pipeline.prices import load_prices
 from tieline.pipeline.source import Options, Position, read_options
 
-ROWS_PER_BATCH = 500_000
+ROWS_PER_BATCH = 1_000_000
 """Rows of a batch: what bounds the memory and disk that a run needs, however much is new."""
 _ERROR = re.compile(r"(?!org\.|java\.|py4j\.)[\w.]*(?:Error|Exception|Invalid|Refused|Unreachable|Failed): \S")
 _POLL_SECONDS = 1

@@ -61,21 +61,28 @@ def forged(page: MainPage, secret: bytes) -> set[int]:
     """Offsets of peerbus messages whose HMAC is wrong."""
     found = set()
     for message in page.messages:
-        if message[3] != PROTOCOL or message[11] == Signature.FAILED:
+        if message[3] != PROTOCOL or message[11] in (Signature.NONE, Signature.FAILED):
             continue
         try:
             original = _decode_signed(message[12]).original
-            if original is not None and not decode_envelope(original).verify(secret):
-                found.add(message[0])
-        except (MsgspecError, ValueError):
+        except (MsgspecError, ValueError, RecursionError):
+            original = None
+        if original is None or not _is_signed(original, secret):
             found.add(message[0])
     return found
+
+
+def _is_signed(original: bytes, secret: bytes) -> bool:
+    try:
+        return decode_envelope(original).verify(secret)
+    except (MsgspecError, ValueError):
+        return False
 
 
 def _read(row: tuple[int, bytes] | None) -> _Sealed | _Changed | None:
     try:
         return _decode(row[1]) if row else None
-    except MsgspecError:
+    except (MsgspecError, ValueError, RecursionError):
         return None
 
 

@@ -25,6 +25,8 @@ class Shape:
 
     rows: dict[tuple[str, str], int]
     """How many, by log and kind."""
+    begins: dict[str, int]
+    """The offset of the first row, by log."""
     ends: dict[str, int]
     """The offset after the last row, by log."""
     span_ms: tuple[int, int] | None
@@ -70,6 +72,7 @@ def shape_of(bronze: DataFrame) -> Shape:
         bronze.groupBy("log", "kind")
         .agg(
             f.count(f.lit(1)).alias("rows"),
+            f.min("offset").alias("begin"),
             (f.max("offset") + 1).alias("end"),
             f.min("at_ms").alias("first"),
             f.max("at_ms").alias("last"),
@@ -80,12 +83,11 @@ def shape_of(bronze: DataFrame) -> Shape:
         .collect()
     )
     main = [row for row in found if row["log"] == MAIN]
-    ends: dict[str, int] = {}
-    for row in found:
-        ends[row["log"]] = max(ends.get(row["log"], 0), row["end"])
+    logs = {row["log"] for row in found}
     return Shape(
         rows={(row["log"], row["kind"]): row["rows"] for row in found},
-        ends=ends,
+        begins={log: min(row["begin"] for row in found if row["log"] == log) for log in logs},
+        ends={log: max(row["end"] for row in found if row["log"] == log) for log in logs},
         span_ms=(min(row["first"] for row in main), max(row["last"] for row in main)) if main else None,
         activity_hours=frozenset(hour for row in found for hour in row["happened"]),
         asked_hours=frozenset(hour for row in found for hour in row["asked"]),

@@ -46,12 +46,18 @@ def columns(text: str) -> StructType:
 VERSION = "version"
 """Of rows with measures that are kept from the newest: which is newer."""
 
+
+def each(measure: str) -> str:
+    """The column in which facts have the one number that they add to a `sorted` measure."""
+    return f"each_{measure}"
+
+
 MERGES: dict[str, Callable[[str], Column]] = {
     "sum": f.sum,
     "min": f.min,
     "max": f.max,
-    # Numbers, all of them, in order: percentiles of it are exact.
-    "sorted": lambda name: f.array_sort(f.flatten(f.collect_list(name))),
+    # Numbers, all of them, in order: percentiles of it are exact. New facts bring one each.
+    "sorted": lambda name: f.array_sort(f.concat(f.collect_list(each(name)), f.flatten(f.collect_list(name)))),
     "union": lambda name: f.array_sort(f.array_distinct(f.flatten(f.collect_list(name)))),
     "newest": lambda name: f.max_by(name, f.when(f.col(name).isNotNull(), f.col(VERSION))),
 }
@@ -84,12 +90,20 @@ class Gold:
 
     def contributions(self, frames: Frames) -> DataFrame:
         """The facts of a batch in this table's columns; measures that one kind of fact lacks are null."""
-        wanted = (*self.keys, *self.measures)
         first, *others = self.contribute(frames)
-        rows = _with(first, wanted, self.schema)
+        rows = self.in_columns(first)
         for other in others:
-            rows = rows.unionByName(_with(other, wanted, self.schema))
+            rows = rows.unionByName(self.in_columns(other))
         return rows
+
+    def in_columns(self, rows: DataFrame) -> DataFrame:
+        """Facts, or rows of this table, with the columns that `merge` needs."""
+        types = {name: self.schema[name].dataType for name in (*self.keys, *self.measures)}
+        types |= {each(name): LongType() for name, how in self.measures.items() if how == "sorted"}
+        given = set(rows.columns)
+        return rows.select(
+            *((f.col(name) if name in given else f.lit(None)).cast(kind).alias(name) for name, kind in types.items())
+        )
 
 
 @dataclass(frozen=True)
@@ -98,9 +112,8 @@ class Silver:
 
     name: str
     schema: StructType
-    part: str
-    """The time by which it is kept in parts."""
-    part_ms: int = HOUR_MS
+    time: str
+    """The column that says when a row happened: it tells which files have to be read."""
 
 
 def start_of(time_ms: Column, width_ms: int) -> Column:
@@ -112,15 +125,3 @@ def percentile(values: Column, share: float) -> Column:
     """The nearest-rank percentile of numbers that are in order; null of none."""
     rank = f.greatest(f.lit(1), f.ceil(f.size(values) * f.lit(share))).cast("int")
     return f.when(f.size(values) > 0, f.element_at(values, rank))
-
-
-def _with(rows: DataFrame, wanted: Sequence[str], schema: StructType) -> DataFrame:
-    given = set(rows.columns)
-    return rows.select(
-        *(
-            f.col(name).cast(schema[name].dataType).alias(name)
-            if name in given
-            else f.lit(None).cast(schema[name].dataType).alias(name)
-            for name in wanted
-        )
-    )

@@ -1,21 +1,37 @@
 """The audit at scale: the main log checked in parallel, against itself, what is stored beside it, and checkpoints.
 
 Above: `tieline pipeline verify`. Below: the source, which cuts the log into ranges; each worker checks the links inside
-its range and the one to the row before it, so that the ranges join. It trusts nothing that an earlier run computed.
+its range and the one to the row before it, so that the ranges join. Workers only count what is wrong, a page at a time;
+the few pages that have something wrong are read again here, to say what it is. It trusts nothing that an earlier run
+computed.
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 
 from msgspec import Struct
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from tieline.core.checkpoints import Checkpoint
 from tieline.pipeline.row import MAIN
+from tieline.pipeline.source import Options
+from tieline.pipeline.sqlite_log import SECRET_VARIABLE
 from tieline.pipeline.tables.findings import BAD_SIGNATURES
+from tieline.protocols.peerbus.codec import PROTOCOL as PEERBUS
+from tieline.stores.sqlite.pages import LogPages
 
 FINDINGS_MAX = 100
 """One broken row breaks what follows from it; more findings than these help nobody."""
+PAGE_ROWS = 8192
+"""Rows that are counted together."""
+_SIGNATURES = {
+    "failed": "the signature of the message at row {} is wrong",
+    "misnamed": "the message at row {} is signed under another name than its sender's",
+}
 
 
 class Finding(Struct, frozen=True):
@@ -33,6 +49,13 @@ class Report(Struct, frozen=True):
     verified_rows: int
     messages: int
     findings: tuple[Finding, ...]
+    """The first ones, by offset; then those about checkpoints."""
+    more: bool = False
+    """Whether there are more findings than these."""
+    signatures_checked: int = 0
+    """Signed peerbus messages whose HMAC was computed anew."""
+    signatures_unchecked: int = 0
+    """Those for which it was not: the secret is not given, or the messages are not here."""
 
     @property
     def intact(self) -> bool:
@@ -40,56 +63,123 @@ class Report(Struct, frozen=True):
         return not self.findings
 
 
+class Page(Struct, frozen=True):
+    """What workers counted in some thousand rows."""
+
+    number: int
+    rows: int
+    last: int
+    wrong: int
+    messages: int
+    signed: int
+
+    def suspicious(self, end: int) -> bool:
+        """Whether it is worth another look."""
+        return self.wrong > 0 or self.rows != min(PAGE_ROWS, end - self.number * PAGE_ROWS)
+
+
 def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[Checkpoint] = ()) -> Report:
     """Check the main log. Over a home also what is stored beside it, and HMACs where the environment has the secret."""
-    audit = {"audit": "true"} if "home" in where else {}
-    rows = spark.read.format("tieline").options(**where, **audit, logs=MAIN).load()
-    broken = ~f.col("chained")
-    spoilt = f.col("sealed") == f.lit(False)
-    forged = f.col("signature").isin(*BAD_SIGNATURES)
-    # One pass: the few rows with something wrong, and the sums, come from the same read.
-    counted = rows.groupBy().agg(
+    options = {**where, "logs": MAIN, **({"audit": "true"} if "home" in where else {})}
+    pages, heads = _counted(spark, options, checkpoints)
+    end = _end(pages)
+    told = tell(options, pages)
+    findings = list(itertools.islice(told, FINDINGS_MAX))
+    more = next(told, None) is not None
+    findings += _compared(checkpoints, heads, end)
+    signed = sum(page.signed for page in pages)
+    checks = "home" in where and bool(os.environ.get(SECRET_VARIABLE))
+    return Report(
+        verified_rows=sum(page.rows for page in pages),
+        messages=sum(page.messages for page in pages),
+        findings=tuple(findings),
+        more=more,
+        signatures_checked=signed if checks else 0,
+        signatures_unchecked=0 if checks else signed,
+    )
+
+
+def _counted(
+    spark: SparkSession, options: Mapping[str, str], checkpoints: Sequence[Checkpoint]
+) -> tuple[list[Page], dict[int, str]]:
+    """Every page that has rows, and the hashes at checkpoints, in one pass over the log."""
+    rows = spark.read.format("tieline").options(**options).load()
+    wrong = ~f.col("chained") | (f.col("sealed") == f.lit(False)) | f.col("signature").isin(*BAD_SIGNATURES)
+    signed = (f.col("protocol") == PEERBUS) & (f.col("signature") != "")
+    heads = (f.col("offset") + 1).isin(sorted({one.rows for one in checkpoints}))
+    counted = rows.groupBy(f.floor(f.col("offset") / PAGE_ROWS).alias("number")).agg(
         f.count(f.lit(1)).alias("rows"),
         f.max("offset").alias("last"),
+        f.count(f.when(wrong, 1)).alias("wrong"),
         f.count(f.when(f.col("kind") == "send", 1)).alias("messages"),
-        f.array_sort(
-            f.collect_list(
-                f.when(
-                    broken | spoilt | forged,
-                    f.struct("offset", broken.alias("broken"), spoilt.alias("spoilt"), forged.alias("forged")),
-                )
-            )
-        ).alias("wrong"),
-        f.collect_list(
-            f.when((f.col("offset") + 1).isin([one.rows for one in checkpoints]), f.struct("offset", "hash"))
-        ).alias("heads"),
+        f.count(f.when(signed, 1)).alias("signed"),
+        f.collect_list(f.when(heads, f.struct("offset", "hash"))).alias("heads"),
     )
-    (found,) = counted.collect()
-    end = 0 if found["last"] is None else found["last"] + 1
-    findings = [finding for row in found["wrong"] for finding in _told(row)]
-    if found["rows"] < end:
-        findings.append(Finding(end, "missing", f"{end - found['rows']} rows are missing before row {end}"))
-    findings += _compared(checkpoints, {row["offset"] + 1: row["hash"].hex() for row in found["heads"]}, end)
-    return Report(found["rows"], found["messages"], tuple(findings[:FINDINGS_MAX]))
+    found = sorted(counted.collect(), key=lambda row: int(row["number"]))
+    pages = [Page(*(int(row[name]) for name in Page.__struct_fields__)) for row in found]
+    return pages, {head["offset"] + 1: head["hash"].hex() for row in found for head in row["heads"]}
 
 
-def _told(row: Row) -> list[Finding]:
-    offset = row["offset"]
-    told = {
-        "broken": Finding(offset, "chain", f"row {offset} does not follow from the row before it"),
-        "spoilt": Finding(offset, "seal", f"what is stored beside row {offset} is not what it says"),
-        "forged": Finding(offset, "signature", f"the signature of the message at row {offset} is wrong"),
-    }
-    return [finding for name, finding in told.items() if row[name]]
+def tell(options: Mapping[str, str], pages: Sequence[Page]) -> Iterator[Finding]:
+    """What is wrong with a log of which these pages were counted, by offset."""
+    end = _end(pages)
+    expected = 0
+    for page in pages:
+        first = page.number * PAGE_ROWS
+        if expected < first:
+            # Pages without a single row.
+            yield _missing(expected, first - 1)
+        if page.suspicious(end):
+            yield from _page_told(options, first, min(first + PAGE_ROWS, end))
+        expected = first + PAGE_ROWS
+    if "home" in options:
+        yield from _left_over(Path(options["home"]), end)
+
+
+def _page_told(options: Mapping[str, str], first: int, end: int) -> Iterator[Finding]:
+    expected = first
+    for batch in Options(options).log().read(MAIN, first, end):
+        columns = (batch.column(name).to_pylist() for name in ("offset", "chained", "sealed", "signature"))
+        for offset, chained, sealed, signature in zip(*columns, strict=True):
+            if offset > expected:
+                yield _missing(expected, offset - 1)
+            if not chained:
+                yield Finding(offset, "chain", f"row {offset} does not follow from the row before it")
+            if sealed is False:
+                yield Finding(offset, "seal", f"what is stored beside row {offset} is not what it says")
+            if signature in BAD_SIGNATURES:
+                yield Finding(offset, "signature", _SIGNATURES[signature].format(offset))
+            expected = offset + 1
+    if expected < end:
+        yield _missing(expected, end - 1)
+
+
+def _end(pages: Sequence[Page]) -> int:
+    return max((page.last + 1 for page in pages), default=0)
+
+
+def _missing(first: int, last: int) -> Finding:
+    rows = f"row {first} is" if first == last else f"rows {first} to {last} are"
+    return Finding(first, "missing", f"{rows} missing")
+
+
+def _left_over(home: Path, end: int) -> Iterator[Finding]:
+    """Messages and changes of objectives behind the last row: whoever cut the log off has forgotten them."""
+    with closing(LogPages(home)) as pages:
+        page = pages.main(end, end + PAGE_ROWS)
+    told = {row[0] for row in page.rows}
+    for offset in sorted({row[0] for row in (*page.messages, *page.happenings)} - told):
+        what = f"something is stored that row {offset} should tell of, and there is no such row"
+        yield Finding(offset, "missing", what)
 
 
 def _compared(checkpoints: Sequence[Checkpoint], heads: Mapping[int, str], end: int) -> list[Finding]:
-    findings = []
+    findings = set()
     for one in checkpoints:
         if one.rows > end:
             what = f"the log is cut off: it ends at row {end}, and had {one.rows} rows at a checkpoint"
-            findings.append(Finding(end, "checkpoint", what))
+            findings.add((end, what))
         elif one.rows and heads.get(one.rows) != one.head:
             what = f"row {one.rows - 1} is not the one that was there when a checkpoint was made of it"
-            findings.append(Finding(one.rows - 1, "checkpoint", what))
-    return findings
+            findings.add((one.rows - 1, what))
+    return [Finding(offset, "checkpoint", what) for offset, what in sorted(findings)[:FINDINGS_MAX]]

@@ -1,11 +1,13 @@
-"""The logs over HTTP: `GET /api/log/{log}?from=&to=`, as compressed lines of JSON, for the pipeline on other machines.
+"""The logs over HTTP: `GET /api/log/{log}?from=&to=`, as lines of JSON, for the pipeline on other machines.
 
 Above: the HTTP port. Below: connections of its own to the databases, read on threads of its own, so that the broker's
-thread has no part in it. An answer is streamed in pages and ends after `_ROWS_MAX` rows: whoever wants more asks again
-from the next offset. It takes a token with the permission `log.read`.
+thread has no part in it. An answer is streamed in pages, each read when the one before it is on its way: a slow reader
+costs one page of memory and holds neither a thread nor a transaction, one that is gone costs nothing. It ends after
+`_ROWS_MAX` rows: whoever wants more asks again from the next offset. It takes a token with the permission `log.read`.
 """
 
 import asyncio
+import contextlib
 import re
 import zlib
 from collections.abc import Iterable
@@ -24,8 +26,8 @@ from tieline.contract.hub import Hub
 from tieline.contract.refusal import Code, Refusal
 from tieline.core.store import MAIN, Route, StoreError
 from tieline.stores.sqlite.pages import LOGS, LogPages, read_said
-from tieline.wire.http import Answer, answer, bearer, foreign, respond
-from tieline.wire.log_lines import END_HEADER, ActivityLine, MainLine, MessageLine, ObjectiveLine
+from tieline.wire.http import Answer, answer, bearer, foreign, header, respond
+from tieline.wire.log_lines import CUT, END_HEADER, NEXT_HEADER, ActivityLine, MainLine, MessageLine, ObjectiveLine
 from tieline.wire.sessions import Sessions
 
 PROTOCOL = "tieline"
@@ -34,10 +36,12 @@ _PATH = re.compile(r"/api/log/([^/]{1,64})\Z")
 _PAGE_ROWS = 1000
 """Rows that are read and encoded at a time: a few milliseconds of a thread that shares the interpreter."""
 _ROWS_MAX = 200_000
-"""Rows of one answer: a reader that hangs does not hold a thread's connection for hours."""
-_READERS_MAX = 4
-"""Answers that are under way at the same time; others wait for their turn."""
+"""Rows of one answer: a reader that hangs does not hold a connection for hours."""
+_THREADS = 4
+"""Pages that are read at the same time; others wait for their turn."""
 _OFFSET_MAX = 2**62
+_OFFSET = re.compile(r"[0-9]{1,19}")
+_FIELDS_MAX = 16
 _STATUSES = {Code.UNAUTHORIZED: 401, Code.UNKNOWN_SESSION: 401, Code.FORBIDDEN: 403, Code.UNKNOWN_LOG: 404}
 
 _encoder = msgspec.json.Encoder()
@@ -47,6 +51,9 @@ class _Range(Struct, frozen=True):
     log: str
     start: int
     end: int
+    packed: bool
+    """Whether the reader takes gzip."""
+    only_head: bool
 
 
 class LogApi:
@@ -55,8 +62,7 @@ class LogApi:
     def __init__(self, hub: Hub, home: Path) -> None:
         self._home = home
         self._sessions = Sessions(hub, PROTOCOL, acknowledges=False)
-        self._turns = asyncio.Semaphore(_READERS_MAX)
-        self._threads = ThreadPoolExecutor(_READERS_MAX, thread_name_prefix="tieline-log")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tieline-log")
         self._closing = False
 
     def serves(self, scope: Scope) -> bool:
@@ -67,18 +73,22 @@ class LogApi:
         """See `HttpApp.close`."""
         self._closing = True
         self._sessions.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See `HttpApp.__call__`."""
-        del receive
         asked = await self._asked(scope)
         if isinstance(asked, Answer):
             await respond(send, asked)
             return
-        async with self._turns:
+        gone = asyncio.create_task(_hung_up(receive))
+        try:
             with closing(LogPages(self._home)) as pages:
-                await self._stream(pages, asked, send)
+                await self._stream(pages, asked, gone, send)
+        finally:
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await gone
 
     async def _asked(self, scope: Scope) -> "_Range | Answer":
         """What is asked for, if it may be."""
@@ -98,13 +108,17 @@ class LogApi:
             return _refused(reply)
         if found[1] not in LOGS:
             return _no(404, f"there is no log {found[1]!r}; there are {' and '.join(LOGS)}", Code.UNKNOWN_LOG)
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=16))
+        try:
+            query = dict(parse_qsl(scope["query_string"].decode("latin-1"), True, max_num_fields=_FIELDS_MAX))
+        except ValueError:
+            return _no(400, "only from and to can be asked for", Code.INVALID_REQUEST)
         start, end = query.get("from", "0"), query.get("to", str(_OFFSET_MAX))
-        if not (start.isdecimal() and end.isdecimal() and int(start) <= _OFFSET_MAX >= int(end)):
+        offsets = _OFFSET.fullmatch(start) and _OFFSET.fullmatch(end)
+        if not offsets or int(start) > _OFFSET_MAX or int(end) > _OFFSET_MAX:
             return _no(400, "from and to are offsets: numbers from 0 on", Code.INVALID_REQUEST)
-        return _Range(found[1], int(start), int(end))
+        return _Range(found[1], int(start), int(end), _takes_gzip(scope), scope["method"] == "HEAD")
 
-    async def _stream(self, pages: LogPages, asked: _Range, send: Send) -> None:
+    async def _stream(self, pages: LogPages, asked: _Range, gone: "asyncio.Task[None]", send: Send) -> None:
         loop = asyncio.get_running_loop()
         try:
             log_end = await loop.run_in_executor(self._threads, pages.end, asked.log)
@@ -112,33 +126,51 @@ class LogApi:
         except StoreError as error:
             await respond(send, _no(503, str(error)))
             return
+        end = max(asked.start, min(asked.end, log_end, asked.start + _ROWS_MAX))
         headers = [
             (b"content-type", b"application/x-ndjson"),
-            (b"content-encoding", b"gzip"),
+            (b"vary", b"accept-encoding"),
             (END_HEADER.encode(), b"%d" % log_end),
+            (NEXT_HEADER.encode(), b"%d" % end),
+            *([(b"content-encoding", b"gzip")] if asked.packed else []),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        packer = zlib.compressobj(1, wbits=31)
-        end = min(asked.end, log_end, asked.start + _ROWS_MAX)
-        for first in range(asked.start, end, _PAGE_ROWS):
-            if self._closing:
-                break
+        packer = zlib.compressobj(1, wbits=31) if asked.packed else None
+        for first in range(asked.start, asked.start if asked.only_head else end, _PAGE_ROWS):
             last = min(first + _PAGE_ROWS, end)
-            try:
-                packed = await loop.run_in_executor(self._threads, _page, pages, asked.log, first, last, names, packer)
-            except StoreError:
-                # Too late for a status: the reader finds less than it asked for, and asks again.
-                break
+            packed = None
+            # Too late for a status: an answer that breaks off is one that the reader can tell from a whole one.
+            with contextlib.suppress(StoreError):
+                if not (self._closing or gone.done()):
+                    reading = (pages, asked.log, first, last, names, packer)
+                    packed = await loop.run_in_executor(self._threads, _page, *reading)
+            if packed is None:
+                rest = packer.flush(zlib.Z_SYNC_FLUSH) if packer else CUT
+                await send({"type": "http.response.body", "body": rest})
+                return
             if packed:
+                # Returns once the socket has room again, or is gone.
                 await send({"type": "http.response.body", "body": packed, "more_body": True})
-        await send({"type": "http.response.body", "body": packer.flush()})
+        await send({"type": "http.response.body", "body": packer.flush() if packer else b""})
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _takes_gzip(scope: Scope) -> bool:
+    for one in (header(scope, b"accept-encoding") or "").lower().split(","):
+        name, _, weight = one.replace(" ", "").partition(";q=")
+        if name in ("gzip", "x-gzip", "*"):
+            return weight.strip("0.") != "" or not weight
+    return False
 
 
 def _page(pages: LogPages, log: str, first: int, last: int, names: dict[int, str], packer: Any) -> bytes:
     lines = _main_lines(pages, first, last, names) if log == MAIN else _activity_lines(pages, first, last, names)
     encoded = b"".join(_encoder.encode(line) + b"\n" for line in lines)
-    packed: bytes = packer.compress(encoded)
-    return packed
+    return packer.compress(encoded) if packer else encoded
 
 
 def _main_lines(pages: LogPages, first: int, last: int, names: dict[int, str]) -> Iterable[MainLine]:

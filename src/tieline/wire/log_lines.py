@@ -67,3 +67,7 @@ class ActivityLine(Struct, frozen=True, omit_defaults=True):
 
 END_HEADER = "x-tieline-end"
 """Says the offset that the next row of the log will have."""
+NEXT_HEADER = "x-tieline-next"
+"""Says where the next answer begins, if this one comes whole."""
+CUT = b"{"
+"""Ends an answer that is not compressed and was broken off; one that is compressed lacks the end that gzip has."""

@@ -23,7 +23,7 @@ TABLE = Silver(
         "output_tokens bigint, cache_read_tokens bigint, cache_write_tokens bigint, lasted_ms bigint, "
         "cost_nano_usd bigint"
     ),
-    part="ts_ms",
+    time="ts_ms",
 )
 
 FOCUS = Gold(

@@ -2,7 +2,7 @@
 
 A delivery is known by its recipient's number and its key. It is *open* until it is settled or `WATERMARK_MS` old: open
 rows are folded with every batch, closed ones are looked up only when a step comes for one of them, which is then late.
-`fresh` has a bit for each rung that the commit which wrote the row added.
+`fresh` has a bit for each rung that the commit which wrote the row added, and one for its beginning.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -20,7 +20,7 @@ TABLE = Silver(
         "offered_ms bigint, offered_by string, muted_ms bigint, seen_ms bigint, acked_ms bigint, acked_by string, "
         "claimed boolean, expired_ms bigint, dead_ms bigint"
     ),
-    part="sent_ms",
+    time="sent_ms",
 )
 OPEN, CLOSED, ORPHAN = 0, 1, 2
 """Parts of the table; an orphan is a step whose delivery is not open."""
@@ -32,14 +32,15 @@ _KINDS = ("deliver", "see", "ack", "claim", "expire", "die")
 _TIMES = ("offered_ms", "muted_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms")
 _WORDS = ("offered_by", "acked_by")
 _BITS = {name: 1 << index for index, name in enumerate((*_TIMES, "left_ms"))}
+_SENT = 1 << len(_BITS)
 _RUNGS = ("offered_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms", "left_ms")
 
 
-def sendings(bronze: DataFrame) -> DataFrame:
-    """New deliveries: a row for each message and recipient whose route is still kept."""
+def begun(bronze: DataFrame) -> DataFrame:
+    """New deliveries with nothing reached yet: a row for each message and recipient whose route is still kept."""
     sent = bronze.where((f.col("log") == "main") & (f.col("kind") == "send") & f.col("keys").isNotNull())
     each = sent.select("offset", "sender", f.col("at_ms").alias("sent_ms"), _each())
-    return each.select(
+    rows = each.select(
         f.col("one.numbers").alias("number"),
         f.col("one.keys").alias("key"),
         f.coalesce("one.recipients", f.concat(f.lit("member-"), f.col("one.numbers"))).alias("recipient"),
@@ -47,6 +48,14 @@ def sendings(bronze: DataFrame) -> DataFrame:
         "sender",
         "sent_ms",
     )
+    given = set(rows.columns)
+    empty = {field.name: f.lit(None).cast(field.dataType) for field in TABLE.schema if field.name not in given}
+    return rows.withColumns(empty).select(*TABLE.schema.fieldNames(), f.lit(_SENT).alias("fresh"))
+
+
+def known(rows: DataFrame) -> DataFrame:
+    """Deliveries that began before, with nothing new about them yet."""
+    return rows.select(*TABLE.schema.fieldNames(), f.lit(0).alias("fresh"))
 
 
 def _each() -> Column:
@@ -75,19 +84,14 @@ def reached(bronze: DataFrame) -> DataFrame:
     )
 
 
-def begun(sent: DataFrame) -> DataFrame:
-    """New deliveries with nothing reached yet, in the table's columns."""
-    return _in_columns(sent)
-
-
-def fold(known: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
+def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
     """Deliveries with the rungs that they reached, and the part of the table that each belongs to from now on."""
     renamed = steps.select(
         "number", "key", *(f.col(name).alias(f"new_{name}") for name in (*_TIMES, *_WORDS, "claimed"))
     )
-    both = known.join(renamed, ["number", "key"], "full_outer")
+    both = before.join(renamed.hint("shuffle_hash"), ["number", "key"], "full_outer")
     old_left, new_left = _left(""), _left("new_")
-    fresh = f.lit(0)
+    fresh = f.coalesce("fresh", f.lit(0))
     for name in _TIMES:
         fresh = fresh + f.when(f.col(name).isNull() & f.col(f"new_{name}").isNotNull(), _BITS[name]).otherwise(0)
     fresh = fresh + f.when(old_left.isNull() & new_left.isNotNull(), _BITS["left_ms"]).otherwise(0)
@@ -108,6 +112,11 @@ def _left(prefix: str) -> Column:
     return f.least(*(f.col(f"{prefix}{name}") for name in ("acked_ms", "expired_ms", "dead_ms", "muted_ms")))
 
 
+def sendings(touched: DataFrame) -> DataFrame:
+    """Those of folded rows that began with this commit: a row for each message and recipient."""
+    return touched.where(f.col("fresh").bitwiseAND(_SENT) != 0)
+
+
 def steps(touched: DataFrame) -> DataFrame:
     """The rungs that were added to folded rows: one row each, with what is known of the delivery."""
     by = {"offered_ms": f.col("offered_by"), "acked_ms": f.col("acked_by")}
@@ -121,7 +130,7 @@ def steps(touched: DataFrame) -> DataFrame:
         for name in _RUNGS
     ]
     added = f.filter(f.array(*rungs), lambda rung: f.col("fresh").bitwiseAND(rung["bit"]) != 0)
-    each = touched.where(f.col("fresh") != 0).select(
+    each = touched.where(f.col("fresh").bitwiseAND(_SENT - 1) != 0).select(
         "number", "key", "recipient", "offset", "sender", "sent_ms", f.explode(added).alias("step")
     )
     return each.select(
@@ -135,14 +144,4 @@ def steps(touched: DataFrame) -> DataFrame:
         "step.at_ms",
         "step.protocol",
         (f.col("step.at_ms") - f.col("sent_ms")).alias("after_ms"),
-    )
-
-
-def _in_columns(rows: DataFrame) -> DataFrame:
-    given = set(rows.columns)
-    return rows.select(
-        *(
-            f.col(field.name) if field.name in given else f.lit(None).cast(field.dataType).alias(field.name)
-            for field in TABLE.schema
-        )
     )

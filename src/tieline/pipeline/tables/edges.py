@@ -10,23 +10,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tieline.pipeline.frames import Frames
-from tieline.pipeline.table import DAY_MS, Gold, columns, percentile, start_of
+from tieline.pipeline.table import DAY_MS, Gold, columns, each, percentile, start_of
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
     """Messages by recipient, and answers."""
-    none = f.array().cast("array<bigint>")
-    sent = frames.sendings.select(
-        start_of(f.col("sent_ms"), DAY_MS).alias("day_ms"),
-        "sender",
-        "recipient",
-        f.lit(1).alias("messages"),
-        f.lit(0).alias("answers"),
-        none.alias("response_ms"),
-    )
     # Counted before they meet the old rows: there are few edges and many messages.
-    counted = sent.groupBy("day_ms", "sender", "recipient").agg(
-        f.sum("messages").alias("messages"), f.lit(0).alias("answers"), none.alias("response_ms")
+    day = start_of(f.col("sent_ms"), DAY_MS).alias("day_ms")
+    counted = frames.sendings.groupBy(day, "sender", "recipient").agg(
+        f.count(f.lit(1)).alias("messages"), f.lit(0).alias("answers")
     )
     answered = frames.answers.select(
         "day_ms",
@@ -34,7 +26,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
         "recipient",
         f.lit(0).alias("messages"),
         f.lit(1).alias("answers"),
-        f.array("response_ms").alias("response_ms"),
+        f.col("response_ms").alias(each("response_ms")),
     )
     return [counted, answered]
 

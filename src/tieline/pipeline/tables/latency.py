@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tieline.pipeline.frames import Frames
-from tieline.pipeline.table import HOUR_MS, MINUTE_MS, Gold, columns, percentile, start_of
+from tieline.pipeline.table import HOUR_MS, MINUTE_MS, Gold, columns, each, percentile, start_of
 from tieline.pipeline.tables.deliveries import WATERMARK_MS
 
 _RUNGS = ("offered", "seen", "acked", "expired", "dead")
@@ -22,7 +22,6 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
     """Every rung that a delivery reached, except that it left the backlog."""
     rungs = frames.steps.where(f.col("rung") != "left")
     rung, after = f.col("rung"), f.col("after_ms")
-    none = f.array().cast("array<bigint>")
     return [
         rungs.select(
             f.col("recipient").alias("member"),
@@ -30,8 +29,8 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
             start_of(f.col("at_ms"), MINUTE_MS).alias("minute_ms"),
             *((rung == name).cast("bigint").alias(name) for name in _RUNGS),
             (after > WATERMARK_MS).cast("bigint").alias("late"),
-            f.when(rung == "offered", f.array(after)).otherwise(none).alias("offered_ms"),
-            f.when(rung == "acked", f.array(after)).otherwise(none).alias("acked_ms"),
+            f.when(rung == "offered", after).alias(each("offered_ms")),
+            f.when(rung == "acked", after).alias(each("acked_ms")),
         )
     ]
 

@@ -28,7 +28,8 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
         f.col("sent_ms").alias("first_ms"),
         f.col("sent_ms").alias("last_ms"),
     )
-    paused = frames.records.where(f.col("kind") == "pause").select(
+    # A pause that somebody ordered is no loop.
+    paused = frames.records.where((f.col("kind") == "pause") & f.col("by").isNull()).select(
         start_of(f.col("at_ms"), DAY_MS).alias("day_ms"),
         f.col("thread").alias("conversation"),
         f.lit(0).alias("messages"),

@@ -11,45 +11,32 @@ from pyspark.sql import functions as f
 from tieline.pipeline.frames import Frames
 from tieline.pipeline.table import DAY_MS, Gold, columns, start_of
 
-_SUMS = (
-    "sent", "received", "offered", "acked", "refused", "exchanges", "input_tokens", "output_tokens", "cost_nano_usd",
-)  # fmt: skip
+_USED = ("input_tokens", "output_tokens", "cost_nano_usd")
+_SUMS = ("sent", "received", "offered", "acked", "refused", "exchanges", *_USED)
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Each kind of fact by member and day, counted before it meets the others."""
-    sent = _counted(frames.messages, f.col("sender"), "sent_ms", sent=f.count(f.lit(1)))
-    received = _counted(frames.sendings, f.col("recipient"), "sent_ms", received=f.count(f.lit(1)))
-    climbed = _counted(
-        frames.steps.where(f.col("rung").isin("offered", "acked")),
-        f.col("recipient"),
-        "at_ms",
-        offered=f.sum((f.col("rung") == "offered").cast("bigint")),
-        acked=f.sum((f.col("rung") == "acked").cast("bigint")),
-    )
-    refused = _counted(
-        frames.records.where((f.col("kind") == "refuse") & f.col("member").isNotNull()),
-        f.col("member"),
-        "at_ms",
-        refused=f.sum("count"),
-    )
-    used = _counted(
-        frames.exchanges,
-        f.coalesce("member", f.concat(f.lit("member-"), f.col("number"))),
-        "ts_ms",
-        exchanges=f.count(f.lit(1)),
-        input_tokens=f.sum("input_tokens"),
-        output_tokens=f.sum("output_tokens"),
-        cost_nano_usd=f.sum("cost_nano_usd"),
-    )
-    return [sent, received, climbed, refused, used]
+    """Each kind of fact by member and day."""
+    one, rung = f.lit(1), f.col("rung")
+    climbed = frames.steps.where(rung.isin("offered", "acked"))
+    refused = frames.records.where((f.col("kind") == "refuse") & f.col("member").isNotNull())
+    user = f.coalesce("member", f.concat(f.lit("member-"), f.col("number")))
+    return [
+        _facts(frames.messages, f.col("sender"), "sent_ms", sent=one),
+        _facts(frames.sendings, f.col("recipient"), "sent_ms", received=one),
+        _facts(climbed, f.col("recipient"), "at_ms", offered=rung == "offered", acked=rung == "acked"),
+        _facts(refused, f.col("member"), "at_ms", refused=f.col("count")),
+        _facts(frames.exchanges, user, "ts_ms", exchanges=one, **{name: f.col(name) for name in _USED}),
+    ]
 
 
-def _counted(facts: DataFrame, member: Column, time: str, **measures: Column) -> DataFrame:
-    return facts.groupBy(start_of(f.col(time), DAY_MS).alias("day_ms"), member.alias("member")).agg(
-        *(measure.alias(name) for name, measure in measures.items()),
-        f.min(time).alias("first_ms"),
-        f.max(time).alias("last_ms"),
+def _facts(facts: DataFrame, member: Column, time: str, **measures: Column) -> DataFrame:
+    return facts.select(
+        start_of(f.col(time), DAY_MS).alias("day_ms"),
+        member.alias("member"),
+        *(measure.cast("bigint").alias(name) for name, measure in measures.items()),
+        f.col(time).alias("first_ms"),
+        f.col(time).alias("last_ms"),
     )
 
 

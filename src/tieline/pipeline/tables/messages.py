@@ -16,7 +16,7 @@ TABLE = Silver(
         "conversation string, thread string, reply_to string, cause string, hops int, level string, priority string, "
         "saying string, body_bytes bigint, verified boolean, signature string, wire_id string"
     ),
-    part="sent_ms",
+    time="sent_ms",
 )
 
 

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from tieline.pipeline.table import DAY_MS, Silver, columns
+from tieline.pipeline.table import Silver, columns
 
 TABLE = Silver(
     name="objective_events",
@@ -11,8 +11,7 @@ TABLE = Silver(
         "offset bigint, at_ms bigint, objective string, kind string, actor string, status string, assignee string, "
         "title string, happening string"
     ),
-    part="at_ms",
-    part_ms=DAY_MS,
+    time="at_ms",
 )
 
 _CHANGED = "id string, kind string, by string, status string, assignee string"

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from tieline.pipeline.table import DAY_MS, Silver, columns
+from tieline.pipeline.table import Silver, columns
 
 TABLE = Silver(
     name="records",
@@ -11,8 +11,7 @@ TABLE = Silver(
         "offset bigint, at_ms bigint, kind string, member string, by string, what string, code string, "
         "protocol string, channel string, thread string, count bigint"
     ),
-    part="at_ms",
-    part_ms=DAY_MS,
+    time="at_ms",
 )
 
 ELSEWHERE = ("send", "deliver", "see", "ack", "claim", "expire", "die", "objective")

@@ -52,7 +52,7 @@ def read_said(content: bytes) -> Said:
     """What a stored content says. One that somebody spoilt says nothing; the audit tells of that."""
     try:
         return _decode_said(content)
-    except (MsgspecError, UnicodeDecodeError):
+    except (MsgspecError, UnicodeDecodeError, RecursionError):
         return _NOTHING
 
 
@@ -60,7 +60,7 @@ class MainPage(Struct, frozen=True):
     """Consecutive rows of the main log."""
 
     hash_before: bytes | None
-    """Hash of the row before the first; none if there is no such row."""
+    """Hash of the row before the first; none if there is no such row, or the first ones are missing."""
     rows: _Rows
     """Offset, at_ms, event, hash."""
     messages: _Rows
@@ -93,7 +93,8 @@ class LogPages:
             rows = self._select(MAIN, "rows", (start, end))
             messages = self._select(MAIN, "messages", (start, end))
             happenings = self._select(MAIN, "happenings", (start, end))
-        return MainPage(before[0][0] if before else None, rows, messages, happenings)
+        follows = before and rows and rows[0][0] == start
+        return MainPage(before[0][0] if follows else None, rows, messages, happenings)
 
     def activity(self, start: int, end: int) -> _Rows:
         """Offset, at_ms, number, kind, ts_ms, event of the activity log from `start` to before `end`."""

@@ -1,0 +1,150 @@
+"""The work of `tieline pipeline run`: batches are brought in until all is read, or for as long as somebody wants it.
+
+Above: the command. Below: `tieline.pipeline.run`. A signal lets go of the batch at work, whose rows the next run reads
+again; a second one ends the process where it is, which costs nothing more. A hub elsewhere that goes away while it is
+followed is waited for, and read on from where the last whole batch ended.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tieline.cli.failure import Exit, Failure
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from tieline.cli.pipeline_aftermath import Aftermath
+    from tieline.cli.pipeline_progress import Display
+    from tieline.pipeline.lake import Commit, Lake
+    from tieline.pipeline.run import Summary
+
+_PAUSE_SECONDS = 1.0
+_PAUSE_SECONDS_MAX = 30.0
+"""Between two looks at a hub that is away: the first, and the longest."""
+_POLL_SECONDS = 0.1
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """Signals that ask to stop are noted, not obeyed at once: a batch ends or is left out as a whole."""
+    noted: list[int] = []
+
+    def note(number: int, _frame: "FrameType | None") -> None:
+        if noted:
+            os._exit(Exit.INTERRUPTED)
+        noted.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Run:
+    """One run, of one or more streams."""
+
+    def __init__(
+        self, lake: "Lake", where: Mapping[str, str], display: "Display", aftermath: "Aftermath", noted: list[int]
+    ) -> None:
+        from tieline.pipeline.run import Summary
+
+        self._lake = lake
+        self._where = where
+        self._display = display
+        self._aftermath = aftermath
+        self._noted = noted
+        self._position = lake.head().position
+        self._summary = Summary()
+
+    def bring_in(self, spark: Any, *, follow: bool) -> "Summary":
+        """Bring in what is new; returns what was done."""
+        from tieline.pipeline.run import RunFailed, Watch, run
+
+        begun = time.monotonic()
+        watch = Watch(self._display.stage, self._done, self._stopped)
+        while True:
+            try:
+                run(spark, self._lake, self._where, follow=follow, watch=watch)
+            except RunFailed as error:
+                away = self._is_away(error)
+                if away and not follow and not self._noted:
+                    hint = "the same command goes on from its last whole batch"
+                    raise Failure(Exit.UNREACHABLE, f"the hub at {self._where['url']} went away", hint) from error
+                if not away and not self._noted:
+                    raise
+                self._wait_for_hub()
+            if self._noted or not follow:
+                break
+        self._summary.seconds = round(time.monotonic() - begun, 3)
+        return self._summary
+
+    def _done(self, commit: "Commit") -> None:
+        summary, before = self._summary, self._position
+        summary.batches += 1
+        summary.events_read += sum(end - before.get(log, 0) for log, end in commit.position.items())
+        for table, count in commit.written.items():
+            summary.tables[table] = summary.tables.get(table, 0) + count
+        self._position = commit.position
+        self._display.done(commit)
+        self._aftermath.note(commit)
+
+    def _stopped(self) -> bool:
+        self._aftermath.go_on(self._display.note)
+        return bool(self._noted)
+
+    def _is_away(self, error: Exception) -> bool:
+        """Whether a stream ended because its hub did not answer."""
+        from tieline.pipeline.http_log import LogUnreachable
+
+        return "url" in self._where and any(LogUnreachable.__name__ in str(one) for one in (error, error.__cause__))
+
+    def _wait_for_hub(self) -> None:
+        pause = _PAUSE_SECONDS
+        while not self._noted:
+            self._display.note(f"The hub at {self._where['url']} does not answer; trying again in {pause:.0f} s.")
+            self._rest(pause)
+            if self._answers():
+                self._display.note("The hub answers again.")
+                return
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+
+    def _rest(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._noted and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+
+    def _answers(self) -> bool:
+        """Ask on another thread: a hub that takes connections and says nothing must not keep a signal waiting."""
+        from tieline.pipeline.http_log import LogRefused, LogUnreachable
+        from tieline.pipeline.run import new_rows
+
+        heard: list[bool | LogRefused] = []
+
+        def ask() -> None:
+            try:
+                new_rows(self._lake, self._where)
+            except LogRefused as refused:
+                heard.append(refused)
+            except LogUnreachable:
+                heard.append(False)
+            else:
+                heard.append(True)
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        while asking.is_alive() and not self._noted:
+            asking.join(_POLL_SECONDS)
+        match heard:
+            case [LogRefused() as refused]:
+                raise Failure(Exit.REFUSED, str(refused)) from refused
+            case [answer]:
+                return bool(answer)
+            case _:
+                return False
