@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 
 from tieline.server.exchange import Exchange
-from tieline.server.hub import Options, RunningHub, raise_file_limit, stop_signals
+from tieline.server.hub import Options, RunningHub, raise_file_limit, spare_collector, stop_signals
 
 PROFILE_VARIABLE = "TIELINE_BENCH_PROFILE"
 
@@ -38,6 +38,7 @@ async def _serve(options: Options) -> int:
     asked = stop_signals()
     hub = RunningHub(options)
     await hub.start()
+    spare_collector()
     try:
         return await hub.wait(asked)
     finally:

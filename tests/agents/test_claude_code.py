@@ -15,6 +15,7 @@ import pytest
 
 from tests.agents.runs import PATH, STANDINS, StandIn, activity, is_alive, stand_in
 from tests.cli.hub_process import DEADLINE_SECONDS, TIELINE, HubProcess, environment, wait_until
+from tests.cli.terminal import at_terminal
 from tieline.agents.claude_code import command_of, shows_pushes
 from tieline.client import Complete
 
@@ -124,8 +125,6 @@ def test_a_program_that_will_not_end_is_killed_with_the_runner(hub: HubProcess, 
 
 @pytest.mark.slow
 def test_the_program_has_the_terminal(hub: HubProcess, bob: str, folder: Path) -> None:
-    from tests.cli.test_run import at_terminal
-
     log = folder / "log"
     env = {"STANDIN_LOG": str(log), "CLAUDE_PATH": str(STANDINS / "claude"), "PATH": PATH}
     with at_terminal(hub.home, "--as", bob, "claude-code", env=env) as person:
@@ -141,8 +140,6 @@ def test_the_program_has_the_terminal(hub: HubProcess, bob: str, folder: Path) -
 def test_a_killed_program_leaves_the_terminal_as_it_was(
     hub: HubProcess, bob: str, folder: Path, number: signal.Signals
 ) -> None:
-    from tests.cli.test_run import at_terminal
-
     program = folder / "program"
     program.write_text("#!/bin/sh\ntrap '' TERM\nstty raw -echo\nexec sleep 60\n", encoding="utf-8")
     program.chmod(0o700)
@@ -156,8 +153,6 @@ def test_a_killed_program_leaves_the_terminal_as_it_was(
 
 @pytest.mark.slow
 def test_a_program_that_stops_stops_the_run_and_both_go_on_together(hub: HubProcess, bob: str, folder: Path) -> None:
-    from tests.cli.test_run import at_terminal
-
     program = folder / "program"
     program.write_text("#!/bin/sh\nkill -STOP $$\necho back\nexit 7\n", encoding="utf-8")
     program.chmod(0o700)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.agents.runner_socket import SocketEnd
 from tests.server.hubs import House, until
 from tieline.agents import activity as uploads
 from tieline.agents import runner
@@ -18,33 +19,19 @@ from tieline.agents.liaison import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
 from tieline.agents.runner import Run, prepared_run
 from tieline.agents.runner_frames import (
     LINE_BYTES_MAX,
-    AnyFrame,
     Error,
     McpNotification,
     McpRequest,
     McpResponse,
     Shutdown,
-    decode,
     encode,
 )
 from tieline.client import Client, Disconnected, HubRefused
 from tieline.contract.refusal import Code
 
 
-class Bridge:
+class Bridge(SocketEnd):
     """A bridge's end of the socket."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    def say(self, *frames: AnyFrame) -> None:
-        for frame in frames:
-            self.writer.write(encode(frame))
-
-    async def hear(self) -> AnyFrame:
-        async with asyncio.timeout(10):
-            return decode(await self.reader.readline())
 
     async def ends(self) -> bool:
         async with asyncio.timeout(10):

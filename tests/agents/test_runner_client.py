@@ -8,42 +8,25 @@ from typing import Any
 
 import pytest
 
+from tests.agents.runner_socket import SocketEnd
 from tests.server.hubs import until
 from tieline.agents.runner_client import RunnerClient, RunnerGone, RunnerRefused
 from tieline.agents.runner_frames import (
     LINE_BYTES_MAX,
-    AnyFrame,
     Error,
     Fault,
     McpNotification,
     McpRequest,
     McpResponse,
     Shutdown,
-    decode,
     encode,
 )
-
-
-class Runner:
-    """The other end, which says what a test wants."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
-
-    def say(self, *frames: AnyFrame) -> None:
-        for frame in frames:
-            self.writer.write(encode(frame))
-
-    async def hear(self) -> AnyFrame:
-        async with asyncio.timeout(10):
-            return decode(await self._reader.readline())
 
 
 class Wire:
     """A connected pair."""
 
-    def __init__(self, client: RunnerClient, runner: Runner, keeping: asyncio.Task[None]) -> None:
+    def __init__(self, client: RunnerClient, runner: SocketEnd, keeping: asyncio.Task[None]) -> None:
         self.client = client
         self.runner = runner
         self.keeping = keeping
@@ -52,9 +35,9 @@ class Wire:
 
 @pytest.fixture
 async def wire(folder: Path) -> AsyncIterator[Wire]:
-    arrived: asyncio.Future[Runner] = asyncio.get_running_loop().create_future()
+    arrived: asyncio.Future[SocketEnd] = asyncio.get_running_loop().create_future()
     path = folder / "runner.sock"
-    server = await asyncio.start_unix_server(lambda *ends: arrived.set_result(Runner(*ends)), path)
+    server = await asyncio.start_unix_server(lambda *ends: arrived.set_result(SocketEnd(*ends)), path)
     notified: list[tuple[str, dict[str, Any] | None]] = []
 
     async def notify(method: str, params: dict[str, Any] | None) -> None:

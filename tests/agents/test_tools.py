@@ -13,7 +13,7 @@ from tests.agents.test_tracker import objective
 from tests.server.hubs import House
 from tieline.agents.liaison import result_of
 from tieline.agents.runner_frames import McpResponse, encode
-from tieline.agents.tools import DEFAULT, SETS, Answer, Desk
+from tieline.agents.tools import DEFAULT, SETS, Answer, Desk, tool
 from tieline.agents.tools.tool import ANSWER_CHARS_MAX, Unanswered, list_open
 from tieline.agents.tracker import Open
 from tieline.client import Client
@@ -164,6 +164,18 @@ async def test_drain_takes_no_more_than_asked_and_says_so(bob: Caller, alice: Cl
     assert text.count("</channel>") == 2
     assert text.endswith("3 more wait: drain again.")
     assert "number 2" in await bob.text("drain")
+
+
+async def test_drain_counts_no_more_than_it_looked_at(
+    bob: Caller, alice: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool, "_PAGE", 2)
+    monkeypatch.setattr(tool, "_PEEKED_MAX", 4)
+    for number in range(7):
+        await alice.send("@bob", f"number {number}")
+    assert (await bob.text("drain", limit=1)).endswith("at least 3 more wait: drain again.")
+    assert (await bob.text("drain", limit=3)).endswith("at least 1 more wait: drain again.")
+    assert (await bob.text("drain", limit=2)).endswith("\n1 more wait: drain again.")
 
 
 async def test_drain_stops_before_a_model_drowns(bob: Caller, alice: Client) -> None:

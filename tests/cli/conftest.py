@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from tests.cli.hub_process import HubProcess
+from tests.cli.place import Place
 
 _numbers = count(1)
 
@@ -31,3 +33,11 @@ def bob(hub: HubProcess) -> str:
     name = f"bob-{next(_numbers)}"
     hub.add_members(name)
     return name
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """Give a place where bob is registered."""
+    made = Place(tmp_path / "home")
+    made.spool.register("bob")
+    return made

@@ -78,6 +78,25 @@ def test_the_operator_is_nobody(hub: HubProcess) -> None:
     assert "operator" in done.stdout
 
 
+def test_a_program_is_told_in_json_what_changed_and_what_was_refused(hub: HubProcess, alice: str) -> None:
+    channel = f"dev-{alice}"
+    done = [
+        hub.cli("sub", f"#{channel}", "--as", alice, "--json"),
+        hub.cli("unsub", channel, "--as", alice, "--json"),
+        hub.cli("member", "remove", alice, "--json"),
+    ]
+    assert [json.loads(one.stdout) for one in done] == [
+        {"member": alice, "channel": channel, "subscribed": True},
+        {"member": alice, "channel": channel, "subscribed": False},
+        {"member": alice, "removed": True},
+    ]
+    refused = hub.cli("member", "remove", alice, "--json")
+    assert (refused.returncode, refused.stdout) == (3, "")
+    error = json.loads(refused.stderr)["error"]
+    assert (error["exit"], error["code"]) == (3, "unknown_member")
+    assert alice in error["message"]
+
+
 def test_channels_are_joined_listed_and_left(hub: HubProcess, alice: str) -> None:
     channel = f"dev-{alice}"
     assert hub.cli("sub", f"#{channel}", "--as", alice).returncode == 0

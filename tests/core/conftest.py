@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.core.doubles import Desk
+from tests.core.objective_team import Team
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.core.store import Store
 from tieline.stores.memory import MemoryStore
@@ -33,3 +34,9 @@ def make_desk(open_store: Callable[[], Store]) -> MakeDesk:
 def desk(make_desk: MakeDesk) -> Desk:
     """Give a desk with the limits that the hub has by default."""
     return make_desk(DEFAULT_LIMITS)
+
+
+@pytest.fixture
+def team(desk: Desk) -> Team:
+    """Give a team at that desk."""
+    return Team(desk)

@@ -341,6 +341,25 @@ def test_after_a_resume_an_explicit_reply_starts_anew_too(looped: Desk) -> None:
     looped.send(bob, "@ada", reply_to=last.id)
 
 
+def test_a_human_pauses_a_conversation_in_which_only_people_speak_then(desk: Desk) -> None:
+    human, ada = desk.join("hana", kind=MemberKind.HUMAN), desk.join("ada")
+    desk.join("bob")
+    desk.expect(Done, c.PauseThread(human, "@bob+@ada"))
+    assert desk.refused(c.Send(ada, content("@bob"))).code is Code.THREAD_PAUSED
+    desk.send(ada, "@hana")
+    assert [(event.thread, event.by) for event in desk.events() if isinstance(event, Paused)] == [("@ada+@bob", "hana")]
+    desk.expect(Done, c.ResumeThread(human, "@ada+@bob"))
+    desk.send(ada, "@bob")
+
+
+def test_only_stewards_pause_and_only_what_is_a_conversation(desk: Desk) -> None:
+    assert desk.refused(c.PauseThread(desk.join("ada"), "@ada+@bob")).code is Code.FORBIDDEN
+    for name in ("", "ada", "@ada", "@+@bob", "#" + "x" * 1000):
+        assert desk.refused(c.PauseThread(desk.operator, name)).code is Code.INVALID_REQUEST
+    for name in ("*", "#dev", "obj:obj-1", "thread:t-1"):
+        desk.expect(Done, c.PauseThread(desk.operator, name))
+
+
 def test_an_agent_cannot_resume_its_own_loop(looped: Desk) -> None:
     refusal = looped.refused(c.ResumeThread(looped.attach("ada"), paused_name(looped)))
     assert refusal.code is Code.FORBIDDEN

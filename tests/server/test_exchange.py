@@ -409,6 +409,18 @@ async def test_a_listener_that_is_forgotten_hears_nothing_more_and_its_sibling_d
     assert sibling.keys == [1, 2]
 
 
+async def test_an_observer_that_cares_for_changes_alone_is_shown_no_messages(office: Office) -> None:
+    eye = Eye()
+    dismiss = office.exchange.observe(eye, posts=False)
+    await office.accepted("hello")
+    await office.exchange.ask(c.AddMember(office.operator, MemberName("carol")))
+    assert eye.messages == []
+    assert eye.changes == [MemberAppeared(MemberName("carol"))]
+    dismiss()
+    await office.exchange.ask(c.AddMember(office.operator, MemberName("dave")))
+    assert len(eye.changes) == 1
+
+
 async def test_an_observer_sees_until_it_is_dismissed(office: Office) -> None:
     eye = Eye()
     dismiss = office.exchange.observe(eye)

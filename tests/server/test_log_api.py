@@ -2,7 +2,9 @@
 
 import asyncio
 import gzip
+import http.client
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -13,6 +15,8 @@ import pytest
 
 from tests.server.hubs import House, house
 from tieline.contract.permission import LOG_READ
+from tieline.core.store import StoreError
+from tieline.server import log_api
 
 
 @pytest.fixture
@@ -31,7 +35,9 @@ async def get(there: House, path: str, token: str | None, **headers: str) -> tup
         request = urllib.request.Request(f"{there.running.http}{path}", headers=shown)
         try:
             with urllib.request.urlopen(request, timeout=10) as response:
-                lines = gzip.decompress(response.read()).splitlines()
+                body = response.read()
+                packed = response.headers["content-encoding"] == "gzip"
+                lines = (gzip.decompress(body) if packed else body).splitlines()
                 return response.status, [json.loads(line) for line in lines], int(response.headers["x-tieline-end"])
         except urllib.error.HTTPError as error:
             with error:
@@ -72,7 +78,11 @@ async def test_only_a_token_with_the_permission_reads_the_logs(there: House) -> 
     assert foreign[0] == 401
 
 
-@pytest.mark.parametrize("query", ["from=-1", "from=x", "to=1.5", f"from={2**70}", "from=%00"])
+@pytest.mark.parametrize(
+    "query",
+    ["from=-1", "from=x", "to=1.5", "to=", f"from={2**70}", f"from={2**62 + 1}", "from=%00", "from=%D9%A3",
+     f"to={'9' * 5000}", "&".join(f"f{number}=1" for number in range(40))],
+)  # fmt: skip
 async def test_offsets_that_are_none_are_refused(there: House, query: str) -> None:
     status, told, _ = await get(there, f"/api/log/main?{query}", there.tokens["reader"])
     assert (status, told["code"]) == (400, "invalid_request")
@@ -81,3 +91,109 @@ async def test_offsets_that_are_none_are_refused(there: House, query: str) -> No
 async def test_a_log_that_there_is_not_is_refused(there: House) -> None:
     status, told, _ = await get(there, "/api/log/other", there.tokens["reader"])
     assert (status, told["code"]) == (404, "unknown_log")
+
+
+async def test_an_answer_is_compressed_only_for_a_reader_that_asks_for_it(there: House) -> None:
+    reader = there.tokens["reader"]
+    plain = await get(there, "/api/log/main", reader)
+    for accepted in ("gzip", "br, gzip;q=0.5", "*"):
+        assert await _encoding(there, {"accept-encoding": accepted}) == "gzip"
+        assert await get(there, "/api/log/main", reader, **{"accept-encoding": accepted}) == plain
+    for refused in ("identity", "gzip;q=0", "gzip; q=0.0, br"):
+        assert await _encoding(there, {"accept-encoding": refused}) is None
+    assert await _encoding(there, {}) is None
+
+
+async def _encoding(there: House, headers: dict[str, str], method: str = "GET") -> str | None:
+    def read() -> str | None:
+        connection = http.client.HTTPConnection(there.running.http.partition("://")[2], timeout=10)
+        shown = {"authorization": f"Bearer {there.tokens['reader']}", **headers}
+        connection.request(method, "/api/log/main", headers=shown)
+        response = connection.getresponse()
+        assert response.status == 200
+        assert int(response.headers["x-tieline-next"]) == int(response.headers["x-tieline-end"]) > 0
+        assert bool(response.read()) == (method == "GET")
+        connection.close()
+        return response.headers["content-encoding"]
+
+    return await asyncio.to_thread(read)
+
+
+async def test_a_question_for_the_head_reads_no_rows(there: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = _counted(monkeypatch)
+    assert await _encoding(there, {}, "HEAD") is None
+    assert pages == []
+
+
+async def test_an_answer_that_breaks_off_can_be_told_from_a_whole_one(
+    there: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_api, "_PAGE_ROWS", 2)
+    _counted(monkeypatch, fail_at=(1, 2))
+    with pytest.raises(json.JSONDecodeError):
+        await get(there, "/api/log/main", there.tokens["reader"])
+    with pytest.raises(EOFError):
+        await get(there, "/api/log/main", there.tokens["reader"], **{"accept-encoding": "gzip"})
+    assert (await get(there, "/api/log/main", there.tokens["reader"]))[0] == 200
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch, fail_at: tuple[int, ...] = ()) -> list[int]:
+    """Note the first row of every page that is read; some of them cannot be."""
+    pages: list[int] = []
+    read = log_api._page
+
+    def page(*asked: Any) -> bytes:
+        pages.append(asked[2])
+        if len(pages) - 1 in fail_at:
+            raise StoreError("the disk is gone")
+        return read(*asked)
+
+    monkeypatch.setattr(log_api, "_page", page)
+    return pages
+
+
+async def _slow_reader(there: House) -> socket.socket:
+    """A reader that takes the first bytes of an answer and then no more."""
+    host, _, port = there.running.http.partition("://")[2].partition(":")
+    reader = socket.socket()
+    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    await asyncio.to_thread(reader.connect, (host, int(port)))
+    token = there.tokens["reader"]
+    reader.sendall(f"GET /api/log/activity HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n".encode())
+    assert (await asyncio.to_thread(reader.recv, 12)) == b"HTTP/1.1 200"
+    return reader
+
+
+@pytest.mark.slow
+async def test_a_reader_that_is_slow_or_gone_costs_no_more_than_it_takes(
+    there: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada = await there.join("ada")
+    for _ in range(20):
+        await ada.record_activity(*({"kind": "llm_exchange", "ts": 5, "text": "x" * 40_000} for _ in range(20)))
+    monkeypatch.setattr(log_api, "_PAGE_ROWS", 2)
+    pages = _counted(monkeypatch)
+    readers = [await _slow_reader(there) for _ in range(6)]
+    held = await _settled(pages)
+    # Some pages are in the buffers of both sockets.
+    assert 6 <= held < 6 * 150
+    # More slow readers than threads keep nobody else waiting, nor the writer from moving its log.
+    assert (await get(there, "/api/log/main?to=1", there.tokens["reader"]))[0] == 200
+    wal = there.home / "activity.db-wal"
+    before = wal.read_bytes()[12:16]
+    for _ in range(30):
+        await ada.record_activity(*({"kind": "llm_exchange", "ts": 6, "text": "y" * 40_000} for _ in range(20)))
+    assert wal.read_bytes()[12:16] > before, "the log ahead was moved, and begun anew"
+    held = await _settled(pages)
+    for reader in readers:
+        reader.close()
+    assert await _settled(pages) <= held + 2 * len(readers)
+
+
+async def _settled(pages: list[int]) -> int:
+    """How many pages were read, when no more are."""
+    before = -1
+    while before != len(pages):
+        before = len(pages)
+        await asyncio.sleep(0.3)
+    return before

@@ -12,8 +12,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.conformance.test_store import Writer
+from tests.conformance.store.writer import Writer
 from tests.core.doubles import Desk, content
+from tests.faults.processes import ROOT, SOAK
 from tieline.contract import command as c
 from tieline.contract.channel import Role
 from tieline.contract.event import Acknowledged
@@ -29,7 +30,7 @@ from tieline.stores.sqlite.store import MAIN_FILE
 PAGE_BYTES = 1 << 30
 """More than any test stores."""
 
-ROOT = Path(__file__).resolve().parents[2]
+ROUNDS = 30 if SOAK else 6
 SCHEMAS = {MAIN_FILE: "main", ACTIVITY_FILE: "activity"}
 
 
@@ -303,6 +304,19 @@ def test_a_commit_makes_exactly_one_sync_however_much_is_in_it(tmp_path: Path, v
     writer.store.close()
 
 
+@pytest.mark.parametrize("messages", [24, 25, 26, 76])
+def test_a_batch_is_stored_whole_however_many_rows_go_into_one_statement(tmp_path: Path, messages: int) -> None:
+    writer = writer_on(tmp_path)
+    sent = [writer.accept(wire_id=f"w{number}") for number in range(messages)]
+    writer.store.commit()
+    writer.crash()
+    found, _ = writer.store.messages(range(messages), PAGE_BYTES)
+    assert list(found.values()) == sent
+    rows, end = writer.store.read_log(0, messages + 1)
+    assert ([row.offset for row in rows], end) == (list(range(messages)), messages)
+    writer.store.close()
+
+
 def test_a_batch_of_accepted_messages_makes_one_sync_through_the_broker(tmp_path: Path, vfs: CountingVfs) -> None:
     desk = Desk(lambda: SqliteStore(tmp_path, vfs=vfs.name))
     ada, bob = desk.join("ada"), desk.join("bob")
@@ -374,7 +388,7 @@ def test_a_reader_that_stays_does_not_stop_the_store(tmp_path: Path) -> None:
 VICTIM = """
 import sys
 from pathlib import Path
-from tests.conformance.test_store import Writer
+from tests.conformance.store.writer import Writer
 from tests.core.doubles import content
 from tests.stores.test_sqlite import entries
 from tieline.stores.sqlite import SqliteActivity, SqliteStore
@@ -407,7 +421,7 @@ def killed_run(folder: Path, lines: int) -> tuple[int, int]:
     return int(end), int(activity)
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("rounds", [3, pytest.param(ROUNDS, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
 def test_kill_nine_loses_nothing_that_was_reported_committed(tmp_path: Path, rounds: int) -> None:
     for number in range(rounds):
         end, activity = killed_run(tmp_path, 1 + 7 * number % 20)

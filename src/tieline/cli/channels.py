@@ -1,4 +1,4 @@
-"""Channels: joining, leaving, listing, and letting paused ones go on.
+"""Channels: joining, leaving, listing, pausing conversations and letting them go on.
 
 Above: the command line. Below: a session with a hub, or `local` without one.
 """
@@ -14,41 +14,49 @@ ChannelArgument = Annotated[str, typer.Argument(metavar="CHANNEL", help="With or
 
 
 @talks_anywhere
-async def sub(link: Link, channel: ChannelArgument) -> None:
+async def sub(link: Link, channel: ChannelArgument, json: JsonOption = False) -> None:
     """Join a channel, which comes to be with its first subscriber."""
     postbox = link.postbox()
     if postbox is not None:
         from tieline.cli import local
 
-        say(f"{local.subscribe(link, postbox, channel)} is in {_named(channel)}.")
+        _tell(local.subscribe(link, postbox, channel), channel, joined=True, json=json)
         return
     async with await link.open_member() as client:
         await client.subscribe(channel)
-        say(f"{speaker_of(client)} is in {_named(channel)}.")
+        _tell(speaker_of(client), channel, joined=True, json=json)
 
 
 @talks_anywhere
-async def unsub(link: Link, channel: ChannelArgument) -> None:
+async def unsub(link: Link, channel: ChannelArgument, json: JsonOption = False) -> None:
     """Leave a channel."""
     postbox = link.postbox()
     if postbox is not None:
         from tieline.cli import local
 
-        say(f"{local.unsubscribe(link, postbox, channel)} is not in {_named(channel)}.")
+        _tell(local.unsubscribe(link, postbox, channel), channel, joined=False, json=json)
         return
     async with await link.open_member() as client:
         await client.unsubscribe(channel)
-        say(f"{speaker_of(client)} is not in {_named(channel)}.")
+        _tell(speaker_of(client), channel, joined=False, json=json)
+
+
+_Conversation = Annotated[
+    str, typer.Argument(metavar="CONVERSATION", help="As the refusal names it: thread:ID, #channel or @a+@b.")
+]
 
 
 @talks
-async def resume(
-    link: Link,
-    conversation: Annotated[
-        str, typer.Argument(metavar="CONVERSATION", help="As the refusal names it: thread:ID, #channel or @a+@b.")
-    ],
-) -> None:
-    """Let a conversation go on that was paused because agents looped in it."""
+async def pause(link: Link, conversation: _Conversation) -> None:
+    """Let no agent speak in a conversation for ten minutes; people still may."""
+    async with await link.open_operator() as client:
+        await client.pause_thread(conversation)
+        say(f"{neutral_line(conversation)} is paused.")
+
+
+@talks
+async def resume(link: Link, conversation: _Conversation) -> None:
+    """Let a paused conversation go on."""
     async with await link.open_operator() as client:
         await client.resume_thread(conversation)
         say(f"{neutral_line(conversation)} may go on.")
@@ -72,5 +80,10 @@ async def channels(link: Link, json: JsonOption = False) -> None:
     print_table(("channel", "subscribers"), rows, empty="No channels yet: 'tieline sub CHANNEL' makes one.")
 
 
-def _named(channel: str) -> str:
-    return neutral_line(f"#{channel.removeprefix('#')}")
+def _tell(name: str, channel: str, *, joined: bool, json: bool) -> None:
+    """Say how a member stands to a channel now."""
+    bare = channel.removeprefix("#")
+    if json:
+        print_json({"member": name, "channel": bare, "subscribed": joined})
+    else:
+        say(f"{name} is {'in' if joined else 'not in'} {neutral_line(f'#{bare}')}.")

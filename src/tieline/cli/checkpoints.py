@@ -34,6 +34,15 @@ class Checkpoints:
         """Check a log against the checkpoints of its home, and those that were kept elsewhere."""
         from tieline.core.audit import FINDINGS_MAX, Finding, verify
 
+        checkpoints, problems = self.read(kept)
+        report = verify(inspection, checkpoints)
+        if not problems:
+            return report
+        found = (*report.findings, *(Finding(report.rows, problem) for problem in problems))
+        return msgspec.structs.replace(report, findings=found[:FINDINGS_MAX])
+
+    def read(self, kept: Sequence[Path]) -> tuple[list[Checkpoint], list[str]]:
+        """Those of the home and those that were kept elsewhere, and what is wrong with them."""
         made = read_checkpoints(self._path) if self._path.exists() else []
         elsewhere = [one for path in kept for one in read_checkpoints(path)]
         problems: list[str] = []
@@ -51,11 +60,7 @@ class Checkpoints:
                 for one in elsewhere
                 if genuine(key, one) and one.mac not in known
             ]
-        report = verify(inspection, [*made, *elsewhere])
-        if not problems:
-            return report
-        found = (*report.findings, *(Finding(report.rows, problem) for problem in problems))
-        return msgspec.structs.replace(report, findings=found[:FINDINGS_MAX])
+        return [*made, *elsewhere], problems
 
     def add(self, rows: int, head: str) -> Checkpoint:
         """Sign a checkpoint and keep it."""

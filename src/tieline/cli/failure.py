@@ -17,6 +17,7 @@ class Exit(IntEnum):
     REFUSED = 3
     UNREACHABLE = 4
     TIMED_OUT = 5
+    INTERRUPTED = 130
 
 
 class Failure(Exception):
@@ -28,6 +29,15 @@ class Failure(Exception):
         self.message = message
         self.hint = hint
         """What to do about it."""
+
+
+def document_of(failure: Failure, error: Exception) -> dict[str, object]:
+    """A failure as JSON: its sentence and hint, the exit code, and the code of the refusal that it stands for."""
+    from tieline.contract.refusal import Code
+
+    code = getattr(getattr(error, "refusal", error), "code", None)
+    refusal = code.value if isinstance(code, Code) else None
+    return {"exit": failure.code, "code": refusal, "message": failure.message, "hint": failure.hint}
 
 
 def failure_of(error: Exception) -> Failure | None:

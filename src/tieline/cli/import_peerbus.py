@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.output import neutral_line, print_json, say, warn
+from tieline.cli.imports import tell_left
+from tieline.cli.output import print_json, say, warn
 from tieline.cli.session import JsonOption, ended_by
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tieline.core.broker import Broker
     from tieline.protocols.peerbus.database import Source, Waiting
 
-_SHOWN_MAX = 20
 _BATCH = 1000
 _BATCH_BYTES = 8 * 1024 * 1024
 """Messages in one transaction, and what their envelopes come to."""
@@ -193,10 +193,4 @@ def _report(tally: Tally, *, json: bool) -> None:
         say(f"Brought {tally.peers} new peers, {tally.messages} messages{known}.")
     if tally.audit != "intact":
         warn(f"The broker's audit chain is broken: {tally.audit}.")
-    if not tally.left:
-        return
-    for line in tally.left[:_SHOWN_MAX]:
-        warn(neutral_line(f"  left: {line}"))
-    if len(tally.left) > _SHOWN_MAX:
-        warn(f"  … and {len(tally.left) - _SHOWN_MAX} more; --json has them")
-    raise Failure(Exit.FAILED, f"{len(tally.left)} could not be brought, and are left as they were")
+    tell_left(tally.left)

@@ -20,6 +20,8 @@ from tieline.cli.session import JsonOption, Link, talks
 from tieline.contract.message import Priority
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tieline.cli.offline import Registrar
     from tieline.client import Accepted
     from tieline.protocols.backchannel import Message, Spool
@@ -183,10 +185,15 @@ def _report(tally: Tally, *, json: bool) -> None:
         known = f" ({tally.known} were there already)" if tally.known else ""
         brought = f"{tally.members} new members, {tally.subscriptions} subscriptions, {tally.messages} messages"
         say(f"Brought {brought}{known}.")
-    if not tally.left:
+    tell_left(tally.left)
+
+
+def tell_left(left: "Sequence[str]") -> None:
+    """Say what could not be brought, and end with that, if there is any."""
+    if not left:
         return
-    for line in tally.left[:_SHOWN_MAX]:
+    for line in left[:_SHOWN_MAX]:
         warn(neutral_line(f"  left: {line}"))
-    if len(tally.left) > _SHOWN_MAX:
-        warn(f"  … and {len(tally.left) - _SHOWN_MAX} more; --json has them")
-    raise Failure(Exit.FAILED, f"{len(tally.left)} could not be brought, and are left as they were")
+    if len(left) > _SHOWN_MAX:
+        warn(f"  … and {len(left) - _SHOWN_MAX} more; --json has them")
+    raise Failure(Exit.FAILED, f"{len(left)} could not be brought, and are left as they were")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tieline.agents.unread import Asked
     from tieline.cli.context import Context
     from tieline.cli.postbox import Postbox, Taking
-    from tieline.cli.reaction import Reaction
     from tieline.cli.session import Link
+    from tieline.cli.watch import Wish
     from tieline.client import Message as Shown
     from tieline.protocols.backchannel import AgentRecord, Message
 
@@ -330,39 +330,24 @@ def whoami(link: "Link", postbox: "Postbox", *, json: bool) -> None:
 class LocalWatch:
     """One watch over an agent's messages without a hub."""
 
-    def __init__(
-        self,
-        link: "Link",
-        postbox: "Postbox",
-        reaction: "Reaction | None",
-        context: "Context",
-        *,
-        urgent_only: bool,
-        peek: bool,
-        json: bool,
-    ) -> None:
+    def __init__(self, link: "Link", postbox: "Postbox", wish: "Wish") -> None:
         self._postbox = postbox
-        self._reaction = reaction
-        self._context = context
-        self._urgent_only = urgent_only
-        self._peek = peek
-        self._json = json
+        self._wish = wish
         self._name = speak(link, postbox)
         # How often the command failed, for each message that it failed for.
         self._failures: dict[str, int] = {}
 
     async def run(self) -> None:
         """Watch until interrupted."""
-        late = self._reaction is not None
+        late = self._wish.reaction is not None
         with _disk(), self._postbox.taking(self._name, late=late) as taking:
             self._postbox.recover(self._name)
             coming = self._postbox.arrivals(self._name)
             async for message in coming:
-                passed_over = self._urgent_only and not message.urgent
                 given_up = self._failures.get(message.id, 0) >= _TRIES_MAX
-                if passed_over or given_up or not self._context.takes(message.scope):
+                if given_up or self._wish.passes_over(message.scope, urgent=message.urgent):
                     continue
-                if self._peek:
+                if self._wish.peek:
                     await self._handle(message)
                 elif taking.claim(message.id) is not None:
                     taking.sync()
@@ -390,14 +375,14 @@ class LocalWatch:
 
     async def _handle(self, message: "Message") -> bool:
         """Print it, or run the command; false when that failed."""
-        if self._reaction is not None:
+        if self._wish.reaction is not None:
             environment = {**os.environ, **self._postbox.environment(self._name)}
-            code = await self._reaction.run(shown(message), environment)
+            code = await self._wish.reaction.run(shown(message), environment)
             if code:
                 warn(f"The command ended with {code} for {message.id}.")
             return code == 0
-        if self._json:
-            document = _document(message, "pending" if self._peek else "acked")
+        if self._wish.json:
+            document = _document(message, "pending" if self._wish.peek else "acked")
             print_json({"message": document["message"]})
         else:
             _print([message])

@@ -11,7 +11,7 @@ import typer
 
 from tieline import __version__
 from tieline.cli.audit import audit_app
-from tieline.cli.channels import channels, resume, sub, unsub
+from tieline.cli.channels import channels, pause, resume, sub, unsub
 from tieline.cli.demo.command import demo
 from tieline.cli.digest import discard
 from tieline.cli.doctor import doctor
@@ -91,6 +91,7 @@ _PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "channels": channels,
         "sub": sub,
         "unsub": unsub,
+        "pause": pause,
         "resume": resume,
     },
 }

@@ -61,11 +61,14 @@ async def list_members(link: Link, json: JsonOption = False) -> None:
 
 @member_app.command("remove")
 @talks
-async def remove(link: Link, name: NameArgument) -> None:
+async def remove(link: Link, name: NameArgument, json: JsonOption = False) -> None:
     """Remove a member: its sessions end, its tokens die, and what waits for it is dead."""
     async with await open_registrar(link) as hub:
         await hub.remove_member(name)
-    say(f"{neutral_line(name)} is no member any more.")
+    if json:
+        print_json({"member": name, "removed": True})
+    else:
+        say(f"{neutral_line(name)} is no member any more.")
 
 
 @member_app.command("rotate")

@@ -28,14 +28,15 @@ def neutral_line(text: str) -> str:
 # Programs read this.
 
 
-def print_json(value: Any) -> None:
-    """One JSON document on one line, or indented for a person's terminal."""
+def print_json(value: Any, file: Any = None) -> None:
+    """One JSON document on one line, or indented for a person's terminal; on stdout unless told."""
     import msgspec
 
+    file = file or sys.stdout
     encoded = msgspec.json.encode(value)
-    if sys.stdout.isatty():
+    if file.isatty():
         encoded = msgspec.json.format(encoded)
-    print(_UNSAFE_IN_JSON.sub(_escaped, encoded.decode()), flush=True)
+    print(_UNSAFE_IN_JSON.sub(_escaped, encoded.decode()), file=file, flush=True)
 
 
 # JSON escapes the first 32 by itself; the line feeds left are those of its own layout.

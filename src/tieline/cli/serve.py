@@ -141,7 +141,7 @@ def configure_logs(level: LogLevel) -> None:
 async def _run(options: "Options") -> None:
     from tieline.server.config import ConfigError
     from tieline.server.home import HomeBusy
-    from tieline.server.hub import RunningHub, stop_signals
+    from tieline.server.hub import RunningHub, spare_collector, stop_signals
 
     asked = stop_signals()
     hub = RunningHub(options)
@@ -157,6 +157,7 @@ async def _run(options: "Options") -> None:
         _print(_ready(running, options.home, hub.room_token, first=hub.first_start))
         if hub.first_start and hub.entrance is not None:
             _print(_first_visit(running, hub.entrance))
+        spare_collector()
         code = await hub.wait(asked)
     finally:
         await hub.stop()

@@ -7,6 +7,7 @@ hub, on a spool.
 
 import inspect
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from tieline.cli.failure import Exit, Failure, failure_of
+from tieline.cli.failure import Exit, Failure, document_of, failure_of
 
 if TYPE_CHECKING:
     from tieline.cli.postbox import Postbox
@@ -232,7 +233,7 @@ def _talking(command: Callable[Concatenate[Link, P], Awaitable[None]], options: 
             # Typer hands every value over by its name.
             await command(link, **values)  # type: ignore[call-arg]
 
-        ended_by(lambda: asyncio.run(main()))
+        ended_by(lambda: asyncio.run(main()), json=values.get("json", False))
 
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
@@ -246,15 +247,18 @@ def _talking(command: Callable[Concatenate[Link, P], Awaitable[None]], options: 
     return run
 
 
-def ended_by(work: Callable[[], None]) -> None:
-    """Run a command; what goes wrong becomes a sentence on stderr and an exit code."""
+def ended_by(work: Callable[[], None], *, json: bool = False) -> None:
+    """Run a command; what goes wrong becomes a sentence on stderr, or a document there, and an exit code."""
     try:
         work()
     except Exception as error:
         failure = failure_of(error)
         if failure is None:
             raise
-        from tieline.cli.output import complain
+        from tieline.cli.output import complain, print_json
 
-        complain(failure.message, failure.hint)
+        if json:
+            print_json({"error": document_of(failure, error)}, sys.stderr)
+        else:
+            complain(failure.message, failure.hint)
         raise typer.Exit(failure.code) from error

@@ -4,6 +4,7 @@ Above: a person, or a script that reacts. Below: a session with a hub, renewed w
 one. A message is claimed before it is handled, so that of several watchers exactly one handles it, and once.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,37 +55,39 @@ async def watch(
     from tieline.cli.context import Context
     from tieline.cli.reaction import Reaction
 
-    context = Context(match)
     reaction = None if command is None else Reaction(command)
+    wish = Wish(reaction, Context(match), urgent_only=urgent_only, peek=peek, json=json)
     postbox = link.postbox()
     if postbox is not None:
         from tieline.cli.local import LocalWatch
 
-        local = LocalWatch(link, postbox, reaction, context, urgent_only=urgent_only, peek=peek, json=json)
-        await local.run()
+        await LocalWatch(link, postbox, wish).run()
         return
-    await Watcher(link, reaction, context, urgent_only=urgent_only, peek=peek, json=json).run()
+    await Watcher(link, wish).run()
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a watch was asked for."""
+
+    reaction: "Reaction | None"
+    """What a message is handed to; without one it is printed."""
+    context: "Context"
+    urgent_only: bool
+    peek: bool
+    json: bool
+
+    def passes_over(self, scope: str | None, *, urgent: bool) -> bool:
+        """Whether such a message is left where it is."""
+        return (self.urgent_only and not urgent) or not self.context.takes(scope)
 
 
 class Watcher:
     """One watch over a member's inbox, through any number of sessions."""
 
-    def __init__(
-        self,
-        link: Link,
-        reaction: "Reaction | None",
-        context: "Context",
-        *,
-        urgent_only: bool,
-        peek: bool,
-        json: bool,
-    ) -> None:
+    def __init__(self, link: Link, wish: Wish) -> None:
         self._link = link
-        self._reaction = reaction
-        self._context = context
-        self._urgent_only = urgent_only
-        self._peek = peek
-        self._json = json
+        self._wish = wish
         # The key of the last delivery that was dealt with: a new session is offered everything unsettled again.
         self._last_key = 0
         # A claim that the hub did not answer before it went away, and the session that claimed.
@@ -112,10 +115,9 @@ class Watcher:
 
     async def _deal_with(self, client: "Client", delivery: "Delivery | Item") -> None:
         message = delivery.message
-        passed_over = self._urgent_only and message.priority is not Priority.URGENT
-        if passed_over or not self._context.takes(message.scope):
+        if self._wish.passes_over(message.scope, urgent=message.priority is Priority.URGENT):
             return
-        if self._peek:
+        if self._wish.peek:
             await self._handle(client, delivery)
             client.see(delivery, evidence="watch")
             return
@@ -136,7 +138,7 @@ class Watcher:
         except asyncio.CancelledError:
             await asyncio.wait((claiming,), timeout=_ANSWER_SECONDS)
             taken = None if not claiming.done() or claiming.exception() else claiming.result()
-            if taken is not None and self._reaction is None:
+            if taken is not None and self._wish.reaction is None:
                 self._print(taken)
             elif taken is not None:
                 warn(f"Interrupted before the command could run for {message_id}, which stays in 'tieline history'.")
@@ -155,15 +157,15 @@ class Watcher:
 
     async def _handle(self, client: "Client", delivery: "Delivery | Item") -> None:
         message = delivery.message
-        if self._reaction is not None:
-            code = await self._reaction.run(message, self._link.environment(speaker_of(client)))
+        if self._wish.reaction is not None:
+            code = await self._wish.reaction.run(message, self._link.environment(speaker_of(client)))
             if code:
                 warn(f"The command ended with {code} for {message.id}, which stays in 'tieline history'.")
         else:
             self._print(delivery)
 
     def _print(self, delivery: "Delivery | Item") -> None:
-        if self._json:
+        if self._wish.json:
             print_json({"key": delivery.key, "seq": delivery.seq, "message": delivery.message})
         else:
             print_message(delivery.message)

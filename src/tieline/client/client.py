@@ -234,13 +234,18 @@ class Client:
         n = next(self._numbers)
         await self._ask(n, f.Unsubscribe(n, channel), f.Done)
 
+    async def pause_thread(self, thread: str) -> None:
+        """Let no agent speak in a conversation for a while."""
+        n = next(self._numbers)
+        await self._ask(n, f.PauseThread(n, thread), f.Done)
+
     async def resume_thread(self, thread: str) -> None:
-        """End the pause of a looping conversation."""
+        """End the pause of a conversation."""
         n = next(self._numbers)
         await self._ask(n, f.ResumeThread(n, thread), f.Done)
 
     async def pauses(self) -> tuple[tm.PauseView, ...]:
-        """Conversations that are paused because agents looped in them."""
+        """Conversations that are paused."""
         n = next(self._numbers)
         return (await self._ask(n, tm.ListPauses(n), tm.PauseList)).pauses
 

@@ -181,8 +181,15 @@ class ResumeThread(Struct, frozen=True):
     thread: str
 
 
+class PauseThread(Struct, frozen=True):
+    """Let no agent speak in a conversation for a while: `thread:<id>`, a target, or `@one+@other`."""
+
+    session: SessionId
+    thread: str
+
+
 class ListPauses(Struct, frozen=True):
-    """Conversations that are paused because agents looped in them. Answered by `Pauses`."""
+    """Conversations that are paused. Answered by `Pauses`."""
 
     session: SessionId
 
@@ -480,6 +487,7 @@ Command = (
     | Subscribe
     | Unsubscribe
     | ResumeThread
+    | PauseThread
     | ListPauses
     | AddMember
     | UpdateMember

@@ -155,10 +155,12 @@ class ObjectiveChanged(Event, frozen=True, omit_defaults=True, tag="objective", 
 
 
 class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
-    """A thread was paused because agents looped in it."""
+    """A thread was paused, because agents looped in it or somebody said so."""
 
     thread: str
     message: str
+    by: str = ""
+    """Who said so."""
 
 
 class Resumed(Event, frozen=True, omit_defaults=True, tag="resume", gc=False):

@@ -103,8 +103,8 @@ class Hub(Protocol):
         Only after `FollowActivity` was answered by `Done`. The receiver returns at once and never raises.
         """
 
-    def observe(self, observer: Observer) -> Callable[[], None]:
-        """Show everything to this observer until the returned function is called."""
+    def observe(self, observer: Observer, *, posts: bool = True) -> Callable[[], None]:
+        """Show everything to this observer until the returned function is called; without `posts`, only changes."""
 
 
 class Custodian(Protocol):

@@ -67,7 +67,7 @@ class Attachment(Struct, frozen=True, omit_defaults=True):
     media_type: str = ""
 
 
-class Content(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Content(Struct, frozen=True, omit_defaults=True, gc=False):
     """What a sender says. The hub never changes it."""
 
     target: Target

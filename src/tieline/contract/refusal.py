@@ -72,7 +72,7 @@ MEANINGS: dict[Code, str] = {
     Code.FORBIDDEN: "The member may not do this.",
     Code.WIRE_ID_REUSED: "The sender used this wire id before, for other content.",
     Code.LOOP_DETECTED: "The message continues a chain of quick replies past the limit; its thread is paused.",
-    Code.THREAD_PAUSED: "The thread is paused because agents looped in it.",
+    Code.THREAD_PAUSED: "The thread is paused: agents looped in it, or somebody said so.",
     Code.BACKLOG_FULL: "A recipient has too many unsettled deliveries.",
     Code.TOO_MANY_STREAMS: "A recipient has too many streams: use fewer topics.",
     Code.TOO_MANY_FOLLOWED: "Too many unsettled messages are followed.",

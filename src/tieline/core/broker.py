@@ -19,6 +19,7 @@ from tieline.contract.member import MemberKind
 from tieline.contract.message import Content, Message, Priority, check_content
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Claimed, Done, Progress, Reply
+from tieline.contract.target import TargetKind
 from tieline.core import (
     activity,
     channels,
@@ -49,7 +50,7 @@ from tieline.core.outcome import Followed, Outcome, Post
 from tieline.core.refusals import Refusals
 from tieline.core.resumption import Resumption
 from tieline.core.retention import Retention
-from tieline.core.store import MovedReplay, Route, SentReplay, Store
+from tieline.core.store import MovedReplay, Route, SentReplay, Store, pack_route
 from tieline.core.streams import stream_name
 
 _QUIET = frozenset({Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN})
@@ -222,6 +223,8 @@ class Broker:
                 return membership.unsubscribe(self, command)
             case c.ResumeThread():
                 return membership.resume_thread(self, command)
+            case c.PauseThread():
+                return membership.pause_thread(self, command)
             case c.ListPauses():
                 return membership.pauses(self, command)
             case c.AddMember():
@@ -382,16 +385,11 @@ class Broker:
             return judgement.refusal
         if isinstance(judgement, Refusal):
             return judgement
-        backlog = 0
         stream = stream_name(sender, content.topic)
-        for account in found:
-            waiting = account.inbox.backlog
-            if waiting >= self.limits.backlog_max:
-                return Refusal(Code.BACKLOG_FULL, f"{account.name} has {waiting} messages waiting")
-            backlog = max(backlog, waiting)
-            # Members are few and known; topics are what a sender could make up without end.
-            if content.topic and len(account.streams) >= self.limits.streams_max and stream not in account.streams:
-                return Refusal(Code.TOO_MANY_STREAMS, f"{account.name} has {len(account.streams)} streams")
+        backlog = max([account.inbox.backlog for account in found], default=0)
+        refusal = self._check_room(found, backlog, stream if content.topic else None)
+        if refusal is not None:
+            return refusal
         post = self._accept(command, session, encoded, stream, found, judgement)
         if superseded is not None:
             staleness.supersede(self, superseded, post)
@@ -399,11 +397,26 @@ class Broker:
             evidence.replied(self, session, content.reply_to)
         return Accepted(post.message.id, post.message.offset, len(post.keys), backlog=backlog)
 
+    def _check_room(self, accounts: Collection[Account], backlog: int, stream: str | None) -> Refusal | None:
+        """Refuse what a recipient has no room for. `backlog` is the largest of theirs, `stream` one with a topic."""
+        if backlog >= self.limits.backlog_max:
+            name = next(account.name for account in accounts if account.inbox.backlog == backlog)
+            return Refusal(Code.BACKLOG_FULL, f"{name} has {backlog} messages waiting")
+        # Members are few and known; topics are what a sender could make up without end.
+        if stream is not None:
+            for account in accounts:
+                if len(account.streams) >= self.limits.streams_max and stream not in account.streams:
+                    return Refusal(Code.TOO_MANY_STREAMS, f"{account.name} has {len(account.streams)} streams")
+        return None
+
     def _recipients(self, command: c.Send, session: Session) -> Collection[Account] | Refusal:
         if command.only:
             return routing.named(command.only, self.directory)
+        target = command.content.target
+        if target.kind is TargetKind.MEMBER:
+            return routing.member(target.name, self.directory)
         return routing.recipients(
-            command.content.target,
+            target,
             session.account,
             self.directory,
             self.limits,
@@ -426,8 +439,8 @@ class Broker:
         content, sender = command.content, session.speaker
         message = self._stamp(command, session, judgement)
         post = self._deliver(message, session.id, stream, found)
-        route = Route(post.numbers, post.keys, post.stream_seqs).pack()
-        seal = ledger.seal(encoded, route, *ledger.stamps(message))
+        route = pack_route(post.numbers, post.keys, post.stream_seqs)
+        seal = ledger.seal_message(message, encoded, route)
         row = self.ledger.append(Sent(message.id, sender, str(content.target), len(post.keys), seal), self.now_ms)
         self.store.accept(row, message, encoded, route, command.shared_id)
         if content.ttl_ms is not None:
@@ -468,8 +481,6 @@ class Broker:
         )
 
     def _deliver(self, message: Message, origin: SessionId, stream: str, accounts: Collection[Account]) -> Post:
-        names: list[MemberName] = []
-        numbers: list[int] = []
         keys: list[int] = []
         stream_seqs: list[int] = []
         offset = message.offset
@@ -478,9 +489,9 @@ class Broker:
             stream_seq = counts[stream] = counts.get(stream, 0) + 1
             keys.append(account.inbox.append(offset, stream_seq))
             stream_seqs.append(stream_seq)
-            names.append(account.name)
-            numbers.append(account.number)
             account.changed = True
+        names = [account.name for account in accounts]
+        numbers = [account.number for account in accounts]
         return Post(message, origin, names, numbers, keys, stream_seqs)
 
     def _offered(self, command: c.Offered) -> Reply:

@@ -127,6 +127,8 @@ class Directory:
         self.accounts: dict[int, Account] = {}
         # Who receives what is said in a channel, by its name; see `core.channels`.
         self.channels: dict[ChannelName, dict[int, Account]] = {}
+        # Numbers of those whose names belong to a shared token.
+        self.shared: set[int] = set()
         # Those who may manage members, by number.
         self.managers: dict[int, Account] = {}
         self._by_name: dict[str, Account] = {}
@@ -156,6 +158,8 @@ class Directory:
         self._by_name[row.member.name.casefold()] = account
         if MEMBERS_MANAGE in row.member.permissions:
             self.managers[row.number] = account
+        if row.member.origin is Origin.SHARED:
+            self.shared.add(row.number)
         return account
 
     def find(self, name: str) -> Account | None:
@@ -197,6 +201,7 @@ class Directory:
         """Strike out a member that has left its channels."""
         del self.accounts[account.number]
         self.managers.pop(account.number, None)
+        self.shared.discard(account.number)
         del self._by_name[account.member.name.casefold()]
         for row in self.tokens_of(account):
             self.drop_token(row)

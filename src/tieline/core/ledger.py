@@ -46,22 +46,27 @@ def digest(data: bytes) -> str:
 
 def seal(content: bytes, route: bytes, *stamps: str | int) -> str:
     """The digest of all that is stored of a message: what it says, to whom it went, what was stamped on it."""
-    stamp = "\x1f".join(map(str, (*stamps, len(content))))
-    return blake3(b"\x1f".join((stamp.encode(), content, route))).hexdigest()
+    return _seal(content, route, "\x1f".join(map(str, stamps)))
 
 
-def stamps(message: Message) -> tuple[str | int, ...]:
-    """What the hub stamped on a message, as it is sealed.
+def seal_message(message: Message, content: bytes, route: bytes) -> str:
+    """The same for a message, with what the hub stamped on it.
 
     What it found of a signature is sealed only where there is one, and with it the id that recipients acknowledge by.
     """
-    stamped = (message.id, message.sender, message.protocol, int(message.verified), message.sent_at_ms)
-    return (*stamped, message.signature.value, message.wire_id or "") if message.signature else stamped
+    stamps = f"{message.id}\x1f{message.sender}\x1f{message.protocol}\x1f{message.verified:d}\x1f{message.sent_at_ms}"
+    if message.signature:
+        stamps = f"{stamps}\x1f{message.signature.value}\x1f{message.wire_id or ''}"
+    return _seal(content, route, stamps)
+
+
+def _seal(content: bytes, route: bytes, stamps: str) -> str:
+    return blake3(b"%s\x1f%d\x1f%s\x1f%s" % (stamps.encode(), len(content), content, route)).digest().hex()
 
 
 def link(previous: str, event: bytes) -> str:
     """The hash of a row that follows the row with hash `previous`."""
-    return blake3(previous.encode("ascii") + event).hexdigest()
+    return blake3(previous.encode("ascii") + event).digest().hex()
 
 
 def decode_event(event: bytes) -> AnyEvent:

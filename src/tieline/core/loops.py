@@ -30,6 +30,10 @@ from tieline.contract.refusal import Code, Refusal
 _PAUSED_MAX = 10_000
 """Pauses at the same time; past it the ones that end first are lifted."""
 
+_PAIR = 2
+_NAME_CHARACTERS_MAX = 1000
+"""Far more than a thread or a channel has; what is paused is kept in memory."""
+
 _RING_MAX = 16
 """Members of a ring that is noticed: looking further back would take long, and find more that is chance."""
 
@@ -44,10 +48,13 @@ class Trace(Struct, frozen=True, gc=False):
     at_ms: int
     target: str
     thread: str | None
-    place: str
-    """Where a recipient would answer: the sender, or the channel."""
     parent: MessageId | None
     """What led to it, surely or by a guess."""
+
+    @property
+    def place(self) -> str:
+        """Where a recipient would answer: the sender, or the channel."""
+        return f"@{self.sender}" if self.target.startswith("@") else self.target
 
     @property
     def conversation(self) -> str:
@@ -83,6 +90,17 @@ def conversation(content: Content, sender: str) -> str:
     return _conversation(content.thread, str(content.target), sender)
 
 
+def find_conversation(name: str) -> str | Refusal:
+    """A conversation as somebody names it; of two members either may come first."""
+    parts = name.split("+")
+    if len(parts) == _PAIR and all(part.startswith("@") and len(part) > 1 for part in parts):
+        return "+".join(sorted(parts))
+    if len(name) <= _NAME_CHARACTERS_MAX and (name == "*" or name.startswith(("#", "obj:", "thread:"))):
+        return name
+    text = "a conversation is thread:ID, #channel, obj:ID, * for everybody, or @one+@other"
+    return Refusal(Code.INVALID_REQUEST, text)
+
+
 def _conversation(thread: str | None, target: str, sender: str) -> str:
     if thread:
         return f"thread:{thread}"
@@ -109,9 +127,10 @@ class _Memory(Generic[_Key]):
         return self._young.get(key) or self._old.get(key)
 
     def put(self, key: _Key, trace: Trace) -> None:
-        self._young[key] = trace
-        if len(self._young) >= self._generation_max:
-            self._old, self._young = self._young, {}
+        young = self._young
+        young[key] = trace
+        if len(young) >= self._generation_max:
+            self._old, self._young = young, {}
 
     def pop(self, key: _Key) -> Trace | None:
         young, old = self._young.pop(key, None), self._old.pop(key, None)
@@ -153,7 +172,7 @@ class Loops:
             known = content.reply_to if cause is None else cause.id
             guess = None if human else self._latest.get(sender)
             if guess is None or now_ms - guess.at_ms > window_ms:
-                return Judgement(0, known)
+                return _INNOCENT if known is None else Judgement(0, known)
             return self._judge_guess(content, sender, known, guess)
         if human:
             return Judgement(0, cause.id)
@@ -194,7 +213,7 @@ class Loops:
             self._rings.pop(name, None)
             return None
         seconds = (until_ms - now_ms + 999) // 1000
-        text = f"{name} is paused because agents looped in it; it resumes in {seconds} s or by 'tieline resume'"
+        text = f"{name} is paused; it resumes in {seconds} s or by 'tieline resume'"
         return Refusal(Code.THREAD_PAUSED, text)
 
     def _cause(self, content: Content, sender: str) -> Trace | None:
@@ -214,10 +233,8 @@ class Loops:
         """Remember an accepted message."""
         if content.kind is not Kind.CHAT:
             return
-        target = str(content.target)
-        place = f"@{sender}" if target.startswith("@") else target
-        hops, parent = judgement.hops, judgement.parent
-        trace = Trace(message_id, offset, sender, hops, at_ms, target, content.thread, place, parent)
+        target, hops, parent = str(content.target), judgement.hops, judgement.parent
+        trace = Trace(message_id, offset, sender, hops, at_ms, target, content.thread, parent)
         self._by_id.put(message_id, trace)
         self._by_offset.put(offset, trace)
 

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from tieline.contract import command as c
 from tieline.contract.delivery import State
-from tieline.contract.event import Registered, Removed, Resumed, TakenOver
+from tieline.contract.event import Paused, Registered, Removed, Resumed, TakenOver
 from tieline.contract.hub import MemberAppeared, MemberVanished
 from tieline.contract.identifiers import GENERAL, USERS, MemberName, SessionId, parse_channel_name, parse_member_name
 from tieline.contract.member import ByHomeKey, ByPlace, ByShared, ByToken, ByUser, Member, MemberKind, Origin, Unnamed
@@ -15,6 +15,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Done, Issued, Pauses, Reply
 from tieline.core import channels, team, tokens
 from tieline.core.directory import Account, Session, token_digest
+from tieline.core.loops import find_conversation
 from tieline.core.store import Grant, MemberRow
 
 if TYPE_CHECKING:
@@ -355,6 +356,19 @@ def resume_thread(broker: "Broker", command: c.ResumeThread) -> Reply:
         return session
     if broker.loops.resume(command.thread):
         broker.record(Resumed(command.thread, session.speaker))
+    return Done()
+
+
+def pause_thread(broker: "Broker", command: c.PauseThread) -> Reply:
+    """Pause a conversation; for the same."""
+    session = _steward(broker, command.session)
+    if isinstance(session, Refusal):
+        return session
+    name = find_conversation(command.thread)
+    if isinstance(name, Refusal):
+        return name
+    broker.loops.pause(name, broker.now_ms)
+    broker.record(Paused(name, "", session.speaker))
     return Done()
 
 

@@ -26,12 +26,11 @@ def recipients(
     channels: Channels,
     objectives: Objectives,
 ) -> Collection[Account] | Refusal:
-    """The members a message goes to. A member may write to itself, but never hears its own broadcast."""
+    """The members a message goes to that is not for one alone: nobody hears its own broadcast."""
     found: Collection[Account]
     match target.kind:
         case TargetKind.MEMBER:
-            account = directory.find(target.name)
-            return (account,) if account is not None else directory.unknown_member(target.name)
+            return member(target.name, directory)
         case TargetKind.EVERYBODY:
             found = [account for account in _others(directory.accounts, sender) if account.present]
         case TargetKind.CHANNEL:
@@ -54,6 +53,12 @@ def recipients(
     if len(found) > limits.recipients_max:
         return Refusal(Code.TOO_MANY_RECIPIENTS, f"{target} has more than {limits.recipients_max} members")
     return found
+
+
+def member(name: str, directory: Directory) -> Collection[Account] | Refusal:
+    """The one member that a message is for, which may be its sender."""
+    account = directory.find(name)
+    return (account,) if account is not None else directory.unknown_member(name)
 
 
 def by_own_name(command: Send, aliases: Mapping[str, str], directory: Directory) -> Send:

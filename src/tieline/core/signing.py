@@ -25,7 +25,7 @@ EVIDENCE = "cannot_sign"
 
 def refuse(broker: "Broker", command: c.Send, recipients: Collection[Account]) -> Refusal | None:
     """Refuse a message that is for such a member alone."""
-    if command.content.target.kind is not TargetKind.MEMBER:
+    if broker.signs or not broker.directory.shared or command.content.target.kind is not TargetKind.MEMBER:
         return None
     for account in _barred(broker, command, recipients):
         text = f"{account.name} takes signed messages only, and this hub has no secret to sign with"
@@ -35,13 +35,15 @@ def refuse(broker: "Broker", command: c.Send, recipients: Collection[Account]) -
 
 def give_up(broker: "Broker", command: c.Send, recipients: Collection[Account]) -> None:
     """Settle the deliveries, just made, that such members will never get."""
+    if broker.signs or not broker.directory.shared:
+        return
     for account in _barred(broker, command, recipients):
         key = account.inbox.next_key - 1
         broker.move(account, ((key, key),), State.DEAD, evidence=EVIDENCE)
 
 
 def _barred(broker: "Broker", command: c.Send, recipients: Collection[Account]) -> Collection[Account]:
-    if broker.signs or command.signature is not Signature.NONE:
+    if command.signature is not Signature.NONE:
         return ()
     # One that has a token of its own can come through other wires.
     directory = broker.directory

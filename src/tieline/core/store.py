@@ -51,6 +51,16 @@ class StoreError(Exception):
     """The store cannot be used: it is newer than this program, held by another process, or damaged."""
 
 
+def pack_route(numbers: Sequence[int], keys: Sequence[int], stream_seqs: Sequence[int]) -> bytes:
+    """The three columns of 64-bit integers, one after the other."""
+    if len(keys) == 1:
+        return _pack_single(numbers[0], keys[0], stream_seqs[0])
+    columns = array("q", numbers)
+    columns.extend(keys)
+    columns.extend(stream_seqs)
+    return columns.tobytes()
+
+
 class Route(Struct, frozen=True, gc=False):
     """Where one message goes, as parallel columns: recipient, delivery key, sequence in its stream."""
 
@@ -59,13 +69,8 @@ class Route(Struct, frozen=True, gc=False):
     stream_seqs: Sequence[int]
 
     def pack(self) -> bytes:
-        """The three columns of 64-bit integers, one after the other."""
-        if len(self.keys) == 1:
-            return _pack_single(self.numbers[0], self.keys[0], self.stream_seqs[0])
-        columns = array("q", self.numbers)
-        columns.extend(self.keys)
-        columns.extend(self.stream_seqs)
-        return columns.tobytes()
+        """The route as it is stored."""
+        return pack_route(self.numbers, self.keys, self.stream_seqs)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Route":

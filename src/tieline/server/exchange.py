@@ -73,6 +73,8 @@ class Exchange:
         self._listeners: dict[MemberName, list[Listener]] = {}
         self._sessions: dict[SessionId, tuple[MemberName | None, Listener]] = {}
         self._observers: list[Observer] = []
+        # Those of them that see messages too: a message is shown to few, because it costs each of them a call.
+        self._readers: list[Observer] = []
         # Who hears of what a member does.
         self._tails: dict[MemberName, list[tuple[SessionId, Tail]]] = {}
         self._stopping = False
@@ -166,10 +168,17 @@ class Exchange:
         if left:
             self._tails[member] = left
 
-    def observe(self, observer: Observer) -> Callable[[], None]:
+    def observe(self, observer: Observer, *, posts: bool = True) -> Callable[[], None]:
         """See `Hub.observe`."""
-        self._observers.append(observer)
-        return lambda: self._observers.remove(observer)
+        lists = (self._observers, self._readers) if posts else (self._observers,)
+        for observers in lists:
+            observers.append(observer)
+
+        def forget() -> None:
+            for observers in lists:
+                observers.remove(observer)
+
+        return forget
 
     def entrust(self, member: MemberName, custodian: Custodian | None) -> None:
         """See `EntrustingHub.entrust`. The broker only ever looks a name up, so this thread may change the table."""
@@ -279,8 +288,11 @@ class Exchange:
         listeners = self._listeners
         for post in outcome.posts:
             message = post.message
-            for observer in self._observers:
-                self._call(observer.posted, message, post.origin)
+            for observer in self._readers:
+                try:
+                    observer.posted(message, post.origin)
+                except Exception:
+                    log.exception("a receiver failed")
             for name, key, stream_seq in zip(post.recipients, post.keys, post.stream_seqs, strict=True):
                 for listener in listeners.get(name, ()):
                     try:

@@ -17,10 +17,11 @@ class RealNature:
         self._last_ms = 0
         # Ids must not collide and must sort; they are no secrets, so a seeded generator is enough for their tail.
         self._random = random.Random(secrets.randbits(128))  # noqa: S311
-        # The millisecond that ids are made in, its digits, and how many were made in it.
+        # The millisecond that ids are made in, how many were made in it, and what stands before and after that count.
         self._id_ms = -1
-        self._id_prefix = ""
         self._id_count = 0
+        self._id_prefix = ""
+        self._id_tail = ""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
@@ -28,14 +29,23 @@ class RealNature:
         return self._last_ms
 
     def message_id(self, now_ms: int) -> MessageId:
-        """A UUIDv7 whose bits after the time count within the millisecond, so that ids sort as they were made."""
+        """A UUIDv7 whose bits after the time count within the millisecond, so that ids sort as they were made.
+
+        The random bits after that tell hubs apart, so they are drawn once a millisecond; past the count, for each id.
+        """
         if now_ms != self._id_ms:
             digits = f"{now_ms:012x}"
             self._id_ms, self._id_prefix, self._id_count = now_ms, f"{digits[:8]}-{digits[8:]}-7", 0
+            self._draw_tail()
         elif self._id_count < _COUNT_MAX:
             self._id_count += 1
+        else:
+            self._draw_tail()
+        return MessageId(f"{self._id_prefix}{self._id_count:03x}-{self._id_tail}")
+
+    def _draw_tail(self) -> None:
         low = f"{_VARIANT | self._random.getrandbits(62):016x}"
-        return MessageId(f"{self._id_prefix}{self._id_count:03x}-{low[:4]}-{low[4:]}")
+        self._id_tail = f"{low[:4]}-{low[4:]}"
 
     def session_id(self) -> SessionId:
         """128 random bits."""

@@ -245,7 +245,13 @@ class Conversation:
         if message.signature and key == self._next_key and not self._behind and not message.reaches(self._protocol):
             self._next_key = key + 1
             return
-        if key != self._next_key or self._behind or not self._has_credit():
+        window = self._window
+        if (
+            key != self._next_key
+            or self._behind
+            or not self._writable
+            or (window is not None and self._outstanding >= window)
+        ):
             # A key below `_next_key` came with a page read in the same turn; any other waits in the inbox.
             if key >= self._next_key and not self._behind:
                 self._behind = True

@@ -1,4 +1,4 @@
-"""Running hubs with a relay socket."""
+"""Running hubs with a relay socket, and what is at its other end."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from tests.protocols.agent_relay.lines import Daemon, Line, a_line
 from tests.protocols.agent_relay.relays import Relay, running
+from tests.protocols.agent_relay.sdk import Place, place
 
 
 @pytest.fixture
@@ -44,3 +45,10 @@ async def daemon(folder: Path) -> AsyncIterator[Daemon]:
     await made.start()
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def here(folder: Path) -> AsyncIterator[Place]:
+    """A running hub and a Node process."""
+    async with place(folder) as built:
+        yield built

@@ -1,4 +1,4 @@
-"""A spool by itself, and one that a hub has adopted."""
+"""A spool by itself, one that a hub has adopted, and a hub with its relay API."""
 
 from collections.abc import AsyncIterator
 from itertools import count
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.protocols.backchannel.relays import Room, room
 from tests.protocols.backchannel.towns import Town, town
 from tieline.protocols.backchannel.spool import Spool
 
@@ -22,3 +23,10 @@ async def place(folder: Path) -> AsyncIterator[Town]:
     """Give a hub with its spool."""
     async with town(folder) as there:
         yield there
+
+
+@pytest.fixture
+async def lobby(folder: Path) -> AsyncIterator[Room]:
+    """Give a hub that agents register with."""
+    async with room(folder) as made:
+        yield made

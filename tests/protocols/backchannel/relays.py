@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -20,6 +21,9 @@ from tieline.wire.home import read_key
 
 ROOM = "the room's token"
 JSON = "application/json;charset=utf-8"
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")
+NO_TOKEN = "unauthorized — agent token required (get one via /v1/register)"
+NO_ROOM = "unauthorized — registration requires the room token"
 
 Json = dict[str, Any]
 

@@ -199,6 +199,7 @@ async def test_without_notices_the_spool_is_looked_at_from_time_to_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Notices, "start", lambda _: None)
+    monkeypatch.setattr(adoption.Adoption.__init__, "__kwdefaults__", {"rescan_seconds": 0.2})
     async with town(folder) as place:
         bob = await place.join("bob")
         await place.local("lea")

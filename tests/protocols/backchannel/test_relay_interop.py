@@ -2,23 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.protocols.backchannel.relays import Room, room
+from tests.protocols.backchannel.relays import Room
 from tests.server.hubs import take
 from tieline.client import connect
 from tieline.contract.message import Level, Priority
 from tieline.protocols.agent_channels import ChannelClient
-
-
-@pytest.fixture
-async def lobby(folder: Path) -> AsyncIterator[Room]:
-    async with room(folder) as made:
-        yield made
 
 
 async def relay_agent(lobby: Room, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

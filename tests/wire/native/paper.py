@@ -48,7 +48,7 @@ class PaperHub(Hub):
 
         return end
 
-    def observe(self, observer: Observer) -> Callable[[], None]:
+    def observe(self, observer: Observer, *, posts: bool = True) -> Callable[[], None]:
         raise AssertionError("a conversation does not observe")
 
     # For the test.

@@ -106,6 +106,7 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     f.Follow(5, "m1", "seen"),
     f.Subscribe(6, "dev"),
     f.Unsubscribe(7, "dev"),
+    f.PauseThread(8, "th"),
     f.ResumeThread(8, "th"),
     f.AddMember(9, "bob", MemberKind.HUMAN, ("log.read",), "a token of one's own"),
     f.RemoveMember(10, "bob"),

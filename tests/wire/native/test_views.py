@@ -16,6 +16,32 @@ def test_what_happened_to_an_objective_cannot_be_told_by_a_member() -> None:
     assert isinstance(content_of(Send(1, "obj:x-1", "built", data={"kind": "build"}, kind=Kind.EVENT)), Content)
 
 
+def test_every_field_that_a_client_sends_is_said_under_its_own_name() -> None:
+    frame = Send(
+        1,
+        "*",
+        "a body",
+        data={"k": 1},
+        title="a title",
+        level=Level.ERROR,
+        priority=Priority.URGENT,
+        kind=Kind.STATUS,
+        topic="a topic",
+        scope="a scope",
+        thread="a thread",
+        reply_to="another",
+        refs=("a ref",),
+        attachments=(Attachment("a path"),),
+        ttl_ms=5,
+        supersedes="an older one",
+    )
+    content = content_of(frame)
+    assert isinstance(content, Content)
+    assert content.target == EVERYBODY
+    for name in set(frame.__struct_fields__) & set(content.__struct_fields__) - {"target"}:
+        assert getattr(content, name) == getattr(frame, name), name
+
+
 def test_every_field_of_a_message_is_shown_under_its_own_name() -> None:
     said = Content(
         target=EVERYBODY,

@@ -47,7 +47,7 @@ async def inbox(desk: Desk, asked: Inbox) -> Answer:
     taken, waiting = await claim_some(desk, _TAKEN_MAX, takes)
     if not taken:
         return Answer("inbox empty")
-    more = [f"{waiting} more wait"] if waiting else []
+    more = [waiting] if waiting else []
     return Answer("\n".join([*(desk.frame(item.message) for item in taken), *more]))
 
 

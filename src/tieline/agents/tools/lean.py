@@ -94,7 +94,7 @@ async def drain(desk: Desk, asked: Drain) -> Answer:
     taken, waiting = await claim_some(desk, asked.limit)
     if not taken:
         return Answer("Nothing waits.")
-    more = [f"{waiting} more wait: drain again."] if waiting else []
+    more = [f"{waiting}: drain again."] if waiting else []
     return Answer("\n".join([*(desk.frame(item.message) for item in taken), *more]))
 
 

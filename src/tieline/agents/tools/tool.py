@@ -182,8 +182,8 @@ def list_open(objectives: Open) -> str:
 
 async def claim_some(
     desk: Desk, limit: int, takes: Takes | None = None, told: Callable[[Message], str] | None = None
-) -> tuple[Sequence[Item], int]:
-    """Take what waits, oldest first and no more than a model can read; and how many still wait.
+) -> tuple[Sequence[Item], str]:
+    """Take what waits, oldest first and no more than a model can read; and how many still wait, in words.
 
     `takes` says which scopes are for here, and `told` how a message is told, if not the desk does.
     """
@@ -213,7 +213,10 @@ async def claim_some(
         if mine is not None:
             taken.append(mine)
     desk.taken.extend(item.message.id for item in taken)
-    return taken, len(waiting) - looked_at
+    left = len(waiting) - looked_at
+    # Of a long inbox only the beginning was looked at.
+    bound = "" if complete else "at least "
+    return taken, f"{bound}{left} more wait" if left else ""
 
 
 class Unanswered(NamedTuple):

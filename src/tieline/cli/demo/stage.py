@@ -1,7 +1,8 @@
 """The stage: a hub and the agents, each a process of its own, in a folder that is gone afterwards.
 
-Above: `script`. Below: `tieline serve`, started as anybody would, and `agent`. However a show ends, by its last scene,
-by an error or by Ctrl-C, the stage ends every process that it started and removes the folder.
+Above: `script`. Below: `tieline serve`, started as anybody would but under a guard, and `agent`. However a show ends,
+by its last scene, by an error or by Ctrl-C, the stage ends every process that it started and removes the folder. If it
+is killed, the guard does that; agents end by themselves when nobody is there to give them orders.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from tieline.agents import guard
 from tieline.cli.demo import agent as a
 from tieline.cli.wires import Place
 from tieline.client import Client, connect
@@ -69,10 +71,9 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
 
 
-async def _start(*arguments: str, pipes: int, log: Any) -> asyncio.subprocess.Process:
+async def _start(*arguments: str, pipes: int, log: Any, pass_fds: tuple[int, ...] = ()) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
         *arguments,
         stdin=pipes,
         stdout=pipes,
@@ -81,6 +82,7 @@ async def _start(*arguments: str, pipes: int, log: Any) -> asyncio.subprocess.Pr
         # Ctrl-C is ours to answer; a process that it ended by itself would look like a failure.
         start_new_session=True,
         limit=_LINE_BYTES_MAX,
+        pass_fds=pass_fds,
     )
 
 
@@ -106,7 +108,7 @@ class Player:
 
     async def start(self, log: Any) -> None:
         """Start the process; it knows nothing yet."""
-        self._process = await _start("tieline.cli.demo.agent", pipes=asyncio.subprocess.PIPE, log=log)
+        self._process = await _start("-m", "tieline.cli.demo.agent", pipes=asyncio.subprocess.PIPE, log=log)
         self._reading = asyncio.create_task(self._read(self._process))
 
     async def join(self, place: Place) -> None:
@@ -196,6 +198,8 @@ class Stage:
         self.places: dict[str, Place] = {}
         self._log = (self.folder / "log").open("wb")
         self._hub: asyncio.subprocess.Process | None = None
+        # Our end of the pipe that keeps the hub alive.
+        self._alive = -1
         self._running: Running | None = None
         self._clients: list[Client] = []
 
@@ -213,8 +217,7 @@ class Stage:
         await self.close()
 
     async def _start(self) -> None:
-        serve = ("tieline.cli.main", "serve", "--home", str(self.home), "--http", "127.0.0.1:0")
-        self._hub = await _start(*serve, pipes=asyncio.subprocess.DEVNULL, log=self._log)
+        self._hub = await self._start_hub()
         # They take as long to start as the hub does, so that nobody waits for the other.
         await asyncio.gather(*(player.start(self._log) for player in self.players.values()))
         try:
@@ -226,6 +229,17 @@ class Stage:
         except TimeoutError:
             raise Broken(f"the hub was not ready within {_START_SECONDS:.0f} s") from None
         self._running = running
+
+    async def _start_hub(self) -> asyncio.subprocess.Process:
+        """Start the hub under a guard, which ends it when our end of a pipe is closed: by us, or by our death."""
+        serve = (sys.executable, "-m", "tieline.cli.main", "serve", "--home", str(self.home), "--http", "127.0.0.1:0")
+        alive, self._alive = os.pipe()
+        removed = "" if self._keep else str(self.folder)
+        arguments = ("-I", "-S", guard.__file__, str(alive), removed, guard.OWN_GROUP, *serve)
+        try:
+            return await _start(*arguments, pipes=asyncio.subprocess.DEVNULL, log=self._log, pass_fds=(alive,))
+        finally:
+            os.close(alive)
 
     @property
     def hub_pid(self) -> int:
@@ -290,8 +304,9 @@ class Stage:
             if self._hub is not None:
                 await self.stop_hub()
         finally:
-            if self._hub is not None and self._hub.returncode is None:
-                self._hub.kill()
+            if self._alive >= 0:
+                os.close(self._alive)
+            if self._hub is not None:
                 await self._hub.wait()
             self._log.close()
             if not self._keep:

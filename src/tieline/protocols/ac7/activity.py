@@ -130,23 +130,19 @@ class Activity:
         kinds = {"type": "array", "items": {"type": "string", "enum": list(trace.KINDS)}}
         return [
             Route(
-                method="POST",
-                path="/members/{name}/activity",
-                summary="Report what one did; answered once it is durable, without its secrets.",
-                handler=self.upload,
-                body=trace.UploadActivity,
+                "POST",
+                "/members/{name}/activity",
+                self.upload,
                 body_bytes_max=UPLOAD_BYTES_MAX,
-                undecoded=True,
-                reply=trace.Uploaded,
+                undecoded=trace.UploadActivity,
                 status=201,
                 errors=(429,),
             ),
             Route(
-                method="GET",
-                path="/members/{name}/activity",
-                summary="What a member did, newest first; for itself, or with activity.read.",
-                handler=self.listing,
-                reply=trace.ActivityList,
+                "GET",
+                "/members/{name}/activity",
+                self.listing,
+                answered=trace.ActivityList,
                 query=(
                     Query("from", "Only from this time on, in milliseconds of the epoch.", whole),
                     Query("to", "Only up to this time.", whole),
@@ -155,19 +151,13 @@ class Activity:
                 ),
                 errors=(429,),
             ),
-            Route(
-                method="GET",
-                path="/members/{name}/activity/stream",
-                summary="What a member does as it comes: server-sent events, or WebSocket frames on upgrade.",
-                handler=self.follow,
-                live=lambda: Tail(self),
-            ),
+            Route("GET", "/members/{name}/activity/stream", self.follow, live=lambda: Tail(self)),
         ]
 
     # Requests.
 
     async def upload(self, call: Call, body: bytes) -> trace.Uploaded:
-        """Keep what the member did."""
+        """Report what one did; answered once it is durable, without its secrets."""
         if call.params["name"] != call.member:
             raise Refused(no(403, "a member reports its own activity only"))
         events = await _events(body, call.hub.limits.activity_events_max)
@@ -175,7 +165,7 @@ class Activity:
         return trace.Uploaded(recorded.count)
 
     async def listing(self, call: Call, _: None) -> _Rows:
-        """What a member did."""
+        """What a member did, newest first; for itself, or with activity.read."""
         name = MemberName(call.params["name"])
         wanted = tuple(value for key, value in call.pairs if key == "kind")
         if any(kind not in trace.KINDS for kind in wanted):
@@ -190,7 +180,7 @@ class Activity:
         return _Rows([_row(row) for row in found.rows])
 
     async def follow(self, call: Call, tail: Tail) -> None:
-        """Make a tail live: what the member does from now on is on it."""
+        """What a member does as it comes: server-sent events, or WebSocket frames on upgrade."""
         name = MemberName(call.params["name"])
         attach = c.Attach(protocol=PROTOCOL, credential=ByToken(call.caller.token), acknowledges=False)
         attached = await self._hub.ask(attach)

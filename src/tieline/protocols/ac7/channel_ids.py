@@ -22,7 +22,7 @@ class ChannelIds:
         self._protocol = protocol
         self.ids: dict[str, str] = {}
         self._asking = self._stale = False
-        self.close: Callable[[], None] = hub.observe(self)
+        self.close: Callable[[], None] = hub.observe(self, posts=False)
         self._ask()
 
     def posted(self, message: Message, origin: SessionId) -> None:

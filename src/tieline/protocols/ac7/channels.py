@@ -19,77 +19,24 @@ _CHANGING = (404, 409, 410)
 def routes() -> list[Route]:
     """The operations."""
     return [
-        Route(
-            method="GET",
-            path="/channels",
-            summary="All channels, with how the member stands to each.",
-            handler=listing,
-            reply=s.ChannelList,
-        ),
-        Route(
-            method="POST",
-            path="/channels",
-            summary="Make a channel and be its admin.",
-            handler=create,
-            body=s.SlugRequest,
-            reply=s.ChannelShape,
-            status=201,
-            errors=(409,),
-        ),
-        Route(
-            method="GET",
-            path="/channels/{slug}",
-            summary="A channel and who is in it.",
-            handler=show,
-            reply=s.ChannelResponse,
-            errors=(404,),
-        ),
-        Route(
-            method="PATCH",
-            path="/channels/{slug}",
-            summary="Give a channel another name; for its admins.",
-            handler=rename,
-            body=s.SlugRequest,
-            reply=s.ChannelShape,
-            errors=_CHANGING,
-        ),
-        Route(
-            method="DELETE",
-            path="/channels/{slug}",
-            summary="Archive a channel; for its admins.",
-            handler=archive,
-            reply=s.ChannelShape,
-            errors=_CHANGING,
-        ),
-        Route(
-            method="POST",
-            path="/channels/{slug}/members",
-            summary="Join a channel, or, for its admins, bring somebody in.",
-            handler=admit,
-            body=s.AddChannelMember,
-            body_optional=True,
-            reply=s.ChannelResponse,
-            errors=_CHANGING,
-        ),
-        Route(
-            method="DELETE",
-            path="/channels/{slug}/members/{name}",
-            summary="Leave a channel, or, for its admins, take somebody out.",
-            handler=dismiss,
-            reply=s.ChannelResponse,
-            errors=_CHANGING,
-        ),
+        Route("GET", "/channels", listing),
+        Route("POST", "/channels", create, status=201, errors=(409,)),
+        Route("GET", "/channels/{slug}", show, errors=(404,)),
+        Route("PATCH", "/channels/{slug}", rename, errors=_CHANGING),
+        Route("DELETE", "/channels/{slug}", archive, errors=_CHANGING),
+        Route("POST", "/channels/{slug}/members", admit, errors=_CHANGING),
+        Route("DELETE", "/channels/{slug}/members/{name}", dismiss, errors=_CHANGING),
     ]
 
 
 async def listing(call: Call, _: None) -> s.ChannelList:
-    """All channels."""
+    """All channels, with how the member stands to each."""
     found = await call.get(c.ListChannels, r.Channels)
     return s.ChannelList([view.channel_summary(channel, call.member) for channel in found.channels])
 
 
 async def create(call: Call, form: s.SlugRequest) -> s.ChannelShape:
-    """Make a channel."""
+    """Make a channel and be its admin."""
     replies = await call.ask(lambda session: (c.CreateChannel(session, ChannelName(form.slug)),))
     match replies:
         case (r.ChannelState(channel),):
@@ -108,24 +55,24 @@ async def show(call: Call, _: None) -> s.ChannelResponse:
 
 
 async def rename(call: Call, form: s.SlugRequest) -> s.ChannelShape:
-    """Give a channel another name."""
+    """Give a channel another name; for its admins."""
     return view.channel(await _change(call, ch.Rename(form.slug)))
 
 
 async def archive(call: Call, _: None) -> s.ChannelShape:
-    """End a channel."""
+    """Archive a channel; for its admins."""
     return view.channel(await _change(call, ch.Archive()))
 
 
 async def admit(call: Call, form: s.AddChannelMember | None) -> s.ChannelResponse:
-    """Join, or bring somebody in."""
+    """Join a channel, or, for its admins, bring somebody in."""
     if form is None or form.member is None or (form.member == call.member and form.role == "member"):
         return view.channel_members(await _change(call, ch.Enter()), call.member)
     return view.channel_members(await _change(call, ch.Admit(form.member, ch.Role(form.role))), call.member)
 
 
 async def dismiss(call: Call, _: None) -> s.ChannelResponse:
-    """Leave, or take somebody out."""
+    """Leave a channel, or, for its admins, take somebody out."""
     return view.channel_members(await _change(call, ch.Dismiss(call.params["name"])), call.member)
 
 

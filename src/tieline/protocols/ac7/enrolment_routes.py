@@ -25,7 +25,7 @@ from tieline.protocols.ac7.enrolment import (
     Started,
     Waiting,
 )
-from tieline.protocols.ac7.members import resolve_permissions
+from tieline.protocols.ac7.members import adding, resolve_permissions
 from tieline.protocols.ac7.operator import Operator
 from tieline.protocols.ac7.route import NO_CONTENT, Call, Refused, Route, fail, later, no, own_member
 from tieline.wire.http import answer
@@ -106,51 +106,14 @@ class EnrolmentRoutes:
     def routes(self) -> list[Route]:
         """The operations."""
         return [
+            Route("POST", "/enroll", self.start, invalid="invalid enroll payload", open=True, errors=(429,)),
+            Route("POST", "/enroll/poll", self.poll, invalid="invalid poll payload", open=True),
+            Route("GET", "/enroll/pending", self.pending),
+            Route("POST", "/enroll/approve", self.approve, invalid="invalid approve payload", errors=(404, 409)),
             Route(
-                method="POST",
-                path="/enroll",
-                summary="Ask for a token; a person must type in the user code.",
-                handler=self.start,
-                body=StartRequest,
-                body_optional=True,
-                invalid="invalid enroll payload",
-                reply=Started,
-                open=True,
-                errors=(429,),
-            ),
-            Route(
-                method="POST",
-                path="/enroll/poll",
-                summary="Ask what became of it; the token is given out once.",
-                handler=self.poll,
-                body=PollRequest,
-                invalid="invalid poll payload",
-                reply=PollResponse,
-                open=True,
-            ),
-            Route(
-                method="GET",
-                path="/enroll/pending",
-                summary="Devices that wait, oldest first; needs members.manage.",
-                handler=self.pending,
-                reply=PendingList,
-            ),
-            Route(
-                method="POST",
-                path="/enroll/approve",
-                summary="Give a device a token of a member, who is there or is made now; needs members.manage.",
-                handler=self.approve,
-                body=Bind | Create,
-                invalid="invalid approve payload",
-                reply=ApproveResponse,
-                errors=(404, 409),
-            ),
-            Route(
-                method="POST",
-                path="/enroll/reject",
-                summary="Refuse a device; needs members.manage.",
-                handler=self.reject,
-                body=RejectRequest,
+                "POST",
+                "/enroll/reject",
+                self.reject,
                 invalid="invalid reject payload",
                 status=NO_CONTENT,
                 errors=(404, 409),
@@ -160,7 +123,7 @@ class EnrolmentRoutes:
     # The device.
 
     async def start(self, call: Call, form: StartRequest | None) -> Started:
-        """A device asks."""
+        """Ask for a token; a person must type in the user code."""
         client = call.scope.get("client")
         source = str(client[0]) if client else None
         hint = form.label_hint if form is not None else ""
@@ -170,7 +133,7 @@ class EnrolmentRoutes:
         return started
 
     async def poll(self, _: Call, form: PollRequest) -> PollResponse:
-        """A device asks what became of it."""
+        """Ask what became of it; the token is given out once."""
         granted = self._enrolments.poll(form.device_code, self._now_ms())
         if isinstance(granted, PollError):
             raise Refused(answer(granted, 400))
@@ -182,12 +145,12 @@ class EnrolmentRoutes:
     # Who approves.
 
     async def pending(self, call: Call, _: None) -> PendingList:
-        """Devices that wait."""
+        """Devices that wait, oldest first; needs members.manage."""
         await _require_manager(call)
         return PendingList(self._enrolments.pending(self._now_ms()))
 
     async def approve(self, call: Call, form: Bind | Create) -> ApproveResponse:
-        """Give a device a token."""
+        """Give a device a token of a member, who is there or is made now; needs members.manage."""
         await _require_manager(call)
         waiting = self._enrolments.claim(form.user_code, self._now_ms())
         if isinstance(waiting, EnrolmentRefusal):
@@ -205,7 +168,7 @@ class EnrolmentRoutes:
         return ApproveResponse(view.teammate(member), view.token(member.name, kept))
 
     async def reject(self, call: Call, form: RejectRequest) -> None:
-        """Refuse a device."""
+        """Refuse a device; needs members.manage."""
         await _require_manager(call)
         refusal = self._enrolments.reject(form.user_code, form.reason, self._now_ms())
         if refusal is not None:
@@ -263,14 +226,7 @@ async def _created(call: Call, form: Create) -> tuple[str, TokenView, Member]:
     permissions = await resolve_permissions(call, form.permissions)
     replies = await call.ask(
         lambda session: (
-            c.AddMember(
-                session,
-                name,
-                permissions=permissions,
-                title=form.role.title,
-                description=form.role.description,
-                instructions=form.instructions,
-            ),
+            adding(session, name, permissions, form.role, form.instructions),
             c.ListTokens(session, name),
             c.ListMembers(session, name),
         )

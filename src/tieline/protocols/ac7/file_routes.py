@@ -83,45 +83,16 @@ class FileRoutes:
     def _reading(self) -> list[Route]:
         return [
             Route(
-                method="GET",
-                path="/fs/ls",
-                summary="What is in a folder.",
-                handler=self.listing,
-                reply=EntryList,
+                "GET",
+                "/fs/ls",
+                self.listing,
                 query=(Query("path", "Absolute; the root shows the homes that one may list."),),
                 errors=(409,),
             ),
-            Route(
-                method="GET",
-                path="/fs/stat",
-                summary="What is at a path.",
-                handler=self.stat,
-                reply=EntryResponse,
-                query=(_PATH,),
-                errors=(404,),
-            ),
-            Route(
-                method="GET",
-                path="/fs/read/{path}",
-                summary="The content of a file.",
-                handler=self.read,
-                gives=(_ANY,),
-                errors=(404, 409),
-            ),
-            Route(
-                method="GET",
-                path="/fs/shared",
-                summary="What others showed to the member, newest first.",
-                handler=self.shared,
-                reply=EntryList,
-            ),
-            Route(
-                method="GET",
-                path="/fs/all",
-                summary="The files of all homes, newest first; needs members.manage.",
-                handler=self.everything,
-                reply=EntryList,
-            ),
+            Route("GET", "/fs/stat", self.stat, query=(_PATH,), errors=(404,)),
+            Route("GET", "/fs/read/{path}", self.read, gives=(_ANY,), errors=(404, 409)),
+            Route("GET", "/fs/shared", self.shared),
+            Route("GET", "/fs/all", self.everything),
         ]
 
     def _writing(self) -> list[Route]:
@@ -129,13 +100,11 @@ class FileRoutes:
         collisions = {"type": "string", "enum": [one.value for one in Collide]}
         return [
             Route(
-                method="POST",
-                path="/fs/write",
-                summary="Keep the body as a file; the folders above it are made.",
-                handler=self.write,
+                "POST",
+                "/fs/write",
+                self.write,
                 takes=(_ANY,),
                 in_pieces=True,
-                reply=WrittenResponse,
                 query=(
                     _PATH,
                     Query("mime", "Its media type."),
@@ -143,35 +112,16 @@ class FileRoutes:
                 ),
                 errors=(409, 429),
             ),
+            Route("POST", "/fs/mkdir", self.make_folder, invalid="invalid mkdir payload", errors=(404, 409)),
             Route(
-                method="POST",
-                path="/fs/mkdir",
-                summary="Make a folder; one that is there already is fine.",
-                handler=self.make_folder,
-                body=MakeFolder,
-                invalid="invalid mkdir payload",
-                reply=EntryResponse,
-                errors=(404, 409),
-            ),
-            Route(
-                method="DELETE",
-                path="/fs/rm",
-                summary="Remove a file, or a folder with all that is in it.",
-                handler=self.remove,
+                "DELETE",
+                "/fs/rm",
+                self.remove,
                 status=NO_CONTENT,
                 query=(_PATH, Query("recursive", "Whether a folder may hold something.", flag)),
                 errors=(404, 409),
             ),
-            Route(
-                method="POST",
-                path="/fs/mv",
-                summary="Give a file or folder another path; whoever was shown it still is.",
-                handler=self.move,
-                body=MoveEntry,
-                invalid="invalid move payload",
-                reply=EntryResponse,
-                errors=(404, 409, 413),
-            ),
+            Route("POST", "/fs/mv", self.move, invalid="invalid move payload", errors=(404, 409, 413)),
         ]
 
     # Requests.
@@ -195,7 +145,7 @@ class FileRoutes:
         return Download(reading_headers(reading.entry), aiter(reading))
 
     async def write(self, call: Call, _: None) -> WrittenResponse:
-        """Keep the body as a file."""
+        """Keep the body as a file; the folders above it are made."""
         body = _Body(call)
         try:
             written = await self._write(call, body)
@@ -231,26 +181,26 @@ class FileRoutes:
             self._uploads += Counter()
 
     async def make_folder(self, call: Call, form: MakeFolder) -> EntryResponse:
-        """Make a folder."""
+        """Make a folder; one that is there already is fine."""
         viewer = await self._viewer(call, form.path)
         return EntryResponse(
             view(_given(await reached(self._files.make_folder(form.path, viewer, recursive=form.recursive))))
         )
 
     async def remove(self, call: Call, _: None) -> None:
-        """Remove a file or folder."""
+        """Remove a file, or a folder with all that is in it."""
         path = _path(call)
         recursive = call.query.get("recursive") in ("true", "1")
         viewer = await self._viewer(call, path)
         _given(await reached(self._files.remove(path, viewer, recursive=recursive)))
 
     async def move(self, call: Call, form: MoveEntry) -> EntryResponse:
-        """Give a file or folder another path."""
+        """Give a file or folder another path; whoever was shown it still is."""
         viewer = await self._viewer(call, form.from_, form.to)
         return EntryResponse(view(_given(await reached(self._files.move(form.from_, form.to, viewer)))))
 
     async def shared(self, call: Call, _: None) -> EntryList:
-        """What others showed to the member."""
+        """What others showed to the member, newest first."""
         most = call.hub.limits.page_max
         replies = await call.ask(lambda session: (c.ListChannels(session), c.ListObjectives(session, limit=most)))
         match replies:
@@ -262,7 +212,7 @@ class FileRoutes:
                 raise fail(replies)
 
     async def everything(self, call: Call, _: None) -> EntryList:
-        """The files of all homes."""
+        """The files of all homes, newest first; needs members.manage."""
         return _entries(await reached(self._files.everything(await self._viewer(call))))
 
     async def _make_home(self, call: Call, path: str) -> None:

@@ -63,42 +63,21 @@ class LoginRoutes:
         """The operations."""
         return [
             Route(
-                method="POST",
-                path="/session/totp",
-                summary="Log in with a code; the answer sets a cookie.",
-                handler=self.sign_in,
-                body=LoginRequest,
+                "POST",
+                "/session/totp",
+                self.sign_in,
                 invalid="invalid login payload",
-                reply=SessionResponse,
+                answered=SessionResponse,
                 open=True,
                 errors=(401, 409, 429),
             ),
-            Route(
-                method="GET",
-                path="/session",
-                summary="Who is logged in, and until when.",
-                handler=self.show,
-                reply=SessionResponse,
-            ),
-            Route(
-                method="POST",
-                path="/session/logout",
-                summary="End the session and take the cookie away.",
-                handler=self.sign_out,
-                status=NO_CONTENT,
-            ),
-            Route(
-                method="POST",
-                path="/members/{name}/enroll-totp",
-                summary="A new secret for a member's authenticator app; for itself, or with members.manage.",
-                handler=self.enrol,
-                reply=TotpSecret,
-                errors=(404,),
-            ),
+            Route("GET", "/session", self.show),
+            Route("POST", "/session/logout", self.sign_out, status=NO_CONTENT),
+            Route("POST", "/members/{name}/enroll-totp", self.enrol, errors=(404,)),
         ]
 
     async def sign_in(self, call: Call, form: LoginRequest) -> Answer:
-        """Log in."""
+        """Log in with a code; the answer sets a cookie."""
         result = await self._passes.sign_in(form.code, form.member)
         if isinstance(result, Denied):
             self._hub.submit((c.RecordRefusal(PROTOCOL, Code.UNAUTHORIZED, "log in"),))
@@ -112,13 +91,13 @@ class LoginRoutes:
         return replace(shown, headers=((b"set-cookie", cookie.encode()),))
 
     async def show(self, call: Call, _: None) -> SessionResponse:
-        """Who is logged in."""
+        """Who is logged in, and until when."""
         own = await own_member(call)
         session = await self._passes.find(call.caller.token) if call.caller.by_cookie else None
         return _session(own, session.expires_at_ms if session is not None else _FOR_EVER)
 
     async def sign_out(self, call: Call, _: None) -> Answer:
-        """Log out; whoever shows a token of its own keeps that."""
+        """End the session and take the cookie away."""
         if call.caller.by_cookie:
             await self._passes.sign_out(call.caller.token, call.member)
             call.leave()
@@ -126,7 +105,7 @@ class LoginRoutes:
         return Answer(NO_CONTENT, b"", headers=((b"set-cookie", cookie.encode()),))
 
     async def enrol(self, call: Call, _: None) -> TotpSecret:
-        """Give a member a new secret."""
+        """A new secret for a member's authenticator app; for itself, or with members.manage."""
         name = call.params["name"]
         own = await own_member(call)
         if name != own.name and MEMBERS_MANAGE not in own.permissions:

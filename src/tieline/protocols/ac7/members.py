@@ -27,56 +27,13 @@ class Members:
     def routes(self) -> list[Route]:
         """The operations."""
         return [
-            Route(
-                method="GET",
-                path="/roster",
-                summary="Who is on the team, and who is there.",
-                handler=self.roster,
-                reply=s.RosterResponse,
-            ),
-            Route(
-                method="GET",
-                path="/briefing",
-                summary="What the member is told when it starts.",
-                handler=briefing,
-                reply=s.Briefing,
-            ),
-            Route(
-                method="POST",
-                path="/presence/busy",
-                summary="Say that one is at work, which counts for half a minute, or that one is not.",
-                handler=busy,
-                body=s.BusyRequest,
-                status=NO_CONTENT,
-                bearer_only=True,
-            ),
-            Route(method="GET", path="/members", summary="All members, by name.", handler=listing, reply=s.MemberList),
-            Route(
-                method="POST",
-                path="/members",
-                summary="Make a member; needs members.manage.",
-                handler=create,
-                body=s.CreateMember,
-                reply=s.CreatedMember,
-                errors=(409,),
-            ),
-            Route(
-                method="PATCH",
-                path="/members/{name}",
-                summary="Change what a member may do and is told; needs members.manage.",
-                handler=update,
-                body=s.UpdateMember,
-                reply=s.MemberShape,
-                errors=(404, 409),
-            ),
-            Route(
-                method="DELETE",
-                path="/members/{name}",
-                summary="Remove a member; needs members.manage.",
-                handler=remove,
-                status=NO_CONTENT,
-                errors=(404, 409),
-            ),
+            Route("GET", "/roster", self.roster),
+            Route("GET", "/briefing", briefing),
+            Route("POST", "/presence/busy", busy, status=NO_CONTENT, bearer_only=True),
+            Route("GET", "/members", listing),
+            Route("POST", "/members", create, errors=(409,)),
+            Route("PATCH", "/members/{name}", update, errors=(404, 409)),
+            Route("DELETE", "/members/{name}", remove, status=NO_CONTENT, errors=(404, 409)),
             *_token_routes(),
         ]
 
@@ -92,46 +49,15 @@ class Members:
 
 def _token_routes() -> list[Route]:
     return [
-        Route(
-            method="POST",
-            path="/members/{name}/rotate-token",
-            summary="Replace all tokens of a member by a new one; for itself, or with members.manage.",
-            handler=rotate,
-            reply=s.RotatedToken,
-            errors=(404,),
-        ),
-        Route(
-            method="GET",
-            path="/members/{name}/tokens",
-            summary="A member's tokens that are still good; for itself, or with members.manage.",
-            handler=tokens,
-            reply=s.TokenList,
-            errors=(404,),
-        ),
-        Route(
-            method="POST",
-            path="/members/{name}/tokens",
-            summary="Give a member one more token; for itself, or with members.manage.",
-            handler=issue,
-            body=s.CreateToken,
-            body_optional=True,
-            reply=s.CreatedToken,
-            status=201,
-            errors=(404, 409),
-        ),
-        Route(
-            method="DELETE",
-            path="/members/{name}/tokens/{id}",
-            summary="Void a token; sessions that it opened end.",
-            handler=revoke,
-            status=NO_CONTENT,
-            errors=(404,),
-        ),
+        Route("POST", "/members/{name}/rotate-token", rotate, errors=(404,)),
+        Route("GET", "/members/{name}/tokens", tokens, errors=(404,)),
+        Route("POST", "/members/{name}/tokens", issue, status=201, errors=(404, 409)),
+        Route("DELETE", "/members/{name}/tokens/{id}", revoke, status=NO_CONTENT, errors=(404,)),
     ]
 
 
 async def briefing(call: Call, _: None) -> s.Briefing:
-    """What a member is told when it starts."""
+    """What the member is told when it starts."""
     replies = await call.ask(
         lambda session: (
             c.ListMembers(session),
@@ -160,31 +86,24 @@ async def briefing(call: Call, _: None) -> s.Briefing:
 
 
 async def busy(call: Call, form: s.BusyRequest) -> None:
-    """Say whether one is at work."""
+    """Say that one is at work, which counts for half a minute, or that one is not."""
     await _done(call, lambda session: c.SetBusy(session, form.busy))
 
 
 async def listing(call: Call, _: None) -> s.MemberList:
-    """All members; what each is told is for itself and those who manage members."""
+    """All members, by name."""
     kept = [presence.member for presence in (await call.get(c.ListMembers, r.Roster)).members]
     manager = any(member.name == call.member and MEMBERS_MANAGE in member.permissions for member in kept)
     return s.MemberList([view.listed(member, whole=manager or member.name == call.member) for member in kept])
 
 
 async def create(call: Call, form: s.CreateMember) -> s.CreatedMember:
-    """Make a member."""
+    """Make a member; needs members.manage."""
     permissions = await resolve_permissions(call, form.permissions)
     name = MemberName(form.name)
     replies = await call.ask(
         lambda session: (
-            c.AddMember(
-                session,
-                name,
-                permissions=permissions,
-                title=form.role.title,
-                description=form.role.description,
-                instructions=form.instructions,
-            ),
+            adding(session, name, permissions, form.role, form.instructions),
             c.ListMembers(session, name),
         )
     )
@@ -196,7 +115,7 @@ async def create(call: Call, form: s.CreateMember) -> s.CreatedMember:
 
 
 async def update(call: Call, form: s.UpdateMember) -> s.MemberShape:
-    """Change what a member may do and is told."""
+    """Change what a member may do and is told; needs members.manage."""
     wanted = _name(call)
     permissions = None
     if form.permissions is not None:
@@ -214,12 +133,12 @@ async def update(call: Call, form: s.UpdateMember) -> s.MemberShape:
 
 
 async def remove(call: Call, _: None) -> None:
-    """Remove a member."""
+    """Remove a member; needs members.manage."""
     await _done(call, lambda session: c.RemoveMember(session, _name(call)))
 
 
 async def rotate(call: Call, _: None) -> s.RotatedToken:
-    """Replace all tokens of a member."""
+    """Replace all tokens of a member by a new one; for itself, or with members.manage."""
     name = _name(call)
     issued = await call.get(lambda session: c.RotateToken(session, name), r.Issued, name)
     call.leave()
@@ -227,14 +146,14 @@ async def rotate(call: Call, _: None) -> s.RotatedToken:
 
 
 async def tokens(call: Call, _: None) -> s.TokenList:
-    """A member's tokens."""
+    """A member's tokens that are still good; for itself, or with members.manage."""
     name = _name(call)
     found = await call.get(lambda session: c.ListTokens(session, name), r.Tokens, name)
     return s.TokenList([view.token(name, token) for token in found.tokens])
 
 
 async def issue(call: Call, form: s.CreateToken | None) -> s.CreatedToken:
-    """Give a member one more token."""
+    """Give a member one more token; for itself, or with members.manage."""
     form = form or s.CreateToken()
     label, expires = form.label, form.expires_at
     name = _name(call)
@@ -243,7 +162,7 @@ async def issue(call: Call, form: s.CreateToken | None) -> s.CreatedToken:
 
 
 async def revoke(call: Call, _: None) -> None:
-    """Void a token."""
+    """Void a token; sessions that it opened end."""
     await _done(call, lambda session: c.RevokeToken(session, _name(call), call.params["id"]))
     call.leave()
 
@@ -262,6 +181,20 @@ async def _done(call: Call, make: Callable[[SessionId], c.Command]) -> None:
 async def _member(call: Call, wanted: MemberName) -> Member | None:
     roster = await call.get(lambda session: c.ListMembers(session, wanted), r.Roster)
     return next((presence.member for presence in roster.members if presence.member.name == wanted), None)
+
+
+def adding(
+    session: SessionId, name: MemberName, permissions: tuple[str, ...], role: s.Role, instructions: str
+) -> c.AddMember:
+    """What makes a member as a form describes it."""
+    return c.AddMember(
+        session,
+        name,
+        permissions=permissions,
+        title=role.title,
+        description=role.description,
+        instructions=instructions,
+    )
 
 
 async def resolve_permissions(call: Call, given: tuple[str, ...] | str) -> tuple[str, ...]:

@@ -37,22 +37,11 @@ class Messages:
         """The operations."""
         whole = {"type": "integer", "minimum": 1}
         return [
+            Route("POST", "/push", self.push, invalid="invalid push payload", errors=(404, 409, 410, 429)),
             Route(
-                method="POST",
-                path="/push",
-                summary="Say something; answered once it is durable.",
-                handler=self.push,
-                body=s.PushPayload,
-                invalid="invalid push payload",
-                reply=s.PushResult,
-                errors=(404, 409, 410, 429),
-            ),
-            Route(
-                method="GET",
-                path="/history",
-                summary="What the member may see, newest first.",
-                handler=self.history,
-                reply=s.HistoryResponse,
+                "GET",
+                "/history",
+                self.history,
                 query=(
                     Query("with", "Only direct messages with this member."),
                     Query("channel", "Only what was said in this channel, by id or slug."),
@@ -64,7 +53,7 @@ class Messages:
         ]
 
     async def push(self, call: Call, payload: s.PushPayload) -> s.PushResult:
-        """Say something to a member, a channel, an objective's thread or everybody."""
+        """Say something; answered once it is durable."""
         data = payload.data or {}
         thread = await thread_of(call, payload.to, data.get("thread"))
         content = content_of(
@@ -123,7 +112,7 @@ class Messages:
         return view.message(made, self._channels.ids)
 
     async def history(self, call: Call, _: None) -> s.HistoryResponse:
-        """What the member may see."""
+        """What the member may see, newest first."""
         peer = await self._peer(call)
         messages = await _Past(call, peer).read(number_of(call.query.get("before")), _limit(call.query.get("limit")))
         return s.HistoryResponse([view.message(message, self._channels.ids) for message in messages])

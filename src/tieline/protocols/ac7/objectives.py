@@ -16,7 +16,7 @@ from tieline.protocols.ac7 import shapes as s
 from tieline.protocols.ac7 import view
 from tieline.protocols.ac7.attachments import Attachments
 from tieline.protocols.ac7.messages import Messages, content_of, thread_target
-from tieline.protocols.ac7.route import Call, Handler, Query, Refused, Route, fail, no
+from tieline.protocols.ac7.route import Call, Query, Refused, Route, fail, no
 
 _CHANGING = (404, 409, 429)
 _UNKNOWN_NAME = frozenset({Code.UNKNOWN_MEMBER, Code.INVALID_NAME, Code.RESERVED_NAME})
@@ -33,11 +33,9 @@ class Objectives:
         """The operations."""
         return [
             Route(
-                method="GET",
-                path="/objectives",
-                summary="Objectives, newest first: all of them for who may create them, else those one has a part in.",
-                handler=listing,
-                reply=s.ObjectiveListing,
+                "GET",
+                "/objectives",
+                listing,
                 query=(
                     Query("assignee", "Only those of this member."),
                     Query(
@@ -47,41 +45,18 @@ class Objectives:
                     ),
                 ),
             ),
-            Route(
-                method="POST",
-                path="/objectives",
-                summary="Give a member work with an outcome.",
-                handler=self.create,
-                body=s.CreateObjective,
-                reply=s.ObjectiveShape,
-                errors=(409, 429),
-            ),
-            Route(
-                method="GET",
-                path="/objectives/{id}",
-                summary="An objective with its event log, oldest first.",
-                handler=show,
-                reply=s.ObjectiveWithEvents,
-                errors=(404,),
-            ),
-            _changing("PATCH", "", "Say that it is blocked, or not any more.", update, s.UpdateObjective),
-            _changing("POST", "/complete", "Say what came of it; for its assignee.", complete, s.CompleteObjective),
-            _changing("POST", "/cancel", "Say that it is not wanted any more.", cancel, s.CancelObjective),
-            _changing("POST", "/reassign", "Give it to somebody else.", reassign, s.ReassignObjective),
-            _changing("POST", "/watchers", "Say who follows it.", watch, s.UpdateWatchers),
-            Route(
-                method="POST",
-                path="/objectives/{id}/discuss",
-                summary="Say something in its thread.",
-                handler=self.discuss,
-                body=s.DiscussObjective,
-                reply=s.MessageShape,
-                errors=_CHANGING,
-            ),
+            Route("POST", "/objectives", self.create, errors=(409, 429)),
+            Route("GET", "/objectives/{id}", show, errors=(404,)),
+            Route("PATCH", "/objectives/{id}", update, errors=_CHANGING),
+            Route("POST", "/objectives/{id}/complete", complete, errors=_CHANGING),
+            Route("POST", "/objectives/{id}/cancel", cancel, errors=_CHANGING),
+            Route("POST", "/objectives/{id}/reassign", reassign, errors=_CHANGING),
+            Route("POST", "/objectives/{id}/watchers", watch, errors=_CHANGING),
+            Route("POST", "/objectives/{id}/discuss", self.discuss, errors=_CHANGING),
         ]
 
     async def create(self, call: Call, form: s.CreateObjective) -> s.ObjectiveShape:
-        """Give a member work."""
+        """Give a member work with an outcome."""
         async with self._attachments.copied(call, form.attachments) as copies:
             names = [call.member, form.assignee, *form.watchers]
             await copies.show(names)
@@ -99,7 +74,7 @@ class Objectives:
         return made
 
     async def discuss(self, call: Call, form: s.DiscussObjective) -> s.MessageShape:
-        """Say something in the thread of an objective."""
+        """Say something in its thread."""
         wanted = call.params["id"]
         # Whoever may see it and is not in its thread is told so; to all others it is not there.
         await _view(call, wanted)
@@ -114,21 +89,8 @@ class Objectives:
         return self._messages.sent(call, content, accepted)
 
 
-def _changing(method: str, end: str, summary: str, handler: Handler, body: type[s.Shape]) -> Route:
-    return Route(
-        method=method,
-        path=f"/objectives/{{id}}{end}",
-        summary=summary,
-        handler=handler,
-        body=body,
-        body_optional=end == "/cancel",
-        reply=s.ObjectiveShape,
-        errors=_CHANGING,
-    )
-
-
 async def listing(call: Call, _: None) -> s.ObjectiveListing:
-    """Objectives that the member may see."""
+    """Objectives, newest first: all of them for who may create them, else those one has a part in."""
     status, assignee = call.query.get("status"), call.query.get("assignee")
     if status is not None and status not in {one.value for one in o.Status}:
         raise Refused(no(400, f"status is none of {', '.join(one.value for one in o.Status)}"))
@@ -146,7 +108,7 @@ async def listing(call: Call, _: None) -> s.ObjectiveListing:
 
 
 async def show(call: Call, _: None) -> s.ObjectiveWithEvents:
-    """An objective with its event log."""
+    """An objective with its event log, oldest first."""
     wanted = call.params["id"]
     first = await _view(call, wanted)
     events, seen = list(first.events), first
@@ -166,7 +128,7 @@ async def _view(call: Call, wanted: str, after: int = -1) -> r.ObjectiveView:
 
 
 async def update(call: Call, form: s.UpdateObjective) -> s.ObjectiveShape:
-    """Block or unblock."""
+    """Say that it is blocked, or not any more."""
     match form.status, form.block_reason:
         case "blocked", str(reason):
             return await _change(call, o.Block(reason))
@@ -184,7 +146,7 @@ async def update(call: Call, form: s.UpdateObjective) -> s.ObjectiveShape:
 
 
 async def complete(call: Call, form: s.CompleteObjective) -> s.ObjectiveShape:
-    """Say what came of it."""
+    """Say what came of it; for its assignee."""
     return await _change(call, o.Complete(form.result))
 
 

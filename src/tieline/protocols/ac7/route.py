@@ -6,8 +6,11 @@ Above: the server, which finds the route of a request, and the OpenAPI document,
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from types import UnionType
-from typing import Any, TypeVar
+from functools import cached_property, reduce
+from inspect import getdoc
+from operator import or_
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -126,27 +129,26 @@ class Refused(Exception):
 Handler = Callable[[Call, Any], Awaitable[Any]]
 
 
-class Route(Struct, frozen=True, kw_only=True):
-    """One operation."""
+class Route(Struct, frozen=True, dict=True):
+    """One operation. What it takes and gives stands once, at its handler."""
 
     method: str
     path: str
     """With names in braces for what differs."""
-    summary: str
     handler: Handler
-    """Gets the call and the checked body, `None` where there is none; returns what `reply` says."""
-    body: type[Shape] | UnionType | None = None
-    body_optional: bool = False
+    """Gets the call and the checked body, `None` where there is none. Its docstring is the operation's summary; the
+    shapes that it takes and returns are those of the body and the answer."""
     body_bytes_max: int = FORM_BYTES_MAX
-    undecoded: bool = False
-    """Whether the handler gets the body's bytes, and checks itself that they are what `body` says."""
+    undecoded: type[Shape] | None = None
+    """What the body must be where the handler gets its bytes, and checks that itself."""
     invalid: str = "invalid request"
     """What is said of a body that does not fit."""
     takes: tuple[str, ...] = ()
     """Media types of a body that is no JSON of ours; the handler gets its bytes, or reads them in pieces."""
     in_pieces: bool = False
     """Whether the handler itself receives the body."""
-    reply: type[Shape] | None = None
+    answered: type[Shape] | None = None
+    """What the answer is where the handler makes it of something else."""
     gives: tuple[str, ...] = ()
     """Media types of an answer that is no JSON of ours: an `Answer` or a `Download`, as the handler made it."""
     status: int = 200
@@ -161,11 +163,52 @@ class Route(Struct, frozen=True, kw_only=True):
     errors: tuple[int, ...] = ()
     """Statuses beside those that every route has."""
 
+    @cached_property
+    def summary(self) -> str:
+        """What it is for."""
+        text = getdoc(self.handler)
+        assert text is not None, f"{self.handler} has a docstring"
+        return text
+
+    @cached_property
+    def body(self) -> Any:
+        """The shape of its body, or several; `None` where it has none, or one that is no JSON of ours."""
+        return self.undecoded or (reduce(or_, self._forms) if self._forms else None)
+
+    @cached_property
+    def body_optional(self) -> bool:
+        """Whether the body may be left out."""
+        return bool(self._forms) and NoneType in _alternatives(self._hints[0])
+
+    @cached_property
+    def reply(self) -> type[Shape] | None:
+        """The shape of its answer, if it is JSON of ours."""
+        given = self._hints[1]
+        return self.answered or (given if _is_shape(given) else None)
+
+    @property
+    def _forms(self) -> list[Any]:
+        return [one for one in _alternatives(self._hints[0]) if _is_shape(one)]
+
+    @property
+    def _hints(self) -> tuple[Any, Any]:
+        """What the handler takes after the call, and what it returns."""
+        _, taken, given = get_type_hints(self.handler).values()
+        return taken, given
+
     @property
     def pattern(self) -> re.Pattern[str]:
         """Matches the path of a request; what is called `path` may have slashes in it."""
         pattern = self.path.replace("{path}", "(?P<path>.+)")
         return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern) + r"\Z", re.DOTALL)
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if isinstance(hint, UnionType) else (hint,)
+
+
+def _is_shape(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Shape)
 
 
 class Routes:

@@ -153,7 +153,7 @@ class Ac7:
         body = await bodies.read(scope, receive, route.body_bytes_max)
         if isinstance(body, Answer):
             raise Refused(body)
-        if route.body is None or route.undecoded:
+        if route.body is None or route.undecoded is not None:
             return body
         if not body and route.body_optional:
             return None

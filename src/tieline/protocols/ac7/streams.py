@@ -157,17 +157,16 @@ class Streams:
         """The operations."""
         return [
             Route(
-                method="GET",
-                path=SUBSCRIBE_PATH,
-                summary="Each new message of the member as it comes: server-sent events, or WebSocket on upgrade.",
-                handler=self.subscribe,
+                "GET",
+                SUBSCRIBE_PATH,
+                self.subscribe,
                 live=lambda: Stream(self),
                 query=(Query("name", "The member itself.", required=True),),
             )
         ]
 
     async def subscribe(self, call: Call, stream: Stream) -> None:
-        """Make a stream of the member's messages live."""
+        """Each new message of the member as it comes: server-sent events, or WebSocket on upgrade."""
         name = call.query.get("name")
         if not name:
             raise Refused(no(400, "name is required"))

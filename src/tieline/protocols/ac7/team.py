@@ -14,38 +14,11 @@ from tieline.protocols.ac7.route import EXCERPT, Call, Refused, Route, no
 def routes() -> list[Route]:
     """The operations."""
     return [
-        Route(method="GET", path="/team", summary="The team.", handler=show, reply=s.TeamResponse),
-        Route(
-            method="PATCH",
-            path="/team",
-            summary="Change what is said about the team; needs team.manage.",
-            handler=update,
-            body=s.UpdateTeam,
-            reply=s.TeamResponse,
-        ),
-        Route(
-            method="GET",
-            path="/team/presets",
-            summary="Sets of permissions by name.",
-            handler=presets,
-            reply=s.PresetList,
-        ),
-        Route(
-            method="PUT",
-            path="/team/presets/{name}",
-            summary="Keep a set of permissions under a name; needs team.manage.",
-            handler=put_preset,
-            body=s.PutPreset,
-            reply=s.PresetResponse,
-        ),
-        Route(
-            method="DELETE",
-            path="/team/presets/{name}",
-            summary="Forget a set of permissions; needs team.manage.",
-            handler=delete_preset,
-            reply=s.DeletedPreset,
-            errors=(404,),
-        ),
+        Route("GET", "/team", show),
+        Route("PATCH", "/team", update),
+        Route("GET", "/team/presets", presets),
+        Route("PUT", "/team/presets/{name}", put_preset),
+        Route("DELETE", "/team/presets/{name}", delete_preset, errors=(404,)),
     ]
 
 
@@ -55,7 +28,7 @@ async def show(call: Call, _: None) -> s.TeamResponse:
 
 
 async def update(call: Call, form: s.UpdateTeam) -> s.TeamResponse:
-    """Change what is said about the team."""
+    """Change what is said about the team; needs team.manage."""
     changed = await call.get(
         lambda session: c.UpdateTeam(session, form.name, form.directive, form.context), r.TeamState
     )
@@ -68,7 +41,7 @@ async def presets(call: Call, _: None) -> s.PresetList:
 
 
 async def put_preset(call: Call, form: s.PutPreset) -> s.PresetResponse:
-    """Keep a set of permissions."""
+    """Keep a set of permissions under a name; needs team.manage."""
     name = call.params["name"]
     kept = tuple(form.permissions)
     changed = await call.get(lambda session: c.UpdateTeam(session, presets={name: kept}), r.TeamState)
@@ -76,7 +49,7 @@ async def put_preset(call: Call, form: s.PutPreset) -> s.PresetResponse:
 
 
 async def delete_preset(call: Call, _: None) -> s.DeletedPreset:
-    """Forget a set of permissions."""
+    """Forget a set of permissions; needs team.manage."""
     name = call.params["name"]
     # In this order, so that who may not change presets learns nothing else.
     known = await _read(call)

@@ -6,7 +6,6 @@ exporters expect; one that says 429 or 503 asks them to send the same again.
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -33,20 +32,26 @@ class Telemetry:
         """The operations."""
         return [
             Route(
-                method="POST",
-                path=f"/otlp/v1/{signal}",
-                summary=f"Report what one did, as {signal} of OpenTelemetry, plain or with gzip.",
-                handler=partial(self.export, signal),
+                "POST",
+                path,
+                handler,
                 takes=(otlp.JSON, otlp.PROTOBUF),
                 gives=(otlp.JSON, otlp.PROTOBUF),
                 body_bytes_max=otlp.BODY_BYTES_MAX,
                 errors=(415, 429),
             )
-            for signal in otlp.Signal
+            for path, handler in (("/otlp/v1/logs", self.logs), ("/otlp/v1/traces", self.traces))
         ]
 
-    async def export(self, signal: otlp.Signal, call: Call, body: bytes) -> Answer:
-        """Keep what a body says."""
+    async def logs(self, call: Call, body: bytes) -> Answer:
+        """Report what one did, as logs of OpenTelemetry, plain or with gzip."""
+        return await self._export(otlp.Signal.LOGS, call, body)
+
+    async def traces(self, call: Call, body: bytes) -> Answer:
+        """Report what one did, as traces of OpenTelemetry, plain or with gzip."""
+        return await self._export(otlp.Signal.TRACES, call, body)
+
+    async def _export(self, signal: otlp.Signal, call: Call, body: bytes) -> Answer:
         kind = call.header(b"content-type") or ""
         packed = call.header(b"content-encoding") or ""
         # On a thread, because a large body takes a while and others must get their turn.

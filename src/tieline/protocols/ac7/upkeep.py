@@ -39,7 +39,7 @@ class Upkeep:
 
     async def start(self) -> None:
         """Remove what was left behind, and watch from now on."""
-        self._unobserve = self._hub.observe(self)
+        self._unobserve = self._hub.observe(self, posts=False)
         await self._files.start()
         members = await self._operator.members()
         if members is not None:

@@ -104,7 +104,7 @@ class Adoption:
     async def start(self) -> None:
         """Adopt the spool. When this returns, nobody can take a local agent's delivery twice."""
         self._lock = await asyncio.to_thread(self._seize)
-        self._unobserve = self._hub.observe(self)
+        self._unobserve = self._hub.observe(self, posts=False)
         self._postman.start()
         try:
             await self._take_stock()

@@ -327,10 +327,20 @@ FROM progress LEFT JOIN hub.log AS log ON log.offset = progress.log_end - 1
 SELECT coalesce(max(offset) + 1, 0) FROM hub.log
 
 -- name: index_messages
--- What is longer than the last parameter is found by its beginning.
+-- What is longer than the last parameter is found by its beginning. A text ends for substr at a NUL, behind which
+-- nothing may hide; bytes do not.
 INSERT INTO said (rowid, body, title)
-SELECT offset, substr(json_extract(CAST(content AS TEXT), '$.body'), 1, ?3), json_extract(CAST(content AS TEXT), '$.title')
-FROM hub.message WHERE offset >= ?1 AND offset < ?2
+SELECT
+    offset,
+    CASE instr(body, char(0)) WHEN 0 THEN substr(body, 1, ?3) ELSE CAST(substr(CAST(body AS BLOB), 1, ?3) AS TEXT) END,
+    title
+FROM (
+    SELECT
+        offset,
+        json_extract(CAST(content AS TEXT), '$.body') AS body,
+        json_extract(CAST(content AS TEXT), '$.title') AS title
+    FROM hub.message WHERE offset >= ?1 AND offset < ?2
+)
 
 -- name: set_search_progress
 UPDATE progress SET log_end = ?1, hash = (SELECT hash FROM hub.log WHERE offset = ?1 - 1)

@@ -6,6 +6,12 @@ from importlib.resources import files
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
+def repeat(statement: str, count: int) -> str:
+    """An insert of one row as an insert of so many."""
+    head, keyword, row = statement.rpartition("VALUES")
+    return head + keyword + ",".join([row] * count)
+
+
 def load(text: str) -> dict[str, str]:
     """Statements by the name that stands above them."""
     parts = _NAME.split(text)[1:]

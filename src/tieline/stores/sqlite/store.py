@@ -7,7 +7,7 @@ are in `queries.sql`; the schema is in `schema/`, applied forward only.
 import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,13 @@ from tieline.core.store import (
 from tieline.stores.sqlite.channels import SqliteChannels
 from tieline.stores.sqlite.database import CHECKPOINT_PAGES, open_database
 from tieline.stores.sqlite.objectives import SqliteObjectives
-from tieline.stores.sqlite.statements import QUERIES
+from tieline.stores.sqlite.statements import QUERIES, repeat
 
 MAIN_FILE = "tieline.db"
+
+_ROWS = 25
+"""Rows inserted by one statement where there are many: each statement costs some time of its own."""
+_INSERT_MANY = {name: repeat(QUERIES[name], _ROWS) for name in ("append_log", "insert_message")}
 
 _content_decoder = msgspec.json.Decoder(Content)
 _json = msgspec.json
@@ -243,16 +247,23 @@ class SqliteStore:
         with self._abandoning():
             self._begin()
             rows, self._log_rows = self._log_rows, []
-            self._main.executemany(QUERIES["append_log"], rows)
+            self._insert("append_log", rows)
             if self._message_rows:
                 rows, self._message_rows = self._message_rows, []
-                self._main.executemany(QUERIES["insert_message"], rows)
+                self._insert("insert_message", rows)
             if self._step_rows:
                 rows, self._step_rows = self._step_rows, []
                 self._main.executemany(QUERIES["insert_step"], rows)
             if self._fall_rows:
                 rows, self._fall_rows = self._fall_rows, []
                 self._main.executemany(QUERIES["insert_fall"], rows)
+
+    def _insert(self, statement: str, rows: list[_Row]) -> None:
+        whole = len(rows) - len(rows) % _ROWS
+        for start in range(0, whole, _ROWS):
+            self._main.execute(_INSERT_MANY[statement], tuple(chain.from_iterable(rows[start : start + _ROWS])))
+        if whole < len(rows):
+            self._main.executemany(QUERIES[statement], rows[whole:])
 
     def _abandon(self) -> None:
         for rows in (self._log_rows, self._message_rows, self._step_rows, self._fall_rows):

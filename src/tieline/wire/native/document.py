@@ -5,7 +5,6 @@ words for a stream, so it is one path that is upgraded, and the frames are schem
 and `HubFrame` what may come.
 """
 
-import sys
 from typing import Any, get_args
 
 import msgspec
@@ -40,7 +39,3 @@ def document() -> dict[str, Any]:
         },
         "components": {"schemas": components},
     }
-
-
-if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(document()))

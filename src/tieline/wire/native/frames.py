@@ -126,8 +126,15 @@ class Unsubscribe(Frame, frozen=True, omit_defaults=True, tag="unsub"):
     channel: str
 
 
+class PauseThread(Frame, frozen=True, omit_defaults=True, tag="pause_thread"):
+    """Let no agent speak in a conversation for a while. Answered by `done`."""
+
+    n: int
+    thread: str
+
+
 class ResumeThread(Frame, frozen=True, omit_defaults=True, tag="resume_thread"):
-    """End the pause of a looping conversation. Answered by `done`."""
+    """End the pause of a conversation. Answered by `done`."""
 
     n: int
     thread: str
@@ -216,6 +223,7 @@ Request = (
     | Follow
     | Subscribe
     | Unsubscribe
+    | PauseThread
     | ResumeThread
     | AddMember
     | RemoveMember

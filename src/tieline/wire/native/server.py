@@ -73,7 +73,7 @@ class _Encoded:
         if known is not None and known[0] is message:
             return known[1]
         raw = views.encode_message(message)
-        size = len(memoryview(raw)) + _ENTRY_BYTES
+        size = len(raw) + _ENTRY_BYTES
         if self._bytes + size > _ENCODED_BYTES_MAX:
             self._by_offset.clear()
             self._bytes = 0
@@ -88,29 +88,33 @@ _encoded = _Encoded()
 
 _READS_MAX = 2
 """Requests with large answers at once: each answer may be as large as a page of history."""
-_READS = (
-    f.Fetch,
-    f.Follow,
-    f.ReadReceipts,
-    f.ReadHistory,
-    f.Search,
-    f.ReadLog,
-    objectives.ListObjectives,
-    objectives.ViewObjective,
-    activity.ReadActivity,
+_READS = frozenset(
+    {
+        f.Fetch,
+        f.Follow,
+        f.ReadReceipts,
+        f.ReadHistory,
+        f.Search,
+        f.ReadLog,
+        objectives.ListObjectives,
+        objectives.ViewObjective,
+        activity.ReadActivity,
+    }
 )
-_READ_COMMANDS = (
-    c.Fetch,
-    c.Follow,
-    c.ReadReceipts,
-    c.ReadHistory,
-    c.Search,
-    c.ReadLog,
-    c.ListObjectives,
-    c.ViewObjective,
-    c.ReadActivity,
+_READ_COMMANDS = frozenset(
+    {
+        c.Fetch,
+        c.Follow,
+        c.ReadReceipts,
+        c.ReadHistory,
+        c.Search,
+        c.ReadLog,
+        c.ListObjectives,
+        c.ViewObjective,
+        c.ReadActivity,
+    }
 )
-_APART = (c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog, c.Search)
+_APART = frozenset({c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog, c.Search})
 """Commands that may have to wait for the activity log or the search, which what was asked with them must not."""
 
 
@@ -203,16 +207,15 @@ class NativeConnection:
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Push deliveries."""
-        batch: list[f.RawDeliver] = []
-        size = 0
-        for message, key, seq in parcels:
-            raw = _encoded.encode(message)
-            size += len(raw)
-            if size > _BATCH_BYTES and batch:
-                self._send(batch)
-                batch, size = [], len(raw)
-            batch.append(f.RawDeliver(key, seq, raw))
-        self._send(batch)
+        encode = _encoded.encode
+        batch = [f.RawDeliver(key, seq, encode(message)) for message, key, seq in parcels]
+        start = size = 0
+        for index, frame in enumerate(batch):
+            size += len(frame.message)
+            if size > _BATCH_BYTES and index > start:
+                self._send(batch[start:index])
+                start, size = index, len(frame.message)
+        self._send(batch[start:])
         return parcels
 
     def write_progress(self, step: r.Progress) -> None:
@@ -338,7 +341,7 @@ class NativeConnection:
         # The number of each command's request, or what to answer at once; `None` where there is no answer.
         numbers: list[int | None] = []
         for index, frame in enumerate(batch):
-            if isinstance(frame, _READS):
+            if type(frame) in _READS:
                 if self._reads >= _READS_MAX or not self._writable:
                     self._submit(commands, numbers)
                     self._hold(batch[index:])
@@ -351,7 +354,7 @@ class NativeConnection:
                 continue
             command = self._command(frame)
             if isinstance(command, Refusal):
-                self._reads -= isinstance(frame, _READS)
+                self._reads -= type(frame) in _READS
                 # Answers keep the order of the requests, so a refusal waits behind what was asked before it.
                 self._submit(commands, numbers)
                 commands, numbers = [], []
@@ -361,7 +364,7 @@ class NativeConnection:
                     self.end(command)
                     return
                 continue
-            if isinstance(command, _APART):
+            if type(command) in _APART:
                 self._submit(commands, numbers)
                 commands, numbers = [], []
                 self._submit([command], [getattr(frame, "n", None)])
@@ -373,23 +376,22 @@ class NativeConnection:
     def _submit(self, commands: list[c.Command], numbers: list[int | None]) -> None:
         if not commands:
             return
+        kinds = set(map(type, commands))
 
         def done(replies: Sequence[r.Reply]) -> None:
             answers = [
                 _answer(number, reply) for number, reply in zip(numbers, replies, strict=True) if number is not None
             ]
             # Won or lost, a claim is the client's last word on that delivery.
-            claims = sum(isinstance(reply, r.Claimed) for reply in replies)
-            if claims:
-                self._conversation.settled(claims)
+            if c.Claim in kinds:
+                self._conversation.settled(sum(isinstance(reply, r.Claimed) for reply in replies))
             if isinstance(commands[0], c.FollowActivity) and isinstance(replies[0], r.Done):
                 self._hub.tail(self._conversation.session, commands[0].member, self._write_activity)
-            reads = sum(isinstance(command, _READ_COMMANDS) for command in commands)
-            if reads:
+            if not kinds.isdisjoint(_READ_COMMANDS):
                 # Each may be as large as a frame can be.
                 for answer in answers:
                     self._send([answer])
-                self._reads -= reads
+                self._reads -= sum(type(command) in _READ_COMMANDS for command in commands)
                 self._release()
             elif answers:
                 self._send(answers)
@@ -444,6 +446,8 @@ class NativeConnection:
                 return c.Subscribe(session, ChannelName(frame.channel.removeprefix("#")))
             case f.Unsubscribe():
                 return c.Unsubscribe(session, ChannelName(frame.channel.removeprefix("#")))
+            case f.PauseThread():
+                return c.PauseThread(session, frame.thread)
             case f.ResumeThread():
                 return c.ResumeThread(session, frame.thread)
             case f.AddMember():

@@ -164,7 +164,7 @@ class PauseView(Struct, frozen=True):
 
 
 class PauseList(Frame, frozen=True, omit_defaults=True, tag="pause_list"):
-    """Conversations that are paused because agents looped in them."""
+    """Conversations that are paused."""
 
     n: int
     pauses: tuple[PauseView, ...]

@@ -46,6 +46,8 @@ class _UnixConnection(Stream, Transport):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        # Half a frame may be large, and the garbage collector takes its time with what is left of a connection.
+        self._buffer.reset()
         self._connections.discard(self)
         self._connection.connection_lost()
 

@@ -1,6 +1,9 @@
 """Between the frames of the hub's own protocol and the contract: the hub's values as clients see them."""
 
+from typing import cast
+
 import msgspec
+from msgspec.structs import replace
 
 from tieline.contract import lifecycle
 from tieline.contract import message as m
@@ -24,29 +27,32 @@ def content_of(frame: f.Send) -> m.Content | Refusal:
         return target
     if lifecycle.is_lifecycle(frame.kind, frame.target, frame.data):
         return Refusal(Code.INVALID_MESSAGE, "what happened to an objective is told by the hub alone")
-    return m.Content(
-        target=target,
-        body=frame.body,
-        data=frame.data,
-        title=frame.title,
-        level=frame.level,
-        priority=frame.priority,
-        kind=frame.kind,
-        topic=frame.topic,
-        scope=frame.scope,
-        thread=frame.thread,
-        reply_to=MessageId(frame.reply_to) if frame.reply_to is not None else None,
-        refs=frame.refs,
-        attachments=frame.attachments,
-        ttl_ms=frame.ttl_ms,
-        supersedes=MessageId(frame.supersedes) if frame.supersedes is not None else None,
+    # By position, which takes half the time of naming that many fields; a test holds the order to the names.
+    content = m.Content(
+        target,
+        frame.body,
+        frame.data,
+        frame.title,
+        frame.level,
+        frame.priority,
+        frame.kind,
+        frame.topic,
+        frame.scope,
+        frame.thread,
+        cast(MessageId | None, frame.reply_to),
+        frame.refs,
+        frame.attachments,
+        frame.ttl_ms,
     )
+    if frame.supersedes is None:
+        return content
+    return replace(content, supersedes=MessageId(frame.supersedes))
 
 
 def view_message(message: m.Message) -> f.Message:
     """A message as clients see it."""
     said = message.content
-    # By position, which takes half the time of naming two dozen fields; a test holds the order to the names.
+    # By position, as above.
     return f.Message(
         message.id,
         message.offset,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.ac7.conformance.strict import Message
+from tests.protocols.ac7.conformance.shapes.messages import Message
 from tests.protocols.ac7.teams import Json, Seat, Team, team
 
 KINDS = pytest.mark.parametrize("kind", ["sse", "websocket"])

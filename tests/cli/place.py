@@ -1,0 +1,80 @@
+"""A home where no hub ever was, and the command line in it."""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.cli.hub_process import DEADLINE_SECONDS, TIELINE, environment
+from tieline.protocols.backchannel import Letter, Spool
+
+
+class Place:
+    """A home where no hub ever was, and its spool."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.root = home / "spool-home"
+        self.spool = Spool(self.root)
+
+    def cli(self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+        """Run `tieline`, which must succeed; returns what it printed."""
+        done = self.run(*args, cwd=cwd, env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def run(
+        self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None, stdin: str = ""
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run `tieline` to its end."""
+        return subprocess.run(
+            [str(TIELINE), *args],
+            check=False,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            cwd=cwd or self.home.parent,
+            env=environment(self.home, env),
+            timeout=DEADLINE_SECONDS,
+        )
+
+    @contextlib.contextmanager
+    def running(self, *args: str) -> "Iterator[subprocess.Popen[str]]":
+        """A `tieline` that goes on meanwhile."""
+        with subprocess.Popen(
+            [str(TIELINE), *args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.home.parent,
+            env=environment(self.home),
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def send(self, *bodies: str, to: str = "@bob", scope: str | None = None, priority: str = "normal") -> list[str]:
+        """Send as alice, quicker than by a command each."""
+        letters = [Letter(sender="alice", to=to, body=body, scope=scope, priority=priority) for body in bodies]
+        return [sent.message.id for sent in self.spool.send_many(letters)]
+
+    def waiting(self, name: str = "bob") -> list[str]:
+        """The bodies of what is unread."""
+        return [message.body for message in self.spool.inbox(name)]
+
+    def is_left(self, *bodies: str) -> bool:
+        """Whether just these are unread, and nothing is being handled."""
+        handled = list((self.root / "spool" / "bob" / "cur").glob("*.claim"))
+        return not handled and self.waiting() == list(bodies)
+
+
+def line_of(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def bodies(output: str) -> list[str]:
+    return [item["message"]["body"] for item in json.loads(output)]

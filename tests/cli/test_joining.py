@@ -1,0 +1,93 @@
+"""The stored name speaks through a hub or a relay, and an invite brings a newcomer there."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.hub_process import HubProcess, wait_until
+from tests.cli.place import Place, bodies, line_of
+from tieline.protocols.backchannel.invite import decode_invite
+
+pytestmark = pytest.mark.slow
+
+
+def test_with_a_hub_the_stored_name_speaks_and_init_makes_it_a_member(hub: HubProcess, bob: str) -> None:
+    name = f"{bob}-here"
+    assert f"{name} speaks from here now, through the hub" in hub.cli("init", name).stdout
+    try:
+        assert json.loads(hub.cli("whoami", "--json").stdout)["member"] == name
+        assert hub.cli("send", f"@{bob}", "hello").returncode == 0
+        assert json.loads(hub.cli("inbox", "--as", bob, "--json").stdout)[0]["message"]["from"] == name
+    finally:
+        (hub.home / "spool-home" / "config.json").unlink()
+
+
+def test_an_invite_is_accepted_and_the_newcomer_speaks_through_the_hub(
+    hub: HubProcess, bob: str, tmp_path: Path
+) -> None:
+    text = hub.cli("invite", "--channel", f"c-{bob}").stdout.strip()
+    invited = decode_invite(text)
+    assert (invited.url, invited.channels) == (hub.running.http, (f"#c-{bob}",))
+    place = Place(tmp_path / "elsewhere")
+    name = f"{bob}-joined"
+    joined = place.run("join", text, "--as", name)
+    assert joined.returncode == 0, joined.stderr
+    assert f"{name} is in #c-{bob}." in joined.stdout
+    stored = json.loads((place.root / "config.json").read_text())
+    assert (stored["agent"], stored["url"], stored["hub"]) == (name, hub.running.http, hub.running.http)
+    assert stored["token"] not in joined.stdout + joined.stderr
+    assert invited.token not in (None, stored["token"])
+    assert place.cli("send", f"@{bob}", "hello").endswith("accepted for 1 recipient\n")
+    assert f"through the hub at {hub.running.http}" in place.cli("whoami")
+    hub.send(bob, f"@{name}", "welcome")
+    assert bodies(place.cli("drain", "--json")) == ["welcome"]
+    assert hub.cli("members").returncode == 0
+    # Again under the same name: by its own token.
+    assert place.run("join", text, "--as", name).returncode == 0
+    other = Place(tmp_path / "other")
+    taken = other.run("join", text, "--as", name)
+    assert taken.returncode == 3
+    assert not (other.root / "config.json").exists()
+
+
+def test_through_a_relay_the_same_commands_work(hub: HubProcess, bob: str, alice: str, tmp_path: Path) -> None:
+    text = hub.cli("invite").stdout.strip()
+    place = Place(tmp_path / "elsewhere")
+    name = f"{bob}-relayed"
+    place.cli("join", text, "--as", name)
+    stored = json.loads((place.root / "config.json").read_text())
+    # As another program of backchannel stores it: then nothing but the relay's API is asked.
+    del stored["hub"]
+    (place.root / "config.json").write_text(json.dumps(stored))
+    assert place.cli("whoami") == f"{name}, through the relay at {hub.running.http}\n"
+    assert place.cli("send", f"@{bob}", "hello", "--urgent").endswith("  accepted\n")
+    (item,) = json.loads(hub.cli("inbox", "--as", bob, "--json").stdout)
+    assert (item["message"]["from"], item["message"]["priority"]) == (name, "urgent")
+    unknown = place.run("send", "@nobody-at-all", "hello")
+    assert unknown.returncode == 3
+    assert "unknown agent" in unknown.stderr
+    place.cli("sub", f"r-{bob}")
+    assert f"#r-{bob}" in place.cli("channels")
+    assert name in place.cli("members")
+    one, two, three = hub.send(alice, f"@{name}", "one", "two", "three")
+    assert bodies(place.cli("inbox", "--json")) == ["one", "two", "three"]
+    assert "  one\n" in place.cli("take", one)
+    assert place.run("take", one).returncode == 3
+    with place.running("watch", "--exec", "cat > /dev/null; echo {{body}}; test {{body}} != two") as watcher:
+        assert [line_of(watcher), line_of(watcher)] == ["two\n", "three\n"]
+        wait_until(lambda: hub.states(alice, three)[name] == "acked", "the claim after the command")
+    assert hub.states(alice, two)[name] != "acked", "what failed is not taken"
+    assert bodies(place.cli("drain", "--json")) == ["two"]
+
+
+def test_an_address_where_no_relay_is_is_exit_code_4(place: Place) -> None:
+    (place.root / "config.json").write_text('{"agent": "bob", "url": "http://127.0.0.1:1", "token": "t"}')
+    done = place.run("inbox")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "no relay answers at http://127.0.0.1:1" in done.stderr
+
+
+def test_what_is_no_invite_is_wrong_usage(place: Place) -> None:
+    assert place.run("join", "hello", "--as", "bob").returncode == 2
+    assert place.run("invite").returncode == 4

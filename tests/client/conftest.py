@@ -1,0 +1,16 @@
+"""A real hub, reached over a Unix socket and over a WebSocket: the same tests for both."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.hubs import CARRIERS, House, house
+
+
+@pytest.fixture(params=CARRIERS)
+async def there(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[House]:
+    """Give a hub with three members, reached one way after the other."""
+    async with house(folder, request.param, store="sqlite:unsafe") as built:
+        await built.add("alice", "bob", "carol")
+        yield built

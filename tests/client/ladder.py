@@ -1,0 +1,18 @@
+"""How far a message came, as its sender sees it."""
+
+import asyncio
+
+from tieline.client import Client
+
+
+async def state_of(client: Client, message_id: str) -> str:
+    """How far a message to one recipient has come."""
+    (receipt,) = await client.receipts(message_id)
+    return receipt.state
+
+
+async def reached(client: Client, message_id: str, state: str) -> None:
+    """Wait until a message to one recipient has come so far."""
+    async with asyncio.timeout(10):
+        while await state_of(client, message_id) != state:
+            pass

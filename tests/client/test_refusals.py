@@ -1,0 +1,126 @@
+"""What the SDK is refused, and how it hears of it."""
+
+import asyncio
+
+import pytest
+
+from tests.server.hubs import House, take
+from tieline.client import HubRefused
+from tieline.contract.member import MemberKind
+from tieline.contract.refusal import Code
+
+
+async def test_a_name_that_nobody_has_is_refused_with_the_nearest(there: House) -> None:
+    alice = await there.join("alice")
+    with pytest.raises(HubRefused) as caught:
+        await alice.send("@bop", "hello")
+    assert caught.value.code is Code.UNKNOWN_MEMBER
+    assert caught.value.near == ("bob",)
+    assert "bob" in str(caught.value)
+    assert (await alice.send("@bob", "hello")).recipients == 1, "the session goes on"
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "code"),
+    [
+        ("bob", "hello", Code.INVALID_TARGET),
+        ("", "hello", Code.INVALID_TARGET),
+        ("@", "hello", Code.INVALID_NAME),
+        ("@all", "hello", Code.RESERVED_NAME),
+        ("#nowhere", "hello", Code.UNKNOWN_CHANNEL),
+        ("obj:1", "hello", Code.UNKNOWN_OBJECTIVE),
+        ("@bob", "", Code.INVALID_MESSAGE),
+    ],
+)
+async def test_a_bad_send_is_refused_with_its_code(there: House, target: str, body: str, code: Code) -> None:
+    alice = await there.join("alice")
+    with pytest.raises(HubRefused) as caught:
+        await alice.send(target, body)
+    assert caught.value.code is code
+
+
+async def test_refusals_and_answers_find_their_requests(there: House) -> None:
+    alice = await there.join("alice")
+    outcomes = await asyncio.gather(
+        *(alice.send("@bob" if number % 2 else "bob", str(number)) for number in range(20)), return_exceptions=True
+    )
+    assert [isinstance(outcome, HubRefused) for outcome in outcomes] == [number % 2 == 0 for number in range(20)]
+
+
+async def test_what_only_operators_may_do_is_forbidden_to_members(there: House) -> None:
+    alice = await there.join("alice")
+    for asking in (alice.add_member("mallory"), alice.remove_member("bob"), alice.rotate_token("bob")):
+        with pytest.raises(HubRefused) as caught:
+            await asking
+        assert caught.value.code is Code.FORBIDDEN
+    with pytest.raises(HubRefused) as caught:
+        await alice.read_log()
+    assert caught.value.code is Code.FORBIDDEN
+
+
+async def test_a_token_that_is_wrong_opens_nothing(there: House) -> None:
+    there.tokens["mallory"] = "tie_guessed"
+    with pytest.raises(HubRefused) as caught:
+        await there.join("mallory")
+    assert caught.value.code is Code.UNAUTHORIZED
+
+
+async def test_a_rotated_token_opens_and_the_old_one_does_not(there: House) -> None:
+    alice = await there.join("alice")
+    old = there.tokens["alice"]
+    issued = await alice.rotate_token("alice")
+    there.tokens["alice"] = issued.token
+    assert len(await (await there.join("alice")).members()) == 3
+    there.tokens["alice"] = old
+    with pytest.raises(HubRefused):
+        await there.join("alice")
+
+
+async def test_the_operator_manages_members_and_has_no_voice(there: House) -> None:
+    operator = await there.operator()
+    issued = await operator.add_member("dora", kind=MemberKind.HUMAN, permissions=("log.read",), token="d" * 20)
+    assert (issued.member, issued.token) == ("dora", "d" * 20)
+    members = {member.name: member for member in await operator.members()}
+    assert (members["dora"].kind, members["dora"].permissions) == ("human", ("log.read",))
+    with pytest.raises(HubRefused) as caught:
+        await operator.send("@bob", "hello")
+    assert caught.value.code is Code.FORBIDDEN
+    with pytest.raises(HubRefused) as caught:
+        await operator.add_member("Dora")
+    assert caught.value.code is Code.NAME_TAKEN
+
+
+async def test_a_removed_member_is_told_why_its_session_ends(there: House) -> None:
+    bob = await there.join("bob", receive=True)
+    operator = await there.operator()
+    await operator.remove_member("bob")
+    with pytest.raises(HubRefused, match="removed") as caught:
+        await take(bob, 1)
+    assert caught.value.code is Code.UNAUTHORIZED
+
+
+async def test_a_loop_is_refused_and_resumed_by_a_human(there: House) -> None:
+    await there.add("hugo", kind=MemberKind.HUMAN)
+    alice, bob, hugo = await there.join("alice"), await there.join("bob"), await there.join("hugo")
+
+    async def chat() -> None:
+        for _ in range(40):
+            ping = await alice.send("@bob", "ping")
+            assert await bob.claim(ping.id) is not None
+            pong = await bob.send("@alice", "pong")
+            assert await alice.claim(pong.id) is not None
+
+    with pytest.raises(HubRefused) as caught:
+        await chat()
+    assert caught.value.code is Code.LOOP_DETECTED
+    with pytest.raises(HubRefused) as caught:
+        await alice.send("@bob", "ping")
+    assert caught.value.code is Code.THREAD_PAUSED
+    (pause,) = await hugo.pauses()
+    assert pause.thread == "@alice+@bob"
+    with pytest.raises(HubRefused) as caught:
+        await alice.pauses()
+    assert caught.value.code is Code.FORBIDDEN
+    await hugo.resume_thread("@alice+@bob")
+    assert await hugo.pauses() == ()
+    await alice.send("@bob", "ping")

@@ -1,0 +1,65 @@
+"""Pruning: what is forgotten, in which order, and what is left."""
+
+from tests.conformance.store.writer import PAGE_BYTES, Writer
+from tieline.contract.delivery import State
+from tieline.contract.event import (
+    Acknowledged,
+    Delivered,
+)
+from tieline.contract.identifiers import MessageId
+from tieline.core.store import (
+    Route,
+)
+
+
+def test_pruning_forgets_the_oldest_first_up_to_a_limit_except_what_is_kept(writer: Writer) -> None:
+    for at_ms in (10, 20, 30, 40, 50):
+        writer.accept(at_ms=at_ms, wire_id=f"w{at_ms}")
+    writer.store.commit()
+    assert list(writer.store.prune(50, frozenset({1}), 2)) == [0, 2]
+    assert set(writer.store.messages(range(5), PAGE_BYTES)[0]) == {1, 3, 4}
+    assert list(writer.store.prune(50, frozenset({1}), 10)) == [3]
+    assert list(writer.store.prune(50, frozenset({1}), 10)) == []
+    writer.store.commit()
+    writer.crash()
+    assert set(writer.store.messages(range(5), PAGE_BYTES)[0]) == {1, 4}
+    assert writer.store.find_message(MessageId("m-0")) is None
+    assert writer.store.find_wire_id("ada", "hub", "w10") is None
+    assert writer.store.find_wire_id("ada", "hub", "w20") is not None
+
+
+def test_pruning_looks_past_any_number_of_messages_that_are_kept(writer: Writer) -> None:
+    for _ in range(30):
+        writer.accept(at_ms=10)
+    writer.store.commit()
+    assert list(writer.store.prune(50, frozenset(range(29)), 2)) == [29]
+
+
+def test_pruning_leaves_the_rows_of_the_log(writer: Writer) -> None:
+    writer.accept(at_ms=10)
+    writer.advance(Acknowledged, (1, 1))
+    writer.store.commit()
+    rows = list(writer.store.read_log(0, 10)[0])
+    assert list(writer.store.prune(50, frozenset(), 10)) == [0]
+    writer.store.commit()
+    writer.crash()
+    assert list(writer.store.read_log(0, 10)[0]) == rows
+    assert len(rows) == 2
+
+
+def test_pruning_sees_what_is_buffered(writer: Writer) -> None:
+    writer.accept(at_ms=10)
+    assert list(writer.store.prune(50, frozenset(), 10)) == [0]
+    writer.store.commit()
+    assert writer.crash().log_end == 1
+    assert writer.store.messages([0], PAGE_BYTES)[0] == {}
+
+
+def test_pruning_one_delivery_leaves_the_steps_of_the_others(writer: Writer) -> None:
+    writer.accept(route=Route([2], [1], [1]), at_ms=10)
+    writer.accept(route=Route([2], [2], [2]), at_ms=90)
+    writer.advance(Delivered, (1, 2))
+    writer.advance(Acknowledged, (2, 2))
+    writer.store.prune(50, frozenset(), 10)
+    writer.store.commit()
+    assert [step.state for step in writer.store.steps(2, 2)] == [State.OFFERED, State.ACKED]

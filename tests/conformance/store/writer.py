@@ -1,0 +1,120 @@
+"""A store that is written to as the broker writes to it. A store joins the suite by one line in `STORES`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.core.doubles import content
+from tieline.contract import objective as o
+from tieline.contract.event import (
+    Event,
+    Fell,
+    LogRow,
+    Moved,
+    ObjectiveChanged,
+    Sent,
+    Subscribed,
+)
+from tieline.contract.identifiers import MemberName, MessageId
+from tieline.contract.message import Content, Message
+from tieline.core.ladder import STATES
+from tieline.core.ledger import Ledger, digest, encode_content
+from tieline.core.store import (
+    Foundation,
+    ObjectiveRow,
+    Route,
+    Store,
+)
+from tieline.stores.memory import MemoryStore
+from tieline.stores.sqlite import SqliteStore
+
+PAGE_BYTES = 1 << 30
+"""More than any test stores."""
+
+Opener = Callable[[], Store]
+
+
+def memory(_folder: Path) -> Opener:
+    store = MemoryStore()
+    return lambda: store
+
+
+def sqlite(folder: Path) -> Opener:
+    return lambda: SqliteStore(folder, synchronous="OFF")
+
+
+STORES: dict[str, Callable[[Path], Opener]] = {"memory": memory, "sqlite": sqlite}
+
+
+_UNBLOCKED = o.Unblocked()
+
+
+class Writer:
+    """Writes as the broker does: with a ledger, and with messages made of little."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+        self.reopen()
+
+    def reopen(self) -> Foundation:
+        """Open the store, and take up the log where it was committed."""
+        self.store = self._opener()
+        return self.restore()
+
+    def restore(self) -> Foundation:
+        foundation = self.store.restore()
+        self.ledger = Ledger(foundation.log_end, foundation.log_head)
+        return foundation
+
+    def crash(self) -> Foundation:
+        """Close without a commit, and open again."""
+        self.store.close()
+        return self.reopen()
+
+    def accept(
+        self,
+        said: Content | str = "@bob",
+        route: Route | None = None,
+        *,
+        sender: str = "ada",
+        protocol: str = "hub",
+        wire_id: str | None = None,
+        at_ms: int = 1000,
+        message_id: str | None = None,
+    ) -> Message:
+        what = content(said) if isinstance(said, str) else said
+        route = route or Route([2], [1], [1])
+        message = Message(
+            id=MessageId(message_id or f"m-{self.ledger.end}"),
+            offset=self.ledger.end,
+            sender=sender,
+            protocol=protocol,
+            sent_at_ms=at_ms,
+            content=what,
+            wire_id=wire_id,
+        )
+        encoded = encode_content(what)
+        event = Sent(message.id, sender, str(what.target), len(route.keys), digest(encoded))
+        self.store.accept(self.ledger.append(event, at_ms), message, encoded, route.pack())
+        return message
+
+    def advance(
+        self, kind: type[Moved], *ranges: tuple[int, int], number: int = 2, at_ms: int = 2000, **fields: Any
+    ) -> None:
+        row = self.ledger.append(kind("bob", number, ranges, **fields), at_ms)
+        self.store.advance(row, number, STATES[kind], ranges)
+
+    def fall(self, *ranges: tuple[int, int], way: str, after: str, at_ms: int = 2000, number: int = 2) -> None:
+        row = self.ledger.append(Fell("bob", number, ranges, way, after), at_ms)
+        self.store.fall(row, number, ranges)
+
+    def change(self, row: ObjectiveRow, what: o.AnyHappening = _UNBLOCKED) -> o.ObjectiveEvent:
+        event = o.ObjectiveEvent(self.ledger.end, 600, MemberName("ada"), what)
+        said = ObjectiveChanged(row.objective.id, "unblocked", "ada", row.objective.status, "bob", "", "")
+        self.store.objectives.change(self.ledger.append(said, 600), row, event)
+        return event
+
+    def record(self, event: Event | None = None) -> LogRow:
+        row = self.ledger.append(event or Subscribed("ada", "dev"), 500)
+        self.store.record(row)
+        return row

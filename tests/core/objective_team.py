@@ -1,0 +1,92 @@
+"""A team that works on objectives: who makes them, does them, watches them."""
+
+from typing import Any
+
+from tests.core.doubles import Desk
+from tieline.contract import command as c
+from tieline.contract import objective as o
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.message import Message
+from tieline.contract.refusal import Code
+from tieline.contract.reply import ObjectiveList, ObjectiveState, ObjectiveView
+
+CHANGES: dict[type[o.Change], o.AnyChange] = {
+    o.Block: o.Block("waiting for review"),
+    o.Unblock: o.Unblock(),
+    o.Complete: o.Complete("it works"),
+    o.Cancel: o.Cancel("not needed"),
+    o.Reassign: o.Reassign(MemberName("cy"), "bob is away"),
+    o.Watch: o.Watch(add=(MemberName("cy"),)),
+}
+
+
+class Team:
+    """ada makes objectives, bob does them, wes watches, cy is not concerned, mo manages members."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.sessions = {
+            "ada": desk.join("ada", "objectives.create"),
+            "bob": desk.join("bob"),
+            "wes": desk.join("wes"),
+            "cy": desk.join("cy"),
+            "mo": desk.join("mo", "members.manage"),
+        }
+
+    def join(self, name: str, *permissions: str) -> SessionId:
+        self.sessions[name] = self.desk.join(name, *permissions)
+        return self.sessions[name]
+
+    def create(self, by: str = "ada", **fields: Any) -> o.Objective:
+        given = {"title": "ship it", "outcome": "users have it", "assignee": "bob", "watchers": ("wes",), **fields}
+        command = c.CreateObjective(session=self.sessions[by], **given)
+        return self.desk.expect(ObjectiveState, command).objective
+
+    def change(self, by: str, objective: o.Objective, change: o.AnyChange) -> o.Objective:
+        return self.desk.expect(ObjectiveState, c.ChangeObjective(self.sessions[by], objective.id, change)).objective
+
+    def refused(self, by: str, objective: o.Objective, change: o.AnyChange) -> Code:
+        return self.desk.refused(c.ChangeObjective(self.sessions[by], objective.id, change)).code
+
+    def view(self, by: str, objective: o.Objective) -> ObjectiveView:
+        return self.desk.expect(ObjectiveView, c.ViewObjective(self.sessions[by], objective.id))
+
+    def listed(self, by: str, **query: Any) -> list[str]:
+        return [found.id for found in self.desk.expect(ObjectiveList, self.query(by, **query)).objectives]
+
+    def query(self, by: str, **query: Any) -> c.ListObjectives:
+        return c.ListObjectives(self.sessions[by], **query)
+
+    def inbox(self, name: str) -> list[Message]:
+        return [delivery.message for delivery in self.desk.fetch(self.sessions[name])]
+
+    def told(self, name: str) -> list[str]:
+        """The kinds of the lifecycle messages in a member's inbox."""
+        return [event_of(message)["kind"] for message in self.inbox(name)]
+
+    def forget(self) -> None:
+        """Acknowledge all that anybody has."""
+        for session in self.sessions.values():
+            for delivery in self.desk.fetch(session):
+                self.desk.advance(session, delivery.key)
+
+    def stand(self, status: o.Status) -> o.Objective:
+        """An objective that stands so."""
+        objective = self.create()
+        steps: dict[o.Status, list[o.AnyChange]] = {
+            o.Status.ACTIVE: [],
+            o.Status.BLOCKED: [o.Block("stuck")],
+            o.Status.DONE: [o.Complete("done")],
+            o.Status.CANCELLED: [o.Cancel()],
+        }
+        for step in steps[status]:
+            objective = self.change("ada" if isinstance(step, o.Cancel) else "bob", objective, step)
+        return objective
+
+
+def event_of(message: Message) -> dict[str, Any]:
+    """What a lifecycle message tells."""
+    assert message.content.data is not None
+    event = message.content.data["event"]
+    assert isinstance(event, dict)
+    return event

@@ -1,0 +1,40 @@
+"""Files and folders as the protocol's existing clients read them."""
+
+from typing import Literal
+
+from tests.protocols.ac7.conformance.events import Count, Milliseconds
+from tests.protocols.ac7.conformance.shapes.closed import Closed, Path
+
+
+class Entry(Closed, frozen=True):
+    """A file or folder."""
+
+    path: Path
+    name: str
+    kind: Literal["file", "directory"]
+    owner: str
+    size: Count | None
+    mime_type: str | None
+    hash: str | None
+    created_at: Milliseconds
+    created_by: str
+    updated_at: Milliseconds
+
+
+class Entries(Closed, frozen=True):
+    """Some of them."""
+
+    entries: list[Entry]
+
+
+class EntryAnswer(Closed, frozen=True):
+    """One of them."""
+
+    entry: Entry
+
+
+class Written(Closed, frozen=True):
+    """One that was written."""
+
+    entry: Entry
+    renamed: bool

@@ -1,0 +1,68 @@
+"""Logins and devices as the protocol's existing clients read them."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tests.protocols.ac7.conformance.events import Count, Milliseconds
+from tests.protocols.ac7.conformance.shapes.closed import Closed, Name, Permission
+from tests.protocols.ac7.conformance.shapes.members import Role, Teammate, Token
+
+
+class Login(Closed, frozen=True):
+    """Who is logged in, and until when."""
+
+    member: Name
+    role: Role
+    permissions: list[Permission]
+    expires_at: Milliseconds
+
+
+class Secret(Closed, frozen=True):
+    """What an authenticator app needs."""
+
+    totp_secret: Annotated[str, Meta(pattern=r"^[A-Z2-7]{16,}$")]
+    totp_uri: Annotated[str, Meta(pattern=r"^otpauth://totp/")]
+
+
+class Started(Closed, frozen=True):
+    """The codes of a device."""
+
+    device_code: Annotated[str, Meta(pattern=r"^ac7-dc_")]
+    user_code: Annotated[str, Meta(pattern=r"^[0-9A-HJKMNP-TV-Z]{4}-[0-9A-HJKMNP-TV-Z]{4}$")]
+    verification_uri: str
+    verification_uri_complete: str
+    expires_in: Count
+    interval: Count
+
+
+class Waiting(Closed, frozen=True):
+    """A device that waits for a person."""
+
+    user_code: str
+    label_hint: str
+    source_ip: str | None
+    source_ua: str | None
+    created_at: Milliseconds
+    expires_at: Milliseconds
+
+
+class Pending(Closed, frozen=True):
+    """All of them."""
+
+    enrollments: list[Waiting]
+
+
+class Polled(Closed, frozen=True):
+    """The token of a device."""
+
+    token: Annotated[str, Meta(min_length=1)]
+    token_id: str
+    member: Teammate
+
+
+class Approved(Closed, frozen=True):
+    """For whom a device is."""
+
+    member: Teammate
+    token_info: Token

@@ -1,0 +1,28 @@
+"""What the hub's own surfaces show of what went over the bus."""
+
+import asyncio
+import json
+
+from tests.protocols.peerbus.peers import (
+    Bus,
+)
+from tests.server.hubs import WAIT_SECONDS
+from tieline.client import Client
+
+
+async def refusals(desk: Client, *expected: str) -> None:
+    """Wait until the audit chain has exactly these refusals of sends, by code."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            rows = [json.loads(row.event) for row in (await desk.read_log("main", 0, 10_000)).rows]
+            found = sorted(row["code"] for row in rows if row["event"] == "refuse" and row["what"] == "Send")
+            if found == sorted(expected):
+                return
+
+
+async def receipts(hub: Bus, wire_id: str) -> dict[str, tuple[str, str]]:
+    """State and evidence of a message's deliveries, by recipient."""
+    desk = await hub.operator()
+    (message,) = [one for one in await desk.history(limit=1000) if one.wire_id == wire_id]
+    found = await desk.receipts(message.id)
+    return {receipt.member: (receipt.state, receipt.steps[-1].evidence) for receipt in found}

@@ -1,0 +1,218 @@
+"""The conversation loop before a hub of paper: order, credit and back-pressure of what goes out."""
+
+from tests.wire.table import BOB, SESSION, Table, turn
+from tieline.contract import command as c
+
+# Outbound, caught up
+
+
+async def test_receiving_listens_for_the_member_and_reads_the_inbox_first() -> None:
+    table = Table(window=3)
+    assert table.hub.listening[SESSION] == (table.talk, BOB)
+    assert table.fetches == [(0, 3)]
+    table.page(1, 2)
+    assert table.wire.batches == [[1, 2]]
+    assert table.offered == [(1, 2)]
+
+
+async def test_caught_up_pushes_go_straight_out_as_one_batch_a_turn() -> None:
+    table = Table(pending=2)
+    table.offer(3, 4, 5)
+    assert table.wire.batches == [[1, 2]], "within the turn they are collected"
+    await turn()
+    table.offer(6)
+    await turn()
+    assert table.wire.batches == [[1, 2], [3, 4, 5], [6]]
+    assert table.offered == [(1, 2), (3, 5), (6, 6)]
+    assert table.fetches == [(0, 10)], "nothing is read again"
+
+
+async def test_a_wire_is_caught_up_when_everything_was_handed_to_it() -> None:
+    table = Table()
+    assert not table.talk.caught_up
+    table.page(1, complete=False)
+    assert not table.talk.caught_up
+    table.page(2)
+    assert table.talk.caught_up
+    table.offer(3)
+    assert not table.talk.caught_up
+    await turn()
+    assert table.talk.caught_up
+
+
+async def test_an_offer_that_a_page_already_covered_is_ignored() -> None:
+    table = Table()
+    table.page(1, 2, 3)
+    table.offer(2, 3, 4)
+    await turn()
+    assert table.wire.keys == [1, 2, 3, 4]
+
+
+async def test_an_offer_while_the_first_page_is_being_read_comes_with_the_page_alone() -> None:
+    table = Table()
+    table.offer(1)
+    table.page(1)
+    table.offer(2)
+    await turn()
+    assert table.wire.keys == [1, 2]
+
+
+async def test_a_gap_in_the_offers_is_read_from_the_inbox() -> None:
+    table = Table(pending=1)
+    table.offer(3)
+    await turn()
+    assert table.wire.keys == [1]
+    assert table.fetches == [(0, 10), (1, 9)]
+    table.page(2, 3)
+    table.offer(4)
+    await turn()
+    assert table.wire.keys == [1, 2, 3, 4]
+
+
+async def test_keys_that_are_settled_leave_gaps_and_are_offered_as_separate_ranges() -> None:
+    table = Table()
+    table.page(1, 2, 5, 7, through=8)
+    assert table.offered == [(1, 2), (5, 5), (7, 7)]
+    table.offer(9)
+    await turn()
+    assert table.wire.keys == [1, 2, 5, 7, 9]
+
+
+# Outbound, behind
+
+
+async def test_a_full_window_stops_and_an_acknowledgement_resumes_from_the_inbox() -> None:
+    table = Table(window=2)
+    table.page()
+    table.offer(1, 2, 3, 4)
+    await turn()
+    assert table.wire.keys == [1, 2]
+    assert len(table.fetches) == 1, "without credit nothing is read"
+    table.talk.settled(1)
+    assert table.fetches[1:] == [(2, 1)]
+    table.page(3, complete=False)
+    assert table.wire.keys == [1, 2, 3]
+    table.talk.settled(2)
+    assert table.fetches[2:] == [(3, 2)]
+    table.page(4)
+    table.offer(5)
+    await turn()
+    assert table.wire.keys == [1, 2, 3, 4, 5]
+    assert len(table.fetches) == 3, "it has caught up"
+
+
+async def test_a_page_never_asks_for_more_than_the_credit() -> None:
+    table = Table(window=5)
+    assert table.fetches == [(0, 5)]
+    table.page(1, 2, 3, complete=False)
+    assert table.fetches[1:] == [(3, 2)]
+
+
+async def test_an_inbox_longer_than_a_page_is_read_page_by_page() -> None:
+    table = Table(window=None)
+    table.page(*range(1, 257), complete=False)
+    assert table.fetches == [(0, 256), (256, 256)]
+    table.page(257)
+    assert table.wire.keys == list(range(1, 258))
+
+
+async def test_acknowledging_more_than_was_written_gives_no_more_than_the_window() -> None:
+    table = Table(window=2, pending=2)
+    table.talk.settled(100)
+    table.offer(3, 4, 5)
+    await turn()
+    assert table.wire.keys == [1, 2, 3, 4]
+
+
+async def test_a_wire_that_takes_no_bytes_stops_and_catches_up_when_it_drains() -> None:
+    table = Table()
+    table.page()
+    table.talk.pause_writing()
+    table.offer(1, 2)
+    await turn()
+    assert table.wire.keys == []
+    assert len(table.fetches) == 1
+    table.talk.resume_writing()
+    assert table.fetches[1:] == [(0, 10)]
+    table.page(1, 2)
+    table.offer(3)
+    await turn()
+    assert table.wire.keys == [1, 2, 3]
+
+
+async def test_a_page_that_comes_while_the_wire_is_full_is_read_again_when_it_drains() -> None:
+    table = Table()
+    table.talk.pause_writing()
+    table.page(1, 2)
+    assert table.wire.keys == []
+    table.talk.resume_writing()
+    table.page(1, 2)
+    assert table.wire.keys == [1, 2]
+    assert table.offered == [(1, 2)]
+
+
+async def test_a_page_of_large_messages_goes_out_only_as_far_as_the_wire_has_room() -> None:
+    table = Table(window=None)
+    table.wire.room = 3_000_000
+    table.page(1, 2, 3, 4, 5, 6, 7, 8, size=1_000_000)
+    written = len(table.wire.keys)
+    assert 3 <= written < 8
+    assert table.wire.keys == list(range(1, written + 1))
+    assert table.offered[-1][1] == written, "what was not written was not offered"
+    table.wire.room = None
+    table.talk.resume_writing()
+    assert table.fetches[1:] == [(written, 256)]
+    table.page(*range(written + 1, 9))
+    assert table.wire.keys == list(range(1, 9))
+
+
+async def test_large_messages_pushed_in_one_turn_go_out_only_as_far_as_the_wire_has_room() -> None:
+    table = Table(window=None)
+    table.page()
+    table.wire.room = 3_000_000
+    table.offer(1, 2, 3, 4, 5, 6, 7, 8, size=1_000_000)
+    await turn()
+    written = len(table.wire.keys)
+    assert 3 <= written < 8
+    table.wire.room = None
+    table.talk.resume_writing()
+    table.page(*range(written + 1, 9))
+    assert table.wire.keys == list(range(1, 9))
+
+
+async def test_resuming_a_wire_that_is_caught_up_reads_nothing() -> None:
+    table = Table(pending=1)
+    table.talk.pause_writing()
+    table.talk.resume_writing()
+    table.talk.settled(1)
+    assert len(table.fetches) == 1
+
+
+# Deliveries that are not for the wire
+
+
+async def test_what_the_wire_declines_is_not_noted_as_offered() -> None:
+    table = Table()
+    table.wire.declined = {2, 4}
+    table.page(1, 2, 3)
+    table.offer(4)
+    await turn()
+    assert table.offered == [(1, 1), (3, 3)]
+
+
+async def test_what_the_wire_declines_uses_no_credit() -> None:
+    table = Table(window=1)
+    table.wire.declined = {1}
+    table.page()
+    table.offer(1, 2)
+    await turn()
+    assert table.fetches[1:] == [(1, 1)], "the second waits in the inbox, and there is credit for it"
+    table.page(2)
+    assert table.wire.keys == [1, 2]
+
+
+async def test_only_what_nobody_was_offered_is_fetched_when_the_wire_asks_for_that() -> None:
+    table = Table(window=None, unoffered_only=True)
+    (fetch,) = table.hub.asked(c.Fetch)
+    assert isinstance(fetch, c.Fetch)
+    assert fetch.unoffered_until == 1
