@@ -28,13 +28,15 @@ _VIEWS = f"""
 CREATE TABLE delivery AS
 SELECT route.number, route.key, any_value(member.name) AS recipient, any_value(sender) AS sender,
     any_value(message.at_ms) AS sent_ms,
-    min(move.at_ms) FILTER (kind = 'deliver') AS offered_ms, min(protocol) FILTER (kind = 'deliver') AS offered_by,
+    min(move.at_ms) FILTER (kind = 'deliver') AS offered_ms,
+    arg_min(protocol, move.offset_) FILTER (kind = 'deliver') AS offered_by,
     min(move.at_ms) FILTER (kind = 'deliver' AND mute) AS muted_ms,
     min(move.at_ms) FILTER (kind = 'see') AS seen_ms,
     min(move.at_ms) FILTER (kind IN ('ack', 'claim')) AS acked_ms,
-    min(protocol) FILTER (kind IN ('ack', 'claim')) AS acked_by,
+    arg_min(protocol, move.offset_) FILTER (kind IN ('ack', 'claim')) AS acked_by,
     min(move.at_ms) FILTER (kind = 'expire') AS expired_ms, min(move.at_ms) FILTER (kind = 'die') AS dead_ms
-FROM route JOIN message USING (offset_) JOIN member USING (number) LEFT JOIN move USING (number, key)
+FROM route JOIN message USING (offset_) JOIN member USING (number)
+LEFT JOIN move ON move.number = route.number AND move.key = route.key
 GROUP BY route.number, route.key;
 CREATE TABLE rung AS
 SELECT recipient, sent_ms, 'offered' AS rung, offered_ms AS at_ms, offered_by AS protocol FROM delivery
@@ -192,7 +194,7 @@ class Oracle:
                 told = (event["sender"], event["target"], count, name, said.get("reply_to"), hops, signature)
                 messages.append((offset, at_ms, event["id"], *told))
             elif kind in _MOVES:
-                common = (at_ms, kind, event["number"])
+                common = (offset, at_ms, kind, event["number"])
                 told = (event.get("protocol", ""), event.get("mute", False))
                 for first, last in event["keys"]:
                     moves += [(*common, key, *told) for key in range(first, last + 1)]
@@ -206,7 +208,7 @@ class Oracle:
         columns = "offset_ at_ms id sender target recipients conversation reply_to hops signature"
         self._table("message", columns, messages)
         self._table("route", "offset_ number key", routes)
-        self._table("move", "at_ms kind number key protocol mute", moves)
+        self._table("move", "offset_ at_ms kind number key protocol mute", moves)
         self._table("happening", "offset_ at_ms objective status assignee title", happenings)
         self._table("pause", "at_ms thread", pauses)
         self._table("refusal", "at_ms speaker n", refusals)

@@ -13,7 +13,7 @@ from tests.pipeline.clusters import cluster
 from tests.pipeline.oracle import stored
 from tests.server.hubs import House, house, take
 from tieline.contract.permission import LOG_READ
-from tieline.pipeline.catalogue import GOLD, SCHEMAS
+from tieline.pipeline.catalogue import GOLD, SCHEMAS, SILVER
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.report import make_report
 from tieline.pipeline.run import run
@@ -64,7 +64,7 @@ async def test_the_same_job_runs_on_a_cluster_over_a_hubs_url(
     position = lake.head().position
     local = Lake(folder / "local")
     run(spark, local, {"home": str(folder / "h")}, until=position)
-    for table in GOLD:
+    for table in (*GOLD, *SILVER):
         columns = SCHEMAS[table].fieldNames()
         assert stored(lake.files(table), columns) == stored(local.files(table), columns), table
     report = make_report(lake)

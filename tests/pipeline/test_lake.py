@@ -1,5 +1,7 @@
 """The lake: a commit appears whole or not at all, by one writer, and files that nobody needs go away."""
 
+import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,14 +76,19 @@ def test_leftovers_are_swept_and_files_of_kept_commits_are_not(tmp_path: Path) -
     assert [parquet.read_table(path).num_rows for path in lake.files("edges")] == [4]
 
 
-def test_old_commits_are_forgotten(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+def test_old_commits_are_forgotten_when_an_hour_has_passed_since_the_next_one(tmp_path: Path) -> None:
+    lake, commits = Lake(tmp_path), tmp_path / "_tieline" / "commits"
     commit = Commit()
     with lake.held():
-        for _ in range(15):
+        for _ in range(14):
             commit = follow(commit)
             lake.commit(commit)
-    assert len(list((tmp_path / "_tieline" / "commits").iterdir())) == 10
+        assert len(list(commits.iterdir())) == 14
+        hours_ago = time.time() - 7200
+        for number in (1, 2, 3):
+            os.utime(commits / f"{number:08d}.json", (hours_ago, hours_ago))
+        lake.commit(follow(commit))
+    assert min(path.name for path in commits.iterdir()) == "00000003.json"
     assert lake.head().number == 15
 
 

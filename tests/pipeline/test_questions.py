@@ -88,6 +88,7 @@ def test_a_statement_that_writes_is_refused(ask: Ask, filled: Lake, tmp_path: Pa
         "drop view edges",
         "set spark.sql.ansi.enabled = false",
         f"add jar '{out}'",
+        f"execute immediate 'insert overwrite directory ''{out}'' using csv select 1'",
     ):
         assert "only questions are answered" in sentence(ask("sql", statement, "--lake", filled.path), 2), statement
     assert not out.exists()

@@ -279,7 +279,7 @@ def _status(home: Path | None, lake: "Lake", *, json: bool) -> None:
         waiting = new_rows(lake, _where(home, None, None))
     if json:
         told = {"lake": str(lake.path), "commit": head.number, "at_ms": head.at_ms, "position": head.position}
-        print_json({**told, "waiting": waiting, "late": head.counts, "tables": tables})
+        print_json({**told, "waiting": waiting, "counts": head.counts, "tables": tables})
         return
     if head.number == 0:
         say(f"{lake.path} is empty: 'tieline pipeline run' fills it.")

@@ -66,8 +66,9 @@ class Aftermath:
         from tieline.pipeline.report import make_report, report_path, write_report
 
         if self._due or (self._lake.head().number and not report_path(self._lake).exists()):
-            report = write_report(self._lake)
+            # Before it is read: a batch that ends meanwhile is due again.
             self._due = False
+            report = write_report(self._lake)
         elif self._wishes.target is None:
             return 0
         else:

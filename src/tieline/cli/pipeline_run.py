@@ -103,7 +103,9 @@ class Run:
         """Whether a stream ended because its hub did not answer."""
         from tieline.pipeline.http_log import LogUnreachable
 
-        return "url" in self._where and any(LogUnreachable.__name__ in str(one) for one in (error, error.__cause__))
+        cause = error.__cause__
+        told = any(LogUnreachable.__name__ in str(one) for one in (error, cause))
+        return "url" in self._where and (told or isinstance(cause, LogUnreachable))
 
     def _wait_for_hub(self) -> None:
         pause = _PAUSE_SECONDS

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,6 +27,8 @@ from tieline.pipeline.row import LOGS
 from tieline.pipeline.shape import Shape, shape_of
 from tieline.pipeline.table import HOUR_MS, Gold, start_of
 from tieline.pipeline.tables import activity, deliveries, findings, messages, objective_events, records
+
+_T = TypeVar("_T")
 
 Stage = Callable[[str], None]
 """Told what is done next: `bronze`, the name of a table, `commit`."""
@@ -85,9 +88,11 @@ class Flow:
         work = _Work(head, shape, replaced(head.tables, BRONZE, (), files), {BRONZE: sum(file.rows for file in files)})
         frames = self._silver(work, bronze)
         self._side_by_side(
-            functools.partial(self._merge, work, gold, gold.contributions(frames))
-            for gold in GOLD.values()
-            if set(gold.reads) - frames.empty
+            {
+                gold.name: functools.partial(self._merge, work, gold, gold.contributions(frames))
+                for gold in GOLD.values()
+                if set(gold.reads) - frames.empty
+            }
         )
         self._compact(work)
         self._stage("commit")
@@ -95,7 +100,13 @@ class Flow:
             "late": head.counts.get("late", 0) + work.late,
             "unknown": head.counts.get("unknown", 0) + work.unknown,
         }
-        commit = follow(head, position={**head.position, **shape.ends}, tables=work.tables, counts=counts)
+        commit = follow(
+            head,
+            position={**head.position, **shape.ends},
+            tables=work.tables,
+            counts=counts,
+            last_hash=shape.last_hash or head.last_hash,
+        )
         commit.written.update(work.written)
         self._lake.commit(commit)
         return commit
@@ -111,39 +122,30 @@ class Flow:
         return files, shape_of(self._read(BRONZE, files))
 
     def _silver(self, work: _Work, bronze: DataFrame) -> Frames:
-        empty = work.shape.empty()
         rows = {
             "messages": messages.messages(bronze),
             "objective_events": objective_events.objective_events(bronze),
             "records": records.records(bronze),
         }
-        new = {name: self._none(name) for name in (*rows, "activity")}
-        touched = [self._touched(())]
-
-        def append(name: str, added: DataFrame) -> None:
-            new[name] = self._append(work, name, added)
-
-        def add_activity() -> None:
-            new["activity"] = self._add_activity(work, bronze)
-
-        def fold_deliveries() -> None:
-            touched[0] = self._fold_deliveries(work, bronze)
-
         # The longest first.
-        jobs: list[Callable[[], None]] = [fold_deliveries] if not {"sendings", "steps"} <= empty else []
-        jobs += [add_activity] if "activity" not in empty else []
-        jobs += [functools.partial(append, name, added) for name, added in rows.items() if name not in empty]
-        self._side_by_side(jobs)
-        return self._frames(work, bronze, new, touched[0])
+        jobs: dict[str, Callable[[], DataFrame]] = {
+            "deliveries": functools.partial(self._fold_deliveries, work, bronze),
+            "activity": functools.partial(self._add_activity, work, bronze),
+            **{name: functools.partial(self._append, work, name, added) for name, added in rows.items()},
+        }
+        empty = work.shape.empty() | ({"deliveries"} if {"sendings", "steps"} <= work.shape.empty() else set())
+        new = self._side_by_side({name: job for name, job in jobs.items() if name not in empty})
+        nothing = {name: self._none(name) for name in jobs if name in empty and name != "deliveries"}
+        touched = new.pop("deliveries", None)
+        return self._frames(work, bronze, new | nothing, self._touched(()) if touched is None else touched)
 
-    def _side_by_side(self, jobs: Iterable[Callable[[], None]]) -> None:
+    def _side_by_side(self, jobs: Mapping[str, Callable[[], _T]]) -> dict[str, _T]:
         """Tables that do not need each other: while the driver plans one or closes its files, the next one computes."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tieline-table") as pool:
             # Their Spark jobs belong to the stream's, so that they stop with it.
-            running = [pool.submit(inheritable_thread_target(self._spark)(job)) for job in jobs]
+            running = {name: pool.submit(inheritable_thread_target(self._spark)(job)) for name, job in jobs.items()}
             try:
-                for one in running:
-                    one.result()
+                return {name: one.result() for name, one in running.items()}
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -189,7 +191,9 @@ class Flow:
         if before:
             known = known.unionByName(deliveries.known(self._read(name, before)))
         assert work.shape.span_ms is not None, "deliveries come from the main log"
-        folded = deliveries.fold(known, deliveries.reached(bronze), work.shape.span_ms[1])
+        # A batch fits into a hash table; a rebuild, which folds all there ever was, may not.
+        reached = deliveries.reached(bronze).hint("shuffle_hash")
+        folded = deliveries.fold(known, reached, work.shape.span_ms[1])
         files = self._write(work.number, name, folded)
         orphans = [file for file in files if file.part == deliveries.ORPHAN]
         written = [file for file in files if file.part != deliveries.ORPHAN]

@@ -7,6 +7,7 @@ stopped, and are swept after a while; a commit's files stay at least that long a
 """
 
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -54,6 +55,8 @@ class Commit(Struct, frozen=True):
     counts: dict[str, int] = {}
     """Sums over all commits: `late` steps, and `unknown` ones, of deliveries that were forgotten before."""
     at_ms: int = 0
+    last_hash: str = ""
+    """Of the last row of the main log that was read: by it a lake knows its log."""
 
     def rows(self, table: str) -> int:
         """How many rows a table has."""
@@ -142,15 +145,17 @@ class Lake:
         descriptor = os.open(self._commits, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
-        for old in self._names()[_COMMITS_KEPT:]:
-            (self._commits / old).unlink()
+        for old, newer in itertools.pairwise(reversed(self._names()[_COMMITS_KEPT - 1 :])):
+            # Its files may be read until so long after it was not the newest any more.
+            if _age_seconds(self._commits / newer) > _SWEEP_SECONDS:
+                (self._commits / old).unlink()
 
     def sweep(self, *, seconds: float = _SWEEP_SECONDS) -> int:
         """Remove folders that no kept commit names and that are old enough; returns how many."""
         kept: set[Path] = set()
         for name in self._names():
             for files in _decoder.decode((self._commits / name).read_bytes()).tables.values():
-                kept.update((self.path / file.path).relative_to(self.path) for file in files)
+                kept.update(Path(file.path) for file in files)
         named = {Path(*path.parts[:2]) for path in kept}
         swept = 0
         for folder in self.path.glob("*/*"):

@@ -16,7 +16,7 @@ from tieline.pipeline.views import register
 
 _COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
 _READING = ("Show", "Describe", "Explain")
-_WRITING = ("Insert", "MultiInsert")
+_WRITING = ("Insert", "MultiInsert", "UnresolvedExecuteImmediate", "ExecuteImmediate")
 _UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 

@@ -17,13 +17,16 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tieline.pipeline.flow import Flow, Stage
-from tieline.pipeline.lake import Commit, Lake
+from tieline.pipeline.http_log import LogUnreachable
+from tieline.pipeline.lake import Commit, Lake, LakeError
 from tieline.pipeline.prices import load_prices
+from tieline.pipeline.row import MAIN
 from tieline.pipeline.source import Options, Position, read_options
 
 ROWS_PER_BATCH = 1_000_000
 """Rows of a batch: what bounds the memory and disk that a run needs, however much is new."""
 _ERROR = re.compile(r"(?!org\.|java\.|py4j\.)[\w.]*(?:Error|Exception|Invalid|Refused|Unreachable|Failed): \S")
+_SWEEP_BATCHES = 100
 _POLL_SECONDS = 1
 _FOLLOW_SECONDS = 5
 
@@ -75,6 +78,10 @@ def run(
     if not follow and new_rows(lake, where) == 0:
         return summary
     with lake.held():
+        try:
+            _require_same_log(lake, where)
+        except LogUnreachable as error:
+            raise RunFailed(str(error)) from error
         lake.sweep()
         flow = Flow(spark, lake, load_prices(lake.path), watch.stage)
 
@@ -93,6 +100,10 @@ def run(
             for table, count in commit.written.items():
                 summary.tables[table] = summary.tables.get(table, 0) + count
             watch.done(commit)
+            # Who follows for weeks must not wait for the end of the run, nor keep what was replaced till then.
+            lake.publish()
+            if summary.batches % _SWEEP_BATCHES == 0:
+                lake.sweep()
 
         bounds = {"from": lake.head().position, **({"to": until} if until else {})}
         options = read_options(where, maxRowsPerBatch=str(rows_per_batch), **bounds)
@@ -103,10 +114,21 @@ def run(
             raise RunFailed(_reason(failures[0] if failures else error)) from error
         finally:
             shutil.rmtree(lake.checkpoint, ignore_errors=True)
-        if summary.batches:
-            lake.publish()
     summary.seconds = round(time.monotonic() - begun, 3)
     return summary
+
+
+def _require_same_log(lake: Lake, where: Mapping[str, str]) -> None:
+    """Positions mean nothing in another hub's log, nor in one that was restored and grew again."""
+    head = lake.head()
+    end = head.position.get(MAIN, 0)
+    if not head.last_hash or not end:
+        return
+    for page in Options(where).log().read(MAIN, end - 1, end):
+        found = page.column("hash").to_pylist()
+        # A log that lost this row is shorter: nothing of it is read again, and `verify` tells.
+        if found and found[0].hex() != head.last_hash:
+            raise LakeError(f"{lake.path} is of another log; name another lake with --lake DIR")
 
 
 def rebuild(spark: SparkSession, lake: Lake, table: str, stage: Stage = lambda name: None) -> int:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 from tieline.pipeline.row import ACTIVITY, MAIN
 from tieline.pipeline.table import HOUR_MS, start_of
-from tieline.pipeline.tables.activity import EXCHANGE
+from tieline.pipeline.tables.activity import EXCHANGE, happened_ms
 from tieline.pipeline.tables.findings import BAD_SIGNATURES
 from tieline.pipeline.tables.messages import id_time_ms
 from tieline.pipeline.tables.records import ELSEWHERE
@@ -36,6 +36,8 @@ class Shape:
     asked_hours: frozenset[int]
     """Hours in which messages were sent that the batch's messages answer."""
     findings: int
+    last_hash: str
+    """Of the last row of the main log; empty if there is none."""
 
     def parts(self, frames: tuple[str, ...], width_ms: int, known: frozenset[int]) -> frozenset[int]:
         """Those of the known parts of a table that facts of these frames can fall into."""
@@ -76,9 +78,10 @@ def shape_of(bronze: DataFrame) -> Shape:
             (f.max("offset") + 1).alias("end"),
             f.min("at_ms").alias("first"),
             f.max("at_ms").alias("last"),
-            f.collect_set(start_of(f.col("ts_ms"), HOUR_MS)).alias("happened"),
+            f.collect_set(f.when(f.col("log") == ACTIVITY, start_of(happened_ms(), HOUR_MS))).alias("happened"),
             f.collect_set(start_of(id_time_ms(f.col("reply_to")), HOUR_MS)).alias("asked"),
             f.sum(bad.cast("bigint")).alias("findings"),
+            f.hex(f.max_by("hash", "offset")).alias("hash"),
         )
         .collect()
     )
@@ -92,4 +95,5 @@ def shape_of(bronze: DataFrame) -> Shape:
         activity_hours=frozenset(hour for row in found for hour in row["happened"]),
         asked_hours=frozenset(hour for row in found for hour in row["asked"]),
         findings=sum(row["findings"] for row in main),
+        last_hash=max(main, key=lambda row: row["end"])["hash"].lower() if main else "",
     )

@@ -15,6 +15,11 @@ from tieline.pipeline.table import DAY_MS, Gold, Silver, columns
 WATERMARK_MS = DAY_MS
 EXCHANGE = "llm_exchange"
 
+# Members tell what they like. Beyond these it is a mistake, and no sum may overflow because of it.
+_AHEAD_MS, _BEHIND_MS = DAY_MS, 366 * DAY_MS
+_TOKENS_MAX = 10**8
+_LASTED_MAX_MS = 10**10
+
 TABLE = Silver(
     name="activity",
     schema=columns(
@@ -44,6 +49,12 @@ _EVENT = (
 _OPEN, _CLOSE = "objective_open", "objective_close"
 
 
+def happened_ms() -> Column:
+    """When activity happened, as its member tells it; what cannot be is taken to have happened when it was told."""
+    told, at = f.col("ts_ms"), f.col("at_ms")
+    return f.when(told.between(at - _BEHIND_MS, at + _AHEAD_MS), told).otherwise(at)
+
+
 def markers(bronze: DataFrame) -> DataFrame:
     """What members said they work on, in the columns of `FOCUS`."""
     marked = bronze.where((f.col("log") == "activity") & f.col("kind").isin(_OPEN, _CLOSE))
@@ -55,8 +66,9 @@ def markers(bronze: DataFrame) -> DataFrame:
 def activity(bronze: DataFrame, focus: DataFrame, prices: Prices) -> DataFrame:
     """The activity of a batch of rows, each event once; `focus` is what members worked on before it."""
     rows = bronze.where(f.col("log") == "activity").select(
-        "offset", "at_ms", "ts_ms", "number", "member", "kind", "event", f.lit(None).cast("string").alias("before")
-    )
+        "offset", "at_ms", happened_ms().alias("ts_ms"), "number", "member", "kind", "event",
+        f.lit(None).cast("string").alias("before"),
+    )  # fmt: skip
     carried = focus.select(
         f.lit(-1).cast("bigint").alias("offset"), "number", f.lit("").alias("kind"), f.col("objective").alias("before")
     )
@@ -68,7 +80,8 @@ def activity(bronze: DataFrame, focus: DataFrame, prices: Prices) -> DataFrame:
     )
     told = Window.partitionBy("number").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
     focused = all_rows.withColumn("focus", f.last(marked, ignorenulls=True).over(told)).where(f.col("offset") >= 0)
-    digest = f.md5(f.concat_ws("\x1f", f.col("number").cast("string"), "event"))
+    # The time as well: an event that does not say when it happened is another one each time.
+    digest = f.md5(f.concat_ws("\x1f", f.col("number").cast("string"), f.col("ts_ms").cast("string"), "event"))
     first = Window.partitionBy("digest").orderBy("offset")
     once = focused.withColumn("digest", digest).withColumn("nth", f.row_number().over(first)).where(f.col("nth") == 1)
     return _typed(once, prices)
@@ -80,7 +93,7 @@ def _typed(rows: DataFrame, prices: Prices) -> DataFrame:
     exchange = f.col("kind") == EXCHANGE
     model = f.when(exchange, f.coalesce(response["model"], f.col("said.entry.request.model"), f.lit("")))
     tokens = [
-        f.when(exchange, f.coalesce(usage[name], f.lit(0)))
+        f.when(exchange, f.least(f.greatest(f.coalesce(usage[name], f.lit(0)), f.lit(0)), f.lit(_TOKENS_MAX)))
         for name in ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
     ]
     failed = f.when(
@@ -98,7 +111,7 @@ def _typed(rows: DataFrame, prices: Prices) -> DataFrame:
         tokens[1].alias("output_tokens"),
         tokens[2].alias("cache_read_tokens"),
         tokens[3].alias("cache_write_tokens"),
-        f.col("said.duration").alias("lasted_ms"),
+        f.when(f.col("said.duration").between(0, _LASTED_MAX_MS), f.col("said.duration")).alias("lasted_ms"),
         _cost(model, tokens, prices).alias("cost_nano_usd"),
     )  # fmt: skip
 

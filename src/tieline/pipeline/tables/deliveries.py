@@ -27,6 +27,7 @@ OPEN, CLOSED, ORPHAN = 0, 1, 2
 
 _RANGE_MAX = 10_000_000
 """Deliveries of one event: a hub never has so many, and a spoilt row must not fill the disk."""
+_KEY_MAX = 2**60
 _MOVED = "number bigint, keys array<array<bigint>>, protocol string, mute boolean"
 _KINDS = ("deliver", "see", "ack", "claim", "expire", "die")
 _TIMES = ("offered_ms", "muted_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms")
@@ -65,11 +66,12 @@ def _each() -> Column:
 def reached(bronze: DataFrame) -> DataFrame:
     """The rungs that deliveries reached, one row a delivery: the first time counts."""
     moved = bronze.where((f.col("log") == "main") & f.col("kind").isin(*_KINDS))
-    told = moved.select("kind", "at_ms", f.from_json("event", _MOVED).alias("said"))
-    ranges = told.select("kind", "at_ms", "said.*").withColumn("range", f.explode("keys"))
-    ranges = ranges.where((f.col("range")[1] - f.col("range")[0]).between(0, _RANGE_MAX))
-    each = ranges.withColumn("key", f.explode(f.sequence(f.col("range")[0], f.col("range")[1])))
-    at, kind = f.col("at_ms"), f.col("kind")
+    told = moved.select("offset", "kind", "at_ms", f.from_json("event", _MOVED).alias("said"))
+    ranges = told.select("offset", "kind", "at_ms", "said.*").withColumn("range", f.explode("keys"))
+    first, last = f.get("range", f.lit(0)), f.get("range", f.lit(1))
+    ranges = ranges.where(last.between(first, first + _RANGE_MAX) & first.between(0, _KEY_MAX))
+    each = ranges.withColumn("key", f.explode(f.sequence(first, last)))
+    at, kind, wire = f.col("at_ms"), f.col("kind"), f.coalesce("protocol", f.lit(""))
     acked = kind.isin("ack", "claim")
     return each.groupBy("number", "key").agg(
         f.min(f.when(kind == "deliver", at)).alias("offered_ms"),
@@ -78,8 +80,8 @@ def reached(bronze: DataFrame) -> DataFrame:
         f.min(f.when(acked, at)).alias("acked_ms"),
         f.min(f.when(kind == "expire", at)).alias("expired_ms"),
         f.min(f.when(kind == "die", at)).alias("dead_ms"),
-        f.min(f.when(kind == "deliver", f.coalesce("protocol", f.lit("")))).alias("offered_by"),
-        f.min(f.when(acked, f.coalesce("protocol", f.lit("")))).alias("acked_by"),
+        f.min_by(wire, f.when(kind == "deliver", f.col("offset"))).alias("offered_by"),
+        f.min_by(wire, f.when(acked, f.col("offset"))).alias("acked_by"),
         f.coalesce(f.max(kind == "claim"), f.lit(False)).alias("claimed"),
     )
 
@@ -89,7 +91,7 @@ def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
     renamed = steps.select(
         "number", "key", *(f.col(name).alias(f"new_{name}") for name in (*_TIMES, *_WORDS, "claimed"))
     )
-    both = before.join(renamed.hint("shuffle_hash"), ["number", "key"], "full_outer")
+    both = before.join(renamed, ["number", "key"], "full_outer")
     old_left, new_left = _left(""), _left("new_")
     fresh = f.coalesce("fresh", f.lit(0))
     for name in _TIMES:

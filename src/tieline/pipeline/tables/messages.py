@@ -29,7 +29,7 @@ def messages(bronze: DataFrame) -> DataFrame:
         _known("id"),
         _known("sender"),
         _known("target"),
-        f.coalesce(f.size("keys"), f.get_json_object("event", "$.recipients").cast("int")).alias("recipients"),
+        f.coalesce(f.size("keys"), f.get_json_object("event", "$.recipients").try_cast("int")).alias("recipients"),
         "protocol", "thread", "reply_to", "cause", "hops", "level", "priority", "saying", "body_bytes", "verified",
         "signature", "wire_id",
     )  # fmt: skip

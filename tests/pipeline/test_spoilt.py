@@ -1,0 +1,82 @@
+"""What members tell and what somebody wrote into the log: none of it stops a run, or moves what others see."""
+
+import json
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.pipeline.oracle import stored
+from tieline.pipeline.lake import Lake, LakeError
+from tieline.pipeline.run import run
+from tieline.pipeline.synth import Generator
+from tieline.pipeline.tables import deliveries
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+
+
+def tell(home: Path, ts_ms: int, usage: dict[str, int], lasted_ms: int) -> int:
+    """Add an exchange to the activity of the first member; returns when it was told."""
+    database = sqlite3.connect(home / "activity.db")
+    offset, at_ms = database.execute("SELECT max(offset) + 1, max(at_ms) FROM activity").fetchone()
+    response = {"model": "claude-opus-4-5", "usage": usage, "status": 200, "error": None}
+    event = {"kind": "llm_exchange", "ts": ts_ms, "duration": lasted_ms, "entry": {"response": response}}
+    row = (offset, at_ms, 1, "llm_exchange", ts_ms, json.dumps(event).encode())
+    database.execute("INSERT INTO activity (offset, at_ms, number, kind, ts_ms, event) VALUES (?, ?, ?, ?, ?, ?)", row)
+    database.commit()
+    database.close()
+    return int(at_ms)
+
+
+def spoil(home: Path, find: bytes, put: bytes) -> int:
+    """Change what the first row says that matches; returns its offset."""
+    database = sqlite3.connect(home / "tieline.db")
+    rows = database.execute("SELECT offset, event FROM log ORDER BY offset").fetchall()
+    offset, event = next(row for row in rows if re.search(find, row[1]))
+    database.execute("UPDATE log SET event = ? WHERE offset = ?", (re.sub(find, put, event), offset))
+    database.commit()
+    database.close()
+    return int(offset)
+
+
+def test_no_event_stops_a_run_or_moves_the_hours_of_others(spark: SparkSession, tmp_path: Path) -> None:
+    home, lake = tmp_path / "home", Lake(tmp_path / "lake")
+    Generator(home, 2000, seed=3).run()
+    huge = 2**62
+    told_ms = tell(home, huge, {"inputTokens": huge, "outputTokens": -5}, huge)
+    tell(home, 0, {"inputTokens": huge}, huge)
+    broken = [spoil(home, rb'"keys":\[\[', b'"keys":[[5],['), spoil(home, rb'"recipients":\d+', b'"recipients":"x"')]
+    run(spark, lake, {"home": str(home)})
+    hours = [row[0] for row in stored(lake.files("llm"), ["hour_ms"])]
+    assert max(hours) == told_ms // HOUR_MS * HOUR_MS
+    assert min(hours) > told_ms - 30 * DAY_MS
+    spent = stored(lake.files("activity"), ["input_tokens", "output_tokens", "lasted_ms"])
+    assert spent.count((100_000_000, 0, None)) == 2
+    found = [row[1] for row in stored(lake.files("findings"), ["kind", "offset"]) if row[0] == "chain"]
+    assert found == sorted(broken)
+
+
+def test_a_lake_takes_nothing_from_another_log(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    for name, seed in (("one", 1), ("other", 2)):
+        Generator(tmp_path / name, 2000, seed=seed).run()
+    run(spark, lake, {"home": str(tmp_path / "one")}, until={"main": 100, "activity": 10})
+    before = lake.head()
+    with pytest.raises(LakeError, match="is of another log"):
+        run(spark, lake, {"home": str(tmp_path / "other")})
+    assert lake.head() == before
+
+
+def test_a_delivery_was_offered_by_the_wire_that_was_first(spark: SparkSession) -> None:
+    said = '{"event":"deliver","number":1,"keys":[[7,7]],"protocol":"%s","mute":%s}'
+    rows = [
+        ("main", 3, 1000, "deliver", said % ("tieline", "true")),
+        ("main", 9, 2000, "deliver", said % ("backchannel", "false")),
+    ]
+    bronze = spark.createDataFrame(rows, "log string, offset bigint, at_ms bigint, kind string, event string")
+    (found,) = deliveries.reached(bronze).collect()
+    assert (found["offered_ms"], found["offered_by"], found["muted_ms"]) == (1000, "tieline", 1000)
