@@ -9,19 +9,19 @@ SELECT "offset", at_ms, coalesce(id, event->>'id') AS id, coalesce(sender, event
          ELSE target END AS conversation
 FROM row WHERE log = 'main' AND kind = 'send';
 CREATE TABLE step AS
-SELECT at_ms, kind, number, unnest(range(one[1], one[2] + 1)) AS key, coalesce(protocol, '') AS protocol, mute
+SELECT "offset", at_ms, kind, number, unnest(range(one[1], one[2] + 1)) AS key, coalesce(protocol, '') AS protocol, mute
 FROM (
-    SELECT at_ms, kind, said.number, said.protocol, said.mute, unnest(said.keys) AS one
+    SELECT "offset", at_ms, kind, said.number, said.protocol, said.mute, unnest(said.keys) AS one
     FROM (
-        SELECT at_ms, kind,
+        SELECT "offset", at_ms, kind,
             from_json(event, '{"number":"BIGINT","keys":[["BIGINT"]],"protocol":"VARCHAR","mute":"BOOLEAN"}') AS said
         FROM row WHERE log = 'main' AND kind IN ('deliver', 'see', 'ack', 'claim', 'expire', 'die')));
 CREATE TABLE reached AS
 SELECT number, key, min(at_ms) FILTER (kind = 'deliver') AS offered_ms,
-    min(protocol) FILTER (kind = 'deliver') AS offered_by,
+    arg_min(protocol, "offset") FILTER (kind = 'deliver') AS offered_by,
     min(at_ms) FILTER (kind = 'deliver' AND mute) AS muted_ms, min(at_ms) FILTER (kind = 'see') AS seen_ms,
     min(at_ms) FILTER (kind IN ('ack', 'claim')) AS acked_ms,
-    min(protocol) FILTER (kind IN ('ack', 'claim')) AS acked_by,
+    arg_min(protocol, "offset") FILTER (kind IN ('ack', 'claim')) AS acked_by,
     min(at_ms) FILTER (kind = 'expire') AS expired_ms, min(at_ms) FILTER (kind = 'die') AS dead_ms
 FROM step GROUP BY ALL;
 CREATE TABLE delivery AS
