@@ -13,6 +13,7 @@ from tests.server.hubs import House, house
 from tieline.console.entrance import LINK_LABEL, PATH
 from tieline.contract.identifiers import MemberName
 from tieline.protocols.ac7 import totp
+from tieline.wire.http import LOGIN_COOKIE
 from tieline.wire.http import SESSION_COOKIE as COOKIE
 from tieline.wire.native import frames as f
 
@@ -135,11 +136,41 @@ async def test_the_cookie_is_good_for_ac7s_routes_too(there: House, browser: htt
     assert (await browser.get("/roster")).status_code == 401
 
 
-async def test_a_login_with_a_code_opens_the_console_too(there: House, browser: httpx.AsyncClient) -> None:
-    await there.add("chief", permissions=("members.manage",))
-    headers = {"authorization": f"Bearer {there.tokens['chief']}"}
-    enrolled = await browser.post("/members/alice/enroll-totp", headers=headers)
-    secret = enrolled.json()["totpSecret"]
+async def _log_in_by_code(there: House, browser: httpx.AsyncClient) -> None:
+    headers = {"authorization": f"Bearer {there.tokens['alice']}"}
+    secret = (await browser.post("/members/alice/enroll-totp", headers=headers)).json()["totpSecret"]
     code = totp.code_at(secret, int(time.time() * 1000))
     assert (await browser.post("/session/totp", json={"code": code, "member": "alice"})).status_code == 200
+
+
+async def test_a_login_with_a_code_opens_the_console_too(there: House, browser: httpx.AsyncClient) -> None:
+    await _log_in_by_code(there, browser)
     assert (await browser.get(PATH)).json()["member"] == "alice"
+
+
+async def test_who_comes_in_with_a_token_is_not_somebody_else_by_an_older_code(
+    there: House, browser: httpx.AsyncClient
+) -> None:
+    await _log_in_by_code(there, browser)
+    older = browser.cookies[LOGIN_COOKIE]
+    await browser.post(PATH, json={"token": there.tokens["bob"]})
+    assert LOGIN_COOKIE not in browser.cookies
+    # Were there both, they would be one person everywhere, and a login that is over would not be in the way.
+    for login in (older, "over"):
+        headers = {"cookie": f"{LOGIN_COOKIE}={login}; {COOKIE}={browser.cookies[COOKIE]}"}
+        async with httpx.AsyncClient(base_url=there.running.http, headers=headers) as both:
+            assert (await both.get(PATH)).json()["member"] == "bob"
+            assert (await both.get("/session")).json()["member"] == "bob"
+
+
+async def test_a_session_that_is_revoked_while_it_is_asked_for_is_over(
+    there: House, browser: httpx.AsyncClient
+) -> None:
+    alice = await there.join("alice")
+    await browser.post(PATH, json={"token": there.tokens["alice"]})
+    (session,) = [view for view in await alice.tokens("alice") if view.label == "console"]
+    revoking = asyncio.create_task(alice.revoke_token("alice", session.id))
+    answers = await asyncio.gather(*(browser.get(PATH) for _ in range(20)))
+    await revoking
+    assert {answer.status_code for answer in answers} <= {200, 401}
+    assert (await browser.get(PATH)).status_code == 401

@@ -66,6 +66,14 @@ def test_the_operator_sees_the_history_of_all(told: Desk) -> None:
     assert history(told, None, peer="#dev") == ["ada in dev"]
 
 
+def test_the_history_of_the_general_channel_is_the_same_for_who_may_read_everything(told: Desk) -> None:
+    told.add("rita", "log.read")
+    told.send(told.attach("ada"), "*", "ada to all again")
+    everything = ["ada to all again", "cy in general", "ada to all"]
+    assert history(told, "rita", peer="#general", everything=True) == everything
+    assert history(told, None, peer="#general") == everything
+
+
 def test_history_goes_page_by_page(told: Desk) -> None:
     session = told.attach("ada")
     seen: list[str] = []

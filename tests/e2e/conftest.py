@@ -4,8 +4,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from playwright.async_api import expect
 
 from tests.e2e.browsers import Office, chromium, office
+
+# A busy machine draws a page late; only what fails waits that long.
+expect.set_options(timeout=15_000)
 
 
 @pytest.fixture

@@ -71,11 +71,12 @@ async def test_a_hub_that_goes_and_comes_back_is_caught_up_with_exactly(folder: 
 
 async def test_the_page_is_small_and_there_soon(there: Office) -> None:
     packed = sum(len(gzip.compress(file.read_bytes(), 9)) for file in (STATIC / "assets").iterdir())
-    page = await there.enter()
-    await page.reload()
+    known = await (await there.enter()).context.storage_state()
+    # Logged in, but with nothing of the console kept from before.
+    page = await there.page(storage_state=known)
     started = time.monotonic()
-    await page.reload()
+    await page.goto(f"{there.url}/")
     await page.get_by_text("Connected", exact=True).wait_for()
     seconds = time.monotonic() - started
-    sys.stdout.write(f"{packed / 1000:.1f} KB gzipped; connected {seconds:.2f} s after a load\n")
+    sys.stdout.write(f"{packed / 1000:.1f} KB gzipped; connected {seconds:.2f} s after a first load\n")
     assert packed < 150_000

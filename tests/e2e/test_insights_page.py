@@ -1,42 +1,21 @@
 """What the pipeline found, in a real browser."""
 
-import json
-from typing import Any
+import re
+import time
 
 import pytest
 from playwright.async_api import expect
 
 from tests.e2e.browsers import Office, serious
+from tests.e2e.reports import REPORT, leave
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-
-REPORT: dict[str, Any] = {
-    "totals": {"messages": 3, "deliveries": 4, "acked": 2, "expired": 1, "dead": 0, "waiting": 1, "cost_usd": 1.25},
-    "edges": [{"from": "<b>alice", "to": "bob", "messages": 3, "answers": 1, "response_p50_ms": 5000}],
-    "latency": [
-        {"member": "bob", "protocol": "ac7", "p50_ms": 5, "p99_ms": 50, "deliveries": 4, "measured": "offered"}
-    ],
-    "latency_series": [{"at_ms": 60_000 * at, "acked": 1, "p50_ms": 5, "p99_ms": 50 + at} for at in range(10)],
-    "backlog": [{"member": "bob", "waiting": 1, "arrived": 2, "departed": 1}],
-    "backlog_series": [{"at_ms": 60_000 * at, "waiting": at, "arrived": 1, "departed": 0} for at in range(10)],
-    "objectives": [],
-    "llm": [
-        {"model": "m-1", "member": "bob", "exchanges": 2, "input_tokens": 9, "output_tokens": 1, "cost_usd": 1.25,
-         "unpriced": 1},
-    ],
-    "llm_by_hour": [{"hour_ms": 0, "model": "m-1", "exchanges": 2, "input_tokens": 9, "output_tokens": 1}],
-    "loops": [{"conversation": "@alice+@bob", "members": ["alice", "bob"], "messages": 70, "hops": 64, "last_ms": 1}],
-    "audit": {"verified_rows": 9, "intact": False, "findings": [{"kind": "break", "offset": 5, "what": "row 5"}]},
-    "refreshed_at_ms": 0,
-}  # fmt: skip
 
 
 async def test_insights_say_what_the_pipeline_found_or_how_to_run_it(there: Office) -> None:
     page = await there.enter(path="#/insights")
     await expect(page.get_by_text("tieline pipeline run")).to_be_visible()
-    lake = there.there.home / "lake"
-    lake.mkdir()
-    (lake / "report.json").write_text(json.dumps(REPORT))
+    leave(there.there.home, REPORT)
     await page.reload()
     await expect(page.locator(".chart canvas")).to_have_count(3)
     await expect(page.locator(".graph path")).to_have_count(1)
@@ -46,3 +25,33 @@ async def test_insights_say_what_the_pipeline_found_or_how_to_run_it(there: Offi
     await expect(page.get_by_role("heading", name="Audit findings")).to_be_visible()
     await expect(page.locator("td", has_text="<b>alice")).to_be_visible()
     assert await serious(page) == []
+
+
+async def test_insights_say_how_old_they_are_what_work_cost_and_that_the_chain_is_intact(there: Office) -> None:
+    ago = int(time.time() * 1000) - 3 * 3_600_000
+    audit = {"verified_rows": 9, "intact": True, "findings": []}
+    leave(there.there.home, {**REPORT, "audit": audit, "refreshed_at_ms": ago})
+    page = await there.enter(path="#/insights")
+    await expect(page.get_by_role("main")).to_contain_text("as of 3 h ago; refresh with tieline pipeline run")
+    await expect(page.locator(".totals")).to_contain_text(re.compile("audit chainintact$"))
+    await expect(page.get_by_role("heading", name="Audit findings")).to_have_count(0)
+    work = page.locator("section", has=page.get_by_role("heading", name="Objectives")).last.locator("tbody tr")
+    await expect(work.locator("td")).to_have_text(["Ship it", "done", "2 min", "5 s", "1,234", "$0.75"])
+    await expect(work.get_by_role("link", name="Ship it")).to_have_attribute("href", "#/objectives/o-1")
+
+
+async def test_each_line_of_a_chart_can_be_read_as_a_table(there: Office) -> None:
+    leave(there.there.home, REPORT)
+    page = await there.enter(path="#/insights")
+    for title, heads, rows, newest in (
+        ("Latency until acknowledged", ["half, ms", "99 of 100, ms"], 10, ["5", "59"]),
+        ("Deliveries that wait", ["waiting, deliveries"], 10, ["9"]),
+        ("Tokens by hour", ["m-1, tokens"], 1, ["10"]),
+    ):
+        figure = page.locator("figure", has_text=title)
+        table = figure.locator("details table")
+        await expect(table).to_have_count(0)
+        await figure.get_by_text("As a table").click()
+        await expect(table.locator("th")).to_have_text(["At", *heads])
+        await expect(table.locator("tbody tr")).to_have_count(rows)
+        await expect(table.locator("tbody tr").first.locator(".num")).to_have_text(newest)

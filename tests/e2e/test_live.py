@@ -1,5 +1,8 @@
 """The live tail in a real browser."""
 
+import asyncio
+import re
+
 import pytest
 from playwright.async_api import expect
 
@@ -43,3 +46,20 @@ async def test_the_tail_can_be_paused_and_filtered_and_goes_on_where_it_was(ther
     await page.get_by_label("Protocol").select_option("")
     await page.get_by_label("Level").select_option("warning")
     await expect(rows).to_contain_text(["the second"])
+
+
+async def test_what_was_said_before_is_read_back_while_the_tail_stands_still(there: Office) -> None:
+    alice = await there.there.join("alice")
+    # More than the page has at first.
+    await asyncio.gather(*(alice.send("@bob", f"number {number}.") for number in range(230)))
+    page = await there.enter()
+    await expect(page.locator(".row").last).to_contain_text("number")
+    await page.get_by_role("button", name="Pause").click()
+    await alice.send("@bob", "one more")
+    await page.get_by_role("button", name="Go on (1 new)").wait_for()
+    await page.locator(".list").evaluate("(list) => { list.scrollTop = 0; }")
+    await expect(page.get_by_text("230 messages")).to_be_visible()
+    await page.locator(".list").evaluate("(list) => { list.scrollTop = 0; }")
+    await expect(page.locator(".row").first).to_contain_text("number 0.")
+    await page.get_by_role("button", name="Go on (1 new)").click()
+    await expect(page.get_by_text(re.compile("2[03]1 messages"))).to_be_visible()

@@ -59,6 +59,30 @@ async def test_a_member_is_shown_with_what_it_is_reached_by_and_what_waits(there
     await expect(page.get_by_role("link", name="an answer")).to_have_count(0)
 
 
+async def test_those_who_need_somebody_come_first_and_then_who_is_here(there: Office) -> None:
+    await there.there.add("carol", "dave", "erin")
+    alice = await there.there.join("alice")
+    await there.there.join("erin")
+    await alice.send("@root", "may I?")
+    await alice.send("@dave", "one")
+    for number in range(3):
+        await alice.send("@carol", f"one of {number}")
+    page = await there.enter(path="#/members")
+    names = page.locator("tbody tr td:first-child a")
+    await expect(names).to_have_text(["alice", "carol", "dave", "root", "erin", "bob"])
+
+
+async def test_a_token_is_shown_this_once(there: Office) -> None:
+    page = await there.enter(path="#/members/bob")
+    aside = page.get_by_label("bob", exact=True)
+    await aside.get_by_role("button", name="Issue a token").click()
+    await expect(aside.locator("code.token")).to_be_visible()
+    await page.goto(f"{there.url}/#/members")
+    await page.goto(f"{there.url}/#/members/bob")
+    await expect(aside.get_by_role("listitem")).to_have_count(2)
+    await expect(aside.locator("code.token")).to_have_count(0)
+
+
 async def test_a_device_gets_its_token_when_a_person_says_whose_it_is(there: Office) -> None:
     async with httpx.AsyncClient(base_url=there.url) as device:
         started = (await device.post("/enroll", json={"labelHint": "laptop"})).json()

@@ -1,5 +1,6 @@
 """The objectives' page in a real browser."""
 
+import asyncio
 import re
 
 import pytest
@@ -121,3 +122,15 @@ async def test_what_is_blocked_on_the_viewer_comes_first(there: Office) -> None:
     first = page.locator("tbody tr").first
     await expect(first).to_contain_text("alice")
     await expect(first.get_by_role("link", name="Ask root")).to_be_visible()
+
+
+async def test_the_board_has_an_open_objective_however_many_came_after_it(there: Office) -> None:
+    root = await there.there.join("root")
+    first = await root.create_objective("The oldest", "it is done", "alice")
+    await root.change_objective(first.id, Block("root must look at it"))
+    # More than the hub tells at once.
+    await asyncio.gather(*(root.create_objective(f"Another {one}", "it is done", "bob") for one in range(1001)))
+    page = await there.enter(path="#/objectives")
+    await expect(page.get_by_label("blocked", exact=True)).to_contain_text("The oldest")
+    await expect(page.get_by_label("active", exact=True)).to_contain_text("and 501 older ones")
+    await expect(page.get_by_text("1002 that you may see")).to_be_visible()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Page, WebSocketRoute, expect
 
 from tests.e2e.browsers import ALL, Office, chromium
 from tests.faults.processes import SOAK, HubProcess
@@ -188,6 +188,107 @@ async def test_a_session_that_is_over_when_the_hub_is_back_is_shown_the_door(str
     await street.hub.start()
     await expect(page.get_by_label("Token")).to_be_visible(timeout=30_000)
     await expect(page.locator("body")).not_to_contain_text("for root alone")
+
+
+class Gate:
+    """Stands between a page and the hub: cuts the connection, or leaves it there without a word."""
+
+    def __init__(self) -> None:
+        self.shut = False
+        self.mute = False
+        self._ends: list[WebSocketRoute] = []
+
+    @classmethod
+    async def before(cls, page: Page) -> "Gate":
+        """Load a page anew behind one."""
+        gate = cls()
+        await page.route_web_socket(re.compile("/api/stream"), gate.opened)
+        await page.reload()
+        await page.get_by_text("Connected", exact=True).wait_for()
+        return gate
+
+    async def opened(self, route: WebSocketRoute) -> None:
+        """A page connects."""
+        if self.shut:
+            await route.close()
+            return
+        server = route.connect_to_server()
+        server.on_message(lambda frames: None if self.mute else route.send(frames))
+        self._ends += [route, server]
+
+    async def cut(self, page: Page) -> None:
+        """Cut every connection, and let nobody through."""
+        self.shut = True
+        for end in self._ends:
+            await end.close()
+        self._ends.clear()
+        await page.get_by_text("Connection lost").wait_for()
+
+    async def join(self, page: Page) -> None:
+        """Let everybody through."""
+        self.shut = False
+        await page.get_by_text("Connected", exact=True).wait_for()
+
+
+async def test_a_permission_that_is_taken_away_while_the_connection_is_lost_takes_away_what_it_showed(
+    there: Office,
+) -> None:
+    alice, root = await there.there.join("alice"), await there.there.join("root")
+    await there.there.add("carol", permissions=("log.read",))
+    await alice.send("@bob", "between two")
+    await alice.send("@carol", "for carol")
+    page = await there.enter("carol")
+    gate = await Gate.before(page)
+    rows = page.locator(".row .says")
+    await expect(rows).to_have_text(["between two", "for carol"])
+    # Nor does a tail that stands still go on showing it.
+    await page.get_by_role("button", name="Pause").click()
+    await gate.cut(page)
+    await root.update_member("carol", permissions=())
+    await gate.join(page)
+    await expect(rows).to_have_text(["for carol"])
+    await expect(page.locator("body")).not_to_contain_text("between two")
+    await alice.send("@carol", "and this")
+    await expect(rows).to_have_text(["for carol", "and this"])
+
+
+async def test_whoever_came_in_by_another_tab_meanwhile_finds_nothing_of_who_was_there_before(there: Office) -> None:
+    alice = await there.there.join("alice")
+    await alice.send("@root", "for root alone")
+    await alice.send("@bob", "for bob")
+    page = await there.enter()
+    gate = await Gate.before(page)
+    await expect(page.locator(".row")).to_have_count(2)
+    await gate.cut(page)
+    other = await page.context.new_page()
+    await other.goto(there.url)
+    await other.get_by_role("button", name="Log out").click()
+    await other.get_by_label("Token").fill(there.there.tokens["bob"])
+    await other.get_by_role("button", name="Come in").click()
+    await other.get_by_text("Connected", exact=True).wait_for()
+    await page.bring_to_front()
+    await gate.join(page)
+    await expect(page.locator(".row .says")).to_have_text(["for bob"])
+    await expect(page.locator("body")).not_to_contain_text("for root alone")
+
+
+async def test_a_connection_on_which_nobody_answers_is_given_up(there: Office) -> None:
+    page = await there.enter()
+    await page.clock.install()
+    gate = await Gate.before(page)
+    gate.mute = True
+    # The first asks, and after a while another finds that nobody answered.
+    await page.clock.run_for(6_000)
+    await expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+    await page.clock.run_for(25_000)
+    await expect(page.get_by_text("Connection lost")).to_be_visible()
+    gate.mute = False
+    await page.clock.run_for(13_000)
+    await expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+    alice = await there.there.join("alice")
+    await alice.send("@root", "heard again")
+    await page.clock.run_for(1_000)
+    await expect(page.locator(".row")).to_contain_text(["heard again"])
 
 
 async def test_a_permission_that_is_taken_away_takes_away_what_it_showed(there: Office) -> None:

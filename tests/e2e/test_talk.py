@@ -8,10 +8,18 @@ import pytest
 from playwright.async_api import FilePayload, expect
 
 from tests.e2e.browsers import Office
-from tieline.client import HubRefused
+from tieline.client import Client, HubRefused
+from tieline.contract.member import MemberKind
 from tieline.contract.message import Priority
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+EVIDENCE = "its conversation was read to the end in the console"
+HIDDEN = """hidden => {
+    Object.defineProperty(document, "hidden", {get: () => hidden, configurable: true});
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+"""What a browser tells a page when its tab is hidden or shown."""
 
 
 async def test_a_person_talks_with_an_agent_and_sees_what_became_of_it(there: Office) -> None:
@@ -67,8 +75,137 @@ async def test_who_writes_to_a_person_hears_that_it_was_looked_at(there: Office)
         async for step in alice.progress():
             if step.state == "acked":
                 break
-    assert (await alice.receipts(sent[0].id))[0].steps[-1].evidence == "looked at in the console"
+    assert (await alice.receipts(sent[0].id))[0].steps[-1].evidence == EVIDENCE
     assert {one.member: one.state for one in await alice.receipts(sent[1].id)}["root"] == "pending"
+
+
+async def test_what_came_to_a_hidden_tab_or_below_the_end_is_not_read(there: Office) -> None:
+    alice = await there.there.join("alice")
+    early = [await alice.send("@root", f"line {number}\n\nof many") for number in range(30)]
+    page = await there.enter(path="#/talk/%40alice")
+    await expect(page.get_by_text("line 29")).to_be_visible()
+    await _acked(alice, early[-1].id)
+    badge = page.get_by_label("Pages").get_by_role("link", name=re.compile("^Conversations"))
+    await expect(badge).to_have_text("Conversations")
+    box = page.get_by_role("log")
+    await box.evaluate("box => box.scrollTo(0, 0)")
+    below = await alice.send("@root", "below the end")
+    await expect(badge).to_contain_text("1 unread")
+    await page.evaluate(HIDDEN, True)
+    await box.evaluate("box => box.scrollTo(0, box.scrollHeight)")
+    await expect(page.get_by_text("below the end")).to_be_visible()
+    # Long enough for what would acknowledge it.
+    await asyncio.sleep(3)
+    await expect(badge).to_contain_text("1 unread")
+    assert (await alice.receipts(below.id))[0].state == "pending"
+    await page.evaluate(HIDDEN, False)
+    await expect(badge).to_have_text("Conversations")
+    await _acked(alice, below.id)
+
+
+async def test_every_conversation_that_was_read_is_acknowledged_however_fast_one_goes_on(there: Office) -> None:
+    await there.there.add("carol")
+    senders = [await there.there.join(name) for name in ("alice", "bob", "carol")]
+    sent = [(one, (await one.send("@root", "for you")).id) for one in senders]
+    page = await there.enter()
+    await expect(page.locator(".row")).to_have_count(3)
+    for name in ("alice", "bob", "carol"):
+        await page.goto(f"{there.url}/#/talk/%40{name}")
+        await expect(page.locator(".turn")).to_have_count(1)
+    await page.goto(f"{there.url}/#/live")
+    for sender, message in sent:
+        await _acked(sender, message)
+
+
+async def test_who_looks_over_an_agents_shoulder_takes_nothing_out_of_its_inbox(there: Office) -> None:
+    bob = await there.there.join("bob")
+    sent = await bob.send("@alice", "for the agent")
+    page = await there.enter("alice", path="#/talk/%40bob")
+    await expect(page.locator(".turn")).to_have_count(1)
+    # Long enough for what would acknowledge it.
+    await asyncio.sleep(3)
+    assert (await bob.receipts(sent.id))[0].state == "pending"
+    alice = await there.there.join("alice", receive=True)
+    assert (await anext(aiter(alice))).message.body == "for the agent"
+
+
+async def _acked(sender: Client, message: str) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            (receipt,) = await sender.receipts(message)
+            if receipt.state == "acked":
+                break
+            await asyncio.sleep(0.1)
+
+
+async def test_a_file_for_a_channel_that_is_not_there_goes_to_nobody(there: Office) -> None:
+    page = await there.enter(path="#/talk/%23nowhere")
+    secret = FilePayload(name="secret.txt", mimeType="text/plain", buffer=b"not for all")
+    await page.get_by_label("Attach").set_input_files([secret])
+    await expect(page.locator(".compose .mark")).to_have_count(1)
+    box = page.get_by_label("Say something to #nowhere")
+    await box.fill("see this")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.get_by_role("status").filter(has_text="Nobody is reached at #nowhere.")).to_be_visible()
+    await expect(box).to_have_value("see this")
+    alice = await there.there.join("alice")
+    assert not await alice.history()
+
+
+async def test_what_is_said_once_is_sent_once_and_what_is_written_meanwhile_stays(there: Office) -> None:
+    page = await there.enter(path="#/talk/%40alice")
+    box = page.get_by_label("Say something to @alice")
+    await box.fill("once")
+    # Before the hub can answer: twice Enter, and more.
+    await box.evaluate(
+        """box => {
+            const press = () => box.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter", bubbles: true}));
+            press();
+            press();
+            box.value = "meanwhile";
+            box.dispatchEvent(new InputEvent("input", {bubbles: true}));
+        }"""
+    )
+    await expect(page.locator(".turn")).to_have_count(1)
+    await expect(box).to_have_value("meanwhile")
+    alice = await there.there.join("alice")
+    assert [message.body for message in await alice.history("root")] == ["once"]
+    # A new line and a step back complete no name.
+    await box.fill("for @bo")
+    await expect(page.get_by_role("option", name="@bob")).to_be_visible()
+    await box.press("Shift+Enter")
+    await expect(box).to_have_value("for @bo\n")
+
+
+async def test_who_only_may_read_the_log_is_offered_nothing_that_the_hub_refuses(there: Office) -> None:
+    await there.there.add("eve", permissions=("log.read", "objectives.create"), kind=MemberKind.HUMAN)
+    async with httpx.AsyncClient(base_url=there.url) as client:
+        headers = {"authorization": f"Bearer {there.there.tokens['alice']}"}
+        kept = await client.post("/fs/write", params={"path": "/alice/plan.txt"}, content=b"plan", headers=headers)
+    await there.over_ac7("alice", "bob", "between us", attachments=[kept.json()["entry"]])
+    root = await there.there.join("root")
+    given = await root.create_objective("Mend it", "mended", "alice")
+    page = await there.enter("eve", path="#/talk/alice%20%E2%86%94%20bob")
+    turn = page.locator(".turn", has_text="between us")
+    await turn.hover()
+    await expect(turn.get_by_role("button", name="Reply")).to_have_count(0)
+    await turn.get_by_role("link", name="Receipts").click()
+    aside = page.get_by_label("Message", exact=True)
+    await expect(aside.get_by_label("Files")).to_contain_text("plan.txt")
+    await expect(aside.get_by_label("Files").get_by_role("link")).to_have_count(0)
+    await page.goto(f"{there.url}/#/talk/obj%3A{given.id}")
+    await expect(page.get_by_text("Only those who have a part in it write here.")).to_be_visible()
+    await expect(page.get_by_label("Attach")).to_have_count(0)
+
+
+async def test_on_a_narrow_screen_the_keyboard_goes_to_the_message_and_escape_closes_it(there: Office) -> None:
+    alice = await there.there.join("alice")
+    await alice.send("@root", "look")
+    page = await there.enter(viewport={"width": 390, "height": 800})
+    await page.locator(".row").press("Enter")
+    await expect(page.get_by_role("heading", name="Message")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_label("Message", exact=True)).to_have_count(0)
 
 
 async def test_channels_are_joined_and_left(there: Office) -> None:
@@ -188,3 +325,43 @@ async def test_search_finds_and_shows(there: Office) -> None:
     await expect(page.locator(".found")).to_have_count(1)
     await page.locator(".found").click()
     await expect(page.get_by_label("Message", exact=True)).to_contain_text("the purple elephant")
+
+
+async def test_an_old_message_is_found_and_its_conversation_goes_back_to_it(there: Office) -> None:
+    alice = await there.there.join("alice")
+    await alice.send("@root", "the purple elephant")
+    # More than the page has at first, and than a conversation reads at once.
+    await asyncio.gather(*(alice.send("@root", f"number {number}") for number in range(320)))
+    page = await there.enter(path="#/search/elephant")
+    await page.locator(".found").click()
+    aside = page.get_by_label("Message", exact=True)
+    await expect(aside).to_contain_text("the purple elephant")
+    await aside.get_by_role("link", name="@alice").click()
+    turn = page.locator(".turn.chosen")
+    await expect(turn).to_contain_text("the purple elephant")
+    await expect(turn).to_be_in_viewport()
+    # Its address can be passed on.
+    address = page.url
+    await page.reload()
+    await expect(aside).to_contain_text("the purple elephant")
+    await expect(turn).to_be_in_viewport()
+    # An address that was tampered with shows no other message, and neither does one of somebody else.
+    await page.goto(address.replace("?m=", "?m=x"))
+    await expect(aside).to_contain_text("There is no such message that you may see.")
+    bob = await there.enter("bob")
+    await bob.goto(address)
+    await expect(bob.get_by_label("Message", exact=True)).to_contain_text("There is no such message that you may see.")
+    await expect(bob.locator("body")).not_to_contain_text("elephant")
+
+
+async def test_what_concerns_a_person_is_not_lost_among_what_others_say(there: Office) -> None:
+    alice = await there.there.join("alice")
+    await alice.send("@root", "may I?")
+    await alice.send("*", "for all")
+    await asyncio.gather(*(alice.send("@bob", f"number {number}") for number in range(230)))
+    page = await there.enter(path="#/members")
+    link = page.get_by_label("Conversations").get_by_role("link", name=re.compile("@alice"))
+    await expect(link).to_contain_text("1 unread")
+    await expect(page.get_by_role("row").filter(has_text="alice").first).to_contain_text("an answer")
+    await page.goto(f"{there.url}/#/talk/%23general")
+    await expect(page.locator(".turn")).to_contain_text(["for all"])

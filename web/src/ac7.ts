@@ -2,22 +2,25 @@
 import type { components, paths } from "./routes.d.ts";
 import type { Attachment } from "./hub.ts";
 
-type Method = "get" | "post";
+type Method = "get" | "post" | "delete";
 type Json<Content> = Content extends { content: { "application/json": infer Value } } ? Value : never;
 type Body<Route> = Route extends { requestBody?: infer Given } ? Json<NonNullable<Given>> : never;
 type Query<Route> = Route extends { parameters: { query: infer Given } } ? Given : never;
+type Params<Route> = Route extends { parameters: { path: infer Given } } ? Given : never;
 type Reply<Route> = Route extends { responses: { 200: infer Given } } ? Json<Given> : undefined;
 
 interface Given<Route> {
   body?: Body<Route> | Blob;
   query?: Query<Route>;
+  /** What stands in braces in the path. */
+  params?: Params<Route>;
 }
 
 /** Ask a route. Its path, its query, what it is given and what it answers are held to the hub's own document. */
 async function call<Path extends keyof paths, By extends Method>(
   method: By,
   path: Path,
-  { body, query }: Given<paths[Path][By]> = {},
+  { body, query, params }: Given<paths[Path][By]> = {},
 ): Promise<Reply<paths[Path][By]>> {
   const init: RequestInit = { method: method.toUpperCase(), credentials: "same-origin" };
   if (body instanceof Blob) {
@@ -28,10 +31,11 @@ async function call<Path extends keyof paths, By extends Method>(
     init.headers = { "content-type": "application/json" };
   }
   const asked = query ? `?${new URLSearchParams(query as Record<string, string>)}` : "";
-  const answer = await fetch(`${path}${asked}`, init);
+  const found = path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent((params as Record<string, string>)[name] ?? ""));
+  const answer = await fetch(`${found}${asked}`, init);
   if (answer.status === 204) return undefined as Reply<paths[Path][By]>;
   const said: unknown = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error((said as { error?: string }).error ?? `The hub answered ${answer.status}.`);
+  if (!answer.ok) throw new Error((said as { error?: string }).error ?? `The hub answered ${answer.status}.`, { cause: said });
   return said as Reply<paths[Path][By]>;
 }
 
@@ -82,6 +86,43 @@ const READ = "/fs/read/{path}" satisfies keyof paths;
 const steps = (path: string): string[] => path.split("/").filter((step) => step && step !== "." && step !== "..");
 
 export const fileAddress = (path: string): string => READ.replace("{path}", () => steps(path).map(encodeURIComponent).join("/"));
+
+/** A request of this browser for a token. */
+export type Request = components["schemas"]["Started"];
+
+export const askForToken = (labelHint: string): Promise<Request> => call("post", "/enroll", { body: { labelHint } });
+
+/** What became of such a request: a token, or whether there is something to wait for. */
+type Outcome = { token: string; tokenId: string; member: string } | { wait: "yes" | "slower" } | { wait: "no"; why: string };
+
+export const EXPIRED = "Nobody let you in before the code expired.";
+
+export async function fetchToken(deviceCode: string): Promise<Outcome> {
+  try {
+    const { token, tokenId, member } = await call("post", "/enroll/poll", { body: { deviceCode } });
+    return { token, tokenId, member: member.name };
+  } catch (error) {
+    if (!(error instanceof Error)) throw error;
+    switch (error.message) {
+      case "authorization_pending":
+        return { wait: "yes" };
+      case "slow_down":
+        return { wait: "slower" };
+      case "expired_token":
+        return { wait: "no", why: EXPIRED };
+      case "access_denied": {
+        const reason = (error.cause as { errorDescription?: string }).errorDescription;
+        return { wait: "no", why: reason ? `You were refused: ${reason}` : "You were refused." };
+      }
+      default:
+        // The hub is gone for a while, or has too much to do.
+        return { wait: "slower" };
+    }
+  }
+}
+
+export const dropToken = (name: string, id: string): Promise<unknown> =>
+  call("delete", "/members/{name}/tokens/{id}", { params: { name, id } });
 
 /** A device that waits for a token. */
 export type Device = components["schemas"]["PendingList"]["enrollments"][number];

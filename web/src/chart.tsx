@@ -1,8 +1,9 @@
-// Lines over time, and who writes to whom. Each chart has a table beside it that says the same.
-import { useEffect, useRef } from "preact/hooks";
+// Lines over time, and who writes to whom. Each chart has a table that says the same: lines in the figure, members under it.
+import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { plain } from "./prose.tsx";
 import type { components } from "./shapes.d.ts";
+import { dayOf, timeOf } from "./talk.ts";
 
 export interface Line {
   label: string;
@@ -17,13 +18,23 @@ interface Props {
   unit: string;
   at: readonly number[];
   lines: readonly Line[];
+  /** Of times that differ a thousandfold: says one as people do. Their scale is logarithmic. */
+  say?: (value: number) => string;
 }
 
 const HEIGHT = 220;
 const HALF_HOUR = 1800;
+/** 1, 10 and 100 ms; 1 and 10 s; 1 and 10 min; 1 and 10 h; 4 and 40 days. */
+const DURATIONS_MS = [1, 10, 100, 1e3, 1e4, 6e4, 6e5, 3.6e6, 3.6e7, 3.456e8, 3.456e9];
+
+const durations = (say: (value: number) => string): uPlot.Axis => ({
+  splits: (_, _axis, from, to) => DURATIONS_MS.filter((mark) => mark >= from && mark <= to),
+  filter: (_, marks) => marks,
+  values: (_, marks) => marks.map(say),
+});
 
 /** Values over time; times in milliseconds. */
-export function Chart({ title, unit, at, lines }: Props) {
+export function Chart({ title, unit, at, lines, say }: Props) {
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const element = box.current;
@@ -35,13 +46,27 @@ export function Chart({ title, unit, at, lines }: Props) {
         width: element.clientWidth,
         height: HEIGHT,
         // A single point would be drawn in the middle of years.
-        scales: { x: { time: true, range: (_, from, to) => (from === to ? [from - HALF_HOUR, to + HALF_HOUR] : [from, to]) } },
+        scales: {
+          x: { time: true, range: (_, from, to) => (from === to ? [from - HALF_HOUR, to + HALF_HOUR] : [from, to]) },
+          ...(say && { y: { distr: 3 as const } }),
+        },
         // Until one points at another, the last values are those that are told.
         hooks: { ready: [(drawn) => drawn.setLegend({ idx: at.length - 1 })] },
-        axes: [axis, { ...axis, size: 76, label: unit, labelSize: 18 }],
-        series: [{}, ...lines.map((line) => ({ label: line.label, stroke: colour(line.colour), width: 2, dash: line.dash ?? [], points: { show: at.length < 3 } }))],
+        axes: [axis, { ...axis, size: 76, ...(say ? durations(say) : { label: unit, labelSize: 18 }) }],
+        series: [
+          {},
+          ...lines.map((line) => ({
+            label: line.label,
+            stroke: colour(line.colour),
+            width: 2,
+            dash: line.dash ?? [],
+            points: { show: at.length < 3 },
+            ...(say && { value: (_: uPlot, value: number | null) => (value === null ? "–" : say(value)) }),
+          })),
+        ],
       },
-      [at.map((ms) => ms / 1000), ...lines.map((line) => [...line.values])] as uPlot.AlignedData,
+      // Nothing has no place on a logarithmic scale.
+      [at.map((ms) => ms / 1000), ...lines.map((line) => line.values.map((value) => (say && value !== null ? Math.max(1, value) : value)))] as uPlot.AlignedData,
       element,
     );
     const resized = new ResizeObserver(() => chart.setSize({ width: element.clientWidth, height: HEIGHT }));
@@ -55,8 +80,55 @@ export function Chart({ title, unit, at, lines }: Props) {
   return (
     <figure>
       <figcaption>{title}</figcaption>
-      {at.length ? <div class="chart" ref={box} role="img" aria-label={`${title}. ${words}`} /> : <p class="count">Nothing yet.</p>}
+      {at.length ? (
+        <>
+          <div class="chart" ref={box} role="img" aria-label={`${title}. ${words}`} />
+          <Figures unit={unit} at={at} lines={lines} />
+        </>
+      ) : (
+        <p class="count">Nothing yet.</p>
+      )}
     </figure>
+  );
+}
+
+/** What the lines show, newest first; drawn only for who opens it. */
+function Figures({ unit, at, lines }: Omit<Props, "title">) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>As a table</summary>
+      {open && (
+        <table>
+          <thead>
+            <tr>
+              <th>At</th>
+              {lines.map((line) => (
+                <th key={line.label} class="num">
+                  {line.label}, {unit}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {at
+              .map((ms, index) => (
+                <tr key={ms}>
+                  <td>
+                    {dayOf(ms)} {timeOf(ms)}
+                  </td>
+                  {lines.map((line) => (
+                    <td key={line.label} class="num">
+                      {line.values[index]?.toLocaleString() ?? ""}
+                    </td>
+                  ))}
+                </tr>
+              ))
+              .toReversed()}
+          </tbody>
+        </table>
+      )}
+    </details>
   );
 }
 

@@ -9,22 +9,45 @@ import { Pause } from "./pause.tsx";
 import { beginning, plain } from "./prose.tsx";
 import { address, go, where } from "./route.ts";
 import { lookedAt } from "./seen.ts";
-import { KEPT_MAX, attempt, channels, hub, members, messages, objectives, seesAll, tell, visitor } from "./state.ts";
-import { GENERAL, type Place, conversationsAt, nameOf, placeOf, targetOf } from "./talk.ts";
+import { KEPT_MAX, ROWS_MAX, attempt, channels, firstOf, hub, isFull, members, messages, mine, objectives, readOlder, seesAll, tell, visible, visitor, whole } from "./state.ts";
+import { GENERAL, type Place, conversationsAt, hasPart, nameOf, placeOf, targetOf } from "./talk.ts";
 
 const PAGE = 100;
-/** Rows of a conversation that is open, at most; then the newest stay. */
-const ROWS_MAX = 60_000;
 
-/** What was read up to which offset, kept in the browser. */
-const read = signal<Record<Place, number>>(JSON.parse(localStorage.getItem("read") ?? "{}") as Record<Place, number>);
-effect(() => localStorage.setItem("read", JSON.stringify(read.value)));
+type Marks = Readonly<Record<Place, number>>;
+
+/** What was read up to which offset, kept in the browser for each member who uses it. */
+const read = signal<Marks>({});
+const shelf = computed(() => (visitor.value ? `read ${visitor.value.member}` : ""));
+
+function kept(): Marks {
+  try {
+    return JSON.parse(localStorage.getItem(shelf.value) ?? "{}") as Marks;
+  } catch {
+    return {};
+  }
+}
+
+effect(() => {
+  read.value = kept();
+});
+// Another tab read something.
+addEventListener("storage", (event) => {
+  if (event.key === shelf.value) read.value = kept();
+});
+
+function mark(place: Place, offset: number): void {
+  if (offset <= (read.value[place] ?? -1)) return;
+  read.value = { ...kept(), [place]: offset };
+  localStorage.setItem(shelf.value, JSON.stringify(read.value));
+}
 
 /** The last message at each place. */
 export const latest = computed(() => {
   const me = visitor.value?.member ?? "";
   const found = new Map<Place, { last: Message; unread: number }>();
-  for (const message of messages.value) {
+  const start = messages.value[0]?.offset ?? Infinity;
+  for (const message of [...mine.value.filter((one) => one.offset < start), ...messages.value]) {
     const place = placeOf(message, me);
     const before = found.get(place);
     const fresh = message.from !== me && message.offset > (read.value[place] ?? -1);
@@ -138,20 +161,29 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
   const live = messages.value.filter((message) => placeOf(message, me) === place);
   const start = live[0]?.offset ?? Infinity;
   let rows: readonly Message[] = held.current.length ? [...held.current.filter((message) => message.offset < start), ...live] : live;
-  if (rows.length > ROWS_MAX) {
-    rows = rows.slice(rows.length - KEPT_MAX);
+  // An open conversation has as much room as the page, and what was scrolled back to; then the newest stay.
+  const stays = firstOf(rows, rows.length > ROWS_MAX ? KEPT_MAX : ROWS_MAX);
+  if (stays > 0) {
+    rows = rows.slice(stays);
     complete.current = false;
   }
   held.current = rows;
   const target = targetOf(place);
+  const writes = target !== null && (!place.startsWith("obj:") || hasPart(place));
 
   const readBack = async () => {
-    if (reading.current || complete.current || target === null || hub.link.value !== "live") return;
+    if (reading.current || complete.current || hub.link.value !== "live" || isFull(held.current)) return;
     reading.current = true;
+    if (target === null) {
+      // What two others say to each other has no history of its own: it is found in that of everything.
+      await attempt(readOlder);
+      reading.current = false;
+      return;
+    }
     let moved = false;
     await attempt(async () => {
       const peer = place.startsWith("@") ? place.slice(1) : place;
-      const everything = seesAll.value && place.startsWith("#");
+      const everything = seesAll.value && !place.startsWith("@");
       const first = held.current[0];
       const fields = { peer, limit: PAGE, everything, ...(first ? { before: first.offset } : {}) };
       const { messages: page } = await hub.ask("read_history", fields);
@@ -168,11 +200,21 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
   useEffect(() => {
     if (live.length < PAGE) void readBack();
   }, [hub.link.value]);
-  const last = rows.at(-1)?.offset ?? -1;
+  const oldest = rows[0]?.offset ?? -1;
+  const { at } = where.value;
   useEffect(() => {
-    if (last > (read.value[place] ?? -1)) read.value = { ...read.value, [place]: last };
-    if (last >= 0 && target !== null) lookedAt(place, last);
-  }, [last, hub.link.value]);
+    // Back to the message that the address names, within reason.
+    if (at !== null && at < oldest && rows.length < KEPT_MAX) void readBack();
+  }, [at, oldest, hub.link.value]);
+  const last = rows.at(-1)?.offset ?? -1;
+  // The list tells it while it draws, before what follows from it is done.
+  const ended = useRef(true);
+  const [atEnd, setAtEnd] = useState(true);
+  useEffect(() => {
+    if (last < 0 || !ended.current || !visible.value) return;
+    mark(place, last);
+    if (target !== null) lookedAt(place, last);
+  }, [last, atEnd, visible.value, hub.link.value]);
 
   return (
     <section class="page talk" aria-label={nameOf(place)}>
@@ -183,7 +225,13 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
       </header>
       {rows.length === 0 ? (
         <div class="empty">
-          <p>Nothing was said here yet.</p>
+          {target !== null || whole.value ? (
+            <p>Nothing was said here yet.</p>
+          ) : (
+            <p>
+              Nothing of it is among the newest messages. <button type="button" onClick={() => void readBack()}>Older ones</button>
+            </p>
+          )}
         </div>
       ) : (
         <LongList
@@ -193,13 +241,19 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
           label={`Conversation ${nameOf(place)}`}
           goTo={where.value.message || undefined}
           reachedTop={() => void readBack()}
-          draw={(message) => <Turn message={message} chosen={message.id === where.value.message} reply={setReply} />}
+          ended={(now) => {
+            ended.current = now;
+            setAtEnd(now);
+          }}
+          draw={(message) => <Turn message={message} chosen={message.id === where.value.message} reply={writes ? setReply : undefined} />}
         />
       )}
-      {target !== null ? (
+      {writes ? (
         <Compose target={target} reply={reply} done={() => setReply(null)} />
-      ) : (
+      ) : target === null ? (
         <p class="hint">You see this because you may read the log. To join in, write to one of them.</p>
+      ) : (
+        <p class="hint">Only those who have a part in it write here.</p>
       )}
     </section>
   );
@@ -236,6 +290,8 @@ async function say(target: Place, { body, urgent, files, reply }: Utterance): Pr
     const channel = channels.value.find((one) => `#${one.name}` === target);
     const thread = target.startsWith("obj:") ? target : channel && target !== GENERAL ? `chan:${channel.id}` : "";
     const to = target.startsWith("@") ? target.slice(1) : "";
+    // Without either it would go to everybody.
+    if (!to && !thread && target !== GENERAL) throw new Error(`Nobody is reached at ${target}.`);
     await push({ to, thread, body, files, urgent, reply_to: reply?.id, conversation: reply?.thread });
     return;
   }
@@ -254,6 +310,7 @@ function Compose({ target, reply, done }: { target: string; reply: Message | nul
   const [urgent, setUrgent] = useState(false);
   const [files, setFiles] = useState<readonly Attachment[]>([]);
   const [pick, setPick] = useState(0);
+  const sending = useRef(false);
   useEffect(() => {
     if (reply) box.current?.focus();
   }, [reply]);
@@ -273,21 +330,27 @@ function Compose({ target, reply, done }: { target: string; reply: Message | nul
 
   const send = async () => {
     const body = text.trim();
-    if (!body || !(await attempt(() => say(target, { body, urgent, files, reply })))) return;
-    setText("");
+    if (!body || sending.current) return;
+    sending.current = true;
+    const sent = await attempt(() => say(target, { body, urgent, files, reply }));
+    sending.current = false;
+    if (!sent) return;
+    // What was written or attached meanwhile is for the next one.
+    setText((now) => (now.trim() === body ? "" : now));
     setUrgent(false);
-    setFiles([]);
+    setFiles((now) => now.filter((file) => !files.includes(file)));
     done();
   };
 
   const pressed = (event: KeyboardEvent) => {
-    if (chosen && (event.key === "Tab" || event.key === "Enter")) {
+    if (event.isComposing) return;
+    if (chosen && !event.shiftKey && (event.key === "Tab" || event.key === "Enter")) {
       event.preventDefault();
       complete(chosen);
     } else if (chosen && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       event.preventDefault();
       setPick((pick + (event.key === "ArrowDown" ? 1 : near.length - 1)) % near.length);
-    } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    } else if (event.key === "Enter" && !event.shiftKey) {
       event.preventDefault();
       void send();
     } else if (event.key === "Escape") {

@@ -25,13 +25,10 @@ interface Answers {
   fetch: "inbox";
   members: "roster";
   channels: "channel_list";
-  create_channel: "channel";
-  change_channel: "channel";
   sub: "done";
   unsub: "done";
   read_history: "history";
   search: "history";
-  read_receipts: "receipts";
   follow: "receipts";
   tail: "done";
   objectives: "objective_list";
@@ -52,7 +49,7 @@ interface Answers {
 }
 type Ask = keyof Answers;
 type FrameOf<T> = Extract<ClientFrame, { t: T }>;
-type AnswerOf<T extends Ask> = Extract<HubFrame, { t: Answers[T] }>;
+export type AnswerOf<T extends Ask> = Extract<HubFrame, { t: Answers[T] }>;
 type Fields<T extends Ask> = Omit<FrameOf<T>, "t" | "n">;
 
 /** The hub said no, and why. */
@@ -108,8 +105,13 @@ export class Hub {
 
   /** Give this connection up and make another, after a while. */
   again(): void {
+    const socket = this.socket;
+    if (!socket) return;
     this.pause = LONGEST_PAUSE_MS;
-    this.socket?.close();
+    // Where nobody answers, a browser waits long until it calls a connection closed.
+    socket.onmessage = socket.onclose = null;
+    socket.close();
+    this.lost();
   }
 
   close(): void {
@@ -172,6 +174,7 @@ export class Hub {
   }
 
   private lost(): void {
+    this.socket = null;
     for (const one of this.waiting.values()) one.failed(new Error("The connection to the hub was lost."));
     this.waiting.clear();
     if (this.link.value === "out") return;

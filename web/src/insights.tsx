@@ -6,7 +6,7 @@ import { Guard } from "./guard.tsx";
 import { plain } from "./prose.tsx";
 import { address } from "./route.ts";
 import type { components } from "./shapes.d.ts";
-import { now } from "./state.ts";
+import { hub, now } from "./state.ts";
 import { ago } from "./talk.ts";
 
 type Report = components["schemas"]["Report"];
@@ -16,13 +16,14 @@ const ROWS = 50;
 
 const count = (value: number): string => value.toLocaleString();
 const dollars = (value: number): string => `$${value.toFixed(2)}`;
-const lasted = (ms: number | null): string => (ms === null ? "" : ago(0, ms));
+const lasted = (ms: number | null): string => (ms === null ? "" : ms < 1000 ? `${Math.round(ms)} ms` : ago(0, ms));
 
 export function Insights() {
   const [report, setReport] = useState<Report | null | undefined>(undefined);
   const [why, setWhy] = useState("");
+  const live = hub.link.value === "live";
   useEffect(() => {
-    void (async () => {
+    const read = async () => {
       const answer = await fetch("/api/insights", { credentials: "same-origin" });
       const said: unknown = await answer.json().catch(() => ({ error: `What the pipeline left cannot be read. Run it again: ${REFRESH}` }));
       if (answer.ok && said && !("error" in Object(said))) setReport(said as Report);
@@ -30,8 +31,14 @@ export function Insights() {
         setReport(null);
         setWhy(answer.status === 404 ? "" : ((said as { error?: string } | null)?.error ?? "The report is empty."));
       }
-    })();
-  }, []);
+    };
+    // When the connection is back, it is read again.
+    if (live)
+      void read().catch(() => {
+        setReport(null);
+        setWhy("The hub is not reachable right now.");
+      });
+  }, [live]);
   return (
     <section class="page">
       <header class="bar">
@@ -96,6 +103,7 @@ function Findings({ report }: { report: Report }) {
         <Chart
           title="Latency until acknowledged"
           unit="ms"
+          say={lasted}
           at={report.latency_series.map((point) => point.at_ms)}
           lines={[
             { label: "half", colour: "--accent", values: report.latency_series.map((point) => point.p50_ms) },

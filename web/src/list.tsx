@@ -11,14 +11,17 @@ interface Props<Row> {
   label: string;
   /** Called when the first row comes into sight. */
   reachedTop?: () => void;
-  /** Goes to this row when it changes. */
+  /** Called with whether the last row is in sight, whenever that may have changed. */
+  ended?: (atEnd: boolean) => void;
+  /** Goes to this row, once: when it changes, or as soon as the row is there. */
   goTo?: string | undefined;
 }
 
 const BEYOND = 6;
 const FORGOTTEN = 1000;
+const NEAR = 24;
 
-export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, goTo }: Props<Row>) {
+export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, ended, goTo }: Props<Row>) {
   const box = useRef<HTMLDivElement>(null);
   const heights = useRef(new Map<string, number>());
   const atEnd = useRef(true);
@@ -65,25 +68,30 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, goT
       const top = (tops[index] ?? 0) + anchor.current.top;
       if (index >= 0 && Math.abs(element.scrollTop - top) > 1) element.scrollTop = top;
     }
+    ended?.(nearEnd(element));
     if (moved) {
       measured.current += 1;
       again();
     }
   });
 
+  const went = useRef<string | undefined>(undefined);
+  if (went.current !== goTo) went.current = undefined;
+  const index = goTo && went.current === undefined ? rows.findIndex((row) => keyOf(row) === goTo) : -1;
   useEffect(() => {
-    const index = goTo ? rows.findIndex((row) => keyOf(row) === goTo) : -1;
     if (index < 0 || !box.current) return;
+    went.current = goTo;
     atEnd.current = false;
     anchor.current = { key: goTo ?? "", top: -view / 3 };
     box.current.scrollTop = (tops[index] ?? 0) - view / 3;
+    ended?.(nearEnd(box.current));
     again();
-  }, [goTo]);
+  }, [goTo, index >= 0]);
 
   const scrolled = () => {
     const element = box.current;
     if (!element) return;
-    atEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < 24;
+    atEnd.current = nearEnd(element);
     const index = indexAt(tops, element.scrollTop);
     const row = rows[index];
     anchor.current = row ? { key: keyOf(row), top: element.scrollTop - (tops[index] ?? 0) } : null;
@@ -103,6 +111,9 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, goT
     </div>
   );
 }
+
+/** Whether the end of a box can be seen. */
+const nearEnd = ({ scrollHeight, scrollTop, clientHeight }: Element): boolean => scrollHeight - scrollTop - clientHeight < NEAR;
 
 /** The row at a height. */
 function indexAt(tops: Float64Array, height: number): number {

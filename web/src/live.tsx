@@ -1,16 +1,47 @@
 // The live tail: everything that the viewer may see, as it happens.
-import { computed, signal } from "@preact/signals";
+import { batch, computed, signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import type { Message } from "./hub.ts";
 import { LongList } from "./list.tsx";
 import { LiveRow } from "./message.tsx";
 import { where } from "./route.ts";
-import { attempt, messages, readOlder, seesAll, whole } from "./state.ts";
+import { attempt, isFull, messages, permissions, readBefore, readOlder, seesAll, settle, whole } from "./state.ts";
 
 const words = signal("");
 const protocol = signal("");
 const level = signal("");
 /** What is shown while the tail stands still. */
 const held = signal<readonly Message[] | null>(null);
+/** Whether there is nothing before it. */
+const heldWhole = signal(false);
+permissions.subscribe(() => {
+  // Nor does what stands still show what one may see no more.
+  held.value = null;
+});
+
+function hold(): void {
+  batch(() => {
+    held.value = held.value ? null : messages.value;
+    heldWhole.value = whole.value;
+  });
+}
+
+/** Read what was said before the first row; while the tail stands still, that is not what the page keeps before its own. */
+async function readBack(): Promise<void> {
+  const still = held.value;
+  const first = still?.[0];
+  if (!still || !first) {
+    if (!whole.value) await readOlder();
+    return;
+  }
+  if (heldWhole.value || isFull(still)) return;
+  const page = await readBefore(first);
+  if (held.value !== still) return;
+  batch(() => {
+    heldWhole.value = page.length === 0;
+    held.value = [...page, ...still];
+  });
+}
 
 const LEVELS = ["debug", "info", "notice", "warning", "error", "critical"];
 const protocols = computed(() => [...new Set(messages.value.map((message) => message.protocol))].toSorted());
@@ -44,6 +75,7 @@ const matching = computed(() => {
 
 export function Live() {
   const shown = matching.value;
+  useEffect(() => settle, []);
   const last = held.value?.at(-1)?.offset ?? -1;
   const behind = held.value ? messages.value.length - 1 - messages.value.findLastIndex((message) => message.offset <= last) : 0;
   return (
@@ -76,13 +108,7 @@ export function Live() {
             </option>
           ))}
         </select>
-        <button
-          type="button"
-          aria-pressed={held.value !== null}
-          onClick={() => {
-            held.value = held.value ? null : messages.value;
-          }}
-        >
+        <button type="button" aria-pressed={held.value !== null} onClick={hold}>
           {held.value ? `Go on${behind > 0 ? ` (${behind} new)` : ""}` : "Pause"}
         </button>
         <span class="count">
@@ -100,9 +126,7 @@ export function Live() {
           guess={30}
           label="Messages as they are said"
           goTo={where.value.message || undefined}
-          reachedTop={() => {
-            if (!whole.value) void attempt(readOlder);
-          }}
+          reachedTop={() => void attempt(readBack)}
           draw={(message) => <LiveRow message={message} chosen={message.id === where.value.message} />}
         />
       )}

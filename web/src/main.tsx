@@ -1,8 +1,9 @@
 // The console: the frame around its pages, and the way in.
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { logIn } from "./ac7.ts";
+import { useEffect } from "preact/hooks";
+import { signal } from "@preact/signals";
 import { Places, Talk, unread } from "./conversations.tsx";
+import { Entry } from "./entry.tsx";
 import { Guard } from "./guard.tsx";
 import { Insights } from "./insights.tsx";
 import { Live } from "./live.tsx";
@@ -11,9 +12,9 @@ import { Aside } from "./message.tsx";
 import { Objectives } from "./objectives.tsx";
 import { Palette, openPalette } from "./palette.tsx";
 import { Pauses } from "./pause.tsx";
-import { address, go, where } from "./route.ts";
+import { address, where } from "./route.ts";
 import { Search } from "./search.tsx";
-import { enter, hub, leave, look, notice, objectives, seesAll, visitor } from "./state.ts";
+import { attempt, hub, leave, look, notice, objectives, seesAll, tell, visitor } from "./state.ts";
 
 const PAGES = [
   ["live", "Live", Live],
@@ -63,7 +64,7 @@ function Console() {
           <Link />
           <p>
             {visitor.value?.member}{" "}
-            <button type="button" class="quiet" onClick={() => void leave()}>
+            <button type="button" class="quiet" onClick={() => void attempt(leave)}>
               Log out
             </button>
           </p>
@@ -92,74 +93,38 @@ const Link = () => (
   </p>
 );
 
-function Entry() {
-  const [token, setToken] = useState("");
-  const [name, setName] = useState("");
-  const [why, setWhy] = useState("");
-  const [busy, setBusy] = useState(false);
-  const come = async (shown: string) => {
-    setBusy(true);
-    setWhy("");
-    try {
-      // Six digits come from an authenticator app.
-      if (/^[0-9]{6}$/.test(shown)) {
-        await logIn(shown, name.trim());
-        await look();
-      } else await enter(shown);
-    } catch (error) {
-      setWhy(error instanceof Error ? error.message : String(error));
-    }
-    setBusy(false);
-  };
-  useEffect(() => {
-    // A login link brings its token after the `#`, which no server and no log sees; it leaves the address at once.
-    if (where.value.page !== "enter" || !where.value.of) return;
-    const link = where.value.of;
-    history.replaceState(null, "", "#/live");
-    go("live");
-    void come(link);
-  }, []);
-  return (
-    <main class="entry">
-      <h1>Tieline</h1>
-      <p>This is the console of a hub. Show a member's token, or open the link that the hub printed.</p>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          void come(token.trim());
-        }}
-      >
-        <label>
-          Token, or code of an authenticator app
-          <input type="password" autocomplete="off" required value={token} onInput={(event) => setToken(event.currentTarget.value)} />
-        </label>
-        {/^[0-9]+$/.test(token) && (
-          <label>
-            Name, with a code
-            <input autocomplete="username" value={name} onInput={(event) => setName(event.currentTarget.value)} />
-          </label>
-        )}
-        <button type="submit" class="main" disabled={busy || !token.trim()}>
-          Come in
-        </button>
-        {why && (
-          <p class="unseen" role="alert">
-            {why}
-          </p>
-        )}
-      </form>
-      <p class="hint">
-        <code>tieline member add NAME</code> makes a member and prints its token; <code>tieline login NAME</code> prints a link.
-      </p>
-    </main>
-  );
-}
+/** Why it is not known yet who looks. */
+const trouble = signal("");
+const RETRY_MS = 3000;
 
 function App() {
-  if (visitor.value === undefined) return <main class="entry">…</main>;
+  const shown = visitor.value && where.value.page === "enter" ? where.value.of : "";
+  useEffect(() => {
+    if (!shown) return;
+    // A token does not stay in the address, where it would be part of every link.
+    location.replace("#/live");
+    tell("You are in already; the link was not used.");
+  }, [shown]);
+  if (visitor.value === undefined) {
+    return (
+      <main class="entry">
+        <p role="status">{trouble.value ? `${trouble.value} Trying again…` : "…"}</p>
+      </main>
+    );
+  }
   return visitor.value ? <Console /> : <Entry />;
 }
 
 const root = document.getElementById("root");
 if (root) render(<App />, root);
-void look();
+
+async function arrive(): Promise<void> {
+  try {
+    await look();
+  } catch {
+    trouble.value = "The hub does not answer.";
+    setTimeout(() => void arrive(), RETRY_MS);
+  }
+}
+
+void arrive();

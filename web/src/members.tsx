@@ -13,9 +13,12 @@ import { waits } from "./waits.ts";
 
 const DEVICES_MS = 5000;
 
-/** Those who need somebody first: who waits for the viewer, then a backlog that nobody drains, then who is there. */
-const need = (member: Member) =>
-  (waits.value.has(member.name) ? 0 : 1e12) + (member.sessions.length ? 1e6 : 0) - member.backlog * (member.sessions.length ? 1 : 1000);
+/** Those who need somebody first: who waits for the viewer, a backlog that nobody drains, who is there, who is not. */
+function rank({ name, backlog, sessions }: Member): number {
+  if (waits.value.has(name)) return 0;
+  if (sessions.length) return 2;
+  return backlog ? 1 : 3;
+}
 
 /** Protocols of sessions, each once, with how many there are. */
 function Sessions({ of }: { of: readonly string[] }) {
@@ -48,7 +51,7 @@ function Waits({ name }: { name: string }) {
       ))}
       {found.asked && (
         <li>
-          <a href={address("talk", `@${name}`, found.asked.id)}>an answer</a> <small>for {ago(found.asked.sent_at_ms, now.value)}</small>
+          <a href={address("talk", `@${name}`, found.asked)}>an answer</a> <small>for {ago(found.asked.sent_at_ms, now.value)}</small>
         </li>
       )}
     </ul>
@@ -65,7 +68,7 @@ export function Members() {
   const [asked, setAsked] = useState("");
   const shown = members.value
     .filter((member) => `${member.name} ${member.title ?? ""}`.toLowerCase().includes(asked.toLowerCase()))
-    .toSorted((one, other) => need(one) - need(other));
+    .toSorted((one, other) => rank(one) - rank(other) || other.backlog - one.backlog);
   const chosen = byName.value.get(where.value.of);
   return (
     <section class="page">
@@ -262,6 +265,9 @@ function OneMember({ member }: { member: Member }) {
     });
   useEffect(() => {
     if (own || manages) void read();
+    return () => {
+      if (fresh.value?.of === member.name) fresh.value = null;
+    };
   }, [member.name]);
   const issue = () =>
     attempt(async () => {

@@ -1,13 +1,13 @@
 // One message: as a row of the live tail, as a turn of a conversation, and with all that is known of it.
-import { useEffect } from "preact/hooks";
-import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { batch, signal } from "@preact/signals";
 import { fileAddress } from "./ac7.ts";
 import type { Attachment, Message, Receipt } from "./hub.ts";
 import { Pause } from "./pause.tsx";
 import { Prose, beginning, plain } from "./prose.tsx";
 import { address, besides, go, where } from "./route.ts";
-import { attempt, hub, messages, tell, visitor } from "./state.ts";
-import { dayOf, happening, nameOf, placeOf, timeOf } from "./talk.ts";
+import { attempt, hub, messages, permissions, seesAll, tell, visitor } from "./state.ts";
+import { dayOf, happening, hasPart, nameOf, placeOf, timeOf } from "./talk.ts";
 
 /** A protocol by its name and a colour, so that neither has to do alone. */
 export const Wire = ({ name }: { name: string }) => <span class={`wire ${/^[a-z0-9-]+$/.test(name) ? name : "other"}`}>{plain(name)}</span>;
@@ -41,7 +41,7 @@ export function LiveRow({ message, chosen }: { message: Message; chosen: boolean
   const place = placeOf(message, visitor.value?.member ?? "");
   const happened = happening(message);
   return (
-    <a class={chosen ? "row chosen" : "row"} href={besides(message.id)} aria-current={chosen ? "true" : undefined}>
+    <a class={chosen ? "row chosen" : "row"} href={besides(message)} aria-current={chosen ? "true" : undefined}>
       <time>{timeOf(message.sent_at_ms)}</time>
       <Wire name={message.protocol} />
       <span class="between">
@@ -58,7 +58,7 @@ export function LiveRow({ message, chosen }: { message: Message; chosen: boolean
 }
 
 /** A turn of a conversation. */
-export function Turn({ message, chosen, reply }: { message: Message; chosen: boolean; reply(message: Message): void }) {
+export function Turn({ message, chosen, reply }: { message: Message; chosen: boolean; reply?: ((message: Message) => void) | undefined }) {
   const mine = message.from === visitor.value?.member;
   const happened = happening(message);
   return (
@@ -71,10 +71,12 @@ export function Turn({ message, chosen, reply }: { message: Message; chosen: boo
         </time>
         <Marks message={message} />
         <span class="do">
-          <button type="button" class="quiet" onClick={() => reply(message)}>
-            Reply
-          </button>
-          <a href={besides(message.id)}>Receipts</a>
+          {reply && (
+            <button type="button" class="quiet" onClick={() => reply(message)}>
+              Reply
+            </button>
+          )}
+          <a href={besides(message)}>Receipts</a>
         </span>
       </header>
       {message.reply_to && <Quoted id={message.reply_to} />}
@@ -96,35 +98,80 @@ function Quoted({ id }: { id: string }) {
 
 // All that is known of one message.
 
-const receipts = signal<{ id: string; list: readonly Receipt[] } | null>(null);
+const receipts = signal<{ id: string; list: readonly Receipt[]; why?: string } | null>(null);
 const SEEN = new Set(["seen", "acked"]);
+/** How often receipts are read, at most: a message to many takes many steps at once. */
+const STEPS_MS = 250;
+let stepping: ReturnType<typeof setTimeout> | undefined;
 
 hub.progressed = (step) => {
-  if (receipts.value?.id === step.id) void readReceipts(step.id);
+  if (step.id !== where.value.message) return;
+  stepping ??= setTimeout(() => {
+    stepping = undefined;
+    if (where.value.message) void readReceipts(where.value.message);
+  }, STEPS_MS);
 };
 
 async function readReceipts(id: string): Promise<void> {
-  await attempt(async () => {
+  try {
     receipts.value = { id, list: (await hub.ask("follow", { id, until: "offered" })).receipts };
+  } catch (error) {
+    // What was known of it stays; it is asked again when the connection is there.
+    if (receipts.value?.id !== id) receipts.value = { id, list: [], why: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** A message that is looked at and is not among those that are loaded; `null`, if there is none that one may see. */
+const further = signal<{ id: string; message: Message | null } | null>(null);
+
+permissions.subscribe(() => {
+  batch(() => {
+    receipts.value = null;
+    further.value = null;
   });
+});
+
+async function readFurther(id: string, at: number): Promise<void> {
+  const under = permissions.value;
+  const { messages: page } = await hub.ask("read_history", { before: at + 1, limit: 1, everything: seesAll.value });
+  if (permissions.value === under) further.value = { id, message: page.find((one) => one.id === id) ?? null };
 }
 
 export function Aside() {
-  const id = where.value.message;
+  const { message: id, at } = where.value;
   const live = hub.link.value === "live";
+  const loaded = messages.value.find((one) => one.id === id);
   useEffect(() => {
     if (id && live) void readReceipts(id);
-  }, [id, live]);
+  }, [id, live, permissions.value]);
+  useEffect(() => {
+    if (id && live && !loaded && at !== null) void attempt(() => readFurther(id, at));
+  }, [id, at, live, !loaded, permissions.value]);
+  const box = useRef<HTMLElement>(null);
+  useEffect(() => {
+    // On a narrow screen it covers the page, and the keyboard must not stay behind it.
+    if (box.current && getComputedStyle(box.current).position === "fixed") box.current.querySelector("h2")?.focus();
+    return () => void setTimeout(() => document.activeElement === document.body && document.getElementById("main")?.focus());
+  }, [id]);
   if (!id) return null;
-  const message = messages.value.find((one) => one.id === id);
-  const list = receipts.value?.id === id ? receipts.value.list : null;
+  const close = () => go(where.value.page, where.value.of);
+  const looked = further.value?.id === id ? further.value : null;
+  const message = loaded ?? looked?.message;
+  const { list = null, why = "" } = receipts.value?.id === id ? receipts.value : {};
   const unseen = list?.filter((receipt) => !SEEN.has(receipt.state)).length ?? 0;
   const place = message ? placeOf(message, visitor.value?.member ?? "") : "";
   return (
-    <aside aria-label="Message">
+    <aside
+      aria-label="Message"
+      ref={box}
+      onKeyDown={(event) => {
+        // A dialog in it has an Escape of its own.
+        if (event.key === "Escape" && !(event.target as Element).closest("dialog")) close();
+      }}
+    >
       <header>
-        <h2>Message</h2>
-        <button type="button" class="quiet" aria-label="Close" onClick={() => go(where.value.page, where.value.of)}>
+        <h2 tabIndex={-1}>Message</h2>
+        <button type="button" class="quiet" aria-label="Close" onClick={close}>
           ✕
         </button>
       </header>
@@ -139,7 +186,7 @@ export function Aside() {
             <dd>{plain(message.target)}</dd>
             <dt>In</dt>
             <dd>
-              <a href={address("talk", place, id)}>{plain(nameOf(place))}</a>
+              <a href={address("talk", place, message)}>{plain(nameOf(place))}</a>
             </dd>
             <dt>At</dt>
             <dd>{new Date(message.sent_at_ms).toLocaleString()}</dd>
@@ -178,14 +225,15 @@ export function Aside() {
           ))}
           {happening(message) ? <pre class="data">{plain(message.body)}</pre> : <Prose text={message.body} />}
           {message.data && <pre class="data">{plain(JSON.stringify(message.data, null, 2))}</pre>}
-          <Files of={message.attachments ?? []} />
+          <Files of={message.attachments ?? []} closed={message.from !== visitor.value?.member && !hasPart(place)} />
         </>
       ) : (
-        <p>This message is not among those that are loaded.</p>
+        <p>{at === null ? "This message is not among those that are loaded." : looked ? "There is no such message that you may see." : "Looking for it…"}</p>
       )}
       <h2>Receipts</h2>
       {list === null && <p>Asking…</p>}
-      {list?.length === 0 && <p>It had no recipient.</p>}
+      {why && <p class="unseen">{why}</p>}
+      {list?.length === 0 && !why && <p>It had no recipient.</p>}
       {list && list.length > 0 && (
         <p class={unseen ? "unseen" : ""}>
           {unseen ? `Not seen by ${unseen} of ${list.length}` : `Seen by all ${list.length}`}
@@ -211,16 +259,20 @@ export function Aside() {
   );
 }
 
-/** Files, to be downloaded; a page never opens them. */
-export function Files({ of }: { of: readonly Attachment[] }) {
+/** Files, to be downloaded; a page never opens them. Who only may read the log is told of them, and does not get them. */
+export function Files({ of, closed = false }: { of: readonly Attachment[]; closed?: boolean }) {
   if (!of.length) return null;
   return (
     <ul class="files" aria-label="Files">
       {of.map((file) => (
         <li key={file.path}>
-          <a href={fileAddress(file.path)} download={file.name || "file"} rel="noopener">
-            {plain(file.name || file.path)}
-          </a>{" "}
+          {closed ? (
+            plain(file.name || file.path)
+          ) : (
+            <a href={fileAddress(file.path)} download={file.name || "file"} rel="noopener">
+              {plain(file.name || file.path)}
+            </a>
+          )}{" "}
           <small>
             {file.size?.toLocaleString()} bytes, {plain(file.media_type ?? "")}
           </small>
@@ -231,6 +283,7 @@ export function Files({ of }: { of: readonly Attachment[] }) {
 }
 
 async function copy(text: string): Promise<void> {
-  await navigator.clipboard.writeText(text);
-  tell("Copied.");
+  // A browser lets a page copy only over https, or on the hub's own machine.
+  if (!("clipboard" in navigator)) tell("The browser does not let this page copy; the link is in its address bar.");
+  else await attempt(() => navigator.clipboard.writeText(text), "Copied.");
 }

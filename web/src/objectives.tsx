@@ -3,26 +3,48 @@ import { useEffect, useState } from "preact/hooks";
 import { giveWork, upload } from "./ac7.ts";
 import { Action, text } from "./action.tsx";
 import { Conversation } from "./conversations.tsx";
-import type { Happening, Objective } from "./hub.ts";
+import type { AnswerOf, Happening, Objective } from "./hub.ts";
 import { Files } from "./message.tsx";
 import { Prose, plain } from "./prose.tsx";
 import { address, go, where } from "./route.ts";
-import { attempt, hub, may, members, now, objectives, readObjectives, visitor } from "./state.ts";
-import { ago, dayOf, timeOf } from "./talk.ts";
+import { attempt, curtailed, hub, may, members, now, objectives, readObjectives, visitor } from "./state.ts";
+import { ago, dayOf, hasPart, timeOf } from "./talk.ts";
 import { Trace } from "./trace.tsx";
 import { blockedOnMe } from "./waits.ts";
 
 const COLUMNS = ["blocked", "active", "done", "cancelled"] as const;
+/** Objectives that a column draws, those that wait for the viewer first. */
+const CARDS_MAX = 500;
+
+/** Pages of what happened to one objective, at most. */
+const STORY_PAGES_MAX = 20;
+
+async function readStory(id: string): Promise<AnswerOf<"view_objective">> {
+  let story = await hub.ask("view_objective", { id });
+  for (let count = 1; !story.complete && count < STORY_PAGES_MAX; count++) {
+    const next = await hub.ask("view_objective", { id, after: story.events.at(-1)?.offset ?? -1 });
+    story = { ...next, events: [...story.events, ...next.events] };
+  }
+  return story;
+}
 
 export function Objectives() {
-  const chosen = objectives.value.find((one) => one.id === where.value.of);
+  const id = where.value.of;
+  const [former, setFormer] = useState<Objective | null>(null);
+  const listed = objectives.value.find((one) => one.id === id);
+  const live = hub.link.value === "live";
+  useEffect(() => {
+    // It may be over for so long that the board does not have it.
+    if (id && live && !listed) void hub.ask("view_objective", { id }).then((story) => setFormer(story.objective), () => setFormer(null));
+  }, [id, live, !listed]);
+  const chosen = listed ?? (former?.id === id ? former : undefined);
   if (chosen) return <OneObjective key={chosen.id} objective={chosen} />;
   return (
     <section class="page">
       <header class="bar">
         <h1>Objectives</h1>
         {may("objectives.create") && <NewObjective />}
-        <span class="count">{objectives.value.length} that you may see</span>
+        <span class="count">{objectives.value.length} that you may see{curtailed.value ? ", without the oldest that are over" : ""}</span>
       </header>
       <div class="board">
         {COLUMNS.map((status) => {
@@ -34,7 +56,7 @@ export function Objectives() {
                 <span class={`status ${status}`}>{status}</span> <span class="count">{found.length}</span>
               </h2>
               {found.length === 0 && <p class="count">none</p>}
-              {found.map((one) => (
+              {found.slice(0, CARDS_MAX).map((one) => (
                 <a class="card" key={one.id} href={address("objectives", one.id)}>
                   <b>{plain(one.title)}</b>
                   <span>
@@ -44,6 +66,7 @@ export function Objectives() {
                   {blockedOnMe.value.has(one.id) && <b class="waiting">waits for you</b>}
                 </a>
               ))}
+              {found.length > CARDS_MAX && <p class="count">and {(found.length - CARDS_MAX).toLocaleString()} older ones</p>}
             </section>
           );
         })}
@@ -205,9 +228,7 @@ const candidates = ({ assignee, originator, watchers }: Objective): readonly str
 function OneObjective({ objective }: { objective: Objective }) {
   const [story, setStory] = useState<readonly Happening[]>([]);
   useEffect(() => {
-    void attempt(async () => {
-      setStory((await hub.ask("view_objective", { id: objective.id })).events);
-    });
+    void attempt(async () => setStory((await readStory(objective.id)).events));
   }, [objective.updated_at_ms]);
   return (
     <section class="page">
@@ -241,7 +262,7 @@ function OneObjective({ objective }: { objective: Objective }) {
             )}
           </dl>
           {objective.body && <Prose text={objective.body} />}
-          <Files of={objective.attachments} />
+          <Files of={objective.attachments} closed={!hasPart(`obj:${objective.id}`)} />
           <Actions objective={objective} />
           <h2>What happened</h2>
           <ol class="story">

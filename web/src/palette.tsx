@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { places } from "./conversations.tsx";
 import { plain } from "./prose.tsx";
 import { go } from "./route.ts";
-import { leave, members, objectives, seesAll } from "./state.ts";
+import { attempt, leave, members, objectives, seesAll } from "./state.ts";
 import { nameOf } from "./talk.ts";
 
 const open = signal(false);
@@ -43,7 +43,7 @@ function choices(asked: string): Choice[] {
     ...members.value.map((member) => ({ text: member.name, hint: "member", act: () => go("members", member.name) })),
     ...objectives.value.map((one) => ({ text: one.title, hint: "objective", act: () => go("objectives", one.id) })),
     { text: `Search for “${asked}”`, hint: "search", act: () => go("search", asked) },
-    { text: "Log out", hint: "action", act: () => void leave() },
+    { text: "Log out", hint: "action", act: () => void attempt(leave) },
   ];
 }
 

@@ -1,5 +1,6 @@
 // Where one is: everything that can be looked at has an address after the `#`, so that it can be kept and passed on.
 import { signal } from "@preact/signals";
+import type { Message } from "./hub.ts";
 
 export interface Where {
   page: string;
@@ -7,13 +8,16 @@ export interface Where {
   of: string;
   /** A message that is shown beside it. */
   message: string;
+  /** Where that message stands in the log, if the address says so. */
+  at: number | null;
 }
 
 function read(): Where {
   const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [page = "", ...rest] = path.split("/");
-  const message = new URLSearchParams(query).get("m") ?? "";
-  return { page: page || "live", of: decoded(rest.join("/")), message };
+  const asked = new URLSearchParams(query);
+  const at = /^\d{1,15}$/.test(asked.get("at") ?? "") ? Number(asked.get("at")) : null;
+  return { page: page || "live", of: decoded(rest.join("/")), message: asked.get("m") ?? "", at };
 }
 
 /** An address that somebody cut short or made up is still an address. */
@@ -30,14 +34,17 @@ addEventListener("hashchange", () => {
   where.value = read();
 });
 
-export function address(page: string, of = "", message = ""): string {
+/** What an address says of a message: its offset finds it in the log, its id says that it is the one. */
+type Named = Pick<Message, "id" | "offset">;
+
+export function address(page: string, of = "", message: Named | null = null): string {
   const path = of ? `#/${page}/${encodeURIComponent(of)}` : `#/${page}`;
-  return message ? `${path}?m=${encodeURIComponent(message)}` : path;
+  return message ? `${path}?m=${encodeURIComponent(message.id)}&at=${message.offset}` : path;
 }
 
-export function go(page: string, of = "", message = ""): void {
-  location.hash = address(page, of, message);
+export function go(page: string, of = ""): void {
+  location.hash = address(page, of);
 }
 
 /** Show a message beside what one looks at now. */
-export const besides = (message: string): string => address(where.value.page, where.value.of, message);
+export const besides = (message: Named): string => address(where.value.page, where.value.of, message);

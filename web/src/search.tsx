@@ -50,7 +50,7 @@ export function Search() {
         {found?.map((message) => {
           const place = placeOf(message, visitor.value?.member ?? "");
           return (
-            <a class="found" key={message.id} href={besides(message.id)}>
+            <a class="found" key={message.id} href={besides(message)}>
               <span>
                 <Who message={message} /> <Wire name={message.protocol} />
                 <time>

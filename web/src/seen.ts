@@ -1,36 +1,51 @@
-// What a person looks at here was delivered to them: its sender's receipt shall say so.
+// What a person reads here was delivered to them: its sender's receipt shall say so.
 import { placeOf, type Place } from "./talk.ts";
-import { hub, visitor } from "./state.ts";
+import { hub, visible, visitor } from "./state.ts";
 
 const PAGE = 200;
 const PAGES_MAX = 10;
 const REST_MS = 2000;
-const EVIDENCE = "looked at in the console";
+const EVIDENCE = "its conversation was read to the end in the console";
 
-let looking: { place: Place; through: number } | null = null;
+/** Places whose end was in sight, and up to which offset. */
+const looked = new Map<Place, number>();
 let working = false;
 
 /** Up to which delivery everything at a place is acknowledged. What a lost connection took along is looked at again. */
 const done = new Map<string, number>();
 hub.link.subscribe((link) => {
-  if (link !== "live") done.clear();
+  if (link === "live") begin();
+  else done.clear();
 });
+visible.subscribe(() => begin());
 
 /** Acknowledge what was delivered to the viewer at a place, up to an offset. */
 export function lookedAt(place: Place, through: number): void {
-  looking = { place, through };
-  if (!working) void work();
+  // Who looks over an agent's shoulder takes nothing out of its inbox.
+  if (visitor.value?.kind !== "human") return;
+  note(place, through);
+  begin();
+}
+
+function note(place: Place, through: number): void {
+  looked.set(place, Math.max(through, looked.get(place) ?? -1));
+}
+
+function begin(): void {
+  if (looked.size && !working) void work();
 }
 
 /** One pass at a time with a rest after each, so that a fast conversation costs little. */
 async function work(): Promise<void> {
   working = true;
-  while (looking && hub.link.value === "live" && !document.hidden) {
-    const wanted = looking;
-    looking = null;
-    // What the connection lost meanwhile is acknowledged when one looks again.
-    const whole = await pass(wanted.place, wanted.through).catch(() => true);
-    if (!whole) looking ??= wanted;
+  while (hub.link.value === "live" && visible.value) {
+    const [next] = looked;
+    if (!next) break;
+    const [place, through] = next;
+    looked.delete(place);
+    // What the hub refuses is not asked again; what the connection lost is.
+    const over = await pass(place, through).catch(() => hub.link.value === "live");
+    if (!over) note(place, through);
     await new Promise((rested) => setTimeout(rested, REST_MS));
   }
   working = false;

@@ -1,7 +1,7 @@
-// What the console knows: who looks, who and what there is, and what was said. Pages read signals; nothing else changes them.
+// What the console knows: who looks, who and what there is, and what was said. Pages read these signals; only this module sets them.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { logOut } from "./ac7.ts";
-import { type Channel, Hub, type Member, type Message, type Objective, type Pause } from "./hub.ts";
+import { type AnswerOf, type Channel, Hub, type Member, type Message, type Objective, type Pause } from "./hub.ts";
 import type { components } from "./shapes.d.ts";
 
 export type Visitor = components["schemas"]["Visitor"];
@@ -9,11 +9,18 @@ export type Visitor = components["schemas"]["Visitor"];
 /** Messages that are kept in the page, and their characters; older ones are read again when they are scrolled to. */
 export const KEPT_MAX = 20_000;
 const KEPT_CHARACTERS_MAX = 50_000_000;
+/** And at most, with what one scrolled back to. */
+export const ROWS_MAX = 3 * KEPT_MAX;
 /** How often what was said is drawn, at most: the hub tells of it twenty times a second. */
 const SHOW_MS = 150;
 const OBJECTIVES_MS = 1000;
 const FIRST_PAGE = 200;
+const MINE_MAX = 1000;
 const ROSTER_MS = 5000;
+/** How long a hub may leave a question unanswered until its connection is taken for dead. */
+const PATIENCE_MS = 20_000;
+/** Open objectives are read whole, within reason; of those that are over, the newest page. */
+const OBJECTIVE_PAGES_MAX = 20;
 const NOTICE_MS = 6000;
 
 export const hub = new Hub();
@@ -21,18 +28,29 @@ export const visitor = signal<Visitor | null | undefined>(undefined);
 export const members = signal<readonly Member[]>([]);
 export const channels = signal<readonly Channel[]>([]);
 export const objectives = signal<readonly Objective[]>([]);
+/** Whether there are more that are over, and older. */
+export const curtailed = signal(false);
 /** Conversations that stand still because agents looped in them; empty for who may not know. */
 export const pauses = signal<readonly Pause[]>([]);
 /** What was said and may be seen, in the order of the log, without a gap. */
 export const messages = signal<readonly Message[]>([]);
+/** What was said to or by the viewer, or where they are, before the first of those: who sees all has other things in between. */
+export const mine = signal<readonly Message[]>([]);
 /** Whether everything that the log has before the first message is here. */
 export const whole = signal(false);
 /** A sentence for the person, for a while. */
 export const notice = signal("");
 export const now = signal(Date.now());
+/** Whether the page can be seen: what comes to a hidden tab was looked at by nobody. */
+export const visible = signal(!document.hidden);
+document.addEventListener("visibilitychange", () => {
+  visible.value = !document.hidden;
+});
 
 export const may = (permission: string): boolean => visitor.value?.permissions.includes(permission) ?? false;
 export const seesAll = computed(() => may("log.read"));
+/** What the viewer may do, in one word: what was read under other permissions is not shown under these. */
+export const permissions = computed(() => String(visitor.value?.permissions));
 export const byName = computed(() => new Map(members.value.map((member) => [member.name, member])));
 
 /** After the connection was lost: up to which offset there is something to catch up with, and how much came of it. */
@@ -41,6 +59,11 @@ let missing: { until: number; came: number } | null = null;
 let arrived: Message[] = [];
 /** Whether what was said is followed, so that a lost connection leaves something to catch up with. */
 let begun = false;
+/** Whether there was a connection before. */
+let connected = false;
+/** How many messages there is room for. */
+let room = KEPT_MAX;
+let older: Promise<void> | null = null;
 let showing: ReturnType<typeof setTimeout> | undefined;
 let shownAt = 0;
 let asking: ReturnType<typeof setTimeout> | undefined;
@@ -91,8 +114,11 @@ export async function enter(token: string): Promise<void> {
   hub.open();
 }
 
+/** End the session that was opened with a token, if this browser has one. */
+export const leaveSession = (): Promise<unknown> => session("DELETE");
+
 export async function leave(): Promise<void> {
-  await session("DELETE");
+  await leaveSession();
   // Who came in by a code has a cookie of that login, too.
   await logOut().catch(() => undefined);
   hub.close();
@@ -101,7 +127,7 @@ export async function leave(): Promise<void> {
 
 // What the hub tells.
 
-hub.opened = () => void begin().catch(() => hub.again());
+hub.opened = () => void arrive().catch(() => hub.again());
 hub.said = (said) => {
   const known = newest();
   const fresh = said.filter((message) => message.offset > known);
@@ -143,33 +169,82 @@ function weigh(message: Message): number {
   return weight;
 }
 
-/** Keep the newest of these, as far as there is room. */
-function keep(all: readonly Message[]): void {
+/** Where the newest of these begin for which there is room. */
+export function firstOf(all: readonly Message[], max: number): number {
   let first = all.length;
   let weight = 0;
-  for (let index = all.length - 1; index >= 0 && all.length - index <= KEPT_MAX; index--) {
+  for (let index = all.length - 1; index >= 0 && all.length - index <= max; index--) {
     weight += weigh(all[index] as Message);
     if (weight > KEPT_CHARACTERS_MAX && first < all.length) break;
     first = index;
   }
+  return first;
+}
+
+/** Keep the newest of these, as far as there is room; of the others, what concerns the viewer is remembered a little longer. */
+function keep(all: readonly Message[]): void {
+  const first = firstOf(all, room);
+  const me = visitor.value?.member ?? "";
+  const concerns = ({ target, from }: Message) => !target.startsWith("@") || target === `@${me}` || from === me;
+  const gone = seesAll.value ? all.slice(0, first).filter(concerns) : [];
   batch(() => {
     if (first > 0) whole.value = false;
     messages.value = first > 0 ? all.slice(first) : all;
+    if (gone.length) {
+      const since = gone[0]?.offset ?? 0;
+      mine.value = [...mine.value.filter((message) => message.offset < since), ...gone].slice(-MINE_MAX);
+    }
   });
+}
+
+/** What was scrolled back to is needed no more. */
+export function settle(): void {
+  room = KEPT_MAX;
+}
+
+/** Nothing of what was shown may be shown any more. */
+function forget(): void {
+  begun = false;
+  arrived = [];
+  settle();
+  batch(() => {
+    messages.value = [];
+    mine.value = [];
+    whole.value = false;
+  });
+}
+
+/** The connection is there; when it was lost, who looks and what they may see can have changed meanwhile. */
+async function arrive(): Promise<void> {
+  if (connected) {
+    const found = await session("GET");
+    if (!found || found.member !== visitor.value?.member) {
+      location.reload();
+      return;
+    }
+    batch(() => {
+      if (String(found.permissions) !== permissions.value) forget();
+      visitor.value = found;
+    });
+  }
+  connected = true;
+  await begin();
 }
 
 async function begin(): Promise<void> {
   const again = begun;
   missing = null;
-  // Permissions may have changed since somebody looked.
-  if (again) visitor.value = await session("GET");
   const everything = seesAll.value;
-  const { messages: page } = await hub.ask("read_history", { limit: again ? 1 : FIRST_PAGE, everything });
+  const [{ messages: page }, own] = await Promise.all([
+    hub.ask("read_history", { limit: again ? 1 : FIRST_PAGE, everything }),
+    everything && !again ? hub.ask("read_history", { limit: FIRST_PAGE }) : null,
+  ]);
   if (again) missing = { until: page[0]?.offset ?? -1, came: 0 };
   else
     batch(() => {
       arrived = [];
       messages.value = page.toReversed();
+      mine.value = own?.messages.toReversed() ?? [];
       whole.value = page.length === 0;
     });
   begun = true;
@@ -185,15 +260,38 @@ function reunited(): void {
 }
 
 /** Read what was said before the first message that is here. */
-export async function readOlder(): Promise<void> {
-  const first = messages.value[0];
-  if (!first || whole.value) return;
-  const everything = seesAll.value;
-  const { messages: older } = await hub.ask("read_history", { before: first.offset, limit: FIRST_PAGE, everything });
-  batch(() => {
-    whole.value = older.length === 0;
-    if (messages.value[0] === first) messages.value = [...older.toReversed(), ...messages.value];
+export function readOlder(): Promise<void> {
+  older ??= lengthen().finally(() => {
+    older = null;
   });
+  return older;
+}
+
+async function lengthen(): Promise<void> {
+  const first = messages.value[0];
+  if (!first || whole.value || isFull(messages.value)) return;
+  const page = await readBefore(first);
+  if (messages.value[0] !== first) return;
+  const longer = [...page, ...messages.value];
+  // Room for these and for what is said while one reads them.
+  room = Math.min(ROWS_MAX, longer.length + KEPT_MAX);
+  batch(() => {
+    whole.value = page.length === 0;
+    messages.value = longer;
+  });
+}
+
+/** What was said before a message, the oldest first. */
+export async function readBefore({ offset }: Message): Promise<readonly Message[]> {
+  const page = await hub.ask("read_history", { before: offset, limit: FIRST_PAGE, everything: seesAll.value });
+  return page.messages.toReversed();
+}
+
+/** Whether there is no room before these, which is then told. */
+export function isFull(rows: readonly Message[]): boolean {
+  const full = rows.length >= ROWS_MAX || rows.reduce((sum, message) => sum + weigh(message), 0) >= KEPT_CHARACTERS_MAX;
+  if (full) tell("A page holds no more than this. Search finds what is older.");
+  return full;
 }
 
 export const stewards = computed(() => visitor.value?.kind === "human" || may("members.manage"));
@@ -205,8 +303,11 @@ export async function readRoster(): Promise<void> {
   const me = roster.members.find((member) => member.name === visitor.value?.member);
   if (me && visitor.value && String(me.permissions) !== String(visitor.value.permissions)) {
     // What one may see has changed, so all of it is read again.
-    visitor.value = { ...visitor.value, permissions: me.permissions };
-    begun = false;
+    const changed = { ...visitor.value, permissions: me.permissions };
+    batch(() => {
+      forget();
+      visitor.value = changed;
+    });
     void begin().catch(() => hub.again());
   }
   batch(() => {
@@ -217,12 +318,37 @@ export async function readRoster(): Promise<void> {
 }
 
 export async function readObjectives(): Promise<void> {
-  objectives.value = (await hub.ask("objectives", {})).objectives;
+  const found = new Map<string, Objective>();
+  let before: string | null = null;
+  for (let count = 0; count < OBJECTIVE_PAGES_MAX; count++) {
+    const page: AnswerOf<"objectives"> = await hub.ask("objectives", { statuses: ["blocked", "active"], before });
+    for (const one of page.objectives) found.set(one.id, one);
+    before = page.objectives.at(-1)?.id ?? null;
+    if (page.complete || before === null) break;
+  }
+  // Asked last, so that one which ends meanwhile is in it.
+  const over = await hub.ask("objectives", { statuses: ["done", "cancelled"] });
+  for (const one of over.objectives) found.set(one.id, one);
+  batch(() => {
+    curtailed.value = !over.complete;
+    objectives.value = [...found.values()];
+  });
 }
 
+/** When the roster was asked for that is waited for; 0 when none is. */
+let rosterSince = 0;
 setInterval(() => {
   now.value = Date.now();
-  if (hub.link.value === "live" && !document.hidden) void attempt(readRoster);
+  if (hub.link.value !== "live" || document.hidden) return;
+  if (rosterSince) {
+    // A connection can be gone without anybody having said so.
+    if (Date.now() - rosterSince > PATIENCE_MS) hub.again();
+    return;
+  }
+  rosterSince = Date.now();
+  void attempt(readRoster).finally(() => {
+    rosterSince = 0;
+  });
 }, ROSTER_MS);
 
 // A member who was removed, or whose session was revoked, is shown the door.

@@ -1,7 +1,7 @@
 // Which conversation a message belongs to, as its viewer sees it.
 import type { Message } from "./hub.ts";
 import { plain } from "./prose.tsx";
-import { objectives } from "./state.ts";
+import { channels, may, objectives, visitor } from "./state.ts";
 
 /** A place of talk: `#channel`, `obj:<id>`, `@member`, or `a ↔ b` for what two others say to each other. */
 export type Place = string;
@@ -45,6 +45,16 @@ export function conversationsAt(place: Place, viewer: string): readonly string[]
 
 /** How one writes there; nothing, where only two others talk. */
 export const targetOf = (place: Place): string | null => (place.includes(BETWEEN) ? null : place);
+
+/** Whether the viewer is one of those who talk there, to whom the hub gives the files. */
+export function hasPart(place: Place): boolean {
+  const me = visitor.value?.member ?? "";
+  if (may("members.manage") || place === GENERAL) return true;
+  if (place.startsWith("#")) return channels.value.some((one) => `#${one.name}` === place && one.subscribers.includes(me));
+  if (!place.startsWith("obj:")) return !place.includes(BETWEEN);
+  const objective = objectives.value.find((one) => `obj:${one.id}` === place);
+  return !!objective && [objective.assignee, objective.originator, ...objective.watchers].includes(me);
+}
 
 /** A place as people call it. */
 export function nameOf(place: Place): string {

@@ -75,16 +75,18 @@ export function Trace({ objective }: { objective: Objective }) {
 }
 
 function One({ row }: { row: Activity }) {
+  const [open, setOpen] = useState(false);
   const { model, tools, input, output, duration } = read(row.event);
   return (
-    <details class="exchange">
+    <details class="exchange" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
         <time>{timeOf(row.ts_ms)}</time> <b>{plain(model)}</b>{" "}
         {input === null && output === null ? "tokens not captured" : `${input ?? "?"} → ${output ?? "?"} tokens`}
         {duration === null ? "" : `, ${(duration / 1000).toFixed(1)} s`}
         {tools.length ? `, called ${tools.map(plain).join(", ")}` : ""}
       </summary>
-      <pre class="data">{plain(JSON.stringify(record(row.event)["entry"], null, 2) ?? "")}</pre>
+      {/* An exchange can be long, and most are never opened. */}
+      {open && <pre class="data">{plain(JSON.stringify(record(row.event)["entry"], null, 2) ?? "")}</pre>}
     </details>
   );
 }

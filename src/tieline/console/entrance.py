@@ -20,6 +20,7 @@ from tieline.contract.member import Credential, MemberKind
 from tieline.contract.permission import LOG_READ, TEAM_PERMISSIONS
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.http import (
+    LOGIN_COOKIE,
     SESSION_COOKIE,
     Answer,
     Bodies,
@@ -115,10 +116,13 @@ class Entrance:
 
     async def _look(self, scope: Scope) -> Answer:
         token = session_token(scope)
-        held = await self._sessions.of(token) if token else Refusal(Code.UNAUTHORIZED, "nobody is logged in")
+        if not token:
+            return failure(401, "nobody is logged in")
+        held = await self._sessions.of(token)
         if isinstance(held, Refusal):
             return _refused(held)
-        return answer(await self._visitor(held))
+        visitor = await self._visitor(token, held)
+        return _refused(visitor) if isinstance(visitor, Refusal) else answer(visitor)
 
     async def _enter(self, scope: Scope, receive: Receive) -> Answer:
         if not (header(scope, b"content-type") or "").startswith("application/json"):
@@ -141,9 +145,14 @@ class Entrance:
             return _refused(fresh)
         # The browser forgets the session that it had, so nobody shall have it.
         await self._void(scope)
-        entered = answer(await self._visitor(fresh))
-        value = f"{issued.view.id}.{issued.token}"
-        return Answer(200, entered.body, headers=(_cookie(scope, value, SESSION_MS // 1000),))
+        visitor = await self._visitor(issued.token, fresh)
+        if isinstance(visitor, Refusal):
+            return _refused(visitor)
+        cookies = [_cookie(scope, SESSION_COOKIE, f"{issued.view.id}.{issued.token}", SESSION_MS // 1000)]
+        if cookie(scope, LOGIN_COOKIE) is not None:
+            # Nor shall it have a login of somebody else beside this one.
+            cookies.append(_cookie(scope, LOGIN_COOKIE, "", 0))
+        return Answer(200, answer(visitor).body, headers=tuple(cookies))
 
     async def _issue(self, held: Held) -> r.TokenIssued | Refusal:
         """A token for the cookie. In the same moment every login link is void, which ends the sessions that one opened:
@@ -184,7 +193,7 @@ class Entrance:
 
     async def _leave(self, scope: Scope) -> Answer:
         await self._void(scope)
-        return Answer(204, b"", headers=(_cookie(scope, "", 0),))
+        return Answer(204, b"", headers=(_cookie(scope, SESSION_COOKIE, "", 0),))
 
     async def _void(self, scope: Scope) -> None:
         """Revoke the token in the cookie, if there is one."""
@@ -193,16 +202,19 @@ class Entrance:
         if isinstance(held, Held):
             await ask_all(self._hub, [c.RevokeToken(held.session, held.member, token_id)])
 
-    async def _visitor(self, held: Held) -> Visitor:
-        (roster,) = await ask_all(self._hub, [c.ListMembers(held.session, held.member)])
-        assert isinstance(roster, r.Roster), "a member may always look at itself"
+    async def _visitor(self, token: str, held: Held) -> Visitor | Refusal:
+        # The session may end in this moment, with its token or without.
+        (roster,) = await self._sessions.ask(token, held, lambda session: [c.ListMembers(session, held.member)])
+        if isinstance(roster, Refusal):
+            return roster
+        assert isinstance(roster, r.Roster), "asked for"
         member = roster.members[0].member
         return Visitor(member.name, member.kind.value, member.permissions, self._version)
 
 
-def _cookie(scope: Scope, value: str, seconds: int) -> tuple[bytes, bytes]:
+def _cookie(scope: Scope, name: str, value: str, seconds: int) -> tuple[bytes, bytes]:
     secure = "; Secure" if scope.get("scheme") in {"https", "wss"} else ""
-    text = f"{SESSION_COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    text = f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
     return b"set-cookie", text.encode()
 
 

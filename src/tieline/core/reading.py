@@ -249,9 +249,9 @@ def _places(broker: "Broker", account: Account | None, peer: str) -> Sequence[Sp
         row = broker.objectives.find(peer.removeprefix("obj:"))
         seen = row is not None and (account is None or account.number in thread(row, broker.directory))
         return (Span(peer),) if seen else ()
-    if account is None and peer.startswith("#"):
-        return (Span(peer),)
     name = ChannelName(peer.removeprefix("#").removeprefix("chan:"))
+    if account is None and peer.startswith("#"):
+        return (Span("*"), Span(peer)) if name == GENERAL else (Span(peer),)
     if name in IMPLICIT:
         spans = [span for span in broker.channels.spans_of(account) if span.target == f"#{name}"] if account else []
         # Everybody is in it, so what is said to everybody is said there.

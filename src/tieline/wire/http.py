@@ -106,7 +106,12 @@ def session_token(scope: Scope) -> str | None:
     shown = bearer(scope)
     if shown is not None:
         return shown
-    return (cookie(scope, SESSION_COOKIE) or "").partition(".")[2] or cookie(scope, LOGIN_COOKIE)
+    return console_token(scope) or cookie(scope, LOGIN_COOKIE)
+
+
+def console_token(scope: Scope) -> str | None:
+    """The token in a console's cookie. It counts before the cookie of a login, wherever a browser shows both."""
+    return (cookie(scope, SESSION_COOKIE) or "").partition(".")[2] or None
 
 
 def foreign(scope: Scope) -> bool:

@@ -9,7 +9,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.ac7.login import read_cookie
 from tieline.protocols.ac7.passes import Passes
 from tieline.protocols.ac7.route import UNKNOWN_TOKEN, Caller, Refused, no, refused
-from tieline.wire.http import header, session_token
+from tieline.wire.http import console_token, header
 from tieline.wire.sessions import Sessions
 
 _BEARER = "Bearer "
@@ -30,8 +30,8 @@ class Callers:
         shown = header(scope, b"authorization")
         if shown is not None:
             return await self._by_token(shown)
+        token = console_token(scope)
         cookie = read_cookie(header(scope, b"cookie") or "")
-        token = session_token(scope) if cookie is None else None
         if token is None and (self._passes is None or cookie is None):
             raise Refused(no(401, "missing credentials"))
         if bearer_only:

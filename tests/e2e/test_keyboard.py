@@ -1,0 +1,115 @@
+"""Everything that a person does often, with no mouse."""
+
+import pytest
+from playwright.async_api import Locator, Page, expect
+
+from tests.e2e.browsers import Office
+from tieline.client import Client
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+STOPS_MAX = 60
+
+
+async def come_in(there: Office) -> Page:
+    """Log in as root by the keyboard alone."""
+    page = await there.page()
+    await page.goto(f"{there.url}/")
+    await walk(page, page.get_by_role("textbox", name="Token"))
+    await page.keyboard.type(there.there.tokens["root"])
+    await page.keyboard.press("Enter")
+    await page.get_by_text("Connected", exact=True).wait_for()
+    return page
+
+
+async def walk(page: Page, to: Locator, key: str = "Tab") -> None:
+    """Go from stop to stop until one is there; it must be seen when it has the focus."""
+    await to.wait_for(state="attached")
+    for _ in range(STOPS_MAX):
+        if await to.evaluate("one => one === document.activeElement"):
+            assert await to.evaluate("one => one.checkVisibility({opacityProperty: true, visibilityProperty: true})")
+            return
+        await page.keyboard.press(key)
+    raise AssertionError(f"{to} is not among the next {STOPS_MAX} stops")
+
+
+async def go_to(page: Page, name: str) -> None:
+    """Go somewhere by the palette."""
+    await page.keyboard.press("Control+k")
+    await expect(page.get_by_role("combobox", name="Go to")).to_be_focused()
+    await page.keyboard.type(name)
+    await page.keyboard.press("Enter")
+
+
+async def heard(by: Client) -> tuple[str, str | None]:
+    """What a member hears next, and to what it replies."""
+    message = (await anext(aiter(by))).message
+    return message.body, message.reply_to
+
+
+async def test_a_person_writes_replies_and_looks_at_receipts(there: Office) -> None:
+    alice = await there.there.join("alice", receive=True)
+    asked = await alice.send("@root", "may I?")
+    page = await come_in(there)
+    await go_to(page, "@alice")
+    await expect(page.get_by_role("heading", name="@alice")).to_be_visible()
+    box = page.get_by_label("Say something to @alice")
+    await walk(page, box)
+    await page.keyboard.type("hello @al")
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    assert await heard(alice) == ("hello @alice", None)
+    turns = page.locator(".turn")
+    await expect(turns).to_have_count(2)
+    await walk(page, turns.first.get_by_role("button", name="Reply"), "Shift+Tab")
+    await page.keyboard.press("Enter")
+    await expect(box).to_be_focused()
+    await page.keyboard.type("you may")
+    await page.keyboard.press("Enter")
+    assert await heard(alice) == ("you may", asked.id)
+    await expect(turns).to_have_count(3)
+    await walk(page, turns.last.get_by_role("link", name="Receipts"), "Shift+Tab")
+    await page.keyboard.press("Enter")
+    aside = page.get_by_label("Message", exact=True)
+    await expect(aside).to_contain_text("Not seen by 1 of 1")
+    await walk(page, aside.get_by_role("button", name="Close"))
+    await page.keyboard.press("Enter")
+    await expect(aside).to_have_count(0)
+
+
+async def test_a_person_goes_from_page_to_page_and_blocks_an_objective(there: Office) -> None:
+    root = await there.there.join("root")
+    await root.create_objective("Ship it", "it is shipped", "alice")
+    page = await come_in(there)
+    pages = page.get_by_role("navigation", name="Pages")
+    for name in ("Members", "Objectives", "Search"):
+        await walk(page, pages.get_by_role("link", name=name, exact=True))
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
+    palette = page.get_by_role("combobox", name="Go to")
+    await page.keyboard.press("Control+k")
+    await expect(palette).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(palette).to_have_count(0)
+    await go_to(page, "ship objective")
+    await expect(page.get_by_role("heading", name="Ship it", level=1)).to_be_visible()
+    await walk(page, page.get_by_role("button", name="Block", exact=True))
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_label("What blocks it?")).to_be_focused()
+    await page.keyboard.type("no wind")
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".status.blocked")).to_be_visible()
+    await expect(page.locator(".story")).to_contain_text("root blocked it: no wind")
+    # What was pressed is gone, and one is not thrown back to the top of the page.
+    await expect(page.locator("#main")).to_be_focused()
+
+
+async def test_who_comes_with_tab_skips_to_the_page(there: Office) -> None:
+    page = await come_in(there)
+    await page.reload()
+    await page.get_by_text("Connected", exact=True).wait_for()
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("button", name="Skip to the page")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#main")).to_be_focused()

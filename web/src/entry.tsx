@@ -1,0 +1,154 @@
+// The way in: by a token, by a login link, by a code of an authenticator app, or because somebody who is in says so.
+import { useEffect, useState } from "preact/hooks";
+import { EXPIRED, type Request, askForToken, dropToken, fetchToken, logIn } from "./ac7.ts";
+import { where } from "./route.ts";
+import { enter, leaveSession, look, visitor } from "./state.ts";
+
+/** By how much a hub that is asked too often wants to be asked less often. */
+const SLOWER_S = 5;
+
+const said = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
+/** Come in with what a person shows: a code of an authenticator app has six digits, all else is a token. */
+async function comeIn(shown: string, name: string): Promise<void> {
+  if (!/^[0-9]{6}$/.test(shown)) {
+    await enter(shown);
+    return;
+  }
+  await logIn(shown, name);
+  // Of two logins in one browser the hub goes by the other one.
+  await leaveSession();
+  await look();
+  if (!visitor.value) throw new Error("The code is right, but the browser did not keep the login.");
+}
+
+export function Entry() {
+  const [token, setToken] = useState("");
+  const [name, setName] = useState("");
+  const [why, setWhy] = useState("");
+  const [busy, setBusy] = useState(false);
+  const come = async (shown: string) => {
+    setBusy(true);
+    setWhy("");
+    try {
+      await comeIn(shown, name.trim());
+    } catch (error) {
+      setWhy(said(error));
+    }
+    setBusy(false);
+  };
+  const link = where.value.page === "enter" ? where.value.of : "";
+  useEffect(() => {
+    if (!link) return;
+    // A login link brings its token after the `#`, which no server and no log sees; it leaves the address at once.
+    location.replace("#/live");
+    void come(link);
+  }, [link]);
+  return (
+    <main class="entry">
+      <h1>Tieline</h1>
+      <p>This is the console of a hub. Show a member's token, or open the link that the hub printed.</p>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          void come(token.trim());
+        }}
+      >
+        <label>
+          Token, or code of an authenticator app
+          <input type="password" autocomplete="off" required value={token} onInput={(event) => setToken(event.currentTarget.value)} />
+        </label>
+        {/^[0-9]+$/.test(token) && (
+          <label>
+            Name, with a code
+            <input autocomplete="username" value={name} onInput={(event) => setName(event.currentTarget.value)} />
+          </label>
+        )}
+        <button type="submit" class="main" disabled={busy || !token.trim()}>
+          Come in
+        </button>
+        {why && (
+          <p class="unseen" role="alert">
+            {why}
+          </p>
+        )}
+      </form>
+      <Approval />
+      <p class="hint">
+        <code>tieline member add NAME</code> makes a member and prints its token; <code>tieline login NAME</code> prints a link.
+      </p>
+    </main>
+  );
+}
+
+/** Somebody who manages members lets this browser in: it shows them a code, and waits. */
+function Approval() {
+  const [request, setRequest] = useState<Request | null>(null);
+  const [why, setWhy] = useState("");
+  const [busy, setBusy] = useState(false);
+  const ask = async () => {
+    setBusy(true);
+    setWhy("");
+    try {
+      setRequest(await askForToken("a browser, for the console"));
+    } catch (error) {
+      setWhy(said(error));
+    }
+    setBusy(false);
+  };
+  useEffect(() => {
+    if (!request) return;
+    const over = (reason: string) => {
+      setWhy(reason);
+      setRequest(null);
+    };
+    const until = Date.now() + request.expiresIn * 1000;
+    let seconds = request.interval;
+    let timer: ReturnType<typeof setTimeout>;
+    const poll = async () => {
+      const found = await fetchToken(request.deviceCode);
+      if ("token" in found) {
+        await enter(found.token);
+        // The browser has a session of its own now: nobody needs this token any more.
+        await dropToken(found.member, found.tokenId).catch(() => undefined);
+        return;
+      }
+      if (found.wait === "no") over(found.why);
+      else if (Date.now() > until) over(EXPIRED);
+      else {
+        if (found.wait === "slower") seconds += SLOWER_S;
+        rest();
+      }
+    };
+    const rest = () => {
+      timer = setTimeout(() => void poll().catch((error: unknown) => over(said(error))), seconds * 1000);
+    };
+    rest();
+    return () => clearTimeout(timer);
+  }, [request]);
+  return (
+    <section aria-label="Being let in">
+      {request ? (
+        <>
+          <p role="status">
+            Somebody who manages members finds this code under Members, and says who you are: <code class="code">{request.userCode}</code>
+          </p>
+          <p class="line">
+            <button type="button" onClick={() => setRequest(null)}>
+              Do not wait
+            </button>
+          </p>
+        </>
+      ) : (
+        <button type="button" disabled={busy} onClick={() => void ask()}>
+          Ask to be let in
+        </button>
+      )}
+      {why && (
+        <p class="unseen" role="alert">
+          {why}
+        </p>
+      )}
+    </section>
+  );
+}
