@@ -20,11 +20,14 @@ PAGES = ("#/live", "#/talk/%23general", "#/talk/%40alice", "#/members/bob", "#/o
 
 async def test_everything_is_reached_from_the_keyboard(there: Office) -> None:
     page = await there.enter()
+    palette = page.get_by_role("combobox", name="Go to")
     await page.keyboard.press("Control+k")
+    await expect(palette).to_be_focused()
     await page.keyboard.type("members page")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", name="Members")).to_be_visible()
     await page.keyboard.press("/")
+    await expect(palette).to_be_focused()
     await page.keyboard.type("@alice")
     await page.keyboard.press("ArrowDown")
     await page.keyboard.press("ArrowUp")

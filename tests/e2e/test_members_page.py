@@ -78,6 +78,7 @@ async def test_a_token_is_shown_this_once(there: Office) -> None:
     await aside.get_by_role("button", name="Issue a token").click()
     await expect(aside.locator("code.token")).to_be_visible()
     await page.goto(f"{there.url}/#/members")
+    await expect(aside).to_have_count(0)
     await page.goto(f"{there.url}/#/members/bob")
     await expect(aside.get_by_role("listitem")).to_have_count(2)
     await expect(aside.locator("code.token")).to_have_count(0)
