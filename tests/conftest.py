@@ -1,6 +1,7 @@
 """What tests share: a folder whose path is short enough for a Unix address, and a clean environment."""
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,10 @@ VARIABLES = (
     "PEERBUS_HMAC_SECRET",
     "TIELINE_PEERBUS",
 )
+
+# Who runs the tests in the background may have told them to ignore these, and processes hand that on to theirs.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -4,12 +4,13 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipeline.clusters import cluster
+from tests.pipeline.clusters import Cluster, cluster
 from tests.pipeline.oracle import stored
 from tests.server.hubs import House, house, take
 from tieline.contract.permission import LOG_READ
@@ -26,6 +27,26 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_grou
 MESSAGES, ACKED = 120, 10
 """So many wait that it is worth an alert."""
 _COMMAND = "from tieline.cli.main import main; main()"
+_READ = """
+import json, os, sys
+from pathlib import Path
+import pyarrow as pa
+from tieline.pipeline.session import start_session
+
+master, scratch, url = sys.argv[1:]
+
+def read_here(batches):
+    # An executor's Python runs in the folder that its worker gave it.
+    offsets = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    yield pa.RecordBatch.from_pylist([{"folder": os.getcwd(), "offsets": offsets}])
+
+spark = start_session(master, scratch=Path(scratch))
+options = {"url": url, "token": os.environ["TIELINE_TOKEN"], "logs": "main", "partitions": "4"}
+rows = spark.read.format("tieline").options(**options).load().select("offset")
+found = rows.mapInArrow(read_here, "folder string, offsets array<bigint>").collect()
+print(json.dumps([[row["folder"], row["offsets"]] for row in found]))
+spark.stop()
+"""
 
 
 async def _live(there: House) -> None:
@@ -40,27 +61,53 @@ async def _live(there: House) -> None:
     await alice.send("*", "to all")
 
 
+async def _python(program: str, *arguments: str, token: str) -> bytes:
+    """What a Python process of its own printed, because one has one session."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, *arguments,
+        env={**os.environ, "TIELINE_TOKEN": token},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()[-3000:]
+    return out
+
+
+@pytest.fixture(scope="module")
+def there(scratch: Path) -> Iterator[Cluster]:
+    """A master and two workers."""
+    with cluster(scratch / "cluster") as started:
+        yield started
+
+
+async def test_workers_read_ranges_of_one_log_side_by_side(there: Cluster, folder: Path) -> None:
+    async with house(folder / "h") as hub:
+        await _live(hub)
+        out = await _python(_READ, there.url, str(folder / "s"), hub.running.http, token=hub.tokens["analyst"])
+    ranges = json.loads(out.splitlines()[-1])
+    assert len(ranges) == 4
+    workers = {Path(where).parents[1].name for where, _ in ranges}
+    assert workers == {"work-0", "work-1"}
+    read = sorted(offset for _, offsets in ranges for offset in offsets)
+    assert read == list(range(len(read)))
+    assert len(read) > MESSAGES
+    assert all(offsets == list(range(offsets[0], offsets[-1] + 1)) for _, offsets in ranges)
+
+
 async def test_the_same_job_runs_on_a_cluster_over_a_hubs_url(
-    spark: "SparkSession", scratch: Path, folder: Path
+    spark: "SparkSession", there: Cluster, folder: Path
 ) -> None:
     lake = Lake(folder / "lake")
-    with cluster(scratch / "cluster") as there:
-        async with house(folder / "h") as hub:
-            await _live(hub)
-            arguments = ["--hub", hub.running.http, "--lake", str(lake.path), "--master", there.url, "--json"]
-            arguments += ["--alerts", "@carol"]
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", _COMMAND, "pipeline", "run", *arguments,
-                env={**os.environ, "TIELINE_TOKEN": hub.tokens["analyst"]},
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-            out, err = await process.communicate()
-            assert process.returncode == 0, err.decode()[-3000:]
-            summary = json.loads(out.splitlines()[-1])
-            assert summary["events_read"] == sum(lake.head().position.values()) > MESSAGES
-            told = (await (await hub.join("carol")).inbox()).items[-1].message
-            assert (told.sender, told.body) == ("analyst", "At least 100 deliveries wait for bob.")
-        assert all(there.executors()), "each worker had an executor"
+    async with house(folder / "h") as hub:
+        await _live(hub)
+        arguments = ["--hub", hub.running.http, "--lake", str(lake.path), "--master", there.url, "--json"]
+        arguments += ["--alerts", "@carol"]
+        out = await _python(_COMMAND, "pipeline", "run", *arguments, token=hub.tokens["analyst"])
+        summary = json.loads(out.splitlines()[-1])
+        assert summary["events_read"] == sum(lake.head().position.values()) > MESSAGES
+        told = (await (await hub.join("carol")).inbox()).items[-1].message
+        assert (told.sender, told.body) == ("analyst", "At least 100 deliveries wait for bob.")
+    assert all(there.executors()), "each worker had an executor"
     position = lake.head().position
     local = Lake(folder / "local")
     run(spark, local, {"home": str(folder / "h")}, until=position)

@@ -137,7 +137,7 @@ def test_ctrl_c_leaves_the_last_whole_batch_and_the_next_run_completes_it(
             seen += os.read(terminal, 4096)
         except OSError:
             break
-        if not asked and b"batch 1: mes" in seen:
+        if not asked and b"batch 1: bronze" in seen:
             os.write(terminal, b"\x03")
             asked = True
     _, status = os.waitpid(process, 0)

@@ -25,12 +25,20 @@ def rows(log: SqliteLog | HttpLog, name: str, start: int, end: int) -> list[dict
 
 def test_ranges_cover_every_offset_once() -> None:
     for start, end, parts in ((0, 0, 4), (5, 6, 4), (0, 100_000, 8), (7, 63_001, 3)):
-        ranges = split("main", start, end, parts)
+        ranges = split("main", start, end, parts, 20_000)
         assert [offset for one in ranges for offset in (one.start, one.end)][1:-1:2] == [
             one.start for one in ranges[1:]
         ]
         assert (ranges[0].start, ranges[-1].end) == (start, end) if end > start else ranges == []
         assert len(ranges) <= parts
+
+
+def test_few_rows_are_one_range_unless_more_are_asked_for() -> None:
+    assert len(Options({"home": "x"}).split("main", 0, 19_999)) == 1
+    assert len(Options({"home": "x"}).split("main", 0, 60_000)) == 3
+    asked = Options({"home": "x", "partitions": "4"})
+    assert [(one.start, one.end) for one in asked.split("main", 0, 8)] == [(0, 2), (2, 4), (4, 6), (6, 8)]
+    assert [(one.start, one.end) for one in asked.split("main", 3, 5)] == [(3, 4), (4, 5)]
 
 
 @pytest.mark.parametrize(

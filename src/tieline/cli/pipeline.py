@@ -216,13 +216,20 @@ def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
     """A session with a folder for its temporary files; whatever goes wrong in it is told in a sentence."""
     from tieline.pipeline.session import start_session
 
-    with tempfile.TemporaryDirectory(prefix="tieline-spark-", ignore_cleanup_errors=True) as scratch, _told():
+    with tempfile.TemporaryDirectory(prefix="tieline-spark-", ignore_cleanup_errors=True) as scratch, _spark_told():
+        spark = start_session(master, scratch=Path(scratch), brief=brief)
         try:
-            spark = start_session(master, scratch=Path(scratch), brief=brief)
-            try:
-                yield spark
-            finally:
-                spark.stop()
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextlib.contextmanager
+def _spark_told() -> Iterator[None]:
+    """What goes wrong with Spark or the lake is told in a sentence."""
+    with _told():
+        try:
+            yield
         except KeyboardInterrupt as error:
             raise Failure(Exit.INTERRUPTED, "stopped before it was done") from error
         except Exception as error:
@@ -263,7 +270,7 @@ def _run(where: dict[str, str], lake: "Lake", master: str, wishes: Wishes, *, fo
         say(f"Nothing new: {lake.path} is up to date.")
     if told and not json:
         say(f"{told} alert{'s' if told > 1 else ''} went to {neutral_line(wishes.target or '')}.")
-    if ended and not follow:
+    if ended and not follow and summary.events_read < waiting:
         raise Failure(Exit.INTERRUPTED, "stopped before all was read", "the same command goes on from there")
 
 

@@ -46,15 +46,30 @@ def total(table: pa.Table, column: str) -> int:
     return int(pc.sum(table[column]).as_py() or 0) if table.num_rows else 0
 
 
-def summed(table: pa.Table, keys: Sequence[str], sums: Sequence[str]) -> list[dict[str, Any]]:
+def summed(table: pa.Table, keys: Sequence[str], sums: Sequence[str]) -> pa.Table:
     """Rows of the same keys as one, with their sums, those with the most of the first sum in front."""
     if not table.num_rows:
-        return []
+        return table.select([*keys, *sums])
     found = table.group_by(list(keys)).aggregate([(name, "sum") for name in sums])
     found = found.rename_columns([name.removesuffix("_sum") for name in found.column_names])
-    order = [(sums[0], "descending"), *((key, "ascending") for key in keys)]
-    rows: list[dict[str, Any]] = found.sort_by(order).to_pylist()
-    return rows
+    return found.sort_by([(sums[0], "descending"), *((key, "ascending") for key in keys)])
+
+
+def grouped(table: pa.Table, keys: Sequence[str]) -> tuple[Numbers, list[tuple[str, ...]]]:
+    """The group of each row, as a number, and the texts that are each group's keys; a null is empty."""
+    codes: Numbers = np.zeros(table.num_rows, np.int64)
+    words: list[list[str]] = []
+    for key in keys:
+        text = pc.fill_null(pc.cast(table[key], pa.string()), "")
+        encoded = pc.dictionary_encode(text).unify_dictionaries().combine_chunks()
+        words.append(encoded.dictionary.to_pylist())
+        codes = codes * len(words[-1]) + encoded.indices.to_numpy()
+    found, of_row = np.unique(codes, return_inverse=True)
+    places = []
+    for known in reversed(words):
+        found, place = np.divmod(found, len(known))
+        places.append([known[index] for index in place])
+    return of_row, list(zip(*reversed(places), strict=True))
 
 
 def numbers(table: pa.Table, column: str) -> Numbers:

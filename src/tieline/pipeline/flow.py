@@ -38,6 +38,8 @@ _AT_ONCE = 2
 _FILES_MAX = 64
 _SMALL_ROWS = 100_000
 """So many files with so few rows in a part of a table are put together."""
+_FEW_ROWS = 200_000
+"""Fewer are one task's."""
 _TOUCHED = StructType([*deliveries.TABLE.schema.fields, StructField("fresh", IntegerType())])
 
 
@@ -49,6 +51,8 @@ class _Work:
     shape: Shape
     tables: dict[str, list[DataFile]]
     written: dict[str, int] = field(default_factory=dict)
+    moved: int = 0
+    """Deliveries that began or reached a rung."""
     late: int = 0
     unknown: int = 0
 
@@ -137,7 +141,7 @@ class Flow:
         new = self._side_by_side({name: job for name, job in jobs.items() if name not in empty})
         nothing = {name: self._none(name) for name in jobs if name in empty and name != "deliveries"}
         touched = new.pop("deliveries", None)
-        return self._frames(work, bronze, new | nothing, self._touched(()) if touched is None else touched)
+        return self._frames(work, bronze, new | nothing, self._read_as(_TOUCHED, ()) if touched is None else touched)
 
     def _side_by_side(self, jobs: Mapping[str, Callable[[], _T]]) -> dict[str, _T]:
         """Tables that do not need each other: while the driver plans one or closes its files, the next one computes."""
@@ -151,14 +155,14 @@ class Flow:
                 raise
 
     def _frames(self, work: _Work, bronze: DataFrame, new: dict[str, DataFrame], touched: DataFrame) -> Frames:
-        asked = _within(work.tables.get("messages", ()), work.shape.asked_hours)
+        asked = self._of_hours(work, "messages", work.shape.asked_hours)
         changed = new["objective_events"].select("objective").distinct()
         history = self._read("objective_events", work.tables.get("objective_events", ()))
         return Frames(
             messages=new["messages"],
             sendings=deliveries.sendings(touched),
             steps=deliveries.steps(touched),
-            answers=messages.answers(new["messages"], self._read("messages", asked)),
+            answers=messages.answers(new["messages"], asked),
             exchanges=new["activity"].where(f.col("kind") == activity.EXCHANGE),
             objective_events=new["objective_events"],
             objective_history=history.join(f.broadcast(changed), "objective", "left_semi"),
@@ -172,9 +176,8 @@ class Flow:
         table = SILVER["activity"]
         focus = self._read("focus", work.tables.get("focus", ()))
         told = activity.activity(bronze, focus, self._prices)
-        known = _within(work.tables.get("activity", ()), work.shape.activity_hours)
-        if known:
-            told = activity.unknown(told, self._read("activity", known))
+        if work.tables.get(table.name):
+            told = activity.unknown(told, self._of_hours(work, table.name, work.shape.activity_hours))
         added = self._append(work, table.name, told)
         if "focus" not in work.shape.empty():
             self._merge(work, activity.FOCUS, activity.FOCUS.in_columns(activity.markers(bronze)))
@@ -186,11 +189,12 @@ class Flow:
         """Returns the rows that were written, with what was added to them."""
         name = deliveries.TABLE.name
         self._stage(name)
-        before = [file for file in work.tables.get(name, ()) if file.part == deliveries.OPEN]
+        before = [file for file in work.tables.get(name, ()) if file.part in deliveries.OPEN_PARTS]
         known = deliveries.begun(bronze)
         if before:
             known = known.unionByName(deliveries.known(self._read(name, before)))
         assert work.shape.span_ms is not None, "deliveries come from the main log"
+        known = _gathered(known, work.shape.begun + sum(file.rows for file in before))
         # A batch fits into a hash table; a rebuild, which folds all there ever was, may not.
         reached = deliveries.reached(bronze).hint("shuffle_hash")
         folded = deliveries.fold(known, reached, work.shape.span_ms[1])
@@ -201,7 +205,9 @@ class Flow:
         if orphans:
             written = [*written, *self._fold_late(work, orphans)]
         work.written[name] = sum(file.rows for file in written)
-        return self._touched(written)
+        touched = [file for file in written if file.part != deliveries.RESTING]
+        work.moved = sum(file.rows for file in touched)
+        return self._read_as(_TOUCHED, touched)
 
     def _fold_late(self, work: _Work, orphans: list[DataFile]) -> list[DataFile]:
         """Steps of closed deliveries: the files that hold those are found and written anew."""
@@ -211,18 +217,18 @@ class Flow:
         if not old:
             work.unknown += sum(file.rows for file in orphans)
             return []
-        keys = f.broadcast(steps.select("number", "key"))
+        keys = f.broadcast(steps.select("number", "key", deliveries.last_reached_ms().alias("at_ms")))
+        after_ms = f.col("at_ms") - f.col("sent_ms")
         found = (
             self._read(name, old)
-            .select("number", "key", f.col("_metadata.file_path").alias("path"))
+            .select("number", "key", "sent_ms", f.col("_metadata.file_path").alias("path"))
             .join(keys, ["number", "key"])
             .groupBy("path")
-            .count()
+            .agg(f.count(f.lit(1)).alias("rows"), f.count_if(after_ms > deliveries.WATERMARK_MS).alias("late"))
             .collect()
         )
-        late = sum(row["count"] for row in found)
-        work.late += late
-        work.unknown += sum(file.rows for file in orphans) - late
+        work.late += sum(row["late"] for row in found)
+        work.unknown += sum(file.rows for file in orphans) - sum(row["rows"] for row in found)
         hit = {Path(row["path"].removeprefix("file:")).name for row in found}
         touched = [file for file in old if Path(file.path).name in hit]
         if not touched:
@@ -231,9 +237,6 @@ class Flow:
         files = self._write(work.number, name, folded.where(f.col("part") != deliveries.ORPHAN))
         work.replace(name, touched, files)
         return files
-
-    def _touched(self, files: Sequence[DataFile]) -> DataFrame:
-        return self._read_as(_TOUCHED, files)
 
     # Reading and writing.
 
@@ -255,9 +258,8 @@ class Flow:
             files = [file for file in files if file.part in touched]
         if files:
             new = new.unionByName(gold.in_columns(self._read(gold.name, files)))
-        rows = _parted(gold, gold.merge(new))
-        small = work.written[BRONZE] + sum(file.rows for file in files) < _SMALL_ROWS
-        written = self._write(work.number, gold.name, rows.coalesce(1) if small else rows)
+        new = _gathered(new, work.written[BRONZE] + work.moved + sum(file.rows for file in files))
+        written = self._write(work.number, gold.name, _parted(gold, gold.merge(new)))
         work.replace(gold.name, files, written)
         work.written[gold.name] = sum(file.rows for file in written)
 
@@ -292,7 +294,17 @@ class Flow:
             # Written so that Spark sees before it starts that there is nothing, and leaves out what hangs on it.
             nulls = [f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema]
             return self._spark.range(1).where(f.lit(False)).selectExpr(*nulls)
-        return self._spark.read.schema(schema).parquet(*(str(self._lake.path / file.path) for file in files))
+        rows = self._spark.read.schema(schema).parquet(*(str(self._lake.path / file.path) for file in files))
+        return _gathered(rows, sum(file.rows for file in files))
+
+    def _of_hours(self, work: _Work, name: str, hours: frozenset[int]) -> DataFrame:
+        """Rows of a silver table from the first of these hours to the last."""
+        if not hours:
+            return self._none(name)
+        first, last = min(hours), max(hours) + HOUR_MS - 1
+        files = [file for file in work.tables.get(name, ()) if _overlap(file, hours)]
+        # Files say which of their pages have such rows.
+        return self._read(name, files).where(f.col(SILVER[name].time).between(first, last))
 
     def _none(self, name: str) -> DataFrame:
         return self._read(name, ())
@@ -354,6 +366,11 @@ class Flow:
         )
 
 
+def _gathered(rows: DataFrame, count: int) -> DataFrame:
+    """Few rows are one task's, so that what groups or joins them need not exchange them first."""
+    return rows.coalesce(1) if count < _FEW_ROWS else rows
+
+
 def _parted(gold: Gold, rows: DataFrame) -> DataFrame:
     part = start_of(f.col(gold.part), gold.part_ms) if gold.part else f.lit(0)
     return rows.withColumn("part", part)
@@ -366,10 +383,7 @@ def _after(position: Mapping[str, int]) -> Column:
     return new
 
 
-def _within(files: Iterable[DataFile], hours: Iterable[int]) -> list[DataFile]:
-    """Files that may have rows of these hours."""
-    return [
-        file
-        for file in files
-        if file.span is None or any(hour <= file.span[1] and hour + HOUR_MS > file.span[0] for hour in hours)
-    ]
+def _overlap(file: DataFile, hours: Iterable[int]) -> bool:
+    """Whether a file may have rows of these hours."""
+    span = file.span
+    return span is None or any(hour <= span[1] and hour + HOUR_MS > span[0] for hour in hours)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tieline.pipeline.arrow_tables import ArrowTables, Numbers, flattened, numbers, percentiles, summed, total
+from tieline.pipeline.arrow_tables import ArrowTables, Numbers, flattened, grouped, numbers, percentiles, summed, total
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.report_parts import (
     Audit,
@@ -130,6 +130,13 @@ class _Maker:
             self._left_out[name] = len(rows) - ROWS_MAX
         return rows[:ROWS_MAX]
 
+    def _first(self, name: str, table: pa.Table) -> list[dict[str, Any]]:
+        """The first rows of a table that may have very many."""
+        if table.num_rows > ROWS_MAX:
+            self._left_out[name] = table.num_rows - ROWS_MAX
+        rows: list[dict[str, Any]] = table.slice(0, ROWS_MAX).to_pylist()
+        return rows
+
     # Sums.
 
     def _totals(self) -> Totals:
@@ -155,36 +162,29 @@ class _Maker:
         table = self._tables.read(
             "edges", (*keys, "messages", "answers", "response_ms"), time="day_ms", width_ms=DAY_MS
         )
-        middles: dict[tuple[str, str], int] = {}
+        found = self._first("edges", summed(table, keys, ("messages", "answers")))
+        middles: dict[tuple[str, ...], int] = {}
         if table.num_rows:
-            pairs = list(zip(table["sender"].to_pylist(), table["recipient"].to_pylist(), strict=True))
-            indices = {pair: index for index, pair in enumerate(dict.fromkeys(pairs))}
-            of_row = np.array([indices[pair] for pair in pairs])
+            of_row, pairs = grouped(table, keys)
             rows, values = flattened(table, "response_ms")
-            by_index = percentiles(of_row[rows], values)
-            middles = {pair: by_index[index][1] for pair, index in indices.items() if index in by_index}
-        found = summed(table, keys, ("messages", "answers"))
-        edges = [Edge(**row, response_p50_ms=middles.get((row["sender"], row["recipient"]))) for row in found]
-        return self._most("edges", edges)
+            middles = {pairs[index]: counted[1] for index, counted in percentiles(of_row[rows], values).items()}
+        return [Edge(**row, response_p50_ms=middles.get((row["sender"], row["recipient"]))) for row in found]
 
     def _latency(self) -> list[Latency]:
         if not self._steps.num_rows:
             return []
-        members, protocols = (self._steps[name].to_pylist() for name in ("member", "protocol"))
-        pairs = list(zip(members, protocols, strict=True))
-        indices = {pair: index for index, pair in enumerate(dict.fromkeys(pairs))}
-        of_row = np.array([indices[pair] for pair in pairs])
+        of_row, pairs = grouped(self._steps, ("member", "protocol"))
         rows, values = flattened(self._steps, "acked_ms")
         acked = percentiles(of_row[rows], values)
         rows, values = flattened(self._steps, "offered_ms")
         offered = percentiles(of_row[rows], values)
         found = []
-        for (member, protocol), index in indices.items():
+        for index, (member, protocol) in enumerate(pairs):
             measured = "acked" if index in acked else "offered"
             counted = acked.get(index) or offered.get(index)
             if counted is not None:
                 deliveries = max(counted[0], offered[index][0] if index in offered else 0)
-                found.append(Latency(member, protocol or "", counted[1], counted[2], deliveries, measured))
+                found.append(Latency(member, protocol, counted[1], counted[2], deliveries, measured))
         found.sort(key=lambda row: (-row.deliveries, row.member, row.protocol))
         return self._most("latency", found)
 
@@ -196,7 +196,7 @@ class _Maker:
         return [LatencyPoint(at_ms, *counted) for at_ms, counted in percentiles(starts, values).items()]
 
     def _backlog(self) -> list[Backlog]:
-        rows = summed(self._moves, ("member",), ("arrived", "departed"))
+        rows = summed(self._moves, ("member",), ("arrived", "departed")).to_pylist()
         found = [
             Backlog(row["member"], row["arrived"] - row["departed"], row["arrived"], row["departed"]) for row in rows
         ]
@@ -258,8 +258,8 @@ class _Maker:
             "cost_nano_usd", "exchanges", "failed", "unpriced", "input_tokens", "output_tokens", "cache_read_tokens",
             "cache_write_tokens",
         )  # fmt: skip
-        rows = summed(self._hours, ("model", "member"), sums)
-        return self._most("llm", [Usage(cost_usd=_dollars(row.pop("cost_nano_usd")), **row) for row in rows])
+        rows = self._first("llm", summed(self._hours, ("model", "member"), sums))
+        return [Usage(cost_usd=_dollars(row.pop("cost_nano_usd")), **row) for row in rows]
 
     def _llm_by_hour(self) -> list[UsageHour]:
         if not self._hours.num_rows:
@@ -269,7 +269,7 @@ class _Maker:
         if late.num_rows < self._hours.num_rows:
             self._left_out["llm_by_hour"] = self._hours.num_rows - late.num_rows
         rows = summed(late, ("hour_ms", "model"), ("exchanges", "input_tokens", "output_tokens", "cost_nano_usd"))
-        rows.sort(key=lambda row: (row["hour_ms"], row["model"]))
+        rows = rows.sort_by([("hour_ms", "ascending"), ("model", "ascending")]).to_pylist()
         return [UsageHour(cost_usd=_dollars(row.pop("cost_nano_usd")), **row) for row in rows]
 
     # What needs somebody's eye.
@@ -300,16 +300,15 @@ class _Maker:
         table = self._tables.read("members", ("member", *sums), time="day_ms", width_ms=DAY_MS)
         heard = self._heard()
         waits = self._first_after(heard)
-        found = [
+        return [
             Member(
                 cost_usd=_dollars(row.pop("cost_nano_usd")),
                 heard_ms=heard.get(row["member"]),
                 waits_since_ms=waits.get(row["member"]),
                 **row,
             )
-            for row in summed(table, ("member",), sums)
+            for row in self._first("members", summed(table, ("member",), sums))
         ]
-        return self._most("members", found)
 
     def _heard(self) -> dict[str, int]:
         """When each member last did something of its own, to the minute."""

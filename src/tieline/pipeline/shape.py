@@ -13,6 +13,7 @@ from tieline.pipeline.row import ACTIVITY, MAIN
 from tieline.pipeline.table import HOUR_MS, start_of
 from tieline.pipeline.tables.activity import EXCHANGE, happened_ms
 from tieline.pipeline.tables.findings import BAD_SIGNATURES
+from tieline.pipeline.tables.loops import HOPS
 from tieline.pipeline.tables.messages import id_time_ms
 from tieline.pipeline.tables.records import ELSEWHERE
 
@@ -35,6 +36,10 @@ class Shape:
     """Hours in which activity happened."""
     asked_hours: frozenset[int]
     """Hours in which messages were sent that the batch's messages answer."""
+    begun: int
+    """Deliveries that began."""
+    looped: int
+    """Messages and pauses that `loops` counts."""
     findings: int
     last_hash: str
     """Of the last row of the main log; empty if there is none."""
@@ -62,6 +67,7 @@ class Shape:
             "activity": any(log == ACTIVITY for log, _ in self.rows),
             "exchanges": (ACTIVITY, EXCHANGE) in self.rows,
             "focus": any(log == ACTIVITY and kind.startswith("objective_") for log, kind in self.rows),
+            "loops": self.looped > 0,
             "findings": self.findings > 0,
         }
         return frozenset(name for name, has in there.items() if not has)
@@ -70,6 +76,7 @@ class Shape:
 def shape_of(bronze: DataFrame) -> Shape:
     """Look at a batch once."""
     bad = ~f.coalesce("chained", f.lit(True)) | f.coalesce(f.col("signature").isin(*BAD_SIGNATURES), f.lit(False))
+    looped = (f.col("kind") == "pause") | (f.coalesce("hops", f.lit(0)) >= HOPS)
     found = (
         bronze.groupBy("log", "kind")
         .agg(
@@ -80,6 +87,8 @@ def shape_of(bronze: DataFrame) -> Shape:
             f.max("at_ms").alias("last"),
             f.collect_set(f.when(f.col("log") == ACTIVITY, start_of(happened_ms(), HOUR_MS))).alias("happened"),
             f.collect_set(start_of(id_time_ms(f.col("reply_to")), HOUR_MS)).alias("asked"),
+            f.sum(f.size("keys")).alias("begun"),
+            f.sum(looped.cast("bigint")).alias("looped"),
             f.sum(bad.cast("bigint")).alias("findings"),
             f.hex(f.max_by("hash", "offset")).alias("hash"),
         )
@@ -94,6 +103,8 @@ def shape_of(bronze: DataFrame) -> Shape:
         span_ms=(min(row["first"] for row in main), max(row["last"] for row in main)) if main else None,
         activity_hours=frozenset(hour for row in found for hour in row["happened"]),
         asked_hours=frozenset(hour for row in found for hour in row["asked"]),
+        begun=sum(row["begun"] or 0 for row in main),
+        looped=sum(row["looped"] for row in main),
         findings=sum(row["findings"] for row in main),
         last_hash=max(main, key=lambda row: row["end"])["hash"].lower() if main else "",
     )

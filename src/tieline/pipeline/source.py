@@ -4,9 +4,10 @@ Above: `spark.read.format("tieline")` and `spark.readStream.format("tieline")`, 
 Below: a home (`home`) or a hub's address (`url`, `token`). A position is a map from log to offset; there is no order
 across logs. Partitions are ranges of offsets, so any number of workers can read at the same time.
 
-Options: `home` or `url` and `token`; `logs` (`main,activity`); `partitions` (per log and batch); `maxRowsPerBatch` of a
-stream; `from`, where a stream begins, and `to`, where it ends, as `{"main": 0, "activity": 0}`; `audit` (`true`: say
-whether what is stored beside the rows is what they say; of a home only).
+Options: `home` or `url` and `token`; `logs` (`main,activity`); `partitions` (per log and batch; without it as many as
+are worth a task); `maxRowsPerBatch` of a stream; `from`, where a stream begins, and `to`, where it ends, as
+`{"main": 0, "activity": 0}`; `audit` (`true`: say whether what is stored beside the rows is what they say; of a home
+only).
 """
 
 import itertools
@@ -74,7 +75,7 @@ class Options:
         unknown = [name for name in self.logs if name not in LOGS]
         if unknown:
             raise SourceError(f"there is no log {unknown[0]!r}; there are {' and '.join(LOGS)}")
-        self.partitions = self._count("partitions") or _PARTITIONS
+        self._partitions = self._count("partitions")
         self.rows_max = self._count("maxRowsPerBatch")
         if ("home" in self._options) == ("url" in self._options):
             raise SourceError('say where the log is: option("home", DIR), or option("url", …) and option("token", …)')
@@ -88,6 +89,12 @@ class Options:
         from tieline.pipeline.http_log import HttpLog  # noqa: PLC0415 - a reader of a home needs no network
 
         return HttpLog(self._options["url"], self._options.get("token", ""))
+
+    def split(self, log: str, start: int, end: int) -> list[OffsetRange]:
+        """Ranges of about equal length: as many as were asked for, or as many as are worth a task."""
+        if self._partitions is not None:
+            return split(log, start, end, self._partitions, 1)
+        return split(log, start, end, _PARTITIONS, _ROWS_MIN)
 
     def position(self, name: str) -> Position | None:
         """A position that was given, for every log that is read."""
@@ -175,7 +182,7 @@ class TableReader(DataSourceReader):
         ranges: list[OffsetRange] = []
         for name in self._logs:
             end = log.end(name) if self._end is None else min(self._end, log.end(name))
-            ranges += split(name, self._start, end, self._options.partitions)
+            ranges += self._options.split(name, self._start, end)
         return ranges or [OffsetRange(LOGS[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -221,7 +228,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Ranges of about equal length."""
         ranges: list[OffsetRange] = []
         for name in self._options.logs:
-            ranges += split(name, start.get(name, 0), end.get(name, 0), self._options.partitions)
+            ranges += self._options.split(name, start.get(name, 0), end.get(name, 0))
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -235,10 +242,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return given or {name: log.end(name) for name in self._options.logs}
 
 
-def split(log: str, start: int, end: int, parts: int) -> list[OffsetRange]:
-    """At most so many ranges, none of them too short to be worth a task."""
+def split(log: str, start: int, end: int, parts: int, rows_min: int) -> list[OffsetRange]:
+    """At most so many ranges, none of them with fewer rows than that unless there are no more."""
     rows = max(0, end - start)
-    count = max(1, min(parts, rows // _ROWS_MIN)) if rows else 0
+    count = max(1, min(parts, rows // rows_min)) if rows else 0
     bounds = [start + rows * index // count for index in range(count + 1)] if count else []
     return [OffsetRange(log, first, last) for first, last in itertools.pairwise(bounds)]
 

@@ -298,6 +298,9 @@ class Generator:
                 if draw > 0.8 and acked > offered:  # noqa: PLR2004 - the same
                     ends.append((_SEEN, acked - 1))
                 ends.append((_ACKED, acked))
+            elif draw > 0.9:  # noqa: PLR2004 - the same
+                # A reply is evidence, long after an offer that was not to be acknowledged.
+                ends.append((_ACKED, offered + int(-60_000 * math.log(1 - chance.random()))))
         for state, after in ends:
             heapq.heappush(self._due, (at_ms + after, state, recipient, key))
         self._states[_WORDS[ends[-1][0]] if ends else "pending"] += 1

@@ -101,8 +101,12 @@ class Gold:
         types = {name: self.schema[name].dataType for name in (*self.keys, *self.measures)}
         types |= {each(name): LongType() for name, how in self.measures.items() if how == "sorted"}
         given = set(rows.columns)
-        return rows.select(
-            *((f.col(name) if name in given else f.lit(None)).cast(kind).alias(name) for name, kind in types.items())
+        # As text, because a column made in Python takes several calls to Java.
+        return rows.selectExpr(
+            *(
+                f"CAST({f'`{name}`' if name in given else 'NULL'} AS {kind.simpleString()}) AS `{name}`"
+                for name, kind in types.items()
+            )
         )
 
 

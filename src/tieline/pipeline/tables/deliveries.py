@@ -1,7 +1,7 @@
 """Deliveries: one row for each message and recipient, with the time of every rung that it reached.
 
 A delivery is known by its recipient's number and its key. It is *open* until it is settled or `WATERMARK_MS` old: open
-rows are folded with every batch, closed ones are looked up only when a step comes for one of them, which is then late.
+rows are folded with every batch, closed ones are looked up only when a step comes for one of them after all.
 `fresh` has a bit for each rung that the commit which wrote the row added, and one for its beginning.
 """
 
@@ -22,8 +22,11 @@ TABLE = Silver(
     ),
     time="sent_ms",
 )
-OPEN, CLOSED, ORPHAN = 0, 1, 2
-"""Parts of the table; an orphan is a step whose delivery is not open."""
+OPEN, CLOSED, ORPHAN, RESTING = 0, 1, 2, 3
+"""Parts of the table. What rests is open and had nothing new in the commit that wrote it, so that nobody who looks for
+what is new need read it; an orphan is a step whose delivery is not open.
+"""
+OPEN_PARTS = frozenset({OPEN, RESTING})
 
 _RANGE_MAX = 10_000_000
 """Deliveries of one event: a hub never has so many, and a spoilt row must not fill the disk."""
@@ -101,12 +104,18 @@ def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
     part = (
         f.when(f.col("offset").isNull(), ORPHAN)
         .when(settled | (f.col("sent_ms") < now_ms - WATERMARK_MS), CLOSED)
+        .when(fresh == 0, RESTING)
         .otherwise(OPEN)
     )
     merged = {name: f.coalesce(f.col(name), f.col(f"new_{name}")) for name in (*_TIMES, *_WORDS)}
     merged["claimed"] = f.coalesce("claimed", f.lit(False)) | f.coalesce("new_claimed", f.lit(False))
     columns = [merged.get(name, f.col(name)).alias(name) for name in TABLE.schema.fieldNames()]
     return both.select(*columns, fresh.cast("int").alias("fresh"), part.alias("part"))
+
+
+def last_reached_ms() -> Column:
+    """The last time at which a rung was reached."""
+    return f.greatest(*_TIMES)
 
 
 def _left(prefix: str) -> Column:

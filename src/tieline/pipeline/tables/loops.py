@@ -57,7 +57,7 @@ TABLE = Gold(
         "first_ms": "min",
         "last_ms": "max",
     },
-    reads=("messages", "records"),
+    reads=("loops",),
     contribute=contribute,
     part="day_ms",
 )
