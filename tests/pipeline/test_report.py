@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 from tests.pipeline.lakes import MINUTE, START, busy, lake_of
 from tieline.cli.main import app
+from tieline.pipeline.arrow_tables import grouped
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.report import ROWS_MAX, make_report, write_report
 
@@ -126,3 +128,11 @@ def test_what_cannot_be_reported_is_said_in_a_sentence(
     done = CliRunner().invoke(app, ["pipeline", "report", "--lake", str(folder), *given])
     assert done.exit_code == code
     assert says in done.output
+
+
+def test_groups_are_told_apart_whatever_their_names_are() -> None:
+    names = ["a", "a\nb", "a", None, "a\nb"]
+    others = ["b\nc", "c", "b\nc", "x", None]
+    of_row, keys = grouped(pa.table({"one": names, "other": others}), ("one", "other"))
+    assert [keys[group] for group in of_row] == [("a", "b\nc"), ("a\nb", "c"), ("a", "b\nc"), ("", "x"), ("a\nb", "")]
+    assert len(keys) == 4
