@@ -62,7 +62,7 @@ lint: $(STAMPS)/dev $(STAMPS)/pipeline ## format, lint, types and import directi
 	$(BIN)/lint-imports --no-logo
 
 soak: $(TEST_STAMPS) ## every fault test at its full number of rounds; takes long
-	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults --timeout=7200 -rP $(ARGS)
+	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults tests/pipeline/test_cluster.py --timeout=7200 -rP $(ARGS)
 
 bench: $(TEST_STAMPS) ## benchmarks, each printing a ratio against its reference
 	$(BIN)/python -m bench $(ARGS)

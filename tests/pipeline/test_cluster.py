@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.faults.processes import SOAK
 from tests.pipeline.clusters import Cluster, cluster
 from tests.pipeline.oracle import stored
 from tests.server.hubs import House, house, take
@@ -40,7 +41,9 @@ def read_here(batches):
     offsets = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
     yield pa.RecordBatch.from_pylist([{"folder": os.getcwd(), "offsets": offsets}])
 
-spark = start_session(master, scratch=Path(scratch))
+# Both workers are there before anything is given to one.
+settings = {"spark.cores.max": "2", "spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+spark = start_session(master, scratch=Path(scratch), settings=settings)
 options = {"url": url, "token": os.environ["TIELINE_TOKEN"], "logs": "main", "partitions": "4"}
 rows = spark.read.format("tieline").options(**options).load().select("offset")
 found = rows.mapInArrow(read_here, "folder string, offsets array<bigint>").collect()
@@ -80,6 +83,7 @@ def there(scratch: Path) -> Iterator[Cluster]:
         yield started
 
 
+@pytest.mark.skipif(not SOAK, reason="one more session on the cluster: make soak")
 async def test_workers_read_ranges_of_one_log_side_by_side(there: Cluster, folder: Path) -> None:
     async with house(folder / "h") as hub:
         await _live(hub)
