@@ -216,20 +216,13 @@ def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
     """A session with a folder for its temporary files; whatever goes wrong in it is told in a sentence."""
     from tieline.pipeline.session import start_session
 
-    with tempfile.TemporaryDirectory(prefix="tieline-spark-", ignore_cleanup_errors=True) as scratch, _spark_told():
-        spark = start_session(master, scratch=Path(scratch), brief=brief)
+    with tempfile.TemporaryDirectory(prefix="tieline-spark-", ignore_cleanup_errors=True) as scratch, _told():
         try:
-            yield spark
-        finally:
-            spark.stop()
-
-
-@contextlib.contextmanager
-def _spark_told() -> Iterator[None]:
-    """What goes wrong with Spark or the lake is told in a sentence."""
-    with _told():
-        try:
-            yield
+            spark = start_session(master, scratch=Path(scratch), brief=brief)
+            try:
+                yield spark
+            finally:
+                spark.stop()
         except KeyboardInterrupt as error:
             raise Failure(Exit.INTERRUPTED, "stopped before it was done") from error
         except Exception as error:

@@ -72,6 +72,7 @@ def start_session(
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOGGING, encoding="utf-8")
     folders = {
+        # If Java dies, it says why in a file of this session's, not in the folder that somebody happens to be in.
         # With a few cores and a small heap the parallel collector takes a seventh less of the processor than G1.
         "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {'-XX:TieredStopAtLevel=1 ' if brief else ''}"
         f"-XX:ErrorFile={scratch}/java-%p.log "

@@ -55,7 +55,7 @@ class Shape:
         return frozenset(touched)
 
     def empty(self) -> frozenset[str]:
-        """Names of frames that have no rows in this batch."""
+        """Names of frames that have no rows in this batch; `loops` when it has none of what that table counts."""
         kinds = {kind for log, kind in self.rows if log == MAIN}
         there = {
             "messages": "send" in kinds,
