@@ -105,6 +105,25 @@ async def test_a_person_goes_from_page_to_page_and_blocks_an_objective(there: Of
     await expect(page.locator("#main")).to_be_focused()
 
 
+async def test_what_is_typed_right_after_the_palette_was_asked_for_is_typed_into_it(there: Office) -> None:
+    page = await come_in(there)
+    # No painting and no other task comes between the key and the look: a fast typist is not waited for either.
+    focused = await page.evaluate(
+        """async () => {
+            const seen = [];
+            for (let time = 0; time < 5; time++) {
+                dispatchEvent(new KeyboardEvent("keydown", { key: "k", ctrlKey: true }));
+                for (let step = 0; step < 10; step++) await Promise.resolve();
+                seen.push(document.activeElement.getAttribute("role"));
+                document.querySelector("dialog").close();
+                await new Promise((resolve) => setTimeout(resolve));
+            }
+            return seen;
+        }"""
+    )
+    assert focused == ["combobox"] * 5
+
+
 async def test_who_comes_with_tab_skips_to_the_page(there: Office) -> None:
     page = await come_in(there)
     await page.reload()

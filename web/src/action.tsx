@@ -1,7 +1,7 @@
 // Something to do that needs an answer first: a button, and a dialog that asks. The keyboard works as in any dialog:
 // Escape closes it, and one is back where one was.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { tell } from "./state.ts";
 
 interface Props {
@@ -38,7 +38,7 @@ function Question(props: Props & { closed(): void }) {
   const box = useRef<HTMLDialogElement>(null);
   const [why, setWhy] = useState("");
   const [busy, setBusy] = useState(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     box.current?.showModal();
     // What was done may have taken the button away that one came from.
     return () => void setTimeout(() => document.activeElement === document.body && document.getElementById("main")?.focus());

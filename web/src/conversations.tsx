@@ -1,6 +1,6 @@
 // Conversations: places of talk on one side, what was said at one of them on the other, and a box to say something.
 import { computed, effect, signal } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { push, upload } from "./ac7.ts";
 import type { Attachment, Message } from "./hub.ts";
 import { LongList } from "./list.tsx";
@@ -311,7 +311,7 @@ function Compose({ target, reply, done }: { target: string; reply: Message | nul
   const [files, setFiles] = useState<readonly Attachment[]>([]);
   const [pick, setPick] = useState(0);
   const sending = useRef(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (reply) box.current?.focus();
   }, [reply]);
 

@@ -1,6 +1,6 @@
 // Every place and page by typing a part of its name: Ctrl+K, or "/" outside of a field.
 import { signal } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { places } from "./conversations.tsx";
 import { plain } from "./prose.tsx";
 import { go } from "./route.ts";
@@ -51,7 +51,8 @@ export function Palette() {
   const [asked, setAsked] = useState("");
   const [pick, setPick] = useState(0);
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // At once, not after the next painting: what is typed right after Ctrl+K belongs in here.
+  useLayoutEffect(() => {
     if (open.value) {
       setAsked("");
       setPick(0);
