@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_grou
 
 @pytest.fixture(scope="module")
 def grown(spark: SparkSession, made_home: Path, scratch: Path, filled: Lake) -> Lake:
-    """Fill a lake in three runs: the last one brings steps of deliveries that the one before it closed as too old."""
+    """Fill a lake in three runs, the way few rows go; the last brings steps of deliveries that are closed as too old."""
     lake = Lake(scratch / "grown")
     ends = filled.head().position
     middle = {"main": ends["main"] // 2, "activity": ends["activity"] // 3}

@@ -100,3 +100,17 @@ def test_a_commit_that_is_damaged_is_told_of(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(LakeError, match="is damaged"):
         lake.head()
+
+
+def test_rows_that_say_their_part_are_stored_in_its_folder(folder: Path) -> None:
+    lake = Lake(folder)
+    rows = pa.table({"x": [1, 2, 3], "at": [30, 10, 20], "part": [7, 0, 7]})
+    files = lake.store("t", 1, rows, "at")
+    assert [(file.part, file.rows, file.span) for file in files] == [(0, 1, (10, 10)), (7, 2, (20, 30))]
+    assert parquet.read_table(folder / files[1].path, partitioning=None).to_pydict() == {"x": [1, 3], "at": [30, 20]}
+
+
+def test_no_rows_are_no_file(folder: Path) -> None:
+    lake = Lake(folder)
+    assert lake.store("t", 1, pa.table({"x": pa.array([], pa.int64())})) == []
+    assert not (folder / "t").exists()

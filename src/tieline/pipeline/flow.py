@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import pyarrow as pa
 from pyspark import inheritable_thread_target
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -24,7 +25,7 @@ from tieline.pipeline.frames import Frames
 from tieline.pipeline.lake import Commit, DataFile, Lake, follow, replaced
 from tieline.pipeline.prices import Prices
 from tieline.pipeline.row import LOGS
-from tieline.pipeline.shape import Shape, shape_of
+from tieline.pipeline.shape import Shape, shape_of, steps_of
 from tieline.pipeline.table import HOUR_MS, Gold, start_of
 from tieline.pipeline.tables import activity, deliveries, findings, messages, objective_events, records
 
@@ -38,8 +39,8 @@ _AT_ONCE = 2
 _FILES_MAX = 64
 _SMALL_ROWS = 100_000
 """So many files with so few rows in a part of a table are put together."""
-_FEW_ROWS = 200_000
-"""Fewer are one task's."""
+FEW_ROWS = 200_000
+"""Fewer are read, grouped and written in one place: what Spark does to share work out takes longer than the work."""
 _TOUCHED = StructType([*deliveries.TABLE.schema.fields, StructField("fresh", IntegerType())])
 
 
@@ -49,6 +50,8 @@ class _Work:
 
     head: Commit
     shape: Shape
+    bronze: list[DataFile]
+    """The rows that it is about."""
     tables: dict[str, list[DataFile]]
     written: dict[str, int] = field(default_factory=dict)
     moved: int = 0
@@ -71,25 +74,36 @@ class _Work:
 class Flow:
     """One lake, written by one session."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, prices: Prices, stage: Stage = lambda name: None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        prices: Prices,
+        stage: Stage = lambda name: None,
+        *,
+        few_rows: int = FEW_ROWS,
+    ) -> None:
         self._spark = spark
         self._lake = lake
         self._prices = prices
         self._stage = stage
+        self._few_rows = few_rows
 
     # A batch.
 
-    def add(self, rows: DataFrame) -> Commit | None:
+    def add(self, rows: DataFrame | pa.Table) -> Commit | None:
         """Add rows of the source; those that were added before are left out. Returns the commit, if there was any."""
         head = self._lake.head()
         self._stage(BRONZE)
         files, shape = self._bronze(head, rows)
-        if shape is not None and any(begin < head.position.get(log, 0) for log, begin in shape.begins.items()):
+        if any(begin < head.position.get(log, 0) for log, begin in shape.begins.items()):
+            assert isinstance(rows, DataFrame), "who reads rows here begins at the head"
             files, shape = self._bronze(head, rows.where(_after(head.position)))
-        if shape is None:
+        if not files:
             return None
         bronze = self._read(BRONZE, files)
-        work = _Work(head, shape, replaced(head.tables, BRONZE, (), files), {BRONZE: sum(file.rows for file in files)})
+        tables, rows_read = replaced(head.tables, BRONZE, (), files), sum(file.rows for file in files)
+        work = _Work(head, shape, files, tables, {BRONZE: rows_read})
         frames = self._silver(work, bronze)
         self._side_by_side(
             {
@@ -115,15 +129,13 @@ class Flow:
         self._lake.commit(commit)
         return commit
 
-    def _bronze(self, head: Commit, rows: DataFrame) -> tuple[list[DataFile], Shape | None]:
+    def _bronze(self, head: Commit, rows: DataFrame | pa.Table) -> tuple[list[DataFile], Shape]:
         """Write rows as they are, and look at them."""
-        folder = self._lake.new_folder(BRONZE, head.number + 1)
-        rows.write.parquet(str(folder))
-        files = self._lake.adopt(folder)
-        if not files:
-            shutil.rmtree(folder)
-            return [], None
-        return files, shape_of(self._read(BRONZE, files))
+        if isinstance(rows, pa.Table):
+            files = self._lake.store(BRONZE, head.number + 1, rows)
+        else:
+            files = self._spread(head.number + 1, BRONZE, rows)
+        return files, shape_of(self._paths(files))
 
     def _silver(self, work: _Work, bronze: DataFrame) -> Frames:
         rows = {
@@ -194,11 +206,14 @@ class Flow:
         if before:
             known = known.unionByName(deliveries.known(self._read(name, before)))
         assert work.shape.span_ms is not None, "deliveries come from the main log"
-        known = _gathered(known, work.shape.begun + sum(file.rows for file in before))
+        count = work.shape.begun + sum(file.rows for file in before)
+        known = self._gathered(known, count)
         # A batch fits into a hash table; a rebuild, which folds all there ever was, may not.
         reached = deliveries.reached(bronze).hint("shuffle_hash")
         folded = deliveries.fold(known, reached, work.shape.span_ms[1])
-        files = self._write(work.number, name, folded)
+        if count < self._few_rows:
+            count += steps_of(self._paths(work.bronze))
+        files = self._write(work.number, name, folded, count)
         orphans = [file for file in files if file.part == deliveries.ORPHAN]
         written = [file for file in files if file.part != deliveries.ORPHAN]
         work.replace(name, before, written)
@@ -234,7 +249,8 @@ class Flow:
         if not touched:
             return []
         folded = deliveries.fold(deliveries.known(self._read(name, touched)), steps, 2**62)
-        files = self._write(work.number, name, folded.where(f.col("part") != deliveries.ORPHAN))
+        count = sum(file.rows for file in (*touched, *orphans))
+        files = self._write(work.number, name, folded.where(f.col("part") != deliveries.ORPHAN), count)
         work.replace(name, touched, files)
         return files
 
@@ -243,7 +259,7 @@ class Flow:
     def _append(self, work: _Work, name: str, rows: DataFrame) -> DataFrame:
         """Add rows to a silver table; returns them as they were written."""
         self._stage(name)
-        files = self._write(work.number, name, rows)
+        files = self._write(work.number, name, rows, work.written[BRONZE])
         work.replace(name, (), files)
         work.written[name] = sum(file.rows for file in files)
         return self._read(name, files)
@@ -258,16 +274,27 @@ class Flow:
             files = [file for file in files if file.part in touched]
         if files:
             new = new.unionByName(gold.in_columns(self._read(gold.name, files)))
-        new = _gathered(new, work.written[BRONZE] + work.moved + sum(file.rows for file in files))
-        written = self._write(work.number, gold.name, _parted(gold, gold.merge(new)))
+        count = work.written[BRONZE] + work.moved + sum(file.rows for file in files)
+        merged = gold.merge(self._gathered(new, count))
+        written = self._write(work.number, gold.name, _parted(gold, merged), count)
         work.replace(gold.name, files, written)
         work.written[gold.name] = sum(file.rows for file in written)
 
-    def _write(self, number: int, name: str, rows: DataFrame) -> list[DataFile]:
+    def _write(self, number: int, name: str, rows: DataFrame, count: int) -> list[DataFile]:
+        """Write rows of a table. `count` is that of the rows which they are made of."""
+        if count < self._few_rows:
+            return self._lake.store(name, number, rows.toArrow(), _time(name))
+        return self._spread(number, name, rows)
+
+    def _spread(self, number: int, name: str, rows: DataFrame) -> list[DataFile]:
+        """Have Spark's tasks write rows, each its own."""
         folder = self._lake.new_folder(name, number)
         writer = rows.write.partitionBy("part") if "part" in rows.columns else rows.write
         writer.parquet(str(folder))
-        return self._lake.adopt(folder, SILVER[name].time if name in SILVER else None)
+        files = self._lake.adopt(folder, _time(name))
+        if not files:
+            shutil.rmtree(folder)
+        return files
 
     def _compact(self, work: _Work) -> None:
         """Put small files together, so that a lake that is fed for months stays quick to read."""
@@ -283,8 +310,7 @@ class Flow:
                     folder = self._lake.new_folder(name, work.number)
                     target = folder if part is None else folder / f"part={part}"
                     rows.write.parquet(str(target))
-                    time = SILVER[name].time if name in SILVER else None
-                    work.replace(name, small, self._lake.adopt(folder, time))
+                    work.replace(name, small, self._lake.adopt(folder, _time(name)))
 
     def _read(self, name: str, files: Sequence[DataFile]) -> DataFrame:
         return self._read_as(SCHEMAS[name], files)
@@ -294,8 +320,15 @@ class Flow:
             # Written so that Spark sees before it starts that there is nothing, and leaves out what hangs on it.
             nulls = [f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema]
             return self._spark.range(1).where(f.lit(False)).selectExpr(*nulls)
-        rows = self._spark.read.schema(schema).parquet(*(str(self._lake.path / file.path) for file in files))
-        return _gathered(rows, sum(file.rows for file in files))
+        rows = self._spark.read.schema(schema).parquet(*map(str, self._paths(files)))
+        return self._gathered(rows, sum(file.rows for file in files))
+
+    def _gathered(self, rows: DataFrame, count: int) -> DataFrame:
+        """Few rows are one task's, so that what groups or joins them need not exchange them first."""
+        return rows.coalesce(1) if count < self._few_rows else rows
+
+    def _paths(self, files: Iterable[DataFile]) -> list[Path]:
+        return [self._lake.path / file.path for file in files]
 
     def _of_hours(self, work: _Work, name: str, hours: frozenset[int]) -> DataFrame:
         """Rows of a silver table from the first of these hours to the last."""
@@ -314,8 +347,9 @@ class Flow:
     def rebuild(self, name: str) -> Commit:
         """Compute a table anew from bronze, in place of what it is."""
         head = self._lake.head()
-        bronze = self._read(BRONZE, head.tables.get(BRONZE, ()))
-        work = _Work(head, shape_of(bronze), dict(head.tables))
+        files = head.tables.get(BRONZE, [])
+        bronze = self._read(BRONZE, files)
+        work = _Work(head, shape_of(self._paths(files)), files, dict(head.tables))
         self._stage(name)
         if name in GOLD:
             gold = GOLD[name]
@@ -327,7 +361,7 @@ class Flow:
             rows = self._all_deliveries(work, bronze)
         else:
             rows = self._all_silver(bronze)[name]
-        written = self._write(work.number, name, rows)
+        written = self._spread(work.number, name, rows)
         tables = {**head.tables, name: written}
         self._stage("commit")
         commit = follow(head, tables=tables)
@@ -366,9 +400,8 @@ class Flow:
         )
 
 
-def _gathered(rows: DataFrame, count: int) -> DataFrame:
-    """Few rows are one task's, so that what groups or joins them need not exchange them first."""
-    return rows.coalesce(1) if count < _FEW_ROWS else rows
+def _time(name: str) -> str | None:
+    return SILVER[name].time if name in SILVER else None
 
 
 def _parted(gold: Gold, rows: DataFrame) -> DataFrame:

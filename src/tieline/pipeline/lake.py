@@ -16,10 +16,13 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _COMMITS_KEPT = 10
 _SWEEP_SECONDS = 3600.0
@@ -111,7 +114,7 @@ class Lake:
         return self.path / table / f"{number:08d}-{uuid.uuid4().hex[:8]}"
 
     def adopt(self, folder: Path, time: str | None = None) -> list[DataFile]:
-        """The files that Spark wrote into a folder, made durable; parts are those of its `part=` folders.
+        """The files that were written into a folder, made durable; parts are those of its `part=` folders.
 
         `time` is the column that says which times a file spans.
         """
@@ -126,6 +129,22 @@ class Lake:
             label = path.parent.name.partition("part=")[2]
             found.append(DataFile(str(path.relative_to(self.path)), rows, int(label) if label else None, span))
         return found
+
+    def store(self, table: str, number: int, rows: "pa.Table", time: str | None = None) -> list[DataFile]:
+        """Write a commit's rows of a table; those that say which part they are of go into its folder, as Spark does."""
+        from pyarrow import compute, parquet  # noqa: PLC0415 - who only looks at commits needs no extra
+
+        if not rows.num_rows:
+            return []
+        folder = self.new_folder(table, number)
+        pieces = {folder: rows}
+        if "part" in rows.column_names:
+            of = {part: rows.filter(compute.equal(rows["part"], part)) for part in rows["part"].unique().to_pylist()}
+            pieces = {folder / f"part={part}": some.drop_columns("part") for part, some in of.items()}
+        for target, some in pieces.items():
+            target.mkdir(parents=True)
+            parquet.write_table(some, target / "rows.parquet", compression="zstd")
+        return self.adopt(folder, time)
 
     def commit(self, commit: Commit) -> None:
         """Make a commit the newest one. It must follow the one that was the newest when its work began."""

@@ -1,26 +1,30 @@
 """A run: brings everything that is new in the logs into the lake, once or for as long as it is wanted.
 
-Above: `tieline pipeline run`. Below: Spark's structured streaming, which cuts what is new into batches, and `flow`. The
-lake's last commit says where a run begins, so Spark's own notes are of one run only and are thrown away with it.
+Above: `tieline pipeline run`. Below: `flow`, which is given batches: few rows are read right here, more of them by
+Spark's structured streaming, which cuts them into batches and has them read side by side. The lake's last commit says
+where a run begins, so Spark's own notes are of one stream only and are thrown away with it.
 """
 
 import contextlib
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
 
+import pyarrow as pa
 from msgspec import Struct
+from pyspark import inheritable_thread_target
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tieline.pipeline.flow import Flow, Stage
-from tieline.pipeline.http_log import LogUnreachable
+from tieline.pipeline.flow import FEW_ROWS, Flow, Stage
+from tieline.pipeline.http_log import LogRefused, LogUnreachable
 from tieline.pipeline.lake import Commit, Lake, LakeError
 from tieline.pipeline.prices import load_prices
-from tieline.pipeline.row import MAIN
+from tieline.pipeline.row import MAIN, SCHEMA
 from tieline.pipeline.source import Options, Position, read_options
 
 ROWS_PER_BATCH = 1_000_000
@@ -57,8 +61,7 @@ class Summary(Struct):
 
 def new_rows(lake: Lake, where: Mapping[str, str]) -> int:
     """How many rows the lake does not have yet; needs no session."""
-    log, position = Options(where).log(), lake.head().position
-    return sum(max(0, log.end(name) - position.get(name, 0)) for name in Options(where).logs)
+    return _count(lake.head().position, _reach(where, None))
 
 
 def run(
@@ -69,53 +72,140 @@ def run(
     follow: bool = False,
     until: Position | None = None,
     rows_per_batch: int = ROWS_PER_BATCH,
+    few_rows: int | None = None,
     watch: Watch | None = None,
 ) -> Summary:
-    """Bring in what is new. `where` are the source's options."""
+    """Bring in what is new. `where` are the source's options.
+
+    Batches of fewer than `few_rows` are worked on here alone; unless told, on a cluster none is.
+    """
     watch = watch or Watch()
-    summary, failures = Summary(), list[Exception]()
+    if few_rows is None:
+        few_rows = FEW_ROWS if (spark.sparkContext.master or "").startswith("local") else 0
+    summary = Summary()
     begun = time.monotonic()
     if not follow and new_rows(lake, where) == 0:
         return summary
     with lake.held():
         try:
             _require_same_log(lake, where)
+            lake.sweep()
+            batches = _Batches(spark, lake, where, summary, watch, few_rows)
+            while not watch.stopped():
+                begin, end = lake.head().position, _reach(where, until)
+                if 0 < _count(begin, end) <= min(few_rows - 1, rows_per_batch):
+                    batches.bring(begin, end)
+                elif _count(begin, end):
+                    batches.stream(begin, end, rows_per_batch)
+                if not follow:
+                    break
+                _rest(watch.stopped)
         except LogUnreachable as error:
             raise RunFailed(str(error)) from error
-        lake.sweep()
-        flow = Flow(spark, lake, load_prices(lake.path), watch.stage)
-
-        def add(rows: DataFrame, _batch: int) -> None:
-            before = lake.head().position
-            try:
-                commit = flow.add(rows)
-            except Exception as error:
-                # Spark ends the stream because of it, and tells of it in a page.
-                failures.append(error)
-                raise
-            if commit is None:
-                return
-            summary.batches += 1
-            summary.events_read += sum(end - before.get(log, 0) for log, end in commit.position.items())
-            for table, count in commit.written.items():
-                summary.tables[table] = summary.tables.get(table, 0) + count
-            watch.done(commit)
-            # Who follows for weeks must not wait for the end of the run, nor keep what was replaced till then.
-            lake.publish()
-            if summary.batches % _SWEEP_BATCHES == 0:
-                lake.sweep()
-
-        bounds = {"from": lake.head().position, **({"to": until} if until else {})}
-        options = read_options(where, maxRowsPerBatch=str(rows_per_batch), **bounds)
-        shutil.rmtree(lake.checkpoint, ignore_errors=True)
-        try:
-            _stream(spark, options, add, lake.checkpoint, follow=follow, stopped=watch.stopped)
-        except StreamingQueryException as error:
-            raise RunFailed(_reason(failures[0] if failures else error)) from error
-        finally:
-            shutil.rmtree(lake.checkpoint, ignore_errors=True)
     summary.seconds = round(time.monotonic() - begun, 3)
     return summary
+
+
+def _rest(stopped: Callable[[], bool]) -> None:
+    """Wait a while for more."""
+    for _ in range(_FOLLOW_SECONDS // _POLL_SECONDS):
+        time.sleep(_POLL_SECONDS)
+        if stopped():
+            return
+
+
+def _reach(where: Mapping[str, str], until: Position | None) -> Position:
+    """Where the logs end, or where they are to be read to."""
+    options = Options(where)
+    log = options.log()
+    return until or {name: log.end(name) for name in options.logs}
+
+
+def _count(begin: Position, end: Position) -> int:
+    """Rows from one position to another. A log that is shorter than it was has lost rows, and has none that are new."""
+    return sum(max(0, last - begin.get(name, 0)) for name, last in end.items())
+
+
+class _Batches:
+    """The batches of one run, one after the other."""
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, where: Mapping[str, str], summary: Summary, watch: Watch, few_rows: int
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._where = where
+        self._summary = summary
+        self._watch = watch
+        self._let_go = threading.Event()
+        self._flow = Flow(spark, lake, load_prices(lake.path), self._stage, few_rows=few_rows)
+        self._failures: list[Exception] = []
+
+    def bring(self, begin: Position, end: Position) -> None:
+        """Bring in few rows as one batch: they are read here, and no stream is needed."""
+        with ThreadPoolExecutor(1, thread_name_prefix="tieline-batch") as pool:
+            batch = pool.submit(inheritable_thread_target(self._spark)(self._read), begin, end)
+            while not batch.done():
+                wait([batch], _POLL_SECONDS)
+                if self._watch.stopped():
+                    self._let_go.set()
+                    self._spark.sparkContext.cancelAllJobs()
+        try:
+            batch.result()
+        except (LogUnreachable, LogRefused):
+            raise
+        except Exception as error:
+            if not self._let_go.is_set():
+                raise RunFailed(_reason(error)) from error
+
+    def stream(self, begin: Position, end: Position, rows_per_batch: int) -> None:
+        """Bring in many rows, in batches that Spark's workers read."""
+        options = read_options(self._where, maxRowsPerBatch=str(rows_per_batch), **{"from": begin, "to": end})
+        shutil.rmtree(self._lake.checkpoint, ignore_errors=True)
+        writer = self._spark.readStream.format("tieline").options(**options).load().writeStream
+        writer = writer.foreachBatch(lambda rows, _: self._add(rows)).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(self._lake.checkpoint)).start()
+        try:
+            while not query.awaitTermination(_POLL_SECONDS):
+                if self._watch.stopped():
+                    return
+        except StreamingQueryException as error:
+            raise RunFailed(_reason(self._failures[0] if self._failures else error)) from error
+        finally:
+            with contextlib.suppress(Exception):
+                query.stop()
+            shutil.rmtree(self._lake.checkpoint, ignore_errors=True)
+
+    def _read(self, begin: Position, end: Position) -> None:
+        log = Options(self._where).log()
+        pages = [page for name, last in end.items() for page in log.read(name, begin.get(name, 0), last)]
+        self._add(pa.Table.from_batches(pages, SCHEMA))
+
+    def _add(self, rows: DataFrame | pa.Table) -> None:
+        before = self._lake.head().position
+        try:
+            commit = self._flow.add(rows)
+        except Exception as error:
+            # Spark ends the stream because of it, and tells of it in a page.
+            self._failures.append(error)
+            raise
+        if commit is None:
+            return
+        summary = self._summary
+        summary.batches += 1
+        summary.events_read += _count(before, commit.position)
+        for table, count in commit.written.items():
+            summary.tables[table] = summary.tables.get(table, 0) + count
+        self._watch.done(commit)
+        # Who follows for weeks must not wait for the end of the run, nor keep what was replaced till then.
+        self._lake.publish()
+        if summary.batches % _SWEEP_BATCHES == 0:
+            self._lake.sweep()
+
+    def _stage(self, name: str) -> None:
+        if self._let_go.is_set():
+            raise RunFailed("the batch was let go")
+        self._watch.stage(name)
 
 
 def _require_same_log(lake: Lake, where: Mapping[str, str]) -> None:
@@ -137,30 +227,6 @@ def rebuild(spark: SparkSession, lake: Lake, table: str, stage: Stage = lambda n
         commit = Flow(spark, lake, load_prices(lake.path), stage).rebuild(table)
         lake.publish()
     return commit.rows(table)
-
-
-def _stream(
-    spark: SparkSession,
-    options: Mapping[str, str],
-    add: Callable[[DataFrame, int], None],
-    checkpoint: Path,
-    *,
-    follow: bool,
-    stopped: Callable[[], bool],
-) -> None:
-    writer = spark.readStream.format("tieline").options(**options).load().writeStream.foreachBatch(add)
-    writer = writer.option("checkpointLocation", str(checkpoint))
-    writer = (
-        writer.trigger(processingTime=f"{_FOLLOW_SECONDS} seconds") if follow else writer.trigger(availableNow=True)
-    )
-    query = writer.start()
-    try:
-        while not query.awaitTermination(_POLL_SECONDS):
-            if stopped():
-                return
-    finally:
-        with contextlib.suppress(Exception):
-            query.stop()
 
 
 def _reason(error: BaseException) -> str:

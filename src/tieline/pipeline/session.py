@@ -3,8 +3,10 @@
 import contextlib
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,21 @@ _SETTINGS = {
     # Which files a table has is known; listing them is no work for a job of its own.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
+
+_BRIEF = {
+    # Compiling what rows are computed by takes longer than to interpret it for few of them.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+_JARS = (
+    "spark-catalyst", "scala-library", "spark-core", "spark-sql-api", "spark-sql", "scala-reflect", "parquet-column",
+    "parquet-jackson", "parquet-encoding", "parquet-format-structures", "parquet-hadoop", "parquet-common",
+    "log4j-core", "commons-compiler", "jackson-databind", "hadoop-client-api", "janino", "spark-network-common",
+    "hadoop-client-runtime", "netty-common", "netty-transport", "antlr4-runtime", "spark-common-utils", "jackson-core",
+    "spark-unsafe", "py4j",
+)  # fmt: skip
+"""Most classes are in these. Java looks for a class in one archive after the other, and Spark has hundreds."""
 
 _LOGGING = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -74,13 +91,16 @@ def start_session(
     folders = {
         # If Java dies, it says why in a file of this session's, not in the folder that somebody happens to be in.
         # With a few cores and a small heap the parallel collector takes a seventh less of the processor than G1.
-        "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {'-XX:TieredStopAtLevel=1 ' if brief else ''}"
+        # Spark's classes fill so much, and on the way there nothing is worth being collected.
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:MetaspaceSize=256m "
+        f"{'-XX:TieredStopAtLevel=1 ' if brief else ''}"
         f"-XX:ErrorFile={scratch}/java-%p.log "
         f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={scratch}",
+        "spark.driver.extraClassPath": _first_jars(),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.local.dir": str(scratch / "spark"),
     }
-    for name, value in {**_SETTINGS, **bound, **folders, **(settings or {})}.items():
+    for name, value in {**_SETTINGS, **(_BRIEF if brief else {}), **bound, **folders, **(settings or {})}.items():
         builder = builder.config(name, value)
     # What goes wrong in a batch comes back as an exception; the bridge need not print it as well.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
@@ -88,6 +108,15 @@ def start_session(
         spark = builder.getOrCreate()
     spark.dataSource.register(TielineSource)
     return spark
+
+
+def _first_jars() -> str:
+    """The archives that Java looks into first."""
+    home = os.environ.get("SPARK_HOME")
+    spec = find_spec("pyspark")
+    folder = Path(home) if home else Path(spec.origin).parent if spec and spec.origin else Path()
+    found = {re.split(r"[_-]\d", path.name)[0]: str(path) for path in (folder / "jars").glob("*.jar")}
+    return os.pathsep.join(found[name] for name in _JARS if name in found)
 
 
 @contextlib.contextmanager

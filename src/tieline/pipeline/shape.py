@@ -4,20 +4,28 @@ It is known before any table is written, so that parts which nothing touches are
 concerns are not written.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
 
 from tieline.pipeline.row import ACTIVITY, MAIN
-from tieline.pipeline.table import HOUR_MS, start_of
-from tieline.pipeline.tables.activity import EXCHANGE, happened_ms
+from tieline.pipeline.table import HOUR_MS
+from tieline.pipeline.tables.activity import AHEAD_MS, BEHIND_MS, EXCHANGE
 from tieline.pipeline.tables.findings import BAD_SIGNATURES
 from tieline.pipeline.tables.loops import HOPS
-from tieline.pipeline.tables.messages import id_time_ms
 from tieline.pipeline.tables.records import ELSEWHERE
 
 _MOVES = frozenset(ELSEWHERE) - {"send", "objective"}
+_LOOKED_AT = ("log", "kind", "offset", "at_ms", "hash", "ts_ms", "reply_to", "keys", "hops", "chained", "signature")
+_PAGE_ROWS = 1 << 17
+_NEVER = -(2**63)
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,7 @@ class Shape:
     activity_hours: frozenset[int]
     """Hours in which activity happened."""
     asked_hours: frozenset[int]
-    """Hours in which messages were sent that the batch's messages answer."""
+    """Hours in which messages were sent that the batch's messages answer, and perhaps one beside."""
     begun: int
     """Deliveries that began."""
     looped: int
@@ -73,38 +81,86 @@ class Shape:
         return frozenset(name for name, has in there.items() if not has)
 
 
-def shape_of(bronze: DataFrame) -> Shape:
-    """Look at a batch once."""
-    bad = ~f.coalesce("chained", f.lit(True)) | f.coalesce(f.col("signature").isin(*BAD_SIGNATURES), f.lit(False))
-    looped = (f.col("kind") == "pause") | (f.coalesce("hops", f.lit(0)) >= HOPS)
-    found = (
-        bronze.groupBy("log", "kind")
-        .agg(
-            f.count(f.lit(1)).alias("rows"),
-            f.min("offset").alias("begin"),
-            (f.max("offset") + 1).alias("end"),
-            f.min("at_ms").alias("first"),
-            f.max("at_ms").alias("last"),
-            f.collect_set(f.when(f.col("log") == ACTIVITY, start_of(happened_ms(), HOUR_MS))).alias("happened"),
-            f.collect_set(start_of(id_time_ms(f.col("reply_to")), HOUR_MS)).alias("asked"),
-            f.sum(f.size("keys")).alias("begun"),
-            f.sum(looped.cast("bigint")).alias("looped"),
-            f.sum(bad.cast("bigint")).alias("findings"),
-            f.hex(f.max_by("hash", "offset")).alias("hash"),
-        )
-        .collect()
-    )
-    main = [row for row in found if row["log"] == MAIN]
-    logs = {row["log"] for row in found}
+def shape_of(bronze: Iterable[Path]) -> Shape:
+    """Look at the files of a batch once. It is done here, because a job of Spark's takes longer to begin than this."""
+    rows: Counter[tuple[str, str]] = Counter()
+    counts: Counter[str] = Counter()
+    begins: dict[str, int] = {}
+    ends: dict[str, int] = {}
+    times: list[int] = []
+    happened: set[int] = set()
+    asked: set[int] = set()
+    last_hash = b""
+    for page in _pages(bronze, _LOOKED_AT):
+        for row in page.group_by(["log", "kind"]).aggregate([([], "count_all")]).to_pylist():
+            rows[row["log"], row["kind"]] += row["count_all"]
+        main, told = (page.filter(pc.equal(page["log"], log)) for log in (MAIN, ACTIVITY))
+        for log, some in ((MAIN, main), (ACTIVITY, told)):
+            if some.num_rows:
+                first, last = pc.min_max(some["offset"]).as_py().values()
+                if log == MAIN and last >= ends.get(log, 0):
+                    last_hash = some["hash"][pc.index(some["offset"], last).as_py()].as_py()
+                begins[log], ends[log] = min(first, begins.get(log, first)), max(last + 1, ends.get(log, 0))
+        if main.num_rows:
+            times += pc.min_max(main["at_ms"]).as_py().values()
+            counts.update(_counted(main))
+            asked |= _asked_hours(main["reply_to"])
+        happened |= _happened_hours(told)
     return Shape(
-        rows={(row["log"], row["kind"]): row["rows"] for row in found},
-        begins={log: min(row["begin"] for row in found if row["log"] == log) for log in logs},
-        ends={log: max(row["end"] for row in found if row["log"] == log) for log in logs},
-        span_ms=(min(row["first"] for row in main), max(row["last"] for row in main)) if main else None,
-        activity_hours=frozenset(hour for row in found for hour in row["happened"]),
-        asked_hours=frozenset(hour for row in found for hour in row["asked"]),
-        begun=sum(row["begun"] or 0 for row in main),
-        looped=sum(row["looped"] for row in main),
-        findings=sum(row["findings"] for row in main),
-        last_hash=max(main, key=lambda row: row["end"])["hash"].lower() if main else "",
+        rows=dict(rows),
+        begins=begins,
+        ends=ends,
+        span_ms=(min(times), max(times)) if times else None,
+        activity_hours=frozenset(happened),
+        asked_hours=frozenset(asked),
+        begun=counts["begun"],
+        looped=counts["looped"],
+        findings=counts["findings"],
+        last_hash=last_hash.hex(),
     )
+
+
+def steps_of(bronze: Iterable[Path]) -> int:
+    """How many rungs the rows of a batch tell of: one row may tell of many deliveries."""
+    decode = msgspec.json.Decoder(_Moved).decode
+    steps = 0
+    for page in _pages(bronze, ("kind", "event")):
+        for event in page.filter(pc.is_in(page["kind"], pa.array(sorted(_MOVES))))["event"]:
+            try:
+                steps += sum(max(0, last - first + 1) for first, last in decode(event.as_buffer()).keys)
+            except msgspec.MsgspecError:
+                # Somebody wrote into the database: what cannot be read tells of nothing.
+                continue
+    return steps
+
+
+class _Moved(msgspec.Struct):
+    keys: list[tuple[int, int]] = []
+
+
+def _pages(bronze: Iterable[Path], columns: Iterable[str]) -> Iterator[pa.Table]:
+    for path in bronze:
+        for batch in parquet.ParquetFile(path).iter_batches(_PAGE_ROWS, columns=list(columns)):
+            yield pa.Table.from_batches([batch])
+
+
+def _counted(main: pa.Table) -> dict[str, int]:
+    looped = pc.or_(pc.equal(main["kind"], "pause"), pc.fill_null(pc.greater_equal(main["hops"], HOPS), False))
+    unchained = pc.invert(pc.fill_null(main["chained"], True))
+    bad = pc.or_(unchained, pc.is_in(main["signature"], pa.array(BAD_SIGNATURES)))
+    begun = pc.sum(pc.list_value_length(main["keys"])).as_py() or 0
+    return {"begun": begun, "looped": pc.sum(looped).as_py(), "findings": pc.sum(bad).as_py()}
+
+
+def _happened_hours(activity: pa.Table) -> set[int]:
+    """By the rule of `tables.activity.happened_ms`."""
+    at, told = activity["at_ms"].to_numpy(), pc.fill_null(activity["ts_ms"], _NEVER).to_numpy()
+    likely = (told >= at - BEHIND_MS) & (told <= at + AHEAD_MS)
+    return set(np.unique(np.where(likely, told, at) // HOUR_MS * HOUR_MS).tolist())
+
+
+def _asked_hours(replied: pa.ChunkedArray) -> set[int]:
+    """By the ids of the messages that are answered, which begin with their time: the first digits tell the minute."""
+    ids = replied.filter(pc.match_substring_regex(replied, "^[0-9a-f]{8}-[0-9a-f]{4}-7"))
+    begins = [int(digits, 16) << 16 for digits in pc.unique(pc.utf8_slice_codeunits(ids, 0, 8)).to_pylist()]
+    return {time_ms // HOUR_MS * HOUR_MS for begin in begins for time_ms in (begin, begin + 0xFFFF)}

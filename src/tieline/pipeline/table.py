@@ -57,8 +57,8 @@ MERGES: dict[str, Callable[[str], Column]] = {
     "min": f.min,
     "max": f.max,
     # Numbers, all of them, in order: percentiles of it are exact. New facts bring one each.
-    "sorted": lambda name: f.array_sort(f.concat(f.collect_list(each(name)), f.flatten(f.collect_list(name)))),
-    "union": lambda name: f.array_sort(f.array_distinct(f.flatten(f.collect_list(name)))),
+    "sorted": lambda name: f.sort_array(f.concat(f.collect_list(each(name)), f.flatten(f.collect_list(name)))),
+    "union": lambda name: f.sort_array(f.array_distinct(f.flatten(f.collect_list(name)))),
     "newest": lambda name: f.max_by(name, f.when(f.col(name).isNotNull(), f.col(VERSION))),
 }
 

@@ -16,7 +16,7 @@ WATERMARK_MS = DAY_MS
 EXCHANGE = "llm_exchange"
 
 # Members tell what they like. Beyond these it is a mistake, and no sum may overflow because of it.
-_AHEAD_MS, _BEHIND_MS = DAY_MS, 366 * DAY_MS
+AHEAD_MS, BEHIND_MS = DAY_MS, 366 * DAY_MS
 _TOKENS_MAX = 10**8
 _LASTED_MAX_MS = 10**10
 
@@ -52,7 +52,7 @@ _OPEN, _CLOSE = "objective_open", "objective_close"
 def happened_ms() -> Column:
     """When activity happened, as its member tells it; what cannot be is taken to have happened when it was told."""
     told, at = f.col("ts_ms"), f.col("at_ms")
-    return f.when(told.between(at - _BEHIND_MS, at + _AHEAD_MS), told).otherwise(at)
+    return f.when(told.between(at - BEHIND_MS, at + AHEAD_MS), told).otherwise(at)
 
 
 def markers(bronze: DataFrame) -> DataFrame:

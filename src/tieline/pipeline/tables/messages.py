@@ -51,12 +51,6 @@ def _conversation() -> Column:
     )
 
 
-def id_time_ms(message_id: Column) -> Column:
-    """When a message was sent, by its id, which begins with that time; null for what is no id of the hub."""
-    digits = f.concat(f.substring(message_id, 1, 8), f.substring(message_id, 10, 4))
-    return f.when(message_id.rlike("^[0-9a-f]{8}-[0-9a-f]{4}-7"), f.conv(digits, 16, 10).cast("bigint"))
-
-
 def answers(new: DataFrame, known: DataFrame) -> DataFrame:
     """Who answered whom after how long: new messages that reply to somebody else's, which is among the known."""
     asked = known.select(
