@@ -21,13 +21,7 @@ collect_ignore_glob = ["test_*.py"] if find_spec("pyspark") is None else []
 
 EVENTS = 4000
 
-QUICK = {
-    # Tests start many small jobs: compiling them well costs more than running them badly.
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.driver.memory": "1g",
-}
+QUICK = {"spark.driver.memory": "1g"}
 
 
 @pytest.fixture(scope="session")

@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import inheritable_thread_target
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from tieline.pipeline.catalogue import BRONZE, GOLD, SCHEMAS, SILVER
 from tieline.pipeline.frames import Frames
 from tieline.pipeline.lake import Commit, DataFile, Lake, follow, replaced
 from tieline.pipeline.prices import Prices
-from tieline.pipeline.row import LOGS
-from tieline.pipeline.shape import Shape, shape_of, steps_of
+from tieline.pipeline.row import LOGS, SCHEMA
+from tieline.pipeline.shape import Shape, moved_by, shape_of
 from tieline.pipeline.table import HOUR_MS, Gold, start_of
 from tieline.pipeline.tables import activity, deliveries, findings, messages, objective_events, records
 
@@ -167,7 +169,7 @@ class Flow:
                 raise
 
     def _frames(self, work: _Work, bronze: DataFrame, new: dict[str, DataFrame], touched: DataFrame) -> Frames:
-        asked = self._of_hours(work, "messages", work.shape.asked_hours)
+        asked = self._asked(work)
         changed = new["objective_events"].select("objective").distinct()
         history = self._read("objective_events", work.tables.get("objective_events", ()))
         return Frames(
@@ -183,6 +185,16 @@ class Flow:
             prices=self._prices,
             empty=work.shape.empty(),
         )
+
+    def _asked(self, work: _Work) -> DataFrame:
+        """Messages of which some may have been answered."""
+        name, hours = messages.TABLE.name, work.shape.asked_hours
+        if not hours or work.written[BRONZE] >= self._few_rows:
+            return self._of_hours(work, name, hours)
+        ids = self._lake.load(work.bronze, pa.schema([SCHEMA.field("reply_to")]))["reply_to"].unique()
+        files = [file for file in work.tables.get(name, ()) if _overlap(file, hours)]
+        found = self._lake.load(files, to_arrow_schema(messages.TABLE.schema), pc.field("id").isin(ids))
+        return self._spark.createDataFrame(found, messages.TABLE.schema)
 
     def _add_activity(self, work: _Work, bronze: DataFrame) -> DataFrame:
         table = SILVER["activity"]
@@ -202,18 +214,25 @@ class Flow:
         name = deliveries.TABLE.name
         self._stage(name)
         before = [file for file in work.tables.get(name, ()) if file.part in deliveries.OPEN_PARTS]
-        known = deliveries.begun(bronze)
-        if before:
-            known = known.unionByName(deliveries.known(self._read(name, before)))
         assert work.shape.span_ms is not None, "deliveries come from the main log"
+        now_ms = work.shape.span_ms[1]
         count = work.shape.begun + sum(file.rows for file in before)
+        moved = moved_by(self._paths(work.bronze), self._few_rows - count) if count < self._few_rows else None
+        rest: list[DataFile] = []
+        known = deliveries.begun(bronze)
+        if before and moved is not None:
+            # Most of what is open has not moved, and is not worth being joined and computed.
+            moving, others = deliveries.parted(self._lake.load(before, to_arrow_schema(_TOUCHED)), moved, now_ms)
+            rest = self._lake.store(name, work.number, others, _time(name))
+            known = known.unionByName(self._spark.createDataFrame(moving, _TOUCHED))
+        elif before:
+            known = known.unionByName(deliveries.known(self._read(name, before)))
         known = self._gathered(known, count)
         # A batch fits into a hash table; a rebuild, which folds all there ever was, may not.
         reached = deliveries.reached(bronze).hint("shuffle_hash")
-        folded = deliveries.fold(known, reached, work.shape.span_ms[1])
-        if count < self._few_rows:
-            count += steps_of(self._paths(work.bronze))
-        files = self._write(work.number, name, folded, count)
+        folded = deliveries.fold(known, reached, now_ms)
+        few = moved is not None
+        files = [*rest, *self._write(work.number, name, folded, count if few else self._few_rows)]
         orphans = [file for file in files if file.part == deliveries.ORPHAN]
         written = [file for file in files if file.part != deliveries.ORPHAN]
         work.replace(name, before, written)

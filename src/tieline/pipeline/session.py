@@ -33,6 +33,8 @@ _SETTINGS = {
     "spark.sql.autoBroadcastJoinThreshold": "16m",
     # So many parts of a table are written at the same time; a task that meets more of them sorts its rows first.
     "spark.sql.maxConcurrentOutputFileWriters": "8",
+    # Nobody sees plans that Spark describes for its own pages.
+    "spark.sql.ui.explainMode": "simple",
     # Noting the line of ours that every column comes from takes ten times as long as making the column.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Which files a table has is known; listing them is no work for a job of its own.
@@ -43,6 +45,9 @@ _BRIEF = {
     # Compiling what rows are computed by takes longer than to interpret it for few of them.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # A plan is not looked at again while it runs: with one task there is nothing to be decided anew.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
 }
 
 _JARS = (

@@ -4,10 +4,12 @@ It is known before any table is written, so that parts which nothing touches are
 concerns are not written.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -26,6 +28,7 @@ _MOVES = frozenset(ELSEWHERE) - {"send", "objective"}
 _LOOKED_AT = ("log", "kind", "offset", "at_ms", "hash", "ts_ms", "reply_to", "keys", "hops", "chained", "signature")
 _PAGE_ROWS = 1 << 17
 _NEVER = -(2**63)
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 @dataclass(frozen=True)
@@ -120,22 +123,36 @@ def shape_of(bronze: Iterable[Path]) -> Shape:
     )
 
 
-def steps_of(bronze: Iterable[Path]) -> int:
-    """How many rungs the rows of a batch tell of: one row may tell of many deliveries."""
+def moved_by(bronze: Iterable[Path], most: int) -> pa.Table | None:
+    """Number and key of every delivery that a batch tells a step of.
+
+    None if there are too many: one row may tell of millions. Or if a row cannot be read here, because somebody wrote
+    into the database; Spark reads of it what can be read.
+    """
     decode = msgspec.json.Decoder(_Moved).decode
-    steps = 0
+    numbers, firsts, counts = array("q"), array("q"), array("q")
     for page in _pages(bronze, ("kind", "event")):
         for event in page.filter(pc.is_in(page["kind"], pa.array(sorted(_MOVES))))["event"]:
             try:
-                steps += sum(max(0, last - first + 1) for first, last in decode(event.as_buffer()).keys)
+                said = decode(event.as_buffer())
             except msgspec.MsgspecError:
-                # Somebody wrote into the database: what cannot be read tells of nothing.
-                continue
-    return steps
+                return None
+            for first, last in said.keys:
+                most -= max(0, last - first + 1)
+                if most <= 0:
+                    return None
+                if first <= last:
+                    numbers.append(said.number)
+                    firsts.append(first)
+                    counts.append(last - first + 1)
+    ends = np.cumsum(counts)
+    steps = np.arange(ends[-1] if counts else 0) - np.repeat(ends - counts, counts)
+    return pa.table({"number": np.repeat(numbers, counts), "key": np.repeat(firsts, counts) + steps})
 
 
 class _Moved(msgspec.Struct):
-    keys: list[tuple[int, int]] = []
+    number: _Number
+    keys: list[tuple[_Number, _Number]]
 
 
 def _pages(bronze: Iterable[Path], columns: Iterable[str]) -> Iterator[pa.Table]:

@@ -5,6 +5,9 @@ rows are folded with every batch, closed ones are looked up only when a step com
 `fresh` has a bit for each rung that the commit which wrote the row added, and one for its beginning.
 """
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
@@ -111,6 +114,18 @@ def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
     merged["claimed"] = f.coalesce("claimed", f.lit(False)) | f.coalesce("new_claimed", f.lit(False))
     columns = [merged.get(name, f.col(name)).alias(name) for name in TABLE.schema.fieldNames()]
     return both.select(*columns, fresh.cast("int").alias("fresh"), part.alias("part"))
+
+
+def parted(known: pa.Table, moved: pa.Table, now_ms: int) -> tuple[pa.Table, pa.Table]:
+    """Deliveries that began before: those that have moved, and the others as `fold` would give them back."""
+    both = ["number", "key"]
+    order = known.column_names
+    rest = known.join(moved, both, join_type="left anti").select(order)
+    old = pc.less(rest["sent_ms"], now_ms - WATERMARK_MS)
+    part = pc.if_else(old, CLOSED, RESTING).cast(pa.int32())
+    fresh = order.index("fresh")
+    rest = rest.set_column(fresh, known.schema.field(fresh), pa.array(np.zeros(len(rest), np.int32)))
+    return known.join(moved, both, join_type="left semi").select(order), rest.append_column("part", part)
 
 
 def last_reached_ms() -> Column:
