@@ -6,24 +6,29 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipeline.oracle import Oracle, stored
+from tieline.pipeline import flow
 from tieline.pipeline.alerts import find_alerts
 from tieline.pipeline.catalogue import GOLD, REBUILDABLE, SCHEMAS, SILVER
-from tieline.pipeline.lake import Lake
+from tieline.pipeline.flow import FEW_ROWS
+from tieline.pipeline.lake import Commit, Lake
 from tieline.pipeline.report import make_report
-from tieline.pipeline.run import new_rows, rebuild, run
+from tieline.pipeline.run import Watch, new_rows, rebuild, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
 
 
 @pytest.fixture(scope="module")
 def grown(spark: SparkSession, made_home: Path, scratch: Path, filled: Lake) -> Lake:
-    """Fill a lake in three runs, the way few rows go; the last brings steps of deliveries that are closed as too old."""
+    """Fill a lake in three runs, the way few rows go; the last brings steps of deliveries that were closed before."""
     lake = Lake(scratch / "grown")
     ends = filled.head().position
     middle = {"main": ends["main"] // 2, "activity": ends["activity"] // 3}
     nearly = {"main": ends["main"] - 2, "activity": ends["activity"] // 3}
-    for until in (middle, nearly, None):
-        run(spark, lake, {"home": str(made_home)}, until=until)
+    with pytest.MonkeyPatch.context() as patched:
+        # Small as they are, parts of tables are looked through for what changes.
+        patched.setattr(flow, "_HELD_ROWS", 0)
+        for until in (middle, nearly, None):
+            run(spark, lake, {"home": str(made_home)}, until=until)
     return lake
 
 
@@ -36,6 +41,44 @@ def test_three_runs_make_the_tables_of_one(grown: Lake, filled: Lake) -> None:
 def test_late_steps_are_counted_and_kept(grown: Lake, oracle: Oracle) -> None:
     assert grown.head().counts == {"late": 2, "unknown": 0}
     assert stored(grown.files("latency"), SCHEMAS["latency"].fieldNames()) == oracle.rows("latency")
+
+
+def test_a_stream_that_reads_and_a_batch_that_is_read_here_are_told_in_the_same_words(
+    spark: SparkSession, made_home: Path, scratch: Path
+) -> None:
+    told = []
+    for few_rows in (0, FEW_ROWS):
+        stages, commits = list[str](), list[Commit]()
+        watch = Watch(stage=stages.append, done=commits.append)
+        where, until = {"home": str(made_home)}, {"main": 300, "activity": 30}
+        lake = Lake(scratch / f"told-{few_rows}")
+        summary = run(spark, lake, where, until=until, few_rows=few_rows, watch=watch)
+        assert [summary.events_read, summary.batches, len(commits)] == [330, 1, 1]
+        told.append((sorted(stages), commits[0].written, commits[0].position, commits[0].last_hash))
+    assert told[0] == told[1]
+
+
+def test_a_batch_that_is_read_here_is_let_go_when_somebody_asks(
+    spark: SparkSession, made_home: Path, scratch: Path
+) -> None:
+    lake, stages = Lake(scratch / "let-go"), list[str]()
+    summary = run(
+        spark, lake, {"home": str(made_home)}, watch=Watch(stage=stages.append, stopped=lambda: "deliveries" in stages)
+    )
+    assert (summary.batches, lake.head().number) == (0, 0)
+    assert "commit" not in stages
+
+
+def test_who_follows_is_given_what_comes_later(spark: SparkSession, made_home: Path, scratch: Path) -> None:
+    lake, commits = Lake(scratch / "followed"), list[Commit]()
+    ends = iter([{"main": 100, "activity": 0}, {"main": 100, "activity": 0}, {"main": 160, "activity": 10}])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tieline.pipeline.run._FOLLOW_SECONDS", 1)
+        patched.setattr("tieline.pipeline.run._reach", lambda where, until: next(ends))
+        watch = Watch(done=commits.append, stopped=lambda: len(commits) == 2)
+        summary = run(spark, lake, {"home": str(made_home)}, follow=True, watch=watch)
+    assert [commit.position for commit in commits] == [{"main": 100}, {"main": 160, "activity": 10}]
+    assert (summary.events_read, summary.batches) == (170, 2)
 
 
 def test_a_run_over_nothing_new_writes_nothing(spark: SparkSession, grown: Lake, made_home: Path) -> None:

@@ -18,7 +18,7 @@ from tieline.pipeline.run import RunFailed, Watch, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
 
-ROWS = 1500
+ROWS, ALL = 1500, 1_000_000
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -41,8 +41,11 @@ def test_a_run_that_is_killed_or_fails_at_any_stage_is_made_whole_by_the_next(
     # Not an empty lake: what is killed below merges into parts that are there.
     run(spark, lake, {"home": str(made_home)}, until={"main": 600, "activity": 60})
     # While bronze is written, silver, gold; and when the last file of the batch is there, and nothing is committed.
-    for stage, seconds in (("bronze", 0.2), ("deliveries", 0.1), ("latency", 0.1), ("commit", 0.0)):
-        arguments = [*map(str, (made_home, lake.path, scratch / "victim", stage, seconds))]
+    # Batches of a stream, and one of all that is new, which needs no stream.
+    for rows, stage, seconds in (
+        (ROWS, "bronze", 0.2), (ROWS, "deliveries", 0.1), (ALL, "latency", 0.1), (ROWS, "commit", 0.0),
+    ):  # fmt: skip
+        arguments = [*map(str, (made_home, lake.path, scratch / "victim", rows, stage, seconds))]
         command = [sys.executable, "-m", "tests.pipeline.victim", *arguments]
         victim = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, start_new_session=True)
         assert victim.returncode == -signal.SIGKILL, victim.stderr.decode()[-2000:]

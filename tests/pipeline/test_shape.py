@@ -6,10 +6,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, StructField, StructType
 
+from tieline.pipeline.catalogue import GOLD
 from tieline.pipeline.row import ACTIVITY, MAIN, SCHEMA
-from tieline.pipeline.shape import Shape, shape_of, steps_of
+from tieline.pipeline.shape import Shape, moved_by, shape_of
 from tieline.pipeline.table import DAY_MS, HOUR_MS
+from tieline.pipeline.tables import deliveries
 
 AT = 500_000 * HOUR_MS
 NEVER = Shape({}, {}, {}, None, frozenset(), frozenset(), 0, 0, 0, "")
@@ -47,7 +51,7 @@ def message_id(time_ms: int) -> str:
 
 def test_nothing_has_no_shape() -> None:
     assert shape_of([]) == NEVER
-    assert steps_of([]) == 0
+    assert moved_by([], 10) == pa.table({"number": pa.array([], pa.int64()), "key": pa.array([], pa.int64())})
 
 
 def test_rows_positions_and_the_last_hash_are_those_of_all_files(folder: Path) -> None:
@@ -107,7 +111,63 @@ def test_what_loops_and_what_is_bad_is_counted(folder: Path, row: dict[str, Any]
     assert (shape.looped, shape.findings) == (looped, findings)
 
 
-def test_one_row_may_tell_of_many_deliveries(folder: Path) -> None:
-    events = ['{"keys":[[5,5],[7,1000006]]}', '{"keys":[[3,1]]}', '{"keys":"spoilt"}', "no JSON", "{}"]
+def test_deliveries_that_moved_are_known_one_by_one(folder: Path) -> None:
+    events = ['{"number":4,"keys":[[5,5],[7,9]]}', '{"number":1,"keys":[[3,1]]}', '{"number":2,"keys":[[0,1]]}']
     rows = [main_row(n, "ack", event=event) for n, event in enumerate(events)]
-    assert steps_of(written(folder, *rows, main_row(9, "send", event=events[0]))) == 1_000_001
+    moved = moved_by(written(folder, *rows, main_row(9, "send", event=events[0])), 7)
+    assert moved is not None
+    assert moved.to_pydict() == {"number": [4, 4, 4, 4, 2, 2], "key": [5, 7, 8, 9, 0, 1]}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        '{"number":4,"keys":[[1,10000000]]}',
+        '{"number":4,"keys":[[1,7]]}',
+        '{"number":4,"keys":"spoilt"}',
+        '{"number":4,"keys":[[-1,2]]}',
+        '{"number":4,"keys":[[1]]}',
+        '{"keys":[[1,2]]}',
+        "no JSON",
+    ],
+)
+def test_too_many_deliveries_or_a_spoilt_row_are_left_to_spark(folder: Path, event: str) -> None:
+    assert moved_by(written(folder, main_row(0, "ack", event=event)), 7) is None
+
+
+def test_open_deliveries_that_did_not_move_rest_or_are_closed_when_they_are_old() -> None:
+    schema = to_arrow_schema(StructType([*deliveries.TABLE.schema.fields, StructField("fresh", IntegerType())]))
+    sent = {(1, 1): AT, (1, 2): AT, (2, 1): AT - deliveries.WATERMARK_MS - 1, (2, 2): AT - deliveries.WATERMARK_MS}
+    known = pa.Table.from_pylist(
+        [{"number": number, "key": key, "sent_ms": at_ms, "fresh": 3} for (number, key), at_ms in sent.items()], schema
+    )
+    moving, others = deliveries.parted(known, pa.table({"number": [1, 9], "key": [2, 1]}), AT)
+    assert moving.to_pylist() == [known.slice(1, 1).to_pylist()[0] | {"fresh": 0}]
+    parts = {(row["number"], row["key"]): (row["part"], row["fresh"]) for row in others.to_pylist()}
+    resting, closed = (deliveries.RESTING, 0), (deliveries.CLOSED, 0)
+    assert parts == {(1, 1): resting, (2, 1): closed, (2, 2): resting}
+
+
+@pytest.mark.parametrize(
+    ("about", "same", "others"),
+    [
+        (["a"], ["a"], ["b", None]),
+        (["a", "a", "x"], ["a"], ["b", None]),
+        (["a", None], ["a", "b", None], []),
+        ([], [], ["a", "b", None]),
+    ],
+)
+def test_rows_that_no_fact_is_about_are_left_apart(
+    about: list[str | None], same: list[str | None], others: list[str | None]
+) -> None:
+    gold = GOLD["threads"]
+    known = pa.Table.from_pylist(
+        [{"day_ms": DAY_MS, "conversation": name, "participants": ["p"]} for name in ("a", "b", None)],
+        to_arrow_schema(gold.schema),
+    )
+    facts = pa.table(
+        {"day_ms": pa.array([DAY_MS] * len(about), pa.int64()), "conversation": pa.array(about, pa.string())}
+    )
+    mine, left = gold.apart(known, facts)
+    assert (mine["conversation"].to_pylist(), left["conversation"].to_pylist()) == (same, others)
+    assert left["part"].to_pylist() == [DAY_MS] * len(others)

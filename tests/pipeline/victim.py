@@ -1,4 +1,7 @@
-"""A run of its own that kills itself so long after a stage begins: `victim.py HOME LAKE SCRATCH STAGE SECONDS`."""
+"""A run of its own that kills itself so long after a stage begins: `victim.py HOME LAKE SCRATCH ROWS STAGE SECONDS`.
+
+ROWS are those of a batch.
+"""
 
 import os
 import signal
@@ -14,7 +17,7 @@ from tieline.pipeline.session import start_session
 
 def main() -> None:
     """Run until the stage, and die there, Spark with it."""
-    home, lake, scratch, stage, seconds = sys.argv[1:]
+    home, lake, scratch, rows, stage, seconds = sys.argv[1:]
 
     def kill() -> None:
         os.killpg(os.getpgid(0), signal.SIGKILL)
@@ -29,7 +32,7 @@ def main() -> None:
             kill()
 
     spark = start_session("local[2]", scratch=Path(scratch), brief=True, settings=QUICK)
-    run(spark, Lake(Path(lake)), {"home": home}, rows_per_batch=1500, watch=Watch(stage=die))
+    run(spark, Lake(Path(lake)), {"home": home}, rows_per_batch=int(rows), watch=Watch(stage=die))
 
 
 if __name__ == "__main__":

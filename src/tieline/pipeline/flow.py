@@ -43,6 +43,8 @@ _SMALL_ROWS = 100_000
 """So many files with so few rows in a part of a table are put together."""
 FEW_ROWS = 200_000
 """Fewer are read, grouped and written in one place: what Spark does to share work out takes longer than the work."""
+_HELD_ROWS = 20_000
+"""More rows of a part are looked through for those that change, which are few if few facts are new."""
 _TOUCHED = StructType([*deliveries.TABLE.schema.fields, StructField("fresh", IntegerType())])
 
 
@@ -194,7 +196,7 @@ class Flow:
         ids = self._lake.load(work.bronze, pa.schema([SCHEMA.field("reply_to")]))["reply_to"].unique()
         files = [file for file in work.tables.get(name, ()) if _overlap(file, hours)]
         found = self._lake.load(files, to_arrow_schema(messages.TABLE.schema), pc.field("id").isin(ids))
-        return self._spark.createDataFrame(found, messages.TABLE.schema)
+        return self._frame(found, messages.TABLE.schema)
 
     def _add_activity(self, work: _Work, bronze: DataFrame) -> DataFrame:
         table = SILVER["activity"]
@@ -224,7 +226,7 @@ class Flow:
             # Most of what is open has not moved, and is not worth being joined and computed.
             moving, others = deliveries.parted(self._lake.load(before, to_arrow_schema(_TOUCHED)), moved, now_ms)
             rest = self._lake.store(name, work.number, others, _time(name))
-            known = known.unionByName(self._spark.createDataFrame(moving, _TOUCHED))
+            known = known.unionByName(self._frame(moving, _TOUCHED))
         elif before:
             known = known.unionByName(deliveries.known(self._read(name, before)))
         known = self._gathered(known, count)
@@ -291,18 +293,35 @@ class Flow:
             known = frozenset(file.part for file in files if file.part is not None)
             touched = work.shape.parts(gold.reads, gold.part_ms, known)
             files = [file for file in files if file.part in touched]
-        if files:
+        held = sum(file.rows for file in files)
+        count = work.written[BRONZE] + work.moved + held
+        rest: pa.Table | None = None
+        if held > _HELD_ROWS and count < self._few_rows:
+            new, rest = self._apart(gold, new, files)
+        elif files:
             new = new.unionByName(gold.in_columns(self._read(gold.name, files)))
-        count = work.written[BRONZE] + work.moved + sum(file.rows for file in files)
         merged = gold.merge(self._gathered(new, count))
-        written = self._write(work.number, gold.name, _parted(gold, merged), count)
+        written = self._write(work.number, gold.name, _parted(gold, merged), count, rest)
         work.replace(gold.name, files, written)
         work.written[gold.name] = sum(file.rows for file in written)
 
-    def _write(self, number: int, name: str, rows: DataFrame, count: int) -> list[DataFile]:
-        """Write rows of a table. `count` is that of the rows which they are made of."""
+    def _apart(self, gold: Gold, new: DataFrame, files: Sequence[DataFile]) -> tuple[DataFrame, pa.Table]:
+        """New facts together with the rows of the same keys, and all other rows, which stay as they are."""
+        facts = new.toArrow()
+        known = self._lake.load(files, to_arrow_schema(gold.schema))
+        same, others = gold.apart(known, facts)
+        old = gold.in_columns(self._frame(same, gold.schema))
+        return self._frame(facts, new.schema).unionByName(old), others
+
+    def _write(
+        self, number: int, name: str, rows: DataFrame, count: int, rest: pa.Table | None = None
+    ) -> list[DataFile]:
+        """Write rows of a table, and the rest of it. `count` is that of the rows which they are made of."""
         if count < self._few_rows:
-            return self._lake.store(name, number, rows.toArrow(), _time(name))
+            table = rows.toArrow()
+            if rest is not None:
+                table = pa.concat_tables([table, rest.select(table.column_names).cast(table.schema)])
+            return self._lake.store(name, number, table, _time(name))
         return self._spread(number, name, rows)
 
     def _spread(self, number: int, name: str, rows: DataFrame) -> list[DataFile]:
@@ -341,6 +360,10 @@ class Flow:
             return self._spark.range(1).where(f.lit(False)).selectExpr(*nulls)
         rows = self._spark.read.schema(schema).parquet(*map(str, self._paths(files)))
         return self._gathered(rows, sum(file.rows for file in files))
+
+    def _frame(self, rows: pa.Table, schema: StructType) -> DataFrame:
+        # Of a table without any piece of memory Spark cannot make one.
+        return self._spark.createDataFrame(rows, schema) if rows.num_rows else self._read_as(schema, ())
 
     def _gathered(self, rows: DataFrame, count: int) -> DataFrame:
         """Few rows are one task's, so that what groups or joins them need not exchange them first."""

@@ -8,6 +8,8 @@ says how rows of the same key become one. What is derived from measures is added
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
@@ -95,6 +97,21 @@ class Gold:
         for other in others:
             rows = rows.unionByName(self.in_columns(other))
         return rows
+
+    def apart(self, known: pa.Table, facts: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Rows of this table that facts are about, and all others with their part."""
+        keys = facts.select(self.keys)
+        numbered = known.select(self.keys).append_column("row", pa.array(np.arange(len(known))))
+        if any(column.null_count for column in keys.columns):
+            # Arrow holds no null to be the same as another.
+            found = numbered["row"]
+        else:
+            found = numbered.join(keys, list(self.keys), join_type="left semi")["row"]
+        mine = np.zeros(len(known), bool)
+        mine[found.to_numpy()] = True
+        others = known.filter(pa.array(~mine))
+        part = others[self.part].to_numpy() // self.part_ms * self.part_ms if self.part else np.zeros(len(others), int)
+        return known.filter(pa.array(mine)), others.append_column("part", pa.array(part))
 
     def in_columns(self, rows: DataFrame) -> DataFrame:
         """Facts, or rows of this table, with the columns that `merge` needs."""

@@ -116,16 +116,15 @@ def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
     return both.select(*columns, fresh.cast("int").alias("fresh"), part.alias("part"))
 
 
-def parted(known: pa.Table, moved: pa.Table, now_ms: int) -> tuple[pa.Table, pa.Table]:
-    """Deliveries that began before: those that have moved, and the others as `fold` would give them back."""
-    both = ["number", "key"]
-    order = known.column_names
-    rest = known.join(moved, both, join_type="left anti").select(order)
+def parted(rows: pa.Table, moved: pa.Table, now_ms: int) -> tuple[pa.Table, pa.Table]:
+    """Deliveries that began before: those that have moved, as `known` gives them, and the others as `fold` would."""
+    both, order, fresh = ["number", "key"], rows.column_names, rows.column_names.index("fresh")
+    nothing = pa.array(np.zeros(len(rows), np.int32))
+    rows = rows.set_column(fresh, rows.schema.field(fresh), nothing)
+    rest = rows.join(moved, both, join_type="left anti").select(order)
     old = pc.less(rest["sent_ms"], now_ms - WATERMARK_MS)
     part = pc.if_else(old, CLOSED, RESTING).cast(pa.int32())
-    fresh = order.index("fresh")
-    rest = rest.set_column(fresh, known.schema.field(fresh), pa.array(np.zeros(len(rest), np.int32)))
-    return known.join(moved, both, join_type="left semi").select(order), rest.append_column("part", part)
+    return rows.join(moved, both, join_type="left semi").select(order), rest.append_column("part", part)
 
 
 def last_reached_ms() -> Column:
