@@ -13,8 +13,6 @@ from typing import Any
 
 SQL = Path(__file__).with_name("pipeline.sql")
 _READS = 3
-_BRIEF_ROWS = 200_000
-"""As in `tieline pipeline run`."""
 _ACTIVITY = 10
 """Every so manieth event of a made-up log is of its activity."""
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
@@ -66,13 +64,14 @@ def spark(home: Path, scratch: Path, warmup: Path) -> dict[str, Any]:
 
 def grow(home: Path, scratch: Path, events: int) -> dict[str, Any]:
     """Bring a lake to so many events, in a session that has done nothing before; its start is not of the job."""
-    from tieline.pipeline.lake import Lake  # noqa: PLC0415 - each process imports what it measures
+    from tieline.pipeline.flow import FEW_ROWS  # noqa: PLC0415 - each process imports what it measures
+    from tieline.pipeline.lake import Lake  # noqa: PLC0415 - the same
     from tieline.pipeline.run import run  # noqa: PLC0415 - the same
     from tieline.pipeline.session import start_session  # noqa: PLC0415 - the same
 
     lake = Lake(scratch / "growing")
     new = events - sum(lake.head().position.values())
-    session = start_session("local[*]", scratch=scratch / "spark", brief=new < _BRIEF_ROWS)
+    session = start_session("local[*]", scratch=scratch / "spark", brief=new < FEW_ROWS)
     session.range(1).count()
     _mark("job")
     until = {"main": events - events // _ACTIVITY, "activity": events // _ACTIVITY}

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.pipeline.oracle import Oracle, stored
 from tieline.pipeline import flow
@@ -11,6 +13,7 @@ from tieline.pipeline.alerts import find_alerts
 from tieline.pipeline.catalogue import GOLD, REBUILDABLE, SCHEMAS, SILVER
 from tieline.pipeline.flow import FEW_ROWS
 from tieline.pipeline.lake import Commit, Lake
+from tieline.pipeline.prices import load_prices
 from tieline.pipeline.report import make_report
 from tieline.pipeline.run import Watch, new_rows, rebuild, run
 
@@ -67,6 +70,15 @@ def test_a_batch_that_is_read_here_is_let_go_when_somebody_asks(
     )
     assert (summary.batches, lake.head().number) == (0, 0)
     assert "commit" not in stages
+
+
+def test_rows_behind_an_empty_piece_of_memory_are_not_lost(spark: SparkSession, scratch: Path) -> None:
+    schema = StructType([StructField("n", LongType())])
+    some = pa.table({"n": [1, 2]})
+    made = flow.Flow(spark, Lake(scratch / "none"), load_prices(scratch))
+    pieces = pa.concat_tables([some.slice(0, 0), some, some.slice(0, 0), some])
+    assert made._frame(pieces, schema).collect() == [(1,), (2,), (1,), (2,)]
+    assert made._frame(some.schema.empty_table(), schema).collect() == []
 
 
 def test_who_follows_is_given_what_comes_later(spark: SparkSession, made_home: Path, scratch: Path) -> None:

@@ -25,8 +25,6 @@ pipeline_app = typer.Typer(help="Turn the logs into tables, on Spark.", no_args_
 _LAKE_FOLDER = "lake"
 _ROWS_SHOWN = 1000
 _FINDINGS_SHOWN = 10
-_BRIEF_ROWS = 200_000
-"""A run over fewer rows is over soon."""
 
 HomeOption = Annotated[
     Path | None, typer.Option("--home", metavar="DIR", help="The hub's folder; else TIELINE_HOME.", show_default=False)
@@ -241,6 +239,7 @@ def _run(where: dict[str, str], lake: "Lake", master: str, wishes: Wishes, *, fo
 
     from tieline.cli.pipeline_progress import Display
     from tieline.cli.pipeline_run import Run, interrupts
+    from tieline.pipeline.flow import FEW_ROWS
     from tieline.pipeline.run import Summary, new_rows
 
     with _told():
@@ -249,7 +248,7 @@ def _run(where: dict[str, str], lake: "Lake", master: str, wishes: Wishes, *, fo
     summary, ended = Summary(), False
     # Starting Spark to find nothing would take longer than most runs.
     if waiting or follow:
-        brief = waiting < _BRIEF_ROWS and not follow
+        brief = waiting < FEW_ROWS and not follow
         with Display(waiting, quiet=json) as display, _session(master, brief=brief) as spark, interrupts() as noted:
             summary = Run(lake, where, display, aftermath, noted).bring_in(spark, follow=follow)
             ended = bool(noted)

@@ -362,8 +362,9 @@ class Flow:
         return self._gathered(rows, sum(file.rows for file in files))
 
     def _frame(self, rows: pa.Table, schema: StructType) -> DataFrame:
-        # Of a table without any piece of memory Spark cannot make one.
-        return self._spark.createDataFrame(rows, schema) if rows.num_rows else self._read_as(schema, ())
+        """Rows as Spark has them, in one piece: it cannot make a frame of none, and stops reading at an empty one."""
+        whole = rows.combine_chunks()
+        return self._spark.createDataFrame(whole, schema) if whole.num_rows else self._read_as(schema, ())
 
     def _gathered(self, rows: DataFrame, count: int) -> DataFrame:
         """Few rows are one task's, so that what groups or joins them need not exchange them first."""
