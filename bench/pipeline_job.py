@@ -64,14 +64,13 @@ def spark(home: Path, scratch: Path, warmup: Path) -> dict[str, Any]:
 
 def grow(home: Path, scratch: Path, events: int) -> dict[str, Any]:
     """Bring a lake to so many events, in a session that has done nothing before; its start is not of the job."""
-    from tieline.pipeline.flow import FEW_ROWS  # noqa: PLC0415 - each process imports what it measures
-    from tieline.pipeline.lake import Lake  # noqa: PLC0415 - the same
-    from tieline.pipeline.run import run  # noqa: PLC0415 - the same
+    from tieline.pipeline.lake import Lake  # noqa: PLC0415 - each process imports what it measures
+    from tieline.pipeline.run import is_brief, run  # noqa: PLC0415 - the same
     from tieline.pipeline.session import start_session  # noqa: PLC0415 - the same
 
     lake = Lake(scratch / "growing")
     new = events - sum(lake.head().position.values())
-    session = start_session("local[*]", scratch=scratch / "spark", brief=new < FEW_ROWS)
+    session = start_session("local[*]", scratch=scratch / "spark", brief=is_brief(lake, new))
     session.range(1).count()
     _mark("job")
     until = {"main": events - events // _ACTIVITY, "activity": events // _ACTIVITY}

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, StructField, StructType
 
 from tieline.pipeline.catalogue import GOLD
 from tieline.pipeline.row import ACTIVITY, MAIN, SCHEMA
@@ -114,7 +113,8 @@ def test_what_loops_and_what_is_bad_is_counted(folder: Path, row: dict[str, Any]
 def test_deliveries_that_moved_are_known_one_by_one(folder: Path) -> None:
     events = ['{"number":4,"keys":[[5,5],[7,9]]}', '{"number":1,"keys":[[3,1]]}', '{"number":2,"keys":[[0,1]]}']
     rows = [main_row(n, "ack", event=event) for n, event in enumerate(events)]
-    moved = moved_by(written(folder, *rows, main_row(9, "send", event=events[0])), 7)
+    told_so = told(9, "ack", AT, AT) | {"event": "{}"}
+    moved = moved_by(written(folder, *rows, main_row(9, "send", event=events[0]), told_so), 7)
     assert moved is not None
     assert moved.to_pydict() == {"number": [4, 4, 4, 4, 2, 2], "key": [5, 7, 8, 9, 0, 1]}
 
@@ -136,10 +136,10 @@ def test_too_many_deliveries_or_a_spoilt_row_are_left_to_spark(folder: Path, eve
 
 
 def test_open_deliveries_that_did_not_move_rest_or_are_closed_when_they_are_old() -> None:
-    schema = to_arrow_schema(StructType([*deliveries.TABLE.schema.fields, StructField("fresh", IntegerType())]))
+    schema = to_arrow_schema(deliveries.TABLE.schema)
     sent = {(1, 1): AT, (1, 2): AT, (2, 1): AT - deliveries.WATERMARK_MS - 1, (2, 2): AT - deliveries.WATERMARK_MS}
     known = pa.Table.from_pylist(
-        [{"number": number, "key": key, "sent_ms": at_ms, "fresh": 3} for (number, key), at_ms in sent.items()], schema
+        [{"number": number, "key": key, "sent_ms": at_ms} for (number, key), at_ms in sent.items()], schema
     )
     moving, others = deliveries.parted(known, pa.table({"number": [1, 9], "key": [2, 1]}), AT)
     assert moving.to_pylist() == [known.slice(1, 1).to_pylist()[0] | {"fresh": 0}]

@@ -239,8 +239,7 @@ def _run(where: dict[str, str], lake: "Lake", master: str, wishes: Wishes, *, fo
 
     from tieline.cli.pipeline_progress import Display
     from tieline.cli.pipeline_run import Run, interrupts
-    from tieline.pipeline.flow import FEW_ROWS
-    from tieline.pipeline.run import Summary, new_rows
+    from tieline.pipeline.run import Summary, is_brief, new_rows
 
     with _told():
         waiting = new_rows(lake, where)
@@ -248,7 +247,7 @@ def _run(where: dict[str, str], lake: "Lake", master: str, wishes: Wishes, *, fo
     summary, ended = Summary(), False
     # Starting Spark to find nothing would take longer than most runs.
     if waiting or follow:
-        brief = waiting < FEW_ROWS and not follow
+        brief = is_brief(lake, waiting) and not follow
         with Display(waiting, quiet=json) as display, _session(master, brief=brief) as spark, interrupts() as noted:
             summary = Run(lake, where, display, aftermath, noted).bring_in(spark, follow=follow)
             ended = bool(noted)

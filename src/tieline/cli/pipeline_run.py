@@ -48,7 +48,7 @@ def interrupts() -> Iterator[list[int]]:
 
 
 class Run:
-    """One run, of one or more streams."""
+    """One run, begun anew when its hub was away."""
 
     def __init__(
         self, lake: "Lake", where: Mapping[str, str], display: "Display", aftermath: "Aftermath", noted: list[int]
@@ -100,7 +100,7 @@ class Run:
         return bool(self._noted)
 
     def _is_away(self, error: Exception) -> bool:
-        """Whether a stream ended because its hub did not answer."""
+        """Whether a run ended because its hub did not answer."""
         from tieline.pipeline.http_log import LogUnreachable
 
         cause = error.__cause__

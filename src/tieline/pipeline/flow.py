@@ -42,7 +42,7 @@ _FILES_MAX = 64
 _SMALL_ROWS = 100_000
 """So many files with so few rows in a part of a table are put together."""
 FEW_ROWS = 200_000
-"""Fewer are read, grouped and written in one place: what Spark does to share work out takes longer than the work."""
+"""Fewer are one task's: what Spark does to share work out takes longer than the work."""
 _HELD_ROWS = 20_000
 """More rows of a part are looked through for those that change, which are few if few facts are new."""
 _TOUCHED = StructType([*deliveries.TABLE.schema.fields, StructField("fresh", IntegerType())])
@@ -162,7 +162,7 @@ class Flow:
     def _side_by_side(self, jobs: Mapping[str, Callable[[], _T]]) -> dict[str, _T]:
         """Tables that do not need each other: while the driver plans one or closes its files, the next one computes."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tieline-table") as pool:
-            # Their Spark jobs belong to the stream's, so that they stop with it.
+            # Their Spark jobs belong to this thread's, so that they stop with the batch.
             running = {name: pool.submit(inheritable_thread_target(self._spark)(job)) for name, job in jobs.items()}
             try:
                 return {name: one.result() for name, one in running.items()}
@@ -195,8 +195,8 @@ class Flow:
             return self._of_hours(work, name, hours)
         ids = self._lake.load(work.bronze, pa.schema([SCHEMA.field("reply_to")]))["reply_to"].unique()
         files = [file for file in work.tables.get(name, ()) if _overlap(file, hours)]
-        found = self._lake.load(files, to_arrow_schema(messages.TABLE.schema), pc.field("id").isin(ids))
-        return self._frame(found, messages.TABLE.schema)
+        schema = StructType([messages.TABLE.schema[column] for column in ("id", "sender", "sent_ms")])
+        return self._frame(self._lake.load(files, to_arrow_schema(schema), pc.field("id").isin(ids)), schema)
 
     def _add_activity(self, work: _Work, bronze: DataFrame) -> DataFrame:
         table = SILVER["activity"]
@@ -224,17 +224,20 @@ class Flow:
         known = deliveries.begun(bronze)
         if before and moved is not None:
             # Most of what is open has not moved, and is not worth being joined and computed.
-            moving, others = deliveries.parted(self._lake.load(before, to_arrow_schema(_TOUCHED)), moved, now_ms)
+            open_rows = self._lake.load(before, to_arrow_schema(deliveries.TABLE.schema))
+            moving, others = deliveries.parted(open_rows, moved, now_ms)
             rest = self._lake.store(name, work.number, others, _time(name))
             known = known.unionByName(self._frame(moving, _TOUCHED))
         elif before:
             known = known.unionByName(deliveries.known(self._read(name, before)))
-        known = self._gathered(known, count)
-        # A batch fits into a hash table; a rebuild, which folds all there ever was, may not.
-        reached = deliveries.reached(bronze).hint("shuffle_hash")
+        reached = deliveries.reached(bronze)
+        if moved is not None:
+            known = self._gathered(known, count)
+        if moved is not None or count >= self._few_rows:
+            # A batch fits into a hash table; what one row tells of millions of deliveries, or a rebuild, may not.
+            reached = reached.hint("shuffle_hash")
         folded = deliveries.fold(known, reached, now_ms)
-        few = moved is not None
-        files = [*rest, *self._write(work.number, name, folded, count if few else self._few_rows)]
+        files = [*rest, *self._write(work.number, name, folded, self._few_rows if moved is None else count)]
         orphans = [file for file in files if file.part == deliveries.ORPHAN]
         written = [file for file in files if file.part != deliveries.ORPHAN]
         work.replace(name, before, written)
@@ -265,8 +268,9 @@ class Flow:
         )
         work.late += sum(row["late"] for row in found)
         work.unknown += sum(file.rows for file in orphans) - sum(row["rows"] for row in found)
-        hit = {Path(row["path"].removeprefix("file:")).name for row in found}
-        touched = [file for file in old if Path(file.path).name in hit]
+        # By commit, part and name: files of the same name are in many folders.
+        hit = {Path(row["path"]).parts[-3:] for row in found}
+        touched = [file for file in old if Path(file.path).parts[-3:] in hit]
         if not touched:
             return []
         folded = deliveries.fold(deliveries.known(self._read(name, touched)), steps, 2**62)
@@ -368,7 +372,7 @@ class Flow:
 
     def _gathered(self, rows: DataFrame, count: int) -> DataFrame:
         """Few rows are one task's, so that what groups or joins them need not exchange them first."""
-        return rows.coalesce(1) if count < self._few_rows else rows
+        return rows.coalesce(1) if count < FEW_ROWS else rows
 
     def _paths(self, files: Iterable[DataFile]) -> list[Path]:
         return [self._lake.path / file.path for file in files]

@@ -144,7 +144,7 @@ class Lake:
             pieces = {folder / f"part={part}": some.drop_columns("part") for part, some in of.items()}
         for target, some in pieces.items():
             target.mkdir(parents=True)
-            parquet.write_table(some, target / "rows.parquet", compression="zstd")
+            parquet.write_table(some, target / "rows.parquet", compression="zstd", write_page_index=True)
         return self.adopt(folder, time)
 
     def load(self, files: Iterable[DataFile], schema: "pa.Schema", where: "pc.Expression | None" = None) -> "pa.Table":

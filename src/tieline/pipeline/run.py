@@ -10,9 +10,11 @@ import re
 import shutil
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 from msgspec import Struct
@@ -20,12 +22,14 @@ from pyspark import inheritable_thread_target
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from tieline.core.store import StoreError
 from tieline.pipeline.flow import FEW_ROWS, Flow, Stage
-from tieline.pipeline.http_log import LogRefused, LogUnreachable
+from tieline.pipeline.http_log import LogUnreachable
 from tieline.pipeline.lake import Commit, Lake, LakeError
 from tieline.pipeline.prices import load_prices
 from tieline.pipeline.row import MAIN, SCHEMA
 from tieline.pipeline.source import Options, Position, read_options
+from tieline.pipeline.tables import deliveries
 
 ROWS_PER_BATCH = 1_000_000
 """Rows of a batch: what bounds the memory and disk that a run needs, however much is new."""
@@ -33,6 +37,9 @@ _ERROR = re.compile(r"(?!org\.|java\.|py4j\.)[\w.]*(?:Error|Exception|Invalid|Re
 _SWEEP_BATCHES = 100
 _POLL_SECONDS = 1
 _FOLLOW_SECONDS = 5
+_BYTES_HELD_MAX = 256 << 20
+"""Few rows may still be large: what members tell of their work has no bound in sum."""
+_T = TypeVar("_T")
 
 
 class RunFailed(Exception):
@@ -64,6 +71,14 @@ def new_rows(lake: Lake, where: Mapping[str, str]) -> int:
     return _count(lake.head().position, _reach(where, None))
 
 
+def is_brief(lake: Lake, rows: int) -> bool:
+    """Whether a run over so many new rows is over soon: what is open is looked at with every batch."""
+    held = sum(
+        file.rows for file in lake.head().tables.get(deliveries.TABLE.name, ()) if file.part in deliveries.OPEN_PARTS
+    )
+    return rows + held < FEW_ROWS
+
+
 def run(
     spark: SparkSession,
     lake: Lake,
@@ -87,20 +102,23 @@ def run(
     if not follow and new_rows(lake, where) == 0:
         return summary
     with lake.held():
+        batches = _Batches(spark, lake, where, summary, watch, few_rows)
         try:
-            _require_same_log(lake, where)
+            batches.ask(_require_same_log, lake, where)
             lake.sweep()
-            batches = _Batches(spark, lake, where, summary, watch, few_rows)
             while not watch.stopped():
-                begin, end = lake.head().position, _reach(where, until)
-                if 0 < _count(begin, end) <= min(few_rows - 1, rows_per_batch):
-                    batches.bring(begin, end)
-                elif _count(begin, end):
-                    batches.stream(begin, end, rows_per_batch)
+                begin, end = lake.head().position, batches.ask(_reach, where, until)
+                if end is not None and _count(begin, end):
+                    few = _count(begin, end) <= min(few_rows - 1, rows_per_batch)
+                    rows = batches.ask(_read, where, begin, end) if few else None
+                    if rows is not None:
+                        batches.bring(rows)
+                    elif not watch.stopped():
+                        batches.stream(begin, end, rows_per_batch)
                 if not follow:
                     break
                 _rest(watch.stopped)
-        except LogUnreachable as error:
+        except (LogUnreachable, StoreError) as error:
             raise RunFailed(str(error)) from error
     summary.seconds = round(time.monotonic() - begun, 3)
     return summary
@@ -118,7 +136,19 @@ def _reach(where: Mapping[str, str], until: Position | None) -> Position:
     """Where the logs end, or where they are to be read to."""
     options = Options(where)
     log = options.log()
-    return until or {name: log.end(name) for name in options.logs}
+    ends = {name: log.end(name) for name in options.logs}
+    return ends if until is None else {name: min(end, until.get(name, 0)) for name, end in ends.items()}
+
+
+def _read(where: Mapping[str, str], begin: Position, end: Position) -> pa.Table | None:
+    """The rows from one position to another; None if they are too large to be held here."""
+    log = Options(where).log()
+    pages: list[pa.RecordBatch] = []
+    for page in (page for name, last in end.items() for page in log.read(name, begin.get(name, 0), last)):
+        pages.append(page)
+        if sum(page.nbytes for page in pages) > _BYTES_HELD_MAX:
+            return None
+    return pa.Table.from_batches(pages, SCHEMA)
 
 
 def _count(begin: Position, end: Position) -> int:
@@ -141,19 +171,44 @@ class _Batches:
         self._flow = Flow(spark, lake, load_prices(lake.path), self._stage, few_rows=few_rows)
         self._failures: list[Exception] = []
 
-    def bring(self, begin: Position, end: Position) -> None:
-        """Bring in few rows as one batch: they are read here, and no stream is needed."""
+    def ask(self, question: Callable[..., _T], *about: object) -> _T | None:
+        """An answer that may be long in coming; None when somebody wants the run to end before."""
+        heard: Future[_T] = Future()
+
+        def answer() -> None:
+            try:
+                heard.set_result(question(*about))
+            except Exception as error:  # noqa: BLE001 - whoever asked is told
+                heard.set_exception(error)
+
+        # Nobody waits for this thread: a hub that takes connections and says nothing must not keep a run from ending.
+        threading.Thread(target=answer, daemon=True, name="tieline-question").start()
+        while not heard.done():
+            wait([heard], _POLL_SECONDS)
+            if not heard.done() and self._watch.stopped():
+                return None
+        return heard.result()
+
+    def bring(self, rows: pa.Table) -> None:
+        """Bring in few rows as one batch; no stream is needed."""
+        group = f"tieline-{uuid.uuid4().hex}"
+
+        def add() -> None:
+            self._spark.sparkContext.setJobGroup(group, "a batch of tieline's")
+            self._add(rows)
+
         with ThreadPoolExecutor(1, thread_name_prefix="tieline-batch") as pool:
-            batch = pool.submit(inheritable_thread_target(self._spark)(self._read), begin, end)
-            while not batch.done():
-                wait([batch], _POLL_SECONDS)
-                if self._watch.stopped():
-                    self._let_go.set()
-                    self._spark.sparkContext.cancelAllJobs()
+            batch = pool.submit(inheritable_thread_target(self._spark)(add))
+            try:
+                while not batch.done():
+                    wait([batch], _POLL_SECONDS)
+                    if not batch.done() and self._watch.stopped():
+                        self._let_go_of(group)
+            except BaseException:
+                self._let_go_of(group)
+                raise
         try:
             batch.result()
-        except (LogUnreachable, LogRefused):
-            raise
         except Exception as error:
             if not self._let_go.is_set():
                 raise RunFailed(_reason(error)) from error
@@ -168,6 +223,7 @@ class _Batches:
         try:
             while not query.awaitTermination(_POLL_SECONDS):
                 if self._watch.stopped():
+                    self._let_go.set()
                     return
         except StreamingQueryException as error:
             raise RunFailed(_reason(self._failures[0] if self._failures else error)) from error
@@ -176,10 +232,9 @@ class _Batches:
                 query.stop()
             shutil.rmtree(self._lake.checkpoint, ignore_errors=True)
 
-    def _read(self, begin: Position, end: Position) -> None:
-        log = Options(self._where).log()
-        pages = [page for name, last in end.items() for page in log.read(name, begin.get(name, 0), last)]
-        self._add(pa.Table.from_batches(pages, SCHEMA))
+    def _let_go_of(self, group: str) -> None:
+        self._let_go.set()
+        self._spark.sparkContext.cancelJobGroup(group)
 
     def _add(self, rows: DataFrame | pa.Table) -> None:
         before = self._lake.head().position

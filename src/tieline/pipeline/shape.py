@@ -27,6 +27,8 @@ from tieline.pipeline.tables.records import ELSEWHERE
 _MOVES = frozenset(ELSEWHERE) - {"send", "objective"}
 _LOOKED_AT = ("log", "kind", "offset", "at_ms", "hash", "ts_ms", "reply_to", "keys", "hops", "chained", "signature")
 _PAGE_ROWS = 1 << 17
+_EVENTS_HELD = 1 << 10
+"""Events may be megabytes."""
 _NEVER = -(2**63)
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
@@ -94,7 +96,7 @@ def shape_of(bronze: Iterable[Path]) -> Shape:
     happened: set[int] = set()
     asked: set[int] = set()
     last_hash = b""
-    for page in _pages(bronze, _LOOKED_AT):
+    for page in _pages(bronze, _LOOKED_AT, _PAGE_ROWS):
         for row in page.group_by(["log", "kind"]).aggregate([([], "count_all")]).to_pylist():
             rows[row["log"], row["kind"]] += row["count_all"]
         main, told = (page.filter(pc.equal(page["log"], log)) for log in (MAIN, ACTIVITY))
@@ -131,8 +133,9 @@ def moved_by(bronze: Iterable[Path], most: int) -> pa.Table | None:
     """
     decode = msgspec.json.Decoder(_Moved).decode
     numbers, firsts, counts = array("q"), array("q"), array("q")
-    for page in _pages(bronze, ("kind", "event")):
-        for event in page.filter(pc.is_in(page["kind"], pa.array(sorted(_MOVES))))["event"]:
+    for page in _pages(bronze, ("log", "kind", "event"), _EVENTS_HELD):
+        moves = pc.and_(pc.equal(page["log"], MAIN), pc.is_in(page["kind"], pa.array(sorted(_MOVES))))
+        for event in page.filter(moves)["event"]:
             try:
                 said = decode(event.as_buffer())
             except msgspec.MsgspecError:
@@ -155,9 +158,9 @@ class _Moved(msgspec.Struct):
     keys: list[tuple[_Number, _Number]]
 
 
-def _pages(bronze: Iterable[Path], columns: Iterable[str]) -> Iterator[pa.Table]:
+def _pages(bronze: Iterable[Path], columns: Iterable[str], rows: int) -> Iterator[pa.Table]:
     for path in bronze:
-        for batch in parquet.ParquetFile(path).iter_batches(_PAGE_ROWS, columns=list(columns)):
+        for batch in parquet.ParquetFile(path).iter_batches(rows, columns=list(columns)):
             yield pa.Table.from_batches([batch])
 
 

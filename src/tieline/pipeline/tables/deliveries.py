@@ -118,9 +118,8 @@ def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
 
 def parted(rows: pa.Table, moved: pa.Table, now_ms: int) -> tuple[pa.Table, pa.Table]:
     """Deliveries that began before: those that have moved, as `known` gives them, and the others as `fold` would."""
-    both, order, fresh = ["number", "key"], rows.column_names, rows.column_names.index("fresh")
-    nothing = pa.array(np.zeros(len(rows), np.int32))
-    rows = rows.set_column(fresh, rows.schema.field(fresh), nothing)
+    rows = rows.append_column("fresh", pa.array(np.zeros(len(rows), np.int32)))
+    both, order = ["number", "key"], rows.column_names
     rest = rows.join(moved, both, join_type="left anti").select(order)
     old = pc.less(rest["sent_ms"], now_ms - WATERMARK_MS)
     part = pc.if_else(old, CLOSED, RESTING).cast(pa.int32())
