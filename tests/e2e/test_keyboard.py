@@ -115,8 +115,10 @@ async def test_what_is_typed_right_after_the_palette_was_asked_for_is_typed_into
                 dispatchEvent(new KeyboardEvent("keydown", { key: "k", ctrlKey: true }));
                 for (let step = 0; step < 10; step++) await Promise.resolve();
                 seen.push(document.activeElement.getAttribute("role"));
-                document.querySelector("dialog").close();
-                await new Promise((resolve) => setTimeout(resolve));
+                const dialog = document.querySelector("dialog");
+                const closed = new Promise((resolve) => dialog.addEventListener("close", resolve));
+                dialog.close();
+                await closed;
             }
             return seen;
         }"""

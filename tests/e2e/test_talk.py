@@ -111,7 +111,10 @@ async def test_every_conversation_that_was_read_is_acknowledged_however_fast_one
     await expect(page.locator(".row")).to_have_count(3)
     for name in ("alice", "bob", "carol"):
         await page.goto(f"{there.url}/#/talk/%40{name}")
+        await expect(page.get_by_role("heading", name=f"@{name}")).to_be_visible()
         await expect(page.locator(".turn")).to_have_count(1)
+        # What was never painted was not read.
+        await page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 1)))")
     await page.goto(f"{there.url}/#/live")
     for sender, message in sent:
         await _acked(sender, message)
