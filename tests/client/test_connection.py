@@ -1,6 +1,7 @@
 """How the SDK finds a hub, and what ends with the connection."""
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from tests.client.ladder import reached
 from tests.server.hubs import House, take, until
 from tieline.client import Disconnected, HubRefused, HubUnreachable, connect
+from tieline.client.carriers import dial_socket
 from tieline.contract.refusal import Code
+from tieline.wire.frames import encode_frame
 
 # When it ends
 
@@ -29,6 +32,29 @@ async def test_everything_waiting_hears_that_the_hub_is_gone(there: House) -> No
             assert outcome.code is Code.SHUTTING_DOWN
     with pytest.raises(HubRefused):
         await bob.send("@alice", "hello")
+
+
+async def test_what_the_hub_said_last_is_heard_by_who_writes_to_it_at_that_moment(folder: Path) -> None:
+    heard: list[bytes | str] = []
+
+    class Listener:
+        def receive_batch(self, payload: bytes | str) -> None:
+            heard.append(payload if isinstance(payload, str) else bytes(payload))
+
+        def connection_lost(self, why: str) -> None:
+            heard.append(why)
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / "s"))
+        listening.listen()
+        carrier = await dial_socket(folder / "s", Listener())
+        hub, _ = listening.accept()
+        hub.sendall(encode_frame(b"we are closing") + encode_frame(b"x" * 100_000))
+        hub.close()
+        # Nothing was read yet, and this fails.
+        carrier.send(b"one more")
+        await until(lambda: len(heard) == 3)
+    assert [heard[0], len(heard[1]), heard[2]] == [b"we are closing", 100_000, "[Errno 32] Broken pipe"]
 
 
 async def test_a_connection_that_breaks_ends_what_waits_with_disconnected(there: House) -> None:

@@ -1,6 +1,8 @@
 """What carries batches to a hub, and the carrier for its own machine: a Unix socket."""
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, cast
@@ -10,6 +12,8 @@ from tieline.wire.frames import FrameBuffer, FrameError, encode_frame
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """The largest batch that is taken from a hub: twice what a hub takes, because its answers hold whole pages."""
+
+_READ_BYTES = 1 << 16
 
 
 class Carrier(Protocol):
@@ -65,9 +69,20 @@ class UnixCarrier(asyncio.Protocol):
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self._hear_out()
         self._transport = None
         self._writable.set()
         self._receiver.connection_lost(str(exc) if exc else "the hub hung up")
+
+    def _hear_out(self) -> None:
+        """Read what the hub said before it hung up: a write that failed was noticed before it."""
+        # Its socket is open until this returns; one of uvloop's is not, and its number may be another's by now.
+        if isinstance(self._transport, asyncio.Transport):
+            socket = self._transport.get_extra_info("socket")
+            with contextlib.suppress(OSError):
+                while data := os.read(socket.fileno(), _READ_BYTES):
+                    self.data_received(data)
 
     def send(self, payload: bytes) -> None:
         if self._transport is not None:
