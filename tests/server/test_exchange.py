@@ -430,6 +430,61 @@ async def test_an_observer_sees_until_it_is_dismissed(office: Office) -> None:
     assert eye.messages == ["seen"]
 
 
+async def test_an_observer_that_is_dismissed_twice_is_dismissed_and_no_other_misses_anything(office: Office) -> None:
+    first, second = Eye(), Eye()
+    dismiss = office.exchange.observe(first)
+    office.exchange.observe(second)
+
+    def leave(message: Message, origin: SessionId) -> None:
+        del message, origin
+        dismiss()
+        dismiss()
+
+    first.posted = leave  # type: ignore[method-assign]
+    await office.accepted("one")
+    await office.accepted("two")
+    assert (first.messages, second.messages) == ([], ["one", "two"])
+
+
+async def test_a_listener_that_leaves_while_it_is_told_something_keeps_its_sibling_from_nothing(office: Office) -> None:
+    first = office.listen()
+    session, second = await office.attach("bob"), Ear()
+    office.exchange.listen(session, second, MemberName("bob"))
+
+    def leave(message: Message, key: int, stream_seq: int) -> None:
+        del message, key, stream_seq
+        office.exchange.forget(office.bob)
+        office.exchange.forget(office.bob)
+
+    first.offer = leave  # type: ignore[method-assign]
+    await office.accepted()
+    await office.accepted()
+    assert second.keys == [1, 2]
+
+
+async def test_a_listener_that_says_twice_that_it_listens_hears_once_and_is_gone_when_forgotten(office: Office) -> None:
+    ear = office.listen()
+    office.exchange.listen(office.bob, ear, MemberName("bob"))
+    await office.accepted()
+    office.exchange.forget(office.bob)
+    await office.accepted()
+    assert ear.keys == [1]
+
+
+async def test_a_session_that_nobody_waits_for_any_more_ends(office: Office) -> None:
+    asked = asyncio.create_task(office.attach("bob"))
+    await asyncio.sleep(0)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    question = c.ListMembers(office.operator, MemberName("bob"))
+    # The first answer comes after the attach, the second after its end.
+    await office.exchange.ask(question)
+    roster = await office.exchange.ask(question)
+    assert isinstance(roster, Roster)
+    assert len(roster.members[0].sessions) == 1
+
+
 async def test_a_session_that_follows_a_message_is_told_of_its_steps(office: Office) -> None:
     ear = Ear()
     office.exchange.listen(office.alice, ear)
@@ -465,6 +520,13 @@ async def test_stopping_finishes_what_was_submitted_and_refuses_what_comes_later
         assert foundation.snapshot_end == foundation.log_end, "the next start replays nothing"
     finally:
         again.close()
+
+
+async def test_stopping_twice_is_no_error(folder: Path) -> None:
+    made = Office(folder, Limits())
+    await made.open()
+    await made.exchange.stop()
+    await made.exchange.stop()
 
 
 async def test_the_tally_counts_what_passed(office: Office) -> None:

@@ -113,3 +113,15 @@ def test_a_home_is_named_by_argument_then_by_environment_then_by_the_platform(
 
 def test_a_home_without_a_key_has_none_to_read(folder: Path) -> None:
     assert read_key(folder) is None
+
+
+def test_releasing_twice_lets_go_of_nothing_that_is_not_its_own(folder: Path) -> None:
+    first = Home(folder)
+    first.release()
+    second = Home(folder)
+    second.announce(running(os.getpid()))
+    first.release()
+    assert (folder / RUN_FILE).exists()
+    with pytest.raises(HomeBusy):
+        Home(folder)
+    second.release()

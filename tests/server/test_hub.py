@@ -7,7 +7,9 @@ import signal
 import socket
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -233,3 +235,28 @@ async def test_agent_relay_can_be_left_out_and_put_elsewhere(folder: Path) -> No
     async with house(folder, relay_socket=folder / "other.sock") as there:
         assert there.running.relay_socket == str(folder / "other.sock")
         assert "other.sock" in {path.name for path in sockets(folder)}
+
+
+class _Twice(contextlib.AsyncExitStack):
+    """Does everything at the end twice, in a row."""
+
+    def push_async_callback(self, callback: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        super().push_async_callback(callback, *args, **kwargs)
+        return super().push_async_callback(callback, *args, **kwargs)
+
+    def callback(self, callback: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        super().callback(callback, *args, **kwargs)
+        return super().callback(callback, *args, **kwargs)
+
+
+async def test_every_part_of_a_hub_may_be_stopped_twice(folder: Path) -> None:
+    hub = RunningHub(options(folder))
+    hub._closing = _Twice()
+    await hub.start()
+    async with await connect(home=folder) as operator:
+        await operator.add_member("alice")
+    await hub.stop()
+    await hub.stop()
+    assert not sockets(folder)
+    async with house(folder):
+        pass

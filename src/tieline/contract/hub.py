@@ -93,7 +93,7 @@ class Hub(Protocol):
         """
 
     def forget(self, session: SessionId) -> None:
-        """The listener of this session is gone."""
+        """The listener of this session is gone. Saying so again does nothing."""
 
     def tail(
         self, session: SessionId, member: MemberName, receiver: Callable[[Sequence[ActivityRow]], None]
@@ -104,7 +104,10 @@ class Hub(Protocol):
         """
 
     def observe(self, observer: Observer, *, posts: bool = True) -> Callable[[], None]:
-        """Show everything to this observer until the returned function is called; without `posts`, only changes."""
+        """Show everything to this observer until the returned function is called; without `posts`, only changes.
+
+        Calling that function again does nothing.
+        """
 
 
 class Custodian(Protocol):

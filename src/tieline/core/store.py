@@ -345,7 +345,7 @@ class ActivityStore(Protocol):
         """
 
     def close(self) -> None:
-        """Release everything. What was not committed is gone."""
+        """Release everything. What was not committed is gone. Closing again does nothing."""
 
 
 class ObjectiveStore(Protocol):
@@ -467,4 +467,4 @@ class Store(Protocol):
         """Consecutive committed rows of the main log, and the offset that its next row will have."""
 
     def close(self) -> None:
-        """Release everything. What was not committed is gone."""
+        """Release everything. What was not committed is gone. Closing again does nothing."""

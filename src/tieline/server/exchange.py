@@ -21,7 +21,7 @@ from tieline.contract.activity import ActivityRow
 from tieline.contract.hub import Custodian, Listener, Observer
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Reply
+from tieline.contract.reply import Attached, Reply
 from tieline.core.broker import Broker
 from tieline.core.inquiry import Inquiry, SearchIndex
 from tieline.core.outcome import Outcome, Unseen
@@ -129,14 +129,18 @@ class Exchange:
         def done(replies: Sequence[Reply]) -> None:
             if not future.done():
                 future.set_result(replies[0])
+            elif isinstance(replies[0], Attached):
+                # Whoever asked for this session is gone, so nobody else would end it.
+                self.submit((c.Detach(replies[0].session),))
 
         self.submit((command,), done)
         return await future
 
     def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
         """See `Hub.listen`."""
+        known = self._sessions.get(session)
         self._sessions[session] = (member, listener)
-        if member is not None:
+        if member is not None and known != (member, listener):
             self._listeners.setdefault(member, []).append(listener)
 
     def forget(self, session: SessionId) -> None:
@@ -149,9 +153,10 @@ class Exchange:
         member, listener = known
         if member is None:
             return
-        self._listeners[member].remove(listener)
-        if not self._listeners[member]:
-            del self._listeners[member]
+        # A new list, because this may come from a listener that is being told something.
+        left = [other for other in self._listeners.pop(member) if other is not listener]
+        if left:
+            self._listeners[member] = left
 
     def tail(self, session: SessionId, member: MemberName, receiver: Tail) -> Callable[[], None]:
         """See `Hub.tail`."""
@@ -170,13 +175,14 @@ class Exchange:
 
     def observe(self, observer: Observer, *, posts: bool = True) -> Callable[[], None]:
         """See `Hub.observe`."""
-        lists = (self._observers, self._readers) if posts else (self._observers,)
-        for observers in lists:
-            observers.append(observer)
+        self._observers.append(observer)
+        if posts:
+            self._readers.append(observer)
 
         def forget() -> None:
-            for observers in lists:
-                observers.remove(observer)
+            # New lists, because this may come from an observer that is being told something.
+            self._observers = [other for other in self._observers if other is not observer]
+            self._readers = [other for other in self._readers if other is not observer]
 
         return forget
 

@@ -20,12 +20,14 @@ class Home:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            os.close(self._lock)
+            os.close(lock)
             raise HomeBusy(f"another hub holds {path}; stop it first, or name another home with --home") from error
+        # The open lock file, until `release`.
+        self._lock: int | None = lock
 
     def key(self) -> str:
         """The key that lets the hub's own user act as any member; made when there is none."""
@@ -42,5 +44,8 @@ class Home:
 
     def release(self) -> None:
         """Let the next process have it."""
-        (self.path / RUN_FILE).unlink(missing_ok=True)
-        os.close(self._lock)
+        lock, self._lock = self._lock, None
+        # Only once: the number may be another file's by now, and the home another process's.
+        if lock is not None:
+            (self.path / RUN_FILE).unlink(missing_ok=True)
+            os.close(lock)

@@ -154,3 +154,11 @@ def test_reads_see_what_is_buffered_between_other_writes_and_after_the_commit(wr
         if turn == 1:
             writer.store.commit()
         assert writer.store.find_message(message.id) is not None
+
+
+def test_closing_twice_is_no_error(writer: Writer) -> None:
+    writer.record()
+    writer.store.commit()
+    writer.store.close()
+    writer.store.close()
+    assert writer.reopen().log_end == 1

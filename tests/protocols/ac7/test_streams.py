@@ -8,6 +8,8 @@ import pytest
 from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
 
 from tests.protocols.ac7.teams import EventReader, Seat, SocketReader, Team
+from tieline.protocols.ac7.channel_ids import ChannelIds
+from tieline.protocols.ac7.streams import Stream, Streams
 
 
 async def test_a_socket_is_closed_with_a_reason_when_its_token_is_replaced(crew: Team) -> None:
@@ -69,3 +71,30 @@ async def test_a_message_of_another_protocol_is_shown_with_its_thread_by_id(crew
     assert message["data"]["k"] == 1
     assert "from" not in message["data"]
     assert json.dumps(message) == json.dumps((await bob.history())[-1])
+
+
+async def test_a_reader_that_leaves_while_its_stream_is_opened_leaves_no_session_behind(crew: Team) -> None:
+    ann = await crew.seat("ann")
+    exchange = crew.there.hub.exchange
+    assert exchange is not None
+    assert ann.token is not None
+    ids = ChannelIds(exchange, "ac7")
+    streams = Streams(exchange, ids, announce=False)
+    stream = Stream(streams)
+    opening = asyncio.create_task(streams.open(ann.token, stream))
+    await asyncio.sleep(0)
+    opening.cancel()
+    stream.leave()
+    stream.leave()
+    await asyncio.gather(opening, return_exceptions=True)
+    operator = await crew.there.operator()
+
+    async def sessions() -> tuple[str, ...]:
+        return next(member.sessions for member in await operator.members() if member.name == "ann")
+
+    # The first answer comes after the attach, the second after its end.
+    await sessions()
+    assert await sessions() == ()
+    streams.close()
+    streams.close()
+    ids.close()

@@ -117,3 +117,16 @@ async def test_history_of_everything_is_newest_first_too(there: House) -> None:
     assert [message.body for message in await chief.history(everything=True)] == ["2", "1", "0"]
     with pytest.raises(HubRefused):
         await alice.history(everything=True)
+
+
+async def test_whoever_may_see_no_more_is_told_so_and_no_session_of_it_stays_behind(there: House) -> None:
+    await there.add("chief", permissions=("log.read",))
+    alice, chief, operator = await there.join("alice"), await there.join("chief"), await there.operator()
+    looking = asyncio.create_task(look(chief, 2, everything=True))
+    await alice.send("@bob", "between two")
+    await operator.update_member("chief", permissions=())
+    await alice.send("@bob", "not for chief any more")
+    with pytest.raises(HubRefused) as refused:
+        await looking
+    assert refused.value.code is Code.FORBIDDEN
+    assert next(member.sessions for member in await operator.members() if member.name == "chief") == ()

@@ -116,6 +116,7 @@ class Files:
         self._now_ms = now_ms
         # One thread: everything on disk happens in one order.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tieline-files")
+        self._closed = False
 
     async def start(self) -> int:
         """Remove what an earlier run left halfway; returns how many pieces of content that were."""
@@ -123,8 +124,10 @@ class Files:
 
     async def close(self) -> None:
         """Finish what was begun and let go of the disk."""
-        await self._run(self._catalogue.close)
-        self._executor.shutdown(wait=False)
+        if not self._closed:
+            self._closed = True
+            await self._run(self._catalogue.close)
+            self._executor.shutdown(wait=False)
 
     async def stat(self, path: str, viewer: Viewer) -> FileEntry | FileRefusal:
         """The entry at a path."""

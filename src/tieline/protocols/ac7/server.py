@@ -174,11 +174,9 @@ class Ac7:
         live.carrier = carrier
         try:
             await route.handler(await self._call(found, scope, receive), live)
+            await carrier.run()
         except Refused as refusal:
             await carrier.refuse(refusal.reply)
-            return
-        try:
-            await carrier.run()
         finally:
             live.leave()
 

@@ -66,6 +66,11 @@ class Stream:
         self._offset = -1
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is written to it any more."""
+        return self._closed
+
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
         """A delivery."""
         del stream_seq
@@ -200,7 +205,10 @@ class Streams:
         def done(replies: Sequence[Reply]) -> None:
             (reply,) = replies
             assert isinstance(reply, Attached | Refusal), "an attach is answered by these"
-            if isinstance(reply, Attached):
+            if isinstance(reply, Attached) and stream.closed:
+                # Its reader has left meanwhile.
+                self.hub.submit((c.Detach(reply.session),))
+            elif isinstance(reply, Attached):
                 assert reply.member is not None, "a token belongs to a member"
                 stream.session, stream.member = reply.session, reply.member
                 self._by_member.setdefault(reply.member, []).append(stream)
@@ -259,11 +267,12 @@ class Streams:
 
     def remove(self, stream: Stream) -> None:
         """A stream is not live any more."""
-        if stream.member is None:
+        member, stream.member = stream.member, None
+        if member is None:
             return
-        streams = self._by_member[stream.member]
+        streams = self._by_member[member]
         streams.remove(stream)
         if not streams:
-            del self._by_member[stream.member]
+            del self._by_member[member]
         self.hub.forget(stream.session)
         self.hub.submit((c.Detach(stream.session),))

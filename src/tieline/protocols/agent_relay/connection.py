@@ -170,8 +170,11 @@ class RelayConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._phase = Phase.CLOSED
-        self.server.leave(self)
-        self._conversation.close()
+        try:
+            self.server.leave(self)
+        finally:
+            # Whatever else fails, the session ends with its connection.
+            self._conversation.close()
 
     # What the conversation calls: the Wire port.
 

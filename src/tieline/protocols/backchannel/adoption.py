@@ -126,11 +126,13 @@ class Adoption:
         await self._postman.stop()
         for resident in self._residents.values():
             resident.close()
-        if self._operator is not None:
-            self._hub.forget(self._operator)
-            self._hub.submit((c.Detach(self._operator),))
-        if self._lock is not None:
-            os.close(self._lock)
+        operator, self._operator = self._operator, None
+        if operator is not None:
+            self._hub.forget(operator)
+            self._hub.submit((c.Detach(operator),))
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
 
     def _seize(self) -> int:
         """Make the folders, and be the only hub in them."""

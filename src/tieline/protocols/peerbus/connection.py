@@ -254,15 +254,17 @@ class PeerConnection:
         self._conversation.submit((), lambda _: self._fail(DONE))
 
     def _leave(self) -> None:
-        if self._phase is _Phase.ACTIVE:
-            # What it said is the hub's, whatever comes after.
-            self.finish_turn()
-        self._phase = _Phase.CLOSED
-        self._forget_deadline()
-        self._waiting.clear()
-        self._keys.clear()
-        self._server.connections.discard(self)
-        self._conversation.close()
+        try:
+            if self._phase is _Phase.ACTIVE:
+                # What it said is the hub's, whatever comes after.
+                self.finish_turn()
+        finally:
+            self._phase = _Phase.CLOSED
+            self._forget_deadline()
+            self._waiting.clear()
+            self._keys.clear()
+            self._server.connections.discard(self)
+            self._conversation.close()
 
     def _forget_deadline(self) -> None:
         if self._deadline is not None:

@@ -76,6 +76,7 @@ class SqliteStore:
         self._log_end = 0
         self._committed_end = 0
         self._in_transaction = False
+        self._closed = False
         self.channels = SqliteChannels(self._write, self._select)
         self.objectives = SqliteObjectives(self.record, self._write, self._select)
         # How often the disk was asked to sync on behalf of a commit, and for moving the write-ahead log.
@@ -462,8 +463,10 @@ class SqliteStore:
 
     def close(self) -> None:
         """See `Store.close`."""
-        self._abandon()
-        self._main.close()
+        if not self._closed:
+            self._closed = True
+            self._abandon()
+            self._main.close()
 
 
 _WHOLE = (Span(""),)

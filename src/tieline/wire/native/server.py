@@ -198,10 +198,13 @@ class NativeConnection:
 
     def connection_lost(self) -> None:
         """The carrier is gone."""
-        self._forget_deadline()
-        self._held.clear()
-        self._look_away()
-        self._conversation.close()
+        try:
+            self._forget_deadline()
+            self._held.clear()
+            self._look_away()
+        finally:
+            # Whatever else fails, the session ends with its connection.
+            self._conversation.close()
 
     # What the conversation calls: the Wire port.
 
@@ -246,10 +249,12 @@ class NativeConnection:
 
     def end(self, why: Refusal) -> None:
         """Say why, and hang up."""
-        self._send([f.Refused(why.code, why.message, None, why.near)])
-        self._look_away()
-        self._conversation.close()
-        self._transport.close()
+        try:
+            self._send([f.Refused(why.code, why.message, None, why.near)])
+            self._look_away()
+        finally:
+            self._conversation.close()
+            self._transport.close()
 
     def pause_reading(self) -> None:
         """Too many requests wait for their answers."""
@@ -409,15 +414,15 @@ class NativeConnection:
                 return
             self._send([f.Done(frame.n)])
             self._look_away()
-            self._tail = tail.Tail(self._hub, session, frame, self._write_said)
+            self._tail = tail.Tail(self._hub, session, frame, self._write_said, self.end)
 
         nothing = c.ReadHistory(session, limit=1, before=0, everything=frame.everything)
         self._conversation.submit((nothing,), done)
 
     def _look_away(self) -> None:
-        if self._tail is not None:
-            self._tail.close()
-            self._tail = None
+        looked, self._tail = self._tail, None
+        if looked is not None:
+            looked.close()
 
     def _command(self, frame: f.ClientFrame) -> c.Command | Refusal:
         session = self._conversation.session

@@ -13,7 +13,7 @@ from tieline.contract import reply as r
 from tieline.contract.hub import Change, Hub
 from tieline.contract.identifiers import SessionId
 from tieline.contract.message import Message
-from tieline.contract.refusal import Refusal
+from tieline.contract.refusal import Code, Refusal
 from tieline.wire.native.frame import Frame, Number
 
 _PAUSE_SECONDS = 0.05
@@ -36,18 +36,26 @@ Request = FollowAll
 Tell = Callable[[int, Sequence[Message]], None]
 """Takes the number of the request, and messages, oldest first."""
 
+_RETRY_SECONDS = 1.0
+"""The store may take a while to come back."""
+
 
 class Tail:
     """One client's live view."""
 
-    def __init__(self, hub: Hub, session: SessionId, asked: FollowAll, tell: Tell) -> None:
+    def __init__(
+        self, hub: Hub, session: SessionId, asked: FollowAll, tell: Tell, refused: Callable[[Refusal], None]
+    ) -> None:
         self._hub = hub
         self._session = session
         self._n = asked.n
         self._after = asked.after
         self._everything = asked.everything
         self._tell = tell
+        # Hears that the client may see no more.
+        self._refused = refused
         self._stop = hub.observe(self)
+        self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         # Whether a page is on its way, and whether something was said since it was asked for.
         self._reading = False
@@ -74,14 +82,14 @@ class Tail:
 
     def resume(self) -> None:
         """It takes more again."""
-        self._paused = False
+        self._paused = self._closed
         if self._due and not self._reading and self._timer is None:
             self._read()
 
     def close(self) -> None:
-        """The client is gone."""
+        """The client is gone, or sees no more. Closing again does nothing."""
+        self._closed = self._paused = True
         self._stop()
-        self._paused = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -100,9 +108,17 @@ class Tail:
     def _answered(self, replies: Sequence[r.Reply]) -> None:
         (reply,) = replies
         self._reading = False
+        if self._closed:
+            return
+        if isinstance(reply, Refusal) and reply.code is Code.STORE_FAILED:
+            self._due = True
+            if not self._paused:
+                self._timer = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._read)
+            return
         if isinstance(reply, Refusal):
-            # The session ended, and its connection with it.
+            # The permission was taken away, or the session has ended.
             self.close()
+            self._refused(reply)
             return
         assert isinstance(reply, r.History), "asked for"
         if reply.messages:
