@@ -25,6 +25,9 @@ IMPURE_NAMES = ("datetime.now", "datetime.utcnow", "time.time", "uuid4", "random
 
 SQL = re.compile(r"\b(?:SELECT\s|INSERT\s|UPDATE\s+\S+\s+SET\b|DELETE\s+FROM\b|CREATE\s+(?:\w+\s+)?TABLE\b)")
 
+# A part of a regular expression: an escape, a set, or the end of a group with a possessive repeat.
+PATTERN_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<possessive>\)(?:[*+?]|\{[0-9]*,?[0-9]*\})\+)", re.DOTALL)
+
 # Written in two halves, so that this file does not name what it forbids.
 REGISTRY_HOSTS = tuple(
     ".".join(halves)
@@ -75,6 +78,21 @@ def impure_names(text: str) -> Offences:
         for line, name in _names_used(node):
             if any(_is_impure(name, banned) for banned in IMPURE_NAMES):
                 yield line, f"{name}: take the time, the id or the chance as a parameter"
+
+
+def possessive_groups(text: str) -> Offences:
+    """Repeats of groups that do not backtrack, in any string that could be a regular expression or a part of one."""
+    tree = ast.parse(text)
+    docstrings = set(_docstring_nodes(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) and node not in docstrings:
+            value = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+            for found in PATTERN_PART.finditer(value):
+                if found.lastgroup == "possessive":
+                    advice = (
+                        "Python 3.11.2 matches it wrongly: repeat it greedily, with only one way to match, or in a loop"
+                    )
+                    yield node.lineno, f"possessive repeat of a group ({found[0]}): {advice}"
 
 
 def _docstring_nodes(tree: ast.Module) -> Iterator[ast.Constant]:
@@ -179,6 +197,10 @@ def test_sql_lives_in_sql_files_only() -> None:
     assert_clean(sql_statements, modules())
 
 
+def test_no_regular_expression_repeats_a_group_possessively() -> None:
+    assert_clean(possessive_groups, modules())
+
+
 def test_no_tracked_file_names_a_package_registry() -> None:
     assert_clean(registry_hosts, tracked_files())
 
@@ -201,6 +223,12 @@ def test_no_tracked_file_names_a_path_of_one_machine() -> None:
         (impure_names, "from uuid import uuid4"),
         (impure_names, "x = datetime.datetime.now()"),
         (impure_names, "x = time.time()"),
+        (possessive_groups, 'x = re.compile(r"(?:ab)*+")'),
+        (possessive_groups, 'x = re.compile(rb"(ab)++")'),
+        (possessive_groups, 'x = re.compile(r"(?:[)]a)?+")'),
+        (possessive_groups, 'x = re.compile(r"(?:ab){2,3}+")'),
+        (possessive_groups, 'x = re.compile(rf"(?:{a}){{2}}+")'),
+        (possessive_groups, 'x = re.compile(b"(?:" + b"|".join(y) + b")*+")'),
         (registry_hosts, f"see https://{REGISTRY_HOSTS[0]}/simple"),
         (machine_paths, "cd " + "/ro" + "ot/x"),
         (machine_paths, '"' + "/ho" + 'me/ada/x"'),
@@ -216,6 +244,9 @@ def test_each_rule_finds_an_offence_planted_for_it(rule: Rule, text: str) -> Non
         (sql_statements, '"""Names a SELECT in prose."""'),
         (sql_statements, 'x = "Select a member from the list"'),
         (impure_names, "x = clock.now() + randomness.draw()"),
+        (possessive_groups, '"""Forbids (?:ab)*+ in prose."""'),
+        (possessive_groups, "x = 1  # (?:ab)*+"),
+        (possessive_groups, 'x = re.compile(r"(?:[a-z]*+,)*[)*+]\\)++[^])*+]")'),
         (machine_paths, "~/work/x  src/root/x  $HOME/x  https://example.org/work/x"),
     ],
 )

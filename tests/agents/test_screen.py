@@ -57,7 +57,9 @@ async def test_the_prompt_behind_a_pager_is_given_back(pipe: Pipe) -> None:
     assert pipe.seen() == b"\none\n$ "
 
 
-@pytest.mark.parametrize("line", [b"\x1b[2A\x1b[Gdrawn", b"\x1b[5;9Hplaced", b"rings\x07", b"torn\x1b[", b"x" * 5000])
+@pytest.mark.parametrize(
+    "line", [b"\x1b[2A\x1b[Gdrawn", b"\x1b[5;9Hplaced", b"rings\x07", b"torn\x1b[", b"torn\x1b]", b"x" * 5000]
+)
 async def test_a_line_that_cannot_be_repeated_is_left_where_it_is(pipe: Pipe, line: bytes) -> None:
     await pipe.screen.pass_on(line)
     pipe.seen()

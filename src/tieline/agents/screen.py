@@ -18,7 +18,7 @@ _LINE_BYTES_MAX = 4096
 # Text, and sequences that stay on their line: colours, titles, modes, and the editing of a line. Printed again at the
 # left edge they give the same line again, with the cursor at the same place.
 _REPEATABLE = re.compile(
-    rb"(?:[\x08\t\r\x20-\x7e\x80-\xff]|\x1b[=>]|\x1b\[[0-?]*+[@CDGKPXhlm]|\x1b\][^\x07\x1b]*+(?:\x07|\x1b\\))*+"
+    rb"(?:[\x08\t\r\x20-\x7e\x80-\xff]++|\x1b[=>]|\x1b\[[0-?]*+[@CDGKPXhlm]|\x1b\][^\x07\x1b]*+(?:\x07|\x1b\\))*"
 )
 _LEAVE_ALTERNATE = b"\x1b[?1049l"
 

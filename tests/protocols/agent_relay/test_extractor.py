@@ -27,6 +27,13 @@ def test_the_order_of_output_and_instructions_is_kept() -> None:
     assert outputs_of(b"a\n" + FENCE + b"b\n") == [Passed(b"a\n"), Extracted(HELLO), Passed(b"b\n")]
 
 
+@pytest.mark.parametrize("before", [b"quoted: ", b"> ", b"x\r\ny"])
+def test_text_behind_other_text_is_not_sent_wherever_a_terminal_cuts_the_line(before: bytes) -> None:
+    printed = before + FENCE
+    for cut in range(len(printed)):
+        assert extract(printed[:cut], printed[cut:]) == (printed, [])
+
+
 def test_a_body_has_any_number_of_lines_and_is_trimmed() -> None:
     _, sent = extract(b"->relay:bob <<<\n\n  one\n\n\n\n  two  \n\n>>>\n")
     assert [instruction.body for instruction in sent] == ["one\n\n\n\n  two"]

@@ -14,13 +14,13 @@ that are not UTF-8, and nesting deeper than `NESTING_MAX` are refused. Milder in
 rest of the message is sound.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from tieline.wire.frames import FrameBuffer, FrameError, encode_frame
+from tieline.wire.json_text import mend_pairs, without_strings
 
 # The protocol's own default for the payload of one frame.
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
@@ -36,14 +36,6 @@ _NESTED = (dict, list)
 
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
-
-# Possessive, so that a string of 16 MiB is one step and no backtracking.
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-
-# An escape: a whole surrogate pair, half of one (group 1), or any other.
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
-)
 
 
 class InvalidMessage(ValueError):
@@ -111,7 +103,7 @@ def decode(payload: bytes) -> Message:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(_invalid_json(payload)) from error
     # Colons outside strings are the names of the text; a name given twice is one in the value.
-    if names != payload.count(b":") and names != _STRING.sub(b"", payload).count(b":"):
+    if names != payload.count(b":") and names != without_strings(payload).count(b":"):
         raise DecodeError(_invalid_json(payload))
     if not is_valid_message(value):
         raise DecodeError(f"Invalid message format: {_excerpt(value)}")
@@ -168,10 +160,10 @@ def _decode_json(payload: bytes) -> Any:
     try:
         return _decoder.decode(payload)
     except msgspec.DecodeError:
-        repaired = _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], payload)
-        if repaired == payload:
+        mended = mend_pairs(payload)
+        if mended == payload:
             raise
-        return _decoder.decode(repaired)
+        return _decoder.decode(mended)
 
 
 def _count_names(value: object) -> int:

@@ -6,7 +6,6 @@ A frame is four bytes of length and a JSON object, the envelope. What the hub ha
 `payload_meta`, further keys of the payload) is kept beside the content, so that relay to relay nothing is lost.
 """
 
-import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
@@ -20,6 +19,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind, parse_target, to_channel
 from tieline.wire.fidelity import Carriage, Field, beyond, labels, own_note
 from tieline.wire.frames import HEADER_BYTES, FrameBuffer, FrameError, encode_frame
+from tieline.wire.json_text import mend_pairs
 
 VERSION = 1
 FRAME_BYTES_MAX = 1024 * 1024
@@ -130,12 +130,6 @@ class Envelope(Struct, frozen=True, omit_defaults=True, rename={"sender": "from"
     delivery: dict[str, Any] | None = None
 
 
-# As much as there is without half a surrogate pair, and then one, escaped as JSON does it. Possessive, so one pass.
-_HALF_PAIR = re.compile(
-    rb"((?:[^\\]++|\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u(?![dD][89a-fA-F])|[^u]))*+)(\\u[dD][89a-fA-F]..)?",
-    re.DOTALL,
-)
-
 _decoder = msgspec.json.Decoder(Envelope)
 _plain_decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
@@ -177,9 +171,9 @@ def decode(payload: bytes) -> Envelope:
     try:
         envelope = _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        whole = _HALF_PAIR.sub(lambda part: part[1] + (b"\\ufffd" if part[2] else b""), payload)
-        if whole != payload:
-            return decode(whole)
+        mended = mend_pairs(payload)
+        if mended != payload:
+            return decode(mended)
         raise EnvelopeError(ErrorCode.BAD_REQUEST, f"not an envelope: {error}") from error
     if envelope.v != VERSION:
         raise EnvelopeError(ErrorCode.BAD_REQUEST, f"this hub speaks version {VERSION} of the protocol")

@@ -137,8 +137,8 @@ _MARK_BYTES_MAX = max(map(len, _MARKS))
 _BACKSLASH = ord("\\")
 _TORN_GLYPHS = frozenset(glyph.encode()[:size] for glyph in GLYPHS for size in (1, 2))
 _CONTROL = re.compile(rb"[\r\n\x1b]")
-# Whole lines in which nothing can begin: most of what programs print, taken in one step.
-_PLAIN_LINES = re.compile(rb"(?:(?:[^\x1b\r\n \t\-\[\\`~\xe2][^\x1b\r\n]*+)?+\r?\n)*+")
+# A whole line in which nothing can begin: most of what programs print, taken in one step.
+_PLAIN_LINE = re.compile(rb"(?:[^\x1b\r\n \t\-\[\\`~\xe2][^\x1b\r\n]*+)?\r?\n")
 
 
 class _Hold:
@@ -260,12 +260,13 @@ class Extractor:
         """Pass on the lines from `start` on that need no look, and give where they stop."""
         if self._at is not _At.BEGIN or self._escape.under_way or self._after_return or self._torn:
             return start
-        found = _PLAIN_LINES.match(data, start)
-        assert found is not None
-        if found.end() > start:
-            self._passing += data[start : found.end()]
+        end = start
+        while line := _PLAIN_LINE.match(data, end):
+            end = line.end()
+        if end > start:
+            self._passing += data[start:end]
             self._indented = False
-        return found.end()
+        return end
 
     def next_timeout(self) -> float | None:
         """Seconds of quiet after which to call `flush`; None while nothing is held."""

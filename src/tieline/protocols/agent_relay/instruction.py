@@ -33,17 +33,17 @@ BLOCK_START = b"[[RELAY]]"
 BLOCK_END = b"[[/RELAY]]"
 STARTS = (b"->relay:", b"->thinking:", BLOCK_START)
 
-# Repetitions are possessive throughout: one pass, whatever the input.
-PREFIX = re.compile(b"(?:[ \t]|" + b"|".join(glyph.encode() for glyph in GLYPHS) + b")*+")
+# No two ways to match the same bytes, so one pass, whatever the input.
+PREFIX = re.compile(b"(?:[ \t]++|" + b"|".join(glyph.encode() for glyph in GLYPHS) + b")*")
 HEADER_SO_FAR = re.compile(
-    rb"->(?:relay|thinking):[^\s<>\[\]]*+(?:[ \t]++(?:\[[^\s\[\]]*+(?:\][ \t]*+|\Z))*+(?:<{1,2}+\Z|<<<[ \t]*+)?+)?+"
+    rb"->(?:relay|thinking):[^\s<>\[\]]*+(?:[ \t]++(?:\[[^\s\[\]]*+(?:\][ \t]*+|\Z))*(?:<{1,2}+\Z|<<<[ \t]*+)?)?"
 )
 """The first bytes of what may become the header of a fence."""
 
 DECLINED = re.compile(rb"->relay:(spawn|release)[ \t]++[^\s<\[]")
 """The first bytes of what known programs of this protocol do with agents, and no hub of ours does."""
 
-_HEADER = re.compile(r"->(relay|thinking):(\S++)[ \t]++((?:\[[^\s\[\]]++\][ \t]*+)*+)<<<[ \t]*+")
+_HEADER = re.compile(r"->(relay|thinking):(\S++)[ \t]++((?:\[[^\s\[\]]++\][ \t]*+)*)<<<[ \t]*+")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}+"
 _TARGET = re.compile(rf"(?:({_NAME}):)?(\*|#?{_NAME})")
 _TAG = re.compile(r"\[([^\]]*+)\]")

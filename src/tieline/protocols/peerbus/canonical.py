@@ -1,6 +1,6 @@
 """The signed bytes of an envelope: the same on every machine and in every language.
 
-Above: `codec`. Below: nothing. It refuses to know sockets, and it never decodes a body.
+Above: `codec`. Below: `wire.json_text`. It refuses to know sockets, and it never decodes a body.
 
 The form is what Go's `encoding/json` writes for a struct of seven strings and a raw message, because the first
 implementation signs that. So every string is escaped as Go escapes it, and of the body only two things change: white
@@ -18,6 +18,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 
+from tieline.wire.json_text import masked, without_strings
+
 SECRET_BYTES_MIN: Final = 32
 """A shared secret shorter than this is refused on both sides."""
 
@@ -34,8 +36,6 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 _WHITE_SPACE = b" \t\r\n"
 _HAS_WHITE_SPACE = re.compile(rb"[ \t\r\n]")
-# A string that never ends counts up to the end, so that no text makes the search start again and again.
-_STRINGS = re.compile(rb'("(?:[^"\\]++|\\.)*+"?)', re.DOTALL)
 # One up for an opening bracket, one down for a closing one, as signed bytes; everything else is no step.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_STEPS = bytes(set(range(256)) - set(b"[{]}"))
@@ -84,17 +84,19 @@ def nested_deeper(text: bytes, levels: int) -> bool:
     """Whether objects and lists in a JSON text are nested deeper than this many levels."""
     if text.count(b"[") + text.count(b"{") <= levels:
         return False
-    steps = array("b", _STRINGS.sub(b"", text).translate(_STEPS, _NO_STEPS))
+    steps = array("b", without_strings(text).translate(_STEPS, _NO_STEPS))
     return max(accumulate(steps), default=0) > levels
 
 
 def _without_white_space(body: bytes) -> bytes:
     """Drop white space between tokens: the parts between strings are cleaned all at once, then joined again."""
-    parts = _STRINGS.split(body)
-    # Every quotation mark is in a string, whatever the bytes are.
+    parts = masked(body).split(b'"')
+    if b"\\" in body:
+        ends = list(accumulate(len(part) + 1 for part in parts))
+        parts[1::2] = [body[start : end - 1] for start, end in zip(ends[::2], ends[1::2], strict=False)]
     between = b'"'.join(parts[::2]).translate(None, _WHITE_SPACE)
     parts[::2] = between.split(b'"')
-    return b"".join(parts)
+    return b'"'.join(parts)
 
 
 def canonical(fields: tuple[str, str, str, str, str, str, str], body: bytes) -> bytes:

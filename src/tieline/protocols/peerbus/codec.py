@@ -22,6 +22,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, Target, TargetKind, parse_target
 from tieline.protocols.peerbus import canonical
 from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels
+from tieline.wire.json_text import masked, mend_pairs
 
 PROTOCOL = "peerbus"
 VERSION = "v1"
@@ -226,16 +227,8 @@ def _names(value: bytes) -> tuple[str, ...]:
 
 # Reading what is spelt otherwise: keys in another case, unknown keys, half surrogate pairs.
 
-_ESCAPES = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
-)
-_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
+_TOKENS = re.compile(rb'"[^"]*+"|[{}\[\],:]')
 _FOLDED = str.maketrans({"\N{LATIN SMALL LETTER LONG S}": "s", "\N{KELVIN SIGN}": "k"})
-
-
-def _mend(data: bytes) -> bytes:
-    """The same text, byte for byte as long, with the replacement character for each half of a surrogate pair."""
-    return _ESCAPES.sub(lambda match: b"\\ufffd" if match[1] else match[0], data)
 
 
 class _Loose:
@@ -258,7 +251,7 @@ class _Loose:
         if value is None:
             return ""
         try:
-            return _text_decoder.decode(_mend(value) if self._mended else value) or ""
+            return _text_decoder.decode(mend_pairs(value) if self._mended else value) or ""
         except _BAD as error:
             raise FrameError(f"{key} is no string") from error
 
@@ -274,7 +267,7 @@ def _loose(data: bytes) -> _Loose:
     except _BAD:
         pass
     # Half a surrogate pair, or one key in two spellings, of which the last wins.
-    mended = _mend(data)
+    mended = mend_pairs(data)
     try:
         _raw_decoder.decode(mended)
         mended.decode()
@@ -289,13 +282,14 @@ def _members(data: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
     key = ""
     pending: re.Match[bytes] | None = None
     start = -1
-    for token in _TOKENS.finditer(data):
+    for token in _TOKENS.finditer(masked(data)):
         sign = token[0][:1]
         if depth == 1:
             if sign == b'"' and start < 0:
                 pending = token
             elif sign == b":" and pending is not None:
-                key, start, pending = msgspec.json.decode(pending[0], type=str), token.end(), None
+                key = msgspec.json.decode(data[pending.start() : pending.end()], type=str)
+                start, pending = token.end(), None
             elif sign in b",}" and start >= 0:
                 yield key, _trimmed(data, start, token.start())
                 start = -1
@@ -391,7 +385,7 @@ def decode_body(body: bytes) -> Any:
     try:
         return _decode_any(body or b"null")
     except msgspec.MsgspecError:
-        return json.loads(_mend(body), parse_int=_number, parse_float=float)
+        return json.loads(mend_pairs(body), parse_int=_number, parse_float=float)
 
 
 def _number(digits: str) -> float:
@@ -469,7 +463,7 @@ def _decode_any(body: bytes) -> object:
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        return _plain_decoder.decode(_mend(body))
+        return _plain_decoder.decode(mend_pairs(body))
 
 
 # Out of the hub.
