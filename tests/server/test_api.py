@@ -12,6 +12,8 @@ import pytest
 
 from tests.server.hubs import WAIT_SECONDS, House, house, take
 
+BEYOND_64_BITS = (2**63, -(2**63) - 1, "1" * 100)
+
 
 @pytest.fixture
 async def there(folder: Path) -> AsyncIterator[House]:
@@ -78,12 +80,24 @@ async def test_a_member_searches_what_it_may_see(there: House) -> None:
         "q=%FF",
         f"q={'x' * 1001}",
         "&".join("q=x" for _ in range(99)),
+        "q=a%00b",
+        "q=%22a%00",
+        *(f"q=x&{name}={number}" for name in ("before", "since", "until", "limit") for number in BEYOND_64_BITS),
     ],
 )
 async def test_a_bad_query_is_refused_in_words(there: House, query: str) -> None:
     status, found = await get(there, f"/api/search?{query}", there.tokens["ada"])
     assert (status, found["code"]) == (400, "invalid_request")
     assert found["error"]
+
+
+@pytest.mark.parametrize("name", ["before", "since", "until", "limit"])
+async def test_every_number_of_64_bits_is_searched_with(folder: Path, name: str) -> None:
+    async with house(folder / "h") as there:
+        await there.add("ada")
+        for number in (2**63 - 1, -(2**63), 0):
+            status, _ = await get(there, f"/api/search?q=x&{name}={number}", there.tokens["ada"])
+            assert status == 200
 
 
 async def test_who_shows_no_token_or_a_wrong_one_learns_nothing(there: House) -> None:

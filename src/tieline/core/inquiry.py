@@ -83,6 +83,9 @@ def parse(query: str) -> tuple[Term, ...] | Refusal:
     """The terms of a query: words, "phrases in quotes", and beginnings of words with a star."""
     if len(query) > _QUERY_CHARACTERS_MAX:
         return Refusal(Code.INVALID_REQUEST, f"a query has at most {_QUERY_CHARACTERS_MAX} characters")
+    if "\0" in query:
+        # SQLite's full text search would end its expression there.
+        return Refusal(Code.INVALID_REQUEST, "a query holds no NUL character")
     terms = []
     for phrase, word in _TERM.findall(query):
         text = phrase or word.rstrip("*")

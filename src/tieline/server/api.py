@@ -21,6 +21,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.wire.http import Answer, answer, foreign, respond, session_token
 from tieline.wire.native import frames as f
 from tieline.wire.native import views
+from tieline.wire.native.frame import Number
 from tieline.wire.sessions import Sessions
 
 PROTOCOL = "tieline"
@@ -59,12 +60,12 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True, rename={"place":
     q: str
     sender: str | None = None
     place: str | None = None
-    since: int | None = None
-    until: int | None = None
+    since: Number | None = None
+    until: Number | None = None
     """Milliseconds of the epoch; both ends count."""
-    before: int | None = None
+    before: Number | None = None
     """Only messages whose log offset is lower: the last one's, for the next page."""
-    limit: int = 50
+    limit: Number = 50
 
     def command(self, session: SessionId) -> c.Search:
         """The question in the hub's words."""
