@@ -5,7 +5,9 @@ object's key, a pair, an object with `name` and `value`, an assignment inside a 
 token, a provider's key). What looks like one is taken out, because a secret that was kept cannot be taken back; numbers
 under `token` stay, because those are counts.
 
-It is pure and may be run twice. Long strings are looked at in pieces, so that other threads get their turn.
+It is pure and may be run twice. Long strings are looked at in pieces, so that other threads get their turn. Agents
+choose the text, so the time must be linear in its length, whatever it holds: no pattern may scan the same characters
+once for each place where a secret could begin.
 """
 
 import re
@@ -58,18 +60,23 @@ _FORMS: dict[str, re.Pattern[str]] = {
     "aiza": re.compile(r"()\bAIza[0-9A-Za-z_-]{30,}"),
     "tie_": re.compile(r"()\btie_[A-Za-z0-9_-]{20,}"),
     "ac7_": re.compile(r"()\bac7_[A-Za-z0-9_-]{20,}"),
-    "eyj": re.compile(r"()\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
 }
 
-_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+_JWT_MARK = "eyj"
+_JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,})?")
+"""The rest is optional so that a first part without it is consumed too, and not scanned again from within."""
+
+_PRIVATE_KEY_BEGIN = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_PRIVATE_KEY_END = re.compile(r"-----END [A-Z ]*PRIVATE KEY-----")
 
 _ASSIGNED_WORDS = ("authorization", "api_key", "api-key", "apikey", "cookie", "password", "passwd", "secret", "token")
 _ASSIGNED = re.compile(
     r"""(?x) \\?["']? \s*[:=]\s*
-    (?: \\?" (?P<quoted>[^"\\]{4,}) | ' (?P<single>[^'\\]{4,}) | (?P<bare>[^\s"'\\,;&{}\[\]]{6,}) )
+    (?: \\?" (?P<quoted>[^"\\]{4,}) | ' (?P<single>[^'\\]{4,}) | (?P<bare>[^\s"'\\,;&{}\[\]]{6}) )
     """
 )
-"""What stands after such a word when something is assigned to it."""
+"""What stands after such a word when something is assigned to it; of a bare value, its beginning."""
+_BARE = re.compile(r"""[^\s"'\\,;&{}\[\]]*""")
 
 _FORM_CHARS_MIN = 10
 """No form of a secret is shorter, with the word that it is assigned to."""
@@ -110,7 +117,7 @@ def redact_text(text: str) -> str:
         return text
     if "PRIVATE KEY-----" in text:
         # It may be longer than a piece.
-        text = _PRIVATE_KEY.sub(REDACTED, text)
+        text = _redact_private_keys(text)
     if len(text) <= _PIECE_CHARS:
         return _redact_piece(text)
     return "".join(map(_redact_piece, _pieces(text)))
@@ -147,9 +154,22 @@ def _redact_piece(text: str) -> str:
     for mark, form in _FORMS.items():
         if mark in small:
             text = form.sub(lambda match: f"{match[1]} {REDACTED}".lstrip(), text)
+    if _JWT_MARK in small:
+        text = _JWT.sub(lambda match: REDACTED if match[1] else match[0], text)
     if ":" in text or "=" in text:
         text = _redact_assigned(text)
     return text
+
+
+def _redact_private_keys(text: str) -> str:
+    """A text without private keys; one that does not end goes to the end of the text."""
+    kept: list[str] = []
+    position = 0
+    while begin := _PRIVATE_KEY_BEGIN.search(text, position):
+        kept += (text[position : begin.start()], REDACTED)
+        end = _PRIVATE_KEY_END.search(text, begin.end())
+        position = end.end() if end else len(text)
+    return "".join((*kept, text[position:]))
 
 
 def _redact_assigned(text: str) -> str:
@@ -158,25 +178,45 @@ def _redact_assigned(text: str) -> str:
     if len(small) != len(text):
         # A letter that is two when small: rare, and then only ASCII counts.
         small = "".join(letter.lower() if letter.isascii() else letter for letter in text)
-    spans: list[tuple[int, int]] = []
-    for word in _ASSIGNED_WORDS:
-        at = small.find(word)
-        while at >= 0:
-            match = _ASSIGNED.match(text, at + len(word))
-            if match is not None:
-                found = str(match.lastgroup)
-                value = match[found]
-                known = value.lower() in ("bearer", "basic") or REDACTED in value
-                if not known and not value.replace(".", "").isdigit():
-                    spans.append(match.span(found))
-            at = small.find(word, at + len(word))
+    spans = {span for word in _ASSIGNED_WORDS if word in small for span in _assigned(text, small, word)}
+    kept: list[str] = []
     end = len(text)
-    for start, stop in sorted(set(spans), reverse=True):
+    for start, stop in sorted(spans, reverse=True):
         # One word may be the end of another, and a value may hold an assignment.
         if stop <= end:
-            text = text[:start] + REDACTED + text[stop:]
+            kept += (text[stop:end], REDACTED)
             end = start
-    return text
+    return "".join((text[:end], *reversed(kept)))
+
+
+def _assigned(text: str, small: str, word: str) -> Iterator[tuple[int, int]]:
+    """The values that are assigned to one word."""
+    # Bare values that hold each other end at the same place, which is looked for once.
+    bare_stop = 0
+    at = small.find(word)
+    while at >= 0:
+        match = _ASSIGNED.match(text, at + len(word))
+        if match is not None:
+            start, stop = match.span(str(match.lastgroup))
+            if match["bare"] is None:
+                known = text.find(REDACTED, start, stop) >= 0
+            else:
+                # It cannot hold the bracket of one that is redacted.
+                known = False
+                if start >= bare_stop:
+                    bare_stop = _BARE.match(text, start).end()  # type: ignore[union-attr] # it matches nothing, too
+                stop = bare_stop
+            if not known and not _is_harmless(text, start, stop):
+                yield start, stop
+        at = small.find(word, at + len(word))
+
+
+def _is_harmless(text: str, start: int, stop: int) -> bool:
+    """Whether an assigned value is a number or the name of a scheme."""
+    # Stops at the first letter, so a value that holds others is not read as often as it holds them.
+    if all(text[at] == "." or text[at].isdigit() for at in range(start, stop)):
+        return text[start:stop].strip(".") != ""
+    return stop - start <= len("bearer") and text[start:stop].lower() in ("bearer", "basic")
 
 
 def _pieces(text: str) -> Iterator[str]:
