@@ -62,16 +62,18 @@ def channel_params(
     return {"content": content(message), "meta": meta}
 
 
-def channel_text(message: Message, *, member: str, now_ms: int, channels: Mapping[str, str] = _NO_IDS) -> str:
-    """The same as text, for programs that have no such notification."""
+def channel_text(
+    message: Message, *, member: str, now_ms: int, channels: Mapping[str, str] = _NO_IDS, whole: bool = False
+) -> str:
+    """The same as text, for programs that have no such notification; `whole` does not cut a long body."""
     attributes = {"kind": kind_of(message), **dict(_attributes(message, member, now_ms, channels))}
     written = " ".join(f'{name}="{value}"' for name, value in attributes.items())
-    return f"<channel {written}>\n{content(message)}\n</channel>"
+    return f"<channel {written}>\n{content(message, whole=whole)}\n</channel>"
 
 
-def content(message: Message) -> str:
+def content(message: Message, *, whole: bool = False) -> str:
     """The body, as text that no frame ends in; cut when it is longer than an agent should be given unasked."""
-    return escape(neutral(shortened(message.body)))
+    return escape(neutral(message.body if whole else shortened(message.body)))
 
 
 def shortened(body: str) -> str:

@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tieline.agents.unread import Asked, Shown
     from tieline.cli.context import Context
     from tieline.cli.session import Link
+    from tieline.client import Message
 
 hooks_app = typer.Typer(help="Let agent programs show unread messages at turn boundaries.", no_args_is_help=True)
 
@@ -303,6 +305,14 @@ async def _show_from_hub(
         if say_shown(program, question, shown):
             # After it was printed: before, it would not be true.
             client.see(*shown.items, evidence=f"hook {question.hook_event_name} of {program}")
+
+
+def print_framed(messages: "Iterable[Message]", member: str) -> None:
+    """Print messages for an agent, each whole and in its frame: whoever prints them here has taken them."""
+    from tieline.agents.framing import channel_text
+
+    for message in messages:
+        say(channel_text(message, member=member, now_ms=_now_ms(), whole=True))
 
 
 def say_shown(program: Program, question: "Asked", shown: "Shown") -> bool:

@@ -117,7 +117,7 @@ async def drain(
     ] = None,
     match: MatchOption = None,
     hook: Annotated[
-        bool, typer.Option("--hook", help="For an agent's hook: print nothing when nothing waits, else a header first.")
+        bool, typer.Option("--hook", help="For an agent's hook: nothing if nothing waits, else a header and each message in a frame.")
     ] = False,
     max_tokens: Annotated[
         int, typer.Option(metavar="N", min=1, help="Of what a program's hook shows, about; the rest is one line.")
@@ -150,8 +150,10 @@ async def drain(
         if json:
             print_json(taken)
         elif taken and hook:
+            from tieline.cli.hooks import print_framed
+
             say(f"[tieline] {len(taken)} message(s) for {speaker_of(client)}:")
-            print_items(taken)
+            print_framed((item.message for item in taken), speaker_of(client))
         elif taken:
             print_items(taken)
         elif not hook:

@@ -204,9 +204,12 @@ def drain(link: "Link", postbox: "Postbox", context: "Context", *, hook: bool, j
         taking.sync()
         if json:
             print_json([_document(message, "acked") for message in taken])
+        elif taken and hook:
+            from tieline.cli.hooks import print_framed
+
+            say(HOOK_HEADER.format(count=len(taken), name=name))
+            print_framed(map(shown, taken), name)
         elif taken:
-            if hook:
-                say(HOOK_HEADER.format(count=len(taken), name=name))
             _print(taken)
         elif not hook:
             say("Nothing waits.")
