@@ -29,10 +29,14 @@ def test_a_watch_takes_what_is_urgent_and_leaves_the_rest(place: Place) -> None:
 
 def test_a_command_gets_the_message_on_stdin_in_its_environment_and_by_template(place: Place) -> None:
     seen = place.home.parent / "seen"
-    script = f'cat > {shlex.quote(str(seen))}; printf "%s|%s|%s\\n" "$TIELINE_FROM" "$BCH_TO" {{{{body}}}}'
+    script = f'cat > {shlex.quote(str(seen))}; printf "%s|%s|%s\\n" "$TIELINE_FROM" "$BCH_TO" "$BCH_BODY"'
     (message_id,) = place.send("$(touch owned)")
     with place.running("watch", "--as", "bob", "--exec", script) as watcher:
         assert line_of(watcher) == "alice|@bob|$(touch owned)\n"
+        wait_until(place.is_left, "the message to be finished")
+    place.send("$(touch owned)")
+    with place.running("watch", "--as", "bob", "--exec", r"printf '%s|%s\n' {{from}} {{body}}") as watcher:
+        assert line_of(watcher) == "alice|$(touch owned)\n"
         wait_until(place.is_left, "the message to be finished")
     stdin = json.loads(seen.read_text())
     assert (stdin["id"], stdin["from"], stdin["body"]) == (message_id, "alice", "$(touch owned)")

@@ -223,21 +223,29 @@ def _by_the_rules(text: str) -> str:
 
 
 _crumbs = st.sampled_from(
-    ("eyJ", "eyJabcdefgh", ".", "-", "_", "abcdefgh", "12345678", "1.5", " ", "\n", ":", "=", '"', "'", "\\", ",", "[")
-    + (
-        "token",
-        "Secret",
-        "PASSWORD",
-        "api-key",
-        "bearer",
-        "Bearer ",
-        "Basic",
-        REDACTED,
-        "sk-",
-        "sk_live_",
-        "ghp_" + "a" * 20,
-    )
-    + ("-----BEGIN ", "RSA ", "PRIVATE KEY-----", "-----END ", "²", "é")
+    [
+        *(
+            "eyJ",
+            "eyJabcdefgh",
+            ".",
+            "-",
+            "_",
+            "abcdefgh",
+            "12345678",
+            "1.5",
+            " ",
+            "\n",
+            ":",
+            "=",
+            '"',
+            "'",
+            "\\",
+            ",",
+            "[",
+        ),
+        *("token", "Secret", "PASSWORD", "api-key", "bearer", "Bearer ", "Basic", REDACTED, "sk-", "sk_live_"),
+        *("ghp_aaaaaaaaaaaaaaaaaaaa", "-----BEGIN ", "RSA ", "PRIVATE KEY-----", "-----END ", "²", "é"),
+    ]
 )
 
 

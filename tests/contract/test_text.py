@@ -61,9 +61,7 @@ def test_joined_emoji_and_scripts_that_are_spelt_with_joiners_stay_legible(text:
     assert neutral(text) == text
 
 
-_crumbs = st.sampled_from(
-    tuple("ab1 \n\u200b\u200c\u200d\ufe0e\ufe0f\u20e3\u2764\u0645\u0915\u202e\xa9#") + ("\U0001f469",)
-)
+_crumbs = st.sampled_from("ab1 \n\u200b\u200c\u200d\ufe0e\ufe0f\u20e3\u2764\u0645\u0915\u202e\xa9#\U0001f469")
 
 
 @given(st.lists(_crumbs).map("".join))

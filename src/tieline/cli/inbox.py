@@ -117,7 +117,10 @@ async def drain(
     ] = None,
     match: MatchOption = None,
     hook: Annotated[
-        bool, typer.Option("--hook", help="For an agent's hook: nothing if nothing waits, else a header and each message in a frame.")
+        bool,
+        typer.Option(
+            "--hook", help="For an agent's hook: nothing if nothing waits, else a header and each message in a frame."
+        ),
     ] = False,
     max_tokens: Annotated[
         int, typer.Option(metavar="N", min=1, help="Of what a program's hook shows, about; the rest is one line.")

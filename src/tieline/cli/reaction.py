@@ -1,19 +1,23 @@
 """The reaction: the command that `watch --exec` runs for a message.
 
-Above: `watch`, with a hub and without. Below: the shell. A message is a stranger's words, so no part of it becomes
-part of the command: it is on stdin and in variables, and `{{body}}` in the command stands for such a variable, which
-the shell does not read as code. Within quotes that hold more than the template, its value might become code for
-another shell (`sh -c "echo {{body}}"`), so that is refused.
+Above: `watch`, with a hub and without. Below: the shell, or the program itself. A message is a stranger's words, so no
+part of it may become code. It is on stdin and in variables of the environment (`TIELINE_BODY`), which a shell does not
+read as code. A command with templates (`{{body}}`) is not given to a shell at all: it is split into words here, the
+templates are replaced in them, and the program is started with those words. What only a shell understands is refused in
+such a command, and so are programs that would read a word as code (`sh -c {{body}}`).
 """
 
 import contextlib
 import os
 import re
+import shutil
 import signal
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import warn
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -27,19 +31,95 @@ _TEMPLATE = re.compile(r"\{\{(id|from|to|body|priority|scope|thread)\}\}")
 _PREFIXES = ("TIELINE_", "BCH_")
 """The second is for commands that were written for `bch`."""
 
+_SHELL_ONLY = frozenset(";&|<>()$`*?[]\n\r")
+"""Outside of quotes these mean something to a shell alone."""
+_SHELL_AT_FIRST = frozenset("#~!")
+"""And these, where they begin a word."""
+_SHELL_IN_QUOTES = frozenset("$`")
+_ESCAPED_IN_QUOTES = frozenset('"\\$`')
+
+_READS_CODE = frozenset(
+    {
+        *(
+            "at",
+            "batch",
+            "cmd",
+            "eval",
+            "exec",
+            "expect",
+            "gdb",
+            "mariadb",
+            "mysql",
+            "osascript",
+            "parallel",
+            "powershell",
+        ),
+        *("psql", "pwsh", "runuser", "screen", "script", "source", "sqlite", "ssh", "su", "tmux", "watch"),
+    }
+)
+"""Programs that read any of their words as code, or hand them to a shell."""
+_INTERPRETERS = frozenset(
+    {
+        *(
+            "ash",
+            "awk",
+            "bash",
+            "bun",
+            "busybox",
+            "csh",
+            "dash",
+            "deno",
+            "fish",
+            "gawk",
+            "julia",
+            "ksh",
+            "lua",
+            "luajit",
+        ),
+        *(
+            "mawk",
+            "nawk",
+            "node",
+            "nodejs",
+            "perl",
+            "php",
+            "pypy",
+            "python",
+            "R",
+            "Rscript",
+            "ruby",
+            "sed",
+            "sh",
+            "tclsh",
+        ),
+        *("tcsh", "zsh"),
+    }
+)
+"""Programs that are given code, or a file of it, as their first word; what comes after that is its arguments."""
+_VERSION = "0123456789.-"
+
+_CANNOT_START = 126
+"""As a shell says it."""
+
 
 class Reaction:
     """A command for messages, checked once."""
 
     def __init__(self, command: str) -> None:
-        self._script = script_of(command)
+        self._command = command
+        # Without templates it is the shell's, which splits it itself.
+        self._words = words_of(command) if _TEMPLATE.search(command) else None
 
     async def run(self, message: "Message", environment: dict[str, str]) -> int:
         """Run it for a message; returns its exit code. An interrupted watch ends it, with all that it started."""
         from tieline.client.client import to_json
 
         sys.stdout.flush()
-        process = await self._start({**environment, **variables(message)})
+        try:
+            process = await self._start({**environment, **variables(message)})
+        except OSError as error:
+            warn(f"The command cannot be started: {error.strerror or error}")
+            return _CANNOT_START
         try:
             await process.communicate(to_json(message) + b"\n")
         finally:
@@ -48,13 +128,15 @@ class Reaction:
 
     async def _start(self, environment: dict[str, str]) -> "Process":
         import asyncio
+        from asyncio.subprocess import PIPE
 
         # In a group of its own, so that it can be ended as a whole.
-        starting = asyncio.ensure_future(
-            asyncio.create_subprocess_shell(
-                self._script, stdin=asyncio.subprocess.PIPE, env=environment, process_group=0
-            )
-        )
+        if self._words is None:
+            start = asyncio.create_subprocess_shell(self._command, stdin=PIPE, env=environment, process_group=0)
+        else:
+            words = filled(self._words, environment)
+            start = asyncio.create_subprocess_exec(*words, stdin=PIPE, env=environment, process_group=0)
+        starting = asyncio.ensure_future(start)
         try:
             # Being interrupted while it starts would make asyncio wait for ever.
             return await asyncio.shield(starting)
@@ -84,36 +166,106 @@ def variables(message: "Message") -> dict[str, str]:
     return {f"{prefix}{name}": value.replace("\0", "") for prefix in _PREFIXES for name, value in said.items()}
 
 
-def script_of(command: str) -> str:
-    """A command with its templates as quoted variables.
+Word = tuple[str, ...]
+"""A word of a command: text, template, text and so on, so that every second part is the name of a template."""
 
-    Only the quoting around a template is understood here. Where it is misunderstood, the value is split into words or
-    stands between quotes; it is never read as code, because the shell does not read what a variable holds.
-    """
-    parts: list[str] = []
-    position = 0
+
+def filled(words: list[Word], environment: Mapping[str, str]) -> list[str]:
+    """The words with a message in place of the templates."""
+    return [
+        "".join(environment[f"{_PREFIXES[0]}{part.upper()}"] if at % 2 else part for at, part in enumerate(word))
+        for word in words
+    ]
+
+
+def words_of(command: str) -> list[Word]:
+    """The words of a command with templates; refuses what needs a shell and what would read a message as code."""
+    words = [_TEMPLATE.split(text) for text in _split(command)]
+    made = [tuple(word) for word in words]
+    _check_program(made)
+    for at, word in enumerate(made):
+        _check_reader(word, made[at + 1 : at + 2])
+    return made
+
+
+def _split(command: str) -> list[str]:
+    """The words of a command, as a shell splits and unquotes them."""
+    words: list[str] = []
+    word: list[str] = []
     quote = ""
+    begun = False
+    position = 0
     while position < len(command):
         template = _TEMPLATE.match(command, position)
         char = command[position]
+        position += 1
         if template:
             if quote and not _alone(command, template, quote):
-                message = f"{template[0]} stands inside quotes with other text, where another shell might read it"
-                raise Failure(Exit.USAGE, message, f"write {template[0]} outside of quotes: it is quoted for you")
-            variable = f"${{TIELINE_{template[1].upper()}}}"
-            parts.append({"": f'"{variable}"', '"': variable, "'": f"'\"{variable}\"'"}[quote])
+                message = f"{template[0]} stands inside quotes with other text, which another program may read as code"
+                raise Failure(Exit.USAGE, message, f"write {template[0]} outside of quotes: it stays one word")
+            word.append(template[0])
             position = template.end()
-            continue
-        if char == "\\" and quote != "'":
-            parts.append(command[position : position + 2])
-            position += 2
-            continue
-        if char in "'\"" and quote in ("", char):
-            quote = "" if quote else char
-        parts.append(char)
-        position += 1
-    return "".join(parts)
+            begun = True
+        elif char == quote:
+            quote = ""
+        elif quote == "'":
+            word.append(char)
+        elif char == "\\" and (not quote or command[position : position + 1] in _ESCAPED_IN_QUOTES):
+            word.append(command[position : position + 1])
+            position += 1
+            begun = True
+        elif quote:
+            _refuse_shell(char, char in _SHELL_IN_QUOTES)
+            word.append(char)
+        elif char in "'\"":
+            quote = char
+            begun = True
+        elif char in " \t":
+            if begun:
+                words.append("".join(word))
+            word, begun = [], False
+        else:
+            _refuse_shell(char, char in _SHELL_ONLY or (char in _SHELL_AT_FIRST and not begun))
+            word.append(char)
+            begun = True
+    if quote:
+        raise Failure(Exit.USAGE, f"a quote is not closed in the command: {quote}")
+    return [*words, "".join(word)] if begun else words
 
 
 def _alone(command: str, template: "re.Match[str]", quote: str) -> bool:
     return command[template.start() - 1] == quote and command[template.end() : template.end() + 1] == quote
+
+
+def _refuse_shell(char: str, refused: bool) -> None:
+    if refused:
+        shown = "a line end" if char in "\r\n" else char
+        message = f"the command needs a shell ({shown}), and a shell is not given templates such as {{{{body}}}}"
+        raise Failure(Exit.USAGE, message, _INSTEAD)
+
+
+_INSTEAD = 'use "$TIELINE_BODY", "$TIELINE_FROM" and so on in place of the templates: a shell reads them as text'
+
+
+def _check_program(words: list[Word]) -> None:
+    program, *rest = words[0]
+    if rest:
+        raise Failure(Exit.USAGE, "a message may not say which program runs", _INSTEAD)
+    if "=" in program or shutil.which(program) is None:
+        message = f"there is no program {program!r}; a command with templates is not given to a shell"
+        raise Failure(Exit.USAGE, message, _INSTEAD)
+
+
+def _check_reader(word: Word, following: list[Word]) -> None:
+    """Refuse a word that names a program which would read what follows as code."""
+    if len(word) > 1:
+        return
+    path = word[0].removesuffix(".exe")
+    name = path.rpartition("/")[2]
+    name = name.rstrip(_VERSION) or name
+    code = name in _READS_CODE or path == "."
+    if not code and name in _INTERPRETERS:
+        # Only a file of code is let through: after an option it is not known what the next word is.
+        code = not following or len(following[0]) > 1 or following[0][0].startswith("-")
+    if code:
+        raise Failure(Exit.USAGE, f"{word[0]} would read a message as code", _INSTEAD)

@@ -47,10 +47,16 @@ async def watch(
 
     With --exec the command runs in the shell with the message as JSON on its stdin and TIELINE_ID, TIELINE_FROM,
     TIELINE_TO, TIELINE_BODY, TIELINE_PRIORITY, TIELINE_SCOPE and TIELINE_THREAD in its environment (and the same as
-    BCH_…); {{body}}, {{from}} and so on in the command stand for them, quoted. Nothing of a message becomes part of
-    the command. A message is taken before its command runs, so that no other watcher runs one for it. If the command
-    fails, a warning says so: with a hub the message stays in 'tieline history'; without one it stays unread, and the
-    command is run again, up to five times. Commands run one after the other.
+    BCH_…). Write "$TIELINE_BODY" in it, with the quotes: a shell does not read what a variable holds as code.
+
+    A command with {{id}}, {{from}}, {{to}}, {{body}}, {{priority}}, {{scope}} or {{thread}} is started without a shell:
+    each stands for its part of the message, within one word. What needs a shell is refused then, and so are programs
+    that would read the message as code (sh -c {{body}}). A body may begin with a dash: write -- before it where the
+    program knows that.
+
+    A message is taken before its command runs, so that no other watcher runs one for it. If the command fails, a
+    warning says so: with a hub the message stays in 'tieline history'; without one it stays unread, and the command is
+    run again, up to five times. Commands run one after the other.
     """
     from tieline.cli.context import Context
     from tieline.cli.reaction import Reaction
