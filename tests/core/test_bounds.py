@@ -9,9 +9,9 @@ from tieline.contract.delivery import State
 from tieline.contract.event import Refused
 from tieline.contract.identifiers import MemberName
 from tieline.contract.limits import Limits
-from tieline.contract.member import ByToken
+from tieline.contract.member import ByToken, Unnamed
 from tieline.contract.refusal import Code
-from tieline.contract.reply import Issued, Receipts
+from tieline.contract.reply import Attached, Issued, Receipts
 
 
 def refusals(desk: Desk) -> list[Refused]:
@@ -39,6 +39,70 @@ def test_refusals_of_different_kinds_and_speakers_have_rows_of_their_own(desk: D
 def test_a_stranger_cannot_write_what_it_calls_itself_into_the_log(desk: Desk) -> None:
     desk.refused(c.Attach(protocol="hub", credential=ByToken("wrong"), member=MemberName("x" * 1_000_000)))
     assert max(len(row.event) for row in desk.log()) < 1000
+
+
+def test_strangers_who_invent_names_share_the_rows_of_their_cause(desk: Desk) -> None:
+    for number in range(400):
+        desk.refused(_stranger(f"invented-{number}"))
+    desk.pass_ms(desk.limits.refusal_row_ms)
+    rows = refusals(desk)
+    assert [(row.code, row.speaker, row.protocol, row.what, row.count) for row in rows] == [
+        (Code.UNAUTHORIZED, "", "hub", "Attach", 1),
+        (Code.UNAUTHORIZED, "", "hub", "Attach", 399),
+    ]
+    assert [row.claimed for row in rows] == [("invented-0",), ("invented-1", "invented-2", "invented-3")]
+
+
+def test_clients_without_an_identity_share_rows_too(desk: Desk) -> None:
+    for number in range(50):
+        session = desk.expect(
+            Attached, c.Attach(protocol="paper", credential=Unnamed(f"client-{number}", "dev"))
+        ).session
+        desk.refused(c.Send(session, content("@nobody")))
+    assert [(row.speaker, row.claimed) for row in refusals(desk)] == [("", ("client-0@dev",))]
+
+
+def test_what_strangers_add_to_the_log_in_a_day_is_bounded(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(refusal_rows_max=5))
+    asked = 0
+    for _ in range(24 * 60):
+        for protocol in ("paper", "stone"):
+            desk.refused(_stranger(f"invented-{asked}", protocol))
+            asked += 1
+        desk.pass_ms(60_000)
+    rows = refusals(desk)
+    assert len(rows) <= 25 * (5 + 2)
+    assert asked - sum(row.count for row in rows) <= 2 * 60 + 2
+
+
+def test_a_cause_that_is_new_has_its_row_at_once_however_many_refusals_came_before(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(refusal_rows_max=2))
+    ada = desk.join("ada")
+    for _ in range(10):
+        desk.refused(_stranger("mallory"))
+        desk.pass_ms(desk.limits.refusal_row_ms)
+    desk.refused(_stranger("mallory", "stone"))
+    desk.refused(c.Send(ada, content("@nobody")))
+    assert [(row.speaker, row.protocol) for row in refusals(desk)][-2:] == [("", "stone"), ("ada", "hub")]
+
+
+def test_a_members_refusals_add_few_rows_in_an_hour(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(refusal_rows_max=5))
+    ada = desk.join("ada")
+    for _ in range(300):
+        desk.refused(c.Send(ada, content("@nobody")))
+        desk.pass_ms(desk.limits.refusal_row_ms)
+    assert len(refusals(desk)) <= 2 * 5 + 1
+    assert {row.speaker for row in refusals(desk)} == {"ada"}
+
+
+def test_a_name_that_cannot_be_written_down_is_refused_like_any_other(desk: Desk) -> None:
+    desk.refused(_stranger("half \ud800 a pair"))
+    assert refusals(desk)[0].claimed == ("half ? a pair",)
+
+
+def _stranger(name: str, protocol: str = "hub") -> c.Attach:
+    return c.Attach(protocol=protocol, credential=ByToken("wrong"), member=MemberName(name))
 
 
 def test_evidence_is_short(desk: Desk) -> None:

@@ -135,6 +135,7 @@ QUERIES = {
             UNION ALL SELECT at_ms // {DAY} * {DAY}, recipient, at_ms, rung, 1, 0, 0, 0 FROM rung
                 WHERE rung IN ('offered', 'acked')
             UNION ALL SELECT at_ms // {DAY} * {DAY}, speaker, at_ms, 'refused', n, 0, 0, 0 FROM refusal
+                WHERE speaker <> ''
             UNION ALL SELECT ts_ms // {DAY} * {DAY}, member.name, ts_ms, 'exchange', 1, asked, told, coalesce(cost, 0)
                 FROM exchange JOIN member USING (number))
         SELECT day_ms, member, count(*) FILTER (what = 'sent'), count(*) FILTER (what = 'received'),

@@ -102,10 +102,13 @@ class Refused(Event, frozen=True, omit_defaults=True, tag="refuse", gc=False):
 
     code: str
     speaker: str
+    """The member, or the operator; empty for everybody who has not proved to be one."""
     protocol: str
     what: str
     count: int = 1
     """How often it was, with those like it since the last row that said so."""
+    claimed: tuple[str, ...] = ()
+    """Without a speaker: the first few names that were given, which nobody proved."""
 
 
 class Subscribed(Event, frozen=True, omit_defaults=True, tag="subscribe", gc=False):

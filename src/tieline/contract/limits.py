@@ -44,6 +44,9 @@ class Limits(Struct, frozen=True):
     refusal_row_ms: int = 10_000
     """Refusals of one kind to one speaker share a row of the log for this long: the chain is kept for ever."""
 
+    refusal_rows_max: int = 60
+    """Rows of refusals in an hour for one member, and for all strangers together; then each kind has one an hour."""
+
     hello_ms: int = 10_000
     """A connection that has not said who it is by then is hung up on."""
 

@@ -73,6 +73,7 @@ class Broker:
         home_key: bytes | None = None,
         signs: bool = True,
         notifies: bool = False,
+        kept_name: str = "",
     ) -> None:
         self.store = store
         self.nature = nature
@@ -83,6 +84,8 @@ class Broker:
         self.signs = signs
         # Whether the hub has a command that tells a human of what was not seen.
         self.notifies = notifies
+        # The name of the person who runs the hub, which nobody else may make a member of; empty for none.
+        self.kept_name = kept_name
         # Who holds deliveries outside as well, by the name of their member; see `core.custody`.
         self.custodians: dict[MemberName, Custodian] = {}
         # Time of the batch being handled.
@@ -541,6 +544,7 @@ class Broker:
     def _tick(self) -> Reply:
         self.escalation.work(self)
         tokens.expire(self)
+        self.refusals.work(self)
         self.retention.work(self)
         return _DONE
 

@@ -1,6 +1,17 @@
-"""Refusals in the log: one row for many of a kind, because the chain is kept for ever and a refusal is cheap."""
+"""Refusals in the log: one row for many of a kind, because the chain is kept for ever and a refusal is cheap.
+
+Above: the broker. A *kind* is the code, the speaker, the protocol and the attempt. The speaker is the member whose
+session was refused. All callers without a member share the empty speaker, whatever names they give: a stranger can
+invent names without end, and a row keeps only a few of them, as claimed.
+
+**Bounds.** The first refusal of a kind has a row at once; the later ones are counted, and one more row says how many
+they were. A kind has at most one row in `refusal_row_ms`. A speaker that had `refusal_rows_max` rows in this hour has
+one row an hour for each kind from then on. Codes, protocols and attempts are the hub's own words, so kinds are few.
+"""
 
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tieline.contract import command as c
 from tieline.contract.event import Refused
@@ -11,42 +22,102 @@ from tieline.contract.refusal import Code
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
 
+_HOUR_MS = 3600 * 1000
 _KINDS_MAX = 10_000
-"""Kinds remembered at once; past it all are forgotten, and each may write a row again."""
-_SPEAKER_MAX = 140
-"""A speaker that was refused may call itself anything."""
+"""Kinds remembered at once; past it the oldest is forgotten, and may write a row again."""
+_CLAIMED_MAX = 3
+_CLAIMED_CHARS_MAX = 140
+"""A stranger may call itself anything."""
+
+_Kind = tuple[str, str, str, str]
+
+
+class _Unwritten(Struct):
+    """Refusals of a kind that no row tells yet."""
+
+    row_at_ms: int
+    """Time of the kind's last row."""
+    count: int = 0
+    claimed: tuple[str, ...] = ()
+
+    def add(self, name: str) -> None:
+        self.count += 1
+        if name and name not in self.claimed and len(self.claimed) < _CLAIMED_MAX:
+            self.claimed = (*self.claimed, name)
 
 
 class Refusals:
-    """What was refused lately, by kind."""
+    """The refusals of the last hour, by kind."""
 
-    __slots__ = ("_limits", "_recent")
+    __slots__ = ("_hour", "_kinds", "_limits", "_rows", "_swept_at_ms")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        # Kind to the time of its last row and how many came since.
-        self._recent: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+        self._kinds: dict[_Kind, _Unwritten] = {}
+        # Rows that each speaker caused in this hour of the clock.
+        self._rows: dict[str, int] = {}
+        self._hour = 0
+        self._swept_at_ms = 0
 
     def record(self, broker: "Broker", command: c.Command, code: Code) -> None:
-        """Put a refused command into the log, under whoever its session speaks for."""
+        """Put a refused command into the log, or count it into a later row."""
         session = broker.directory.sessions.get(getattr(command, "session", SessionId("")))
-        if session is not None:
-            speaker, protocol = session.speaker, session.protocol
+        speaker = claimed = ""
+        if session is None:
+            claimed, protocol = str(getattr(command, "member", "") or ""), str(getattr(command, "protocol", ""))
         else:
-            speaker, protocol = str(getattr(command, "member", "") or ""), str(getattr(command, "protocol", ""))
+            protocol = session.protocol
+            if session.account is not None or session.operator:
+                speaker = session.speaker
+            else:
+                claimed = session.speaker
         what = command.what if isinstance(command, c.RecordRefusal) else type(command).__name__
-        row = self.note(code, speaker, protocol, what, broker.now_ms)
+        row = self._note((code, speaker, protocol, what), _readable(claimed), broker.now_ms)
         if row is not None:
             broker.record(row, urgent=False)
 
-    def note(self, code: str, speaker: str, protocol: str, what: str, now_ms: int) -> Refused | None:
-        """The row for a refusal, or `None` when it is counted into a later one."""
-        kind = (code, speaker[:_SPEAKER_MAX], protocol[:_SPEAKER_MAX], what)
-        at_ms, since = self._recent.get(kind, (None, 0))
-        if at_ms is not None and now_ms - at_ms < self._limits.refusal_row_ms:
-            self._recent[kind] = (at_ms, since + 1)
-            return None
-        if len(self._recent) >= _KINDS_MAX:
-            self._recent.clear()
-        self._recent[kind] = (now_ms, 0)
-        return Refused(*kind, count=since + 1)
+    def work(self, broker: "Broker") -> None:
+        """Write rows for what was counted long enough, and forget the kinds that did not come again."""
+        now_ms = broker.now_ms
+        if now_ms - self._swept_at_ms < self._limits.refusal_row_ms:
+            return
+        self._swept_at_ms = now_ms
+        for kind, unwritten in list(self._kinds.items()):
+            if now_ms - unwritten.row_at_ms < self._window_ms(kind, now_ms):
+                continue
+            if unwritten.count:
+                broker.record(self._row(kind, unwritten, now_ms), urgent=False)
+            else:
+                del self._kinds[kind]
+
+    def _note(self, kind: _Kind, name: str, now_ms: int) -> Refused | None:
+        """Count a refusal; returns its row if it is time for one."""
+        unwritten = self._kinds.get(kind)
+        due = unwritten is None or now_ms - unwritten.row_at_ms >= self._window_ms(kind, now_ms)
+        if unwritten is None:
+            if len(self._kinds) >= _KINDS_MAX:
+                del self._kinds[next(iter(self._kinds))]
+            unwritten = self._kinds[kind] = _Unwritten(now_ms)
+        unwritten.add(name)
+        return self._row(kind, unwritten, now_ms) if due else None
+
+    def _window_ms(self, kind: _Kind, now_ms: int) -> int:
+        """Time between two rows of a kind."""
+        hour = now_ms // _HOUR_MS
+        if hour != self._hour:
+            self._hour = hour
+            self._rows.clear()
+        _, speaker, _, _ = kind
+        return self._limits.refusal_row_ms if self._rows.get(speaker, 0) < self._limits.refusal_rows_max else _HOUR_MS
+
+    def _row(self, kind: _Kind, unwritten: _Unwritten, now_ms: int) -> Refused:
+        _, speaker, _, _ = kind
+        self._rows[speaker] = self._rows.get(speaker, 0) + 1
+        row = Refused(*kind, count=unwritten.count, claimed=unwritten.claimed)
+        self._kinds[kind] = _Unwritten(now_ms)
+        return row
+
+
+def _readable(name: str) -> str:
+    """The beginning of a name that may hold anything, as text that can be written down."""
+    return name[:_CLAIMED_CHARS_MAX].encode("utf-8", "replace").decode()

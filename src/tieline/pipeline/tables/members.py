@@ -19,7 +19,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
     """Each kind of fact by member and day."""
     one, rung = f.lit(1), f.col("rung")
     climbed = frames.steps.where(rung.isin("offered", "acked"))
-    refused = frames.records.where((f.col("kind") == "refuse") & f.col("member").isNotNull())
+    refused = frames.records.where((f.col("kind") == "refuse") & (f.col("member") != ""))
     user = f.coalesce("member", f.concat(f.lit("member-"), f.col("number")))
     return [
         _facts(frames.messages, f.col("sender"), "sent_ms", sent=one),
