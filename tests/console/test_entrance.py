@@ -1,6 +1,7 @@
 """Getting into the console and out of it."""
 
 import asyncio
+import getpass
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,8 +12,12 @@ from websockets.asyncio.client import connect as dial
 
 from tests.server.hubs import House, house
 from tieline.console.entrance import LINK_LABEL, PATH
+from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName
+from tieline.contract.member import ByShared
+from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.ac7 import totp
+from tieline.server.config import load_config
 from tieline.wire.http import LOGIN_COOKIE
 from tieline.wire.http import SESSION_COOKIE as COOKIE
 from tieline.wire.native import frames as f
@@ -109,6 +114,36 @@ async def test_the_code_of_a_first_start_makes_a_person_who_may_do_everything_on
     assert answer.json()["kind"] == "human"
     assert {"members.manage", "log.read", "activity.read"} <= set(answer.json()["permissions"])
     assert (await browser.post(PATH, json={"token": code})).status_code == 401
+
+
+async def test_the_owners_name_waits_for_the_link_of_the_first_start_whoever_asks_for_it(folder: Path) -> None:
+    async with house(folder) as there, httpx.AsyncClient(base_url=there.running.http) as browser:
+        owner, exchange = getpass.getuser(), there.hub.exchange
+        assert there.hub.entrance is not None
+        assert exchange is not None
+        config = load_config(folder)
+        code = there.hub.entrance.first_code(MemberName(owner))
+        for name in (owner, owner.upper()):
+            room = {"authorization": f"Bearer {config.backchannel.room_token}"}
+            registered = await browser.post("/v1/register", json={"name": name}, headers=room)
+            assert (registered.status_code, "kept for" in registered.json()["error"]) == (409, True)
+            peer = c.Attach(protocol="peerbus", credential=ByShared(config.peerbus.tokens[0]), member=MemberName(name))
+            refused = await exchange.ask(peer)
+            assert isinstance(refused, Refusal)
+            assert refused.code is Code.NAME_TAKEN
+        answer = await browser.post(PATH, json={"token": code})
+        assert (answer.status_code, answer.json().get("member")) == (200, owner)
+
+
+async def test_a_first_link_whose_name_was_made_a_member_meanwhile_says_so_and_names_the_way(
+    there: House, browser: httpx.AsyncClient
+) -> None:
+    assert there.hub.entrance is not None
+    code = there.hub.entrance.first_code(MemberName("alice"))
+    answer = await browser.post(PATH, json={"token": code})
+    assert answer.status_code == 409
+    assert "alice became a member before" in answer.json()["error"]
+    assert "`tieline login alice`" in answer.json()["error"]
 
 
 async def test_no_other_method_is_answered(browser: httpx.AsyncClient) -> None:

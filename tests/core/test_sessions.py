@@ -9,7 +9,7 @@ from tieline.contract.event import Refused, Registered, TakenOver
 from tieline.contract.hub import MemberAppeared
 from tieline.contract.identifiers import MemberName
 from tieline.contract.limits import Limits
-from tieline.contract.member import ByToken, ByUser, MemberKind, Origin
+from tieline.contract.member import ByShared, ByToken, ByUser, MemberKind, Origin
 from tieline.contract.refusal import Code
 from tieline.contract.reply import Attached, Issued, Roster
 
@@ -53,23 +53,21 @@ def test_a_local_name_follows_the_rule_for_names(desk: Desk, name: str, code: Co
 
 # Local names that get a token
 
-CHOSEN = "0123456789abcdef"
 
-
-def adopt(desk: Desk, name: str, token: str | None = CHOSEN) -> c.AddMember:
-    return c.AddMember(desk.operator, MemberName(name), token=token, adopt=True)
+def give_token(desk: Desk, name: str) -> str:
+    return desk.expect(Issued, c.RotateToken(desk.operator, MemberName(name))).token
 
 
 def test_a_local_name_can_be_given_a_token_to_which_it_then_belongs(desk: Desk) -> None:
     desk.expect(Attached, hello("loc", kind=MemberKind.HUMAN))
-    assert desk.expect(Issued, adopt(desk, "loc")) == Issued(MemberName("loc"), CHOSEN)
+    token = give_token(desk, "loc")
     assert desk.outcome.changes == []
     assert Registered("loc", "operator", "token for a local member") in desk.events()
     for again in (desk.crash, desk.restart):
         member = desk.roster()["loc"].member
         assert (member.origin, member.kind) == (Origin.TOKEN, MemberKind.HUMAN)
         assert desk.refused(hello("loc")).code is Code.NAME_TAKEN
-        desk.attach_by_token(CHOSEN)
+        desk.attach_by_token(token)
         again()
 
 
@@ -77,44 +75,35 @@ def test_what_waits_for_a_local_name_waits_for_its_new_owner(desk: Desk) -> None
     ada = desk.join("ada")
     desk.subscribe(desk.expect(Attached, hello("loc")).session, "dev")
     desk.send(ada, "@loc", "before")
-    desk.expect(Issued, adopt(desk, "loc"))
+    token = give_token(desk, "loc")
     desk.send(ada, "#dev", "after")
-    assert desk.bodies(desk.attach_by_token(CHOSEN)) == ["before", "after"]
+    assert desk.bodies(desk.attach_by_token(token)) == ["before", "after"]
 
 
 def test_sessions_that_showed_nothing_end_when_a_token_gets_their_name(desk: Desk) -> None:
     local = desk.expect(Attached, hello("loc")).session
     place = desk.attach("loc", "agent-channels")
-    desk.expect(Issued, adopt(desk, "loc"))
+    give_token(desk, "loc")
     assert [(session, why.code) for session, why in desk.outcome.ended] == [(local, Code.NAME_TAKEN)]
     assert desk.refused(c.Fetch(local)).code is Code.UNKNOWN_SESSION
     assert desk.bodies(place) == []
 
 
-def test_rotating_the_token_of_a_local_name_gives_it_to_that_token(desk: Desk) -> None:
-    local = desk.expect(Attached, hello("loc")).session
-    token = desk.expect(Issued, c.RotateToken(desk.operator, MemberName("loc"))).token
-    assert [session for session, _ in desk.outcome.ended] == [local]
-    assert desk.roster()["loc"].member.origin is Origin.TOKEN
-    assert desk.refused(hello("loc")).code is Code.NAME_TAKEN
-    desk.attach_by_token(token)
-
-
-@pytest.mark.parametrize("name", ["ada", "ADA", "LOC", "owned"])
-def test_no_name_that_has_a_token_and_no_other_spelling_is_given_one_so(desk: Desk, name: str) -> None:
+@pytest.mark.parametrize("name", ["ada", "ADA", "loc", "LOC", "owned"])
+def test_no_name_that_a_member_has_is_made_again(desk: Desk, name: str) -> None:
     desk.add("ada")
     desk.expect(Attached, hello("loc"))
     desk.expect(Attached, hello("owned"))
-    desk.expect(Issued, c.RotateToken(desk.operator, MemberName("owned")))
-    assert desk.refused(adopt(desk, name)).code is Code.NAME_TAKEN
-
-
-def test_a_new_name_is_made_as_ever_and_without_asking_no_local_name_is_given_a_token(desk: Desk) -> None:
-    assert desk.expect(Issued, adopt(desk, "new")).token == CHOSEN
-    desk.expect(Attached, hello("loc"))
-    assert desk.refused(c.AddMember(desk.operator, MemberName("loc"))).code is Code.NAME_TAKEN
-    assert desk.refused(adopt(desk, "loc")).code is Code.INVALID_REQUEST, "the token is another's"
+    give_token(desk, "owned")
+    assert desk.refused(c.AddMember(desk.operator, MemberName(name))).code is Code.NAME_TAKEN
     assert desk.expect(Attached, hello("loc")).member == "loc"
+
+
+def test_a_shared_token_never_opens_a_name_that_a_local_session_made(desk: Desk) -> None:
+    desk.send(desk.join("ada"), "@" + str(desk.expect(Attached, hello("loc")).member))
+    for name in ("loc", "LOC"):
+        peer = c.Attach(protocol="peers", credential=ByShared("a token of all peers"), member=MemberName(name))
+        assert desk.refused(peer).code is Code.NAME_TAKEN
 
 
 @pytest.mark.parametrize(("name", "found"), [("ada", ["Ada"]), ("Ada", ["Ada"]), ("bo", []), ("", [])])

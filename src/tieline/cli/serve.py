@@ -155,8 +155,8 @@ async def _run(options: "Options") -> None:
         raise _failed_start(options, error) from error
     try:
         _print(_ready(running, options.home, hub.room_token, first=hub.first_start))
-        if hub.first_start and hub.entrance is not None:
-            _print(_first_visit(running, hub.entrance))
+        if hub.first_start and hub.owner and hub.entrance is not None:
+            _print(_first_visit(running, hub.entrance, hub.owner))
         spare_collector()
         code = await hub.wait(asked)
     finally:
@@ -240,22 +240,12 @@ def _ready(running: "Running", home: Path, room_token: str | None, *, first: boo
     return "\n".join(lines)
 
 
-def _first_visit(running: "Running", entrance: "Entrance") -> str:
-    """How the person who started the hub gets into its console, as a member that is made then."""
-    import getpass
+def _first_visit(running: "Running", entrance: "Entrance", owner: str) -> str:
+    """How the person who runs the hub gets into its console, as a member that is made then."""
+    from tieline.contract.identifiers import MemberName
 
-    from tieline.contract.identifiers import parse_member_name
-    from tieline.contract.refusal import Refusal
-
-    try:
-        name = parse_member_name(getpass.getuser())
-    except (KeyError, OSError):
-        name = parse_member_name("operator")
-    if isinstance(name, Refusal):
-        name = parse_member_name("operator")
-    assert not isinstance(name, Refusal), "a name like any other"
-    link = f"{running.http}/#/enter/{entrance.first_code(name)}"
-    return f"To look on and join in, as {name}, in a browser (once, within 15 minutes):\n  {link}"
+    link = f"{running.http}/#/enter/{entrance.first_code(MemberName(owner))}"
+    return f"To look on and join in, as {owner}, in a browser (once, within 15 minutes):\n  {link}"
 
 
 def _own_name() -> str:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.hub import Hub
-from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.identifiers import MemberName
 from tieline.contract.member import Credential, MemberKind
 from tieline.contract.permission import LOG_READ, TEAM_PERMISSIONS
 from tieline.contract.refusal import Code, Refusal
@@ -42,7 +42,7 @@ LINK_LABEL = "login link"
 SESSION_MS = 7 * 24 * 3600 * 1000
 _CODE_MS = 15 * 60 * 1000
 _BODY_BYTES_MAX = 4096
-_STATUS = {Code.UNAUTHORIZED: 401, Code.FORBIDDEN: 403}
+_STATUS = {Code.UNAUTHORIZED: 401, Code.FORBIDDEN: 403, Code.NAME_TAKEN: 409}
 _METHODS = (HTTPMethod.GET, HTTPMethod.POST, HTTPMethod.DELETE)
 
 
@@ -133,8 +133,10 @@ class Entrance:
         entry = decode(body, _Entry)
         if isinstance(entry, Answer):
             return entry
-        token = await self._first_member(entry.token) or entry.token
-        held = await self._sessions.of(token)
+        first = await self._first_member(entry.token)
+        if isinstance(first, Refusal):
+            return _refused(first)
+        held = await self._sessions.of(first or entry.token)
         if isinstance(held, Refusal):
             return _refused(held)
         issued = await self._issue(held)
@@ -168,28 +170,36 @@ class Entrance:
         assert isinstance(issued, r.TokenIssued), "asked for"
         return issued
 
-    async def _first_member(self, shown: str) -> str | None:
-        """The token of the member that a first start's code makes."""
+    async def _first_member(self, shown: str) -> str | Refusal | None:
+        """The token of the member that a first start's code makes; none if this is no such code."""
         code = self._code
         if code is None or not secrets.compare_digest(shown.encode(), code.secret.encode()):
             return None
-        self._code = None
         if self._now_ms() > code.until_ms:
-            return None
-        attached = await self._hub.ask(c.Attach(protocol="console", credential=self._operator))
-        if not isinstance(attached, r.Attached):
-            return None
-        try:
-            return await self._make(attached.session, code.name)
-        finally:
-            self._hub.submit((c.Detach(attached.session),))
-
-    async def _make(self, session: SessionId, name: MemberName) -> str | None:
-        permissions = (*TEAM_PERMISSIONS, LOG_READ)
-        made = await self._hub.ask(c.AddMember(session, name, MemberKind.HUMAN, permissions))
+            way = f"`tieline member add {code.name}` and `tieline login {code.name}` on the hub's machine give another"
+            return Refusal(Code.UNAUTHORIZED, f"the link of the first start was good for 15 minutes; {way}")
+        # At once, so that of two who show it together only one gets in.
+        self._code = None
+        made = await self._make(code.name)
         if isinstance(made, r.Issued):
             return made.token
-        return None
+        if made.code is not Code.NAME_TAKEN:
+            # A full disk, perhaps: the link is good for another try.
+            self._code = code
+            return made
+        way = f"`tieline login {code.name}` on the hub's machine prints a link to log in as that member"
+        return Refusal(Code.NAME_TAKEN, f"{code.name} became a member before this link was opened; {way}")
+
+    async def _make(self, name: MemberName) -> r.Issued | Refusal:
+        attached = await self._hub.ask(c.Attach(protocol="console", credential=self._operator))
+        if not isinstance(attached, r.Attached):
+            assert isinstance(attached, Refusal), "an attach is answered by these"
+            return attached
+        permissions = (*TEAM_PERMISSIONS, LOG_READ)
+        made = await self._hub.ask(c.AddMember(attached.session, name, MemberKind.HUMAN, permissions))
+        self._hub.submit((c.Detach(attached.session),))
+        assert isinstance(made, r.Issued | Refusal), "a new member is answered by these"
+        return made
 
     async def _leave(self, scope: Scope) -> Answer:
         await self._void(scope)

@@ -203,8 +203,8 @@ class AddMember(Struct, frozen=True):
     permissions: tuple[str, ...] = ()
     token: str | None = None
     """A token chosen by the operator; else the hub makes one."""
-    adopt: bool = False
-    """If a local session made the name and it has no token: give it one, to which it belongs from then on."""
+    self_named: bool = False
+    """The name was chosen by somebody who proved nothing but a room's token: it cannot be the hub's owner's."""
     title: str = ""
     description: str = ""
     instructions: str = ""

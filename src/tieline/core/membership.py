@@ -164,6 +164,8 @@ def _shared(broker: "Broker", command: c.Attach, digest: bytes) -> tuple[Account
         name = parse_member_name(command.member)
         if isinstance(name, Refusal):
             return name
+        if _is_kept(broker, name):
+            return _kept(name)
         account = _make(broker, Member(name, command.kind, (), Origin.SHARED, broker.now_ms), command.protocol)
         account.owner = digest
         broker.store.save_owner(account.number, digest)
@@ -172,6 +174,15 @@ def _shared(broker: "Broker", command: c.Attach, digest: bytes) -> tuple[Account
     elif account.name != command.member:
         return _misspelt(command.member, account)
     return account, account.name, False
+
+
+def _is_kept(broker: "Broker", name: str) -> bool:
+    return name.casefold() == broker.kept_name.casefold()
+
+
+def _kept(name: str) -> Refusal:
+    """Whoever shares a token cannot be the person who runs the hub."""
+    return Refusal(Code.NAME_TAKEN, f"the name {name!r} is kept for the person who runs this hub; use another")
 
 
 def _misspelt(name: str, account: Account) -> Refusal:
@@ -209,7 +220,7 @@ def end_session(broker: "Broker", session: Session) -> None:
 
 
 def add(broker: "Broker", command: c.AddMember) -> Reply:
-    """Make a member with a token, or give one to a member that a local session made."""
+    """Make a member with a token."""
     session = manager(broker, command.session)
     if isinstance(session, Refusal):
         return session
@@ -217,15 +228,15 @@ def add(broker: "Broker", command: c.AddMember) -> Reply:
     if isinstance(name, Refusal):
         return name
     taken = broker.directory.find_any_case(name)
-    if taken is not None and not (command.adopt and taken.name == name and _ownerless(broker, taken)):
+    if taken is not None:
         return Refusal(Code.NAME_TAKEN, f"the name {name!r} is taken by {taken.member.name!r}")
+    if command.self_named and _is_kept(broker, name):
+        return _kept(name)
     refusal = tokens.check_chosen(broker, command.token) or team.check_member(
         broker, command.permissions, (command.title, command.description, command.instructions)
     )
     if refusal is not None:
         return refusal
-    if taken is not None:
-        return _adopt(broker, taken, session, command.token)
     permissions = tuple(sorted(set(command.permissions)))
     about = (command.title, command.description, command.instructions)
     member = Member(name, command.kind, permissions, Origin.TOKEN, broker.now_ms, *about)
@@ -240,7 +251,7 @@ def _ownerless(broker: "Broker", account: Account) -> bool:
     return account.member.origin is Origin.LOCAL and not broker.directory.has_token(account)
 
 
-def _adopt(broker: "Broker", account: Account, session: Session, token: str | None) -> Issued:
+def _adopt(broker: "Broker", account: Account, session: Session) -> Issued:
     """Let a local name belong to a token. Sessions that showed none end, as no new one of theirs could begin."""
     account.member = structs.replace(account.member, origin=Origin.TOKEN)
     broker.store.save_member(MemberRow(account.number, account.member, account.since))
@@ -248,7 +259,7 @@ def _adopt(broker: "Broker", account: Account, session: Session, token: str | No
     for open_session in [other for other in account.sessions if other.by_user and other is not session]:
         end_session(broker, open_session)
         broker.outcome.ended.append((open_session.id, why))
-    return _issue(broker, account, session, token, "token for a local member")
+    return _issue(broker, account, session, None, "token for a local member")
 
 
 def rotate(broker: "Broker", command: c.RotateToken) -> Reply:
@@ -260,7 +271,7 @@ def rotate(broker: "Broker", command: c.RotateToken) -> Reply:
     if account is None:
         return broker.directory.unknown_member(command.name)
     if _ownerless(broker, account):
-        return _adopt(broker, account, session, None)
+        return _adopt(broker, account, session)
     why = Refusal(Code.UNAUTHORIZED, f"the token of {account.name} was replaced")
     for open_session in [other for other in account.sessions if other.by_token and other is not session]:
         end_session(broker, open_session)

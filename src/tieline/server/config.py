@@ -1,5 +1,6 @@
 """Configuration: `tieline.toml` in the home, made by the first start, overridden by the environment and by flags."""
 
+import getpass
 import os
 import secrets
 import tomllib
@@ -8,7 +9,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from tieline.contract.identifiers import parse_member_name
 from tieline.contract.limits import Limits
+from tieline.contract.refusal import Refusal
 from tieline.protocols.peerbus.canonical import SECRET_BYTES_MIN
 from tieline.wire.home import CONFIG_FILE, write_private
 
@@ -19,6 +22,7 @@ _ROOM_TOKEN = "<room token>"
 
 _PEERBUS_TOKEN = "<peerbus token>"
 _PEERBUS_SECRET = "<peerbus secret>"
+_OWNER = "<owner>"
 
 _TEMPLATE = f"""\
 # The configuration of this hub. Flags of `tieline serve` and TIELINE_* variables override it.
@@ -26,6 +30,11 @@ _TEMPLATE = f"""\
 [http]
 # One port for the API, WebSockets and metrics; port 0 picks a free one.
 listen = "{DEFAULT_HTTP}"
+
+[console]
+# The name kept for the person who runs this hub: the first start prints a link that makes it a member, and no token of
+# a room or a peer can take it before. Empty keeps none.
+owner = "{_OWNER}"
 
 [store]
 # "sqlite" keeps everything in this home; "memory" forgets everything at the end (for trying out and measuring).
@@ -82,10 +91,25 @@ class ConfigError(Exception):
     """The configuration cannot be used; the text says where and why."""
 
 
+def _user_name() -> str:
+    """The name of whoever runs this process, as a member's."""
+    try:
+        name = parse_member_name(getpass.getuser())
+    except (KeyError, OSError):
+        return "owner"
+    return "owner" if isinstance(name, Refusal) else name
+
+
 class Http(Struct, frozen=True, forbid_unknown_fields=True):
     """The HTTP port."""
 
     listen: str = DEFAULT_HTTP
+
+
+class ConsoleSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who gets into the console at a first start."""
+
+    owner: str = msgspec.field(default_factory=_user_name)
 
 
 class StoreSection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,6 +174,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """All of it."""
 
     http: Http = Http()
+    console: ConsoleSection = msgspec.field(default_factory=ConsoleSection)
     store: StoreSection = StoreSection()
     agent_channels: AgentChannels = AgentChannels()
     agent_relay: AgentRelay = AgentRelay()
@@ -164,7 +189,7 @@ def load_config(home: Path) -> Config:
     """The configuration of a home; a home without one gets the default, written down for its owner to change."""
     path = home / CONFIG_FILE
     if not path.exists():
-        template = _TEMPLATE
+        template = _TEMPLATE.replace(_OWNER, _user_name())
         for placeholder in (_ROOM_TOKEN, _PEERBUS_TOKEN):
             template = template.replace(placeholder, secrets.token_urlsafe(24))
         write_private(path, template.replace(_PEERBUS_SECRET, secrets.token_urlsafe(32)).encode())

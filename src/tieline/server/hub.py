@@ -131,7 +131,8 @@ def open_broker(home: Home, config: Config, store_url: str | None = None) -> Bro
     signs = bool(config.peerbus.hmac_secret)
     notifies = bool(config.notify.command)
     key = token_digest(home.key())
-    return Broker(store, RealNature(), config.limits, home_key=key, signs=signs, notifies=notifies)
+    kept = config.console.owner
+    return Broker(store, RealNature(), config.limits, home_key=key, signs=signs, notifies=notifies, kept_name=kept)
 
 
 def raise_file_limit() -> None:
@@ -171,6 +172,8 @@ class RunningHub:
         self.channels: ChannelsServer | None = None
         self.native: NativeListener | None = None
         self.entrance: Entrance | None = None
+        # The name that is kept for the person who runs the hub; empty for none.
+        self.owner = ""
         # What backchannel's clients register with; empty if they need nothing, none if it is not spoken.
         self.room_token: str | None = None
 
@@ -189,6 +192,7 @@ class RunningHub:
         self._closing.callback(home.release)
         self.first_start = not (home.path / "key").exists()
         config = load_config(home.path)
+        self.owner = config.console.owner
         store_url = options.store or config.store.url
         broker = open_broker(home, config, store_url)
         notifier = Notifier(config.notify.command) if config.notify.command else None

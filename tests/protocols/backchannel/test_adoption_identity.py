@@ -124,8 +124,8 @@ async def test_a_local_name_that_gets_a_token_is_local_no_more_and_keeps_what_it
 
     await eventually(recorded)
     await place.unread("lea", "kept", "note to self")
-    lobby = Agent(place.there.running.http, ROOM)
-    lea = Agent(lobby.url, (await lobby.register("lea"))["token"], "lea")
+    token = (await (await place.there.operator()).rotate_token("lea")).token
+    lea = Agent(place.there.running.http, token, "lea")
     await place.unread("lea")
     assert await lea.bodies() == ["kept", "note to self"]
     assert (await bob.receipts(kept.id))[0].state != "acked"

@@ -11,8 +11,7 @@ from tests.server.hubs import house
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import ByUser
-from tieline.contract.refusal import Refusal
-from tieline.contract.reply import Attached
+from tieline.contract.reply import Attached, Fetched
 from tieline.server.config import load_config
 
 # Registration: the room token
@@ -106,19 +105,33 @@ async def test_letters_digits_dots_dashes_and_underscores_make_a_name(lobby: Roo
         assert len(await agent.inbox()) == 1
 
 
-async def test_a_name_made_by_a_local_session_is_given_a_token_for_the_room_token(lobby: Room) -> None:
-    await lobby.there.add("owner")
+async def test_a_name_made_by_a_local_session_is_not_given_away_with_its_mail_for_the_room_token(lobby: Room) -> None:
     hub = lobby.there.hub.exchange
     assert hub is not None
     attached = await hub.ask(c.Attach(protocol="local", credential=ByUser(), member=MemberName("local")))
     assert isinstance(attached, Attached)
-    assert await lobby.stranger.refused(401, "POST", "/v1/register", {"name": "local"}) == NO_ROOM
-    local = await lobby.agent("local")
-    ended = await hub.ask(c.Fetch(attached.session))
-    assert isinstance(ended, Refusal), "a session that showed nothing cannot go on under this name"
-    assert await local.inbox() == []
-    assert "present its token" in await lobby.lobby.refused(409, "POST", "/v1/register", {"name": "local"})
-    assert "present its token" in await lobby.lobby.refused(409, "POST", "/v1/register", {"name": "owner"})
+    await (await lobby.agent("alice")).send("@local", "private")
+    for taker in (lobby.lobby, lobby.stranger):
+        for name in ("local", "LOCAL"):
+            text = await taker.refused(409, "POST", "/v1/register", {"name": name})
+            assert "present its token" in text
+            assert "`tieline member rotate local`" in text
+    fetched = await hub.ask(c.Fetch(attached.session))
+    assert isinstance(fetched, Fetched), "its session goes on"
+    assert [delivery.message.content.body for delivery in fetched.deliveries] == ["private"]
+    token = (await (await lobby.there.operator()).rotate_token("local")).token
+    assert await Agent(lobby.url, token, "local").bodies() == ["private"], "the way that the refusal names"
+
+
+async def test_without_a_room_token_strangers_make_a_bounded_number_of_members_in_an_hour(folder: Path) -> None:
+    async with room(folder, room_token="") as made:
+        statuses = [
+            (await made.stranger.ask("POST", "/v1/register", {"name": f"invented-{number}"})).status
+            for number in range(103)
+        ]
+        assert statuses == [200] * 100 + [429] * 3
+        operator = await made.there.operator()
+        assert len(await operator.members()) == 100
 
 
 async def test_a_lost_token_is_replaced_by_the_operator_and_the_old_one_opens_nothing_at_once(lobby: Room) -> None:

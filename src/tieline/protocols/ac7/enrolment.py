@@ -15,8 +15,8 @@ from hashlib import sha256
 
 from msgspec import UNSET, Struct, UnsetType
 
-from tieline.protocols.ac7.allowance import Allowance, seconds
 from tieline.protocols.ac7.shapes import Shape
+from tieline.wire.allowance import Allowance, seconds
 
 EXPIRES_MS = 300_000
 INTERVAL_SECONDS = 5

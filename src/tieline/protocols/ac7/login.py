@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from tieline.protocols.ac7 import totp
-from tieline.protocols.ac7.allowance import Allowance, seconds
+from tieline.wire.allowance import Allowance, seconds
 from tieline.wire.http import LOGIN_COOKIE
 
 COOKIE = LOGIN_COOKIE

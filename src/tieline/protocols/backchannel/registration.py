@@ -1,7 +1,8 @@
 """Registration: how a name comes to belong to a token, for whoever knows the room's token.
 
 Above: the relay. Below: the Hub port, as an operator, because making members is for those alone. The room's token opens
-this and nothing else.
+this and nothing else. A name that a member holds is given to nobody, not even a name that a local session made and no
+token opens: whoever knows the room's token is not the person at the hub's machine, and the name has mail waiting.
 """
 
 import hmac
@@ -13,12 +14,16 @@ from msgspec import Struct
 from tieline.contract import command as c
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, SessionId
-from tieline.contract.member import Credential, Origin, Presence
-from tieline.contract.refusal import Refusal
+from tieline.contract.member import Credential, Member, Presence
+from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Channels, Issued, Roster
+from tieline.wire.allowance import Allowance
 from tieline.wire.sessions import ask_all
 
 _TOKEN_BYTES = 32
+_OPEN_NAMES_MAX = 100
+_OPEN_WINDOW_MS = 3600 * 1000
+"""Names registered in an hour without a room token: strangers may come in, and members are kept for ever."""
 
 
 class Registered(Struct, frozen=True):
@@ -38,6 +43,8 @@ class Registrar:
         self._operator = operator
         # Digests, so that how long a comparison takes says nothing.
         self._room = sha256(room_token.encode()).digest() if room_token else None
+        # Names that may still be registered without it.
+        self._open = Allowance(_OPEN_NAMES_MAX, _OPEN_WINDOW_MS)
 
     def is_room(self, token: str) -> bool:
         """Whether this is the room's token."""
@@ -47,8 +54,12 @@ class Registrar:
         """Whether whoever shows this may register a new name."""
         return self._room is None or (token is not None and self.is_room(token))
 
-    async def owner(self, name: MemberName) -> Presence | Refusal | None:
-        """The member that holds a name, perhaps in another spelling; none where a local name has no owner."""
+    def is_full(self, now_ms: int) -> bool:
+        """Whether strangers have registered as many names as they may for now."""
+        return self._room is None and self._open.wait_ms(None, now_ms) > 0
+
+    async def holder(self, name: MemberName) -> Member | Refusal | None:
+        """The member that holds a name, perhaps in another spelling."""
         session = await self._attach()
         if isinstance(session, Refusal):
             return session
@@ -57,19 +68,20 @@ class Registrar:
         if isinstance(roster, Refusal):
             return roster
         assert isinstance(roster, Roster), "members are asked for"
-        found = roster.members[0] if roster.members else None
-        return None if found is None or self._free(found, name) else found
+        return roster.members[0].member if roster.members else None
 
-    async def register(self, name: MemberName) -> Registered | Refusal:
-        """Make the member, or let a local name belong to a token from now on."""
+    async def register(self, name: MemberName, now_ms: int) -> Registered | Member | Refusal:
+        """Make the member; returns who holds the name if somebody does."""
         session = await self._attach()
         if isinstance(session, Refusal):
             return session
+        # Before the answer, so that many at once do not get past it.
+        self._open.spend(None, now_ms)
         token = secrets.token_hex(_TOKEN_BYTES)
         issued, roster, channels = await ask_all(
             self._hub,
             (
-                c.AddMember(session, name, token=token, adopt=True),
+                c.AddMember(session, name, token=token, self_named=True),
                 c.ListMembers(session, name),
                 c.ListChannels(session),
             ),
@@ -78,13 +90,11 @@ class Registrar:
         match issued, roster, channels:
             case Issued(), Roster(), Channels():
                 return Registered(issued.token, roster.members[0], channels)
+            case Refusal(Code.NAME_TAKEN), Roster(members=(holder, *_)), _:
+                return holder.member
             case _:
                 assert isinstance(issued, Refusal), "they are decided together, so all are answered or none"
                 return issued
-
-    @staticmethod
-    def _free(presence: Presence, name: MemberName) -> bool:
-        return presence.member.name == name and presence.member.origin is Origin.LOCAL
 
     async def _attach(self) -> SessionId | Refusal:
         # A session for each time: it is rare, and one that is kept would end when the store fails once.

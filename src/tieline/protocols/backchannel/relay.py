@@ -19,7 +19,7 @@ from tieline.contract import reply as r
 from tieline.contract.delivery import Delivery
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import ChannelName, MessageId
-from tieline.contract.member import Credential
+from tieline.contract.member import Credential, Member, Origin
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.backchannel import view
 from tieline.protocols.backchannel.events import Events, not_yours
@@ -57,6 +57,7 @@ _STATUS = {
 
 _UNAUTHORIZED = failure(401, "unauthorized — agent token required (get one via /v1/register)")
 _NOT_ADMITTED = failure(401, "unauthorized — registration requires the room token")
+_TOO_MANY = failure(429, "too many agents registered in the last hour — set a room token on the hub's machine")
 _NOT_FOUND = failure(404, "not found")
 _HEALTHY = answer({"ok": True, "service": "backchannel-relay"})
 _OK = answer({"ok": True})
@@ -184,13 +185,17 @@ class Relay:
             if isinstance(held, Refusal) and held.code is not Code.UNAUTHORIZED:
                 return _refused(held)
         if not self._registrar.admits(token):
-            owner = await self._registrar.owner(name)
-            if isinstance(owner, Refusal):
-                return _refused(owner)
-            return _NOT_ADMITTED if owner is None else _taken(name)
-        registered = await self._registrar.register(name)
+            holder = await self._registrar.holder(name)
+            if isinstance(holder, Refusal):
+                return _refused(holder)
+            return _NOT_ADMITTED if holder is None else _taken(name, holder)
+        if self._registrar.is_full(_now_ms()):
+            return _TOO_MANY
+        registered = await self._registrar.register(name, _now_ms())
         if isinstance(registered, Refusal):
-            return _taken(name) if registered.code is Code.NAME_TAKEN else _refused(registered)
+            return _refused(registered)
+        if isinstance(registered, Member):
+            return _taken(name, registered)
         joined = view.subscriptions(registered.channels.channels)
         return answer(view.agent(registered.presence, joined, _now_ms(), registered.token))
 
@@ -332,5 +337,10 @@ def _unsent(refusal: Refusal, to: str) -> Answer:
             return _refused(refusal)
 
 
-def _taken(name: str) -> Answer:
-    return failure(409, f'agent name "{name}" is registered — present its token to re-register')
+def _taken(name: str, holder: Member) -> Answer:
+    text = f'agent name "{name}" is registered — present its token to re-register'
+    if holder.origin is Origin.LOCAL:
+        text += (
+            f"; an agent on the hub's machine made it, and `tieline member rotate {holder.name}` there gives it a token"
+        )
+    return failure(409, text)
