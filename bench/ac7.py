@@ -50,7 +50,7 @@ class _Line:
 
     async def post(self, path: str) -> None:
         """Send a message's bytes and wait for the answer."""
-        head = f"POST {path} HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {self._token}\r\n"
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {self._token}\r\n"
         self._writer.write(f"{head}content-length: {len(_PUSH)}\r\n\r\n".encode() + _PUSH)
         read = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
         assert " 200 " in read.split("\r\n")[0], read
@@ -82,7 +82,7 @@ class _Client:
         if kind == SSE:
             host, _, port = self._address.rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
-            head = f"GET /subscribe?name=bob HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {self._bob}\r\n\r\n"
+            head = f"GET /subscribe?name=bob HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {self._bob}\r\n\r\n"
             writer.write(head.encode())
             await reader.readuntil(b"\r\n\r\n")
             try:

@@ -67,7 +67,7 @@ class Line:
                 yield json.loads(line[6:])
 
     def _write(self, method: str, path: str, body: bytes) -> None:
-        head = f"{method} {path} HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {self._token}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {self._token}\r\n"
         self._writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
 
 

@@ -30,7 +30,7 @@ class Pusher:
     async def push(self, body: str, to: str | None) -> str:
         """Say something; returns its id."""
         data = json.dumps({"body": body, "to": to}).encode()
-        head = [f"POST /push HTTP/1.1\r\nhost: hub\r\ncontent-length: {len(data)}"]
+        head = [f"POST /push HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}"]
         head += [f"{name}: {value}" for name, value in self.seat.headers.items()]
         self.writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + data)
         head_read = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
@@ -49,7 +49,7 @@ async def read_events(seat: Seat, ready: asyncio.Event) -> list[str]:
     """What comes on a stream of events until the end is said."""
     host, port = seat.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    head = [f"GET /subscribe?name={seat.name} HTTP/1.1", "host: hub"]
+    head = [f"GET /subscribe?name={seat.name} HTTP/1.1", "host: localhost"]
     head += [f"{name}: {value}" for name, value in seat.headers.items()]
     writer.write("\r\n".join((*head, "", "")).encode())
     await reader.readuntil(b"\r\n\r\n")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.server.hubs import WAIT_SECONDS, House, house
-from tieline.server.bounds import HEAD_BYTES_MAX, BoundedProtocol
+from tieline.server.bounds import HEAD_BYTES_MAX, HEADERS_MAX, BoundedProtocol
 
 
 @pytest.fixture
@@ -43,6 +44,10 @@ class Line:
             assert "content-type: application/json" in head
             return int(head.split()[1]), json.loads(await self._reader.readexactly(size))
 
+    async def status(self) -> int:
+        async with asyncio.timeout(WAIT_SECONDS):
+            return int((await self._reader.readuntil(b"\r\n")).split()[1])
+
     async def ended(self) -> bool:
         async with asyncio.timeout(WAIT_SECONDS):
             try:
@@ -56,7 +61,7 @@ class Line:
 
 async def test_what_is_no_http_is_400_in_json_and_ends_that_connection_alone(there: House) -> None:
     other = await Line.dial(there)
-    await other.say(b"GET /healthz HTTP/1.1\r\nhost: x\r\n")
+    await other.say(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n")
     for bad in (b"\x16\x03\x01\x02\x00", b"hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n"):
         line = await Line.dial(there)
         await line.say(bad)
@@ -78,9 +83,75 @@ async def test_headers_without_end_are_431(there: House, start: bytes) -> None:
     line.close()
 
 
+async def test_more_headers_than_any_client_sends_are_431(there: House) -> None:
+    line = await Line.dial(there)
+    await line.say(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n" + b"a:\r\n" * HEADERS_MAX + b"\r\n")
+    assert await line.answer() == (431, {"error": f"the request has more than {HEADERS_MAX} headers"})
+    assert await line.ended()
+    line.close()
+
+
+HOSTILE = [
+    (path, name, unit)
+    for path in (b"/v1/send", b"/api/session", b"/api/search?q=x", b"/api/log/main", b"/subscribe?name=x")
+    for name, unit in (
+        (b"authorization", b" "),
+        (b"authorization", b"bearer "),
+        (b"cookie", b";"),
+        (b"cookie", b"tieline_session="),
+        (b"cookie", b"ac7_session=;"),
+        (b"cookie", b" "),
+        (b"origin", b"://"),
+        (b"content-type", b" "),
+        (b"accept-encoding", b","),
+        (b"accept-encoding", b" "),
+        (b"x-ac7-protocol", b"1"),
+        (b"if-none-match", b'"'),
+    )
+] + [
+    (path, b"x-nothing", b"")
+    for path in (b"/", b"//", b"/api/messages/", b"/fs/read/", b"/objectives/", b"/api/search?q=", b"/subscribe?name=")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("upgrade", [False, True], ids=["http", "websocket"])
+async def test_what_a_strangers_headers_cost_grows_with_their_length_alone(there: House, upgrade: bool) -> None:
+    """In processor time of the thread that serves everybody, the client's own included."""
+    more = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n" if upgrade else b""
+    more += b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n" if upgrade else b""
+
+    async def seconds(path: bytes, name: bytes, unit: bytes, size: int) -> float:
+        line = await Line.dial(there)
+        target = path if unit else path + b"%2f&=;a/" * (size // 8)
+        value = b"x" + unit * (size // max(len(unit), 1)) + b"x"
+        started = time.thread_time()
+        await line.say(b"GET %s HTTP/1.1\r\nhost: localhost\r\n%s%s: %s\r\n\r\n" % (target, more, name, value))
+        await line.status()
+        spent = time.thread_time() - started
+        line.close()
+        return spent
+
+    for path, name, unit in HOSTILE:
+        small = min([await seconds(path, name, unit, 2_000) for _ in range(3)])
+        large = min([await seconds(path, name, unit, 32_000) for _ in range(2)])
+        assert large < 40 * small, (path, name, unit)
+
+
+@pytest.mark.parametrize("fill", [b" ", b"bearer ", b"x"])
+async def test_a_token_longer_than_any_is_refused_before_it_is_looked_at(there: House, fill: bytes) -> None:
+    line = await Line.dial(there)
+    shown = b"x" + fill * (60_000 // len(fill)) + b"x"
+    await line.say(b"GET /v1/agents HTTP/1.1\r\nhost: localhost\r\nauthorization: %s\r\n\r\n" % shown)
+    assert await line.answer() == (431, {"error": "the Authorization header is larger than 4096 bytes"})
+    line.close()
+
+
 async def test_trailers_without_end_are_cut_off(there: House) -> None:
     line = await Line.dial(there)
-    await line.say(b"POST /v1/register HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n")
+    await line.say(
+        b"POST /v1/register HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    )
     answer = asyncio.create_task(line.answer())
     async with asyncio.timeout(WAIT_SECONDS):
         while not answer.done():
@@ -93,16 +164,18 @@ async def test_trailers_without_end_are_cut_off(there: House) -> None:
 
 async def test_large_headers_within_the_limit_and_large_bodies_are_served(there: House) -> None:
     line = await Line.dial(there)
-    await line.say(b"GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: " + b"y" * (HEAD_BYTES_MAX // 2) + b"\r\n\r\n")
+    await line.say(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-long: " + b"y" * (HEAD_BYTES_MAX // 2) + b"\r\n\r\n")
     assert (await line.answer())[0] == 200
     body = b'{"name":"' + b"x" * 60_000 + b'"}'
     for _ in range(3):
-        await line.say(b"POST /v1/register HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        await line.say(
+            b"POST /v1/register HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        )
         assert (await line.answer())[0] == 400, "no name is that long"
     line.close()
 
 
-@pytest.mark.parametrize("start", [b"", b"G", b"GET /healthz HTTP/1.1\r\nhost: x\r\n"])
+@pytest.mark.parametrize("start", [b"", b"G", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"])
 async def test_headers_that_do_not_come_end_the_connection(
     there: House, monkeypatch: pytest.MonkeyPatch, start: bytes
 ) -> None:
@@ -120,7 +193,7 @@ async def test_the_second_request_of_a_connection_has_as_much_time_as_the_first(
 ) -> None:
     monkeypatch.setattr(BoundedProtocol, "head_seconds_max", 0.3)
     line = await Line.dial(there)
-    await line.say(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+    await line.say(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert (await line.answer())[0] == 200
     await line.say(b"GET /healthz HTTP/1.1\r\n")
     assert (await line.answer())[0] == 408
@@ -130,7 +203,9 @@ async def test_the_second_request_of_a_connection_has_as_much_time_as_the_first(
 
 async def test_requests_that_come_together_are_answered_in_order(there: House) -> None:
     line = await Line.dial(there)
-    await line.say(b"GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\nGET /healthz HTTP/1.1\r\nhost: x\r\n\r\n" * 5)
+    await line.say(
+        b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\nGET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 5
+    )
     for _ in range(5):
         assert (await line.answer())[1]["ok"] is True
         assert (await line.answer())[1]["status"] == "ok"
@@ -142,7 +217,7 @@ async def test_the_rest_of_a_request_that_was_answered_early_does_not_hold_the_c
 ) -> None:
     monkeypatch.setattr(BoundedProtocol, "head_seconds_max", 0.3)
     line = await Line.dial(there)
-    await line.say(b"POST /v1/send HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n")
+    await line.say(b"POST /v1/send HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n")
     assert (await line.answer())[0] == 401, "nobody without a token is listened to"
     ended = asyncio.create_task(line.ended())
     async with asyncio.timeout(WAIT_SECONDS):
@@ -154,6 +229,8 @@ async def test_the_rest_of_a_request_that_was_answered_early_does_not_hold_the_c
 
 async def test_an_offer_of_another_protocol_is_passed_over(there: House) -> None:
     line = await Line.dial(there)
-    await line.say(b"GET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\n\r\n")
+    await line.say(
+        b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\n\r\n"
+    )
     assert (await line.answer())[1]["ok"] is True
     line.close()

@@ -123,6 +123,14 @@ def test_an_address_has_a_host_and_a_port(text: str, address: tuple[str, int]) -
     assert parse_address(text) == address
 
 
+def test_an_address_of_the_environment_leaves_the_names_of_the_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / CONFIG_FILE).write_text('[http]\nnames = ["hub.example.org"]\n')
+    monkeypatch.setenv("TIELINE_HTTP", "127.0.0.1:2")
+    assert load_config(folder).http == Http("127.0.0.1:2", ("hub.example.org",))
+
+
 @pytest.mark.parametrize("text", ["", "7117", "host", "host:", "host:http", "host:-1", "host:65536", "host:1:x"])
 def test_what_is_no_address_is_refused_and_shown_how_to_write_one(text: str) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT") as caught:

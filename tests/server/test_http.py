@@ -7,7 +7,9 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 import websockets
 from prometheus_client.parser import text_string_to_metric_families
@@ -140,6 +142,66 @@ async def test_small_answers_are_sent_without_delay(folder: Path) -> None:
 async def test_asking_for_metrics_leaves_no_session_behind(there: House) -> None:
     assert await metrics(there)
     assert not [name for name in await metrics(there) if name.startswith("tieline_sessions")]
+
+
+# The names of the port
+
+
+DOORS = ["/healthz", "/", "/v1/health", "/v1/agents", "/api/session", "/api/search?q=x", "/api/log/main", "/roster"]
+STREAMS = ["/api/stream", "/peerbus", "/", "/subscribe?name=alice"]
+
+
+async def ask(there: House, path: str, host: str | None, *, upgrade: bool = False, origin: str = "") -> tuple[int, str]:
+    """Status and text that a request with this `Host` gets."""
+    address = urlsplit(there.running.http)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    head = [f"GET {path} HTTP/1.1", *([f"Host: {host}"] if host is not None else []), "Authorization: Bearer x"]
+    if upgrade:
+        head += ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
+        head += ["Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
+    head += [f"Origin: {origin}"] if origin else []
+    writer.write("\r\n".join([*head, "", ""]).encode())
+    try:
+        async with asyncio.timeout(10):
+            answer = (await reader.readuntil(b"\r\n\r\n")).decode()
+            if " 421 " in answer:
+                answer += (await reader.read()).decode()
+    finally:
+        writer.close()
+    return int(answer.split()[1]), answer
+
+
+@pytest.mark.parametrize("upgrade", [False, True], ids=["http", "websocket"])
+async def test_a_page_that_rebinds_its_name_to_loopback_reaches_no_door(there: House, upgrade: bool) -> None:
+    host = f"rebound.example:{urlsplit(there.running.http).port}"
+    for path in STREAMS if upgrade else DOORS:
+        status, text = await ask(there, path, host, upgrade=upgrade, origin=f"http://{host}")
+        assert status == 421, path
+        assert "tieline.toml" in text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "hub.localhost", None])
+async def test_clients_by_address_and_localhost_and_those_without_a_host_reach_every_door(
+    there: House, host: str | None
+) -> None:
+    shown = None if host is None else f"{host}:{urlsplit(there.running.http).port}"
+    assert [path for path in DOORS if (await ask(there, path, shown))[0] in (403, 421)] == []
+    opened = [(await ask(there, path, shown, upgrade=True))[0] for path in STREAMS]
+    assert opened == [101, 101, 101, 401]
+
+
+async def test_a_name_of_the_configuration_is_answered_beside_localhost(folder: Path) -> None:
+    (folder / "tieline.toml").write_text('[http]\nnames = ["hub.example.org"]\n')
+    async with house(folder) as there:
+        for host, status in (("hub.example.org", 200), ("localhost", 200), ("other.example.org", 421)):
+            assert (await ask(there, "/healthz", host))[0] == status
+
+
+async def test_a_hub_that_listens_on_the_network_answers_to_names_that_it_was_not_told(folder: Path) -> None:
+    async with house(folder, http="0.0.0.0:0") as there:
+        port = urlsplit(there.running.http).port
+        built = House(folder, there.hub, msgspec.structs.replace(there.running, http=f"http://127.0.0.1:{port}"))
+        assert (await ask(built, "/healthz", "hub.example.org"))[0] == 200
 
 
 # The stream

@@ -159,7 +159,9 @@ async def _slow_reader(there: House) -> socket.socket:
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     await asyncio.to_thread(reader.connect, (host, int(port)))
     token = there.tokens["reader"]
-    reader.sendall(f"GET /api/log/activity HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n".encode())
+    reader.sendall(
+        f"GET /api/log/activity HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n".encode()
+    )
     assert (await asyncio.to_thread(reader.recv, 12)) == b"HTTP/1.1 200"
     return reader
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,6 +67,20 @@ def status(reply: bytes | Answer) -> int:
 )
 def test_a_token_is_what_comes_after_the_word_if_there_is_the_word(shown: str, token: str | None) -> None:
     assert bearer(scope(authorization=shown)) == token
+
+
+@pytest.mark.parametrize("unit", [" ", "\t", "x ", "bearer ", "bearer\t", "\xa0", "x"])
+def test_the_time_to_find_a_token_grows_with_the_length_alone(unit: str) -> None:
+    def seconds(size: int) -> float:
+        shown = scope(authorization="x" + unit * (size // len(unit)) + "x")
+        started = time.thread_time()
+        for _ in range(20):
+            bearer(shown)
+        return time.thread_time() - started
+
+    small = min(seconds(1_000) for _ in range(5))
+    large = min(seconds(16_000) for _ in range(3))
+    assert large < 40 * small + 0.01
 
 
 def test_without_the_header_there_is_no_token() -> None:

@@ -50,6 +50,9 @@ class Limits(Struct, frozen=True):
     hello_ms: int = 10_000
     """A connection that has not said who it is by then is hung up on."""
 
+    token_bytes_max: int = 4096
+    """A token as a request shows it: the hub's own have 47 bytes; it is hashed before anybody is known."""
+
     hops_max: int = 64
     """Quick automatic replies in one causal chain: storms reach it within minutes, real work rarely does."""
 

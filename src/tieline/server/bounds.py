@@ -14,6 +14,8 @@ from tieline.wire.http import JSON, failure
 
 HEAD_BYTES_MAX = 64 * 1024
 """Request line and headers, or the trailers after a body: far above any client's, tokens and cookies included."""
+HEADERS_MAX = 128
+"""Headers of one request, trailers included: browsers send some thirty. Each costs far more memory than its bytes."""
 HEAD_SECONDS_MAX = 10.0
 """From the first byte, or the connection, to the end of the headers."""
 
@@ -24,6 +26,8 @@ class BoundedProtocol(HttpToolsProtocol):
     head_bytes_max = HEAD_BYTES_MAX
     head_seconds_max = HEAD_SECONDS_MAX
 
+    # Headers of the request that is being read.
+    _headers = 0
     # Bytes since the parser last came to the end of something.
     _unparsed = 0
     # Whether a request is being read, and whether its headers are.
@@ -51,7 +55,10 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.handle_websocket_upgrade()
                 return
         except httptools.HttpParserError:
-            self._reject(400, "this is not HTTP")
+            if self._headers > HEADERS_MAX:
+                self._reject(431, f"the request has more than {HEADERS_MAX} headers")
+            else:
+                self._reject(400, "this is not HTTP")
             return
         if self._unparsed > self.head_bytes_max:
             self._reject(431, f"the headers are larger than {self.head_bytes_max} bytes")
@@ -63,6 +70,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._reading = self._heading = True
+        self._headers = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers += 1
+        if self._headers > HEADERS_MAX:
+            # What a callback raises ends the parsing.
+            raise ValueError(f"more than {HEADERS_MAX} headers")
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()

@@ -30,6 +30,10 @@ _TEMPLATE = f"""\
 [http]
 # One port for the API, WebSockets and metrics; port 0 picks a free one.
 listen = "{DEFAULT_HTTP}"
+# Names of this hub beside localhost and IP addresses, for example ["hub.example.org"]. While it listens on a loopback
+# address it answers to no other name, so that no web page reaches it through its visitor's browser by a name that
+# resolves to this machine. On any other address all names are answered until some are listed here.
+names = []
 
 [console]
 # The name kept for the person who runs this hub: the first start prints a link that makes it a member, and no token of
@@ -104,6 +108,7 @@ class Http(Struct, frozen=True, forbid_unknown_fields=True):
     """The HTTP port."""
 
     listen: str = DEFAULT_HTTP
+    names: tuple[str, ...] = ()
 
 
 class ConsoleSection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -212,7 +217,7 @@ def load_config(home: Path) -> Config:
 def _with_environment(config: Config) -> Config:
     listen = os.environ.get("TIELINE_HTTP")
     if listen:
-        config = msgspec.structs.replace(config, http=Http(listen))
+        config = msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, listen=listen))
     url = os.environ.get("TIELINE_STORE")
     if url:
         config = msgspec.structs.replace(config, store=StoreSection(url))

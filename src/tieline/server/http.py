@@ -29,7 +29,9 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Roster
 from tieline.server.bounds import BoundedProtocol
 from tieline.server.exchange import Exchange
-from tieline.wire.http import HttpApp, foreign, session_token
+from tieline.server.websocket import BoundedWebSocket
+from tieline.wire.hosts import Hosts
+from tieline.wire.http import Answer, HttpApp, deny, failure, foreign, respond, session_token
 from tieline.wire.native.server import NativeConnection, Transport
 
 _IDLE_SECONDS = 75
@@ -212,8 +214,11 @@ class _Server(uvicorn.Server):
 class HttpListener:
     """The port and its routes."""
 
-    def __init__(self, exchange: Exchange, apps: Sequence[HttpApp] = ()) -> None:
+    def __init__(self, exchange: Exchange, apps: Sequence[HttpApp] = (), names: Sequence[str] = ()) -> None:
         self._exchange = exchange
+        self._names = names
+        # Set by `start`: it depends on the address.
+        self._hosts: Hosts
         # The protocols that have routes here; the first that claims a request answers it.
         self._apps = apps
         self._pages = Starlette(
@@ -243,6 +248,7 @@ class HttpListener:
             sock.close()
             raise
         bound_host, bound_port = sock.getsockname()[:2]
+        self._hosts = Hosts(self._names, bound_host)
         self.address = f"[{bound_host}]:{bound_port}" if family == socket.AF_INET6 else f"{bound_host}:{bound_port}"
         config = uvicorn.Config(
             self._serve,
@@ -253,7 +259,7 @@ class HttpListener:
             log_config=None,
             access_log=False,
             lifespan="off",
-            ws="websockets-sansio",
+            ws=BoundedWebSocket,
             ws_max_size=self._exchange.limits.frame_bytes_max,
             ws_per_message_deflate=False,
             server_header=False,
@@ -268,11 +274,29 @@ class HttpListener:
             await asyncio.sleep(0.001)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            if scope["type"] == "websocket":
+                await receive()
+                await deny(send, refusal)
+            else:
+                await respond(send, refusal)
+            return
         for app in self._apps:
             if app.serves(scope):
                 await app(scope, receive, send)
                 return
         await self._pages(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Answer | None:
+        """The answer to what no route is asked about."""
+        stranger = self._hosts.refusal(str(value, "latin-1") for name, value in scope["headers"] if name == b"host")
+        if stranger is not None:
+            return failure(421, stranger, close=True)
+        token_bytes_max = self._exchange.limits.token_bytes_max
+        if any(name == b"authorization" and len(value) > token_bytes_max for name, value in scope["headers"]):
+            return failure(431, f"the Authorization header is larger than {token_bytes_max} bytes", close=True)
+        return None
 
     async def stop(self) -> None:
         """Hang up on everybody and stop listening."""

@@ -40,7 +40,6 @@ from tieline.server.config import (
     Backchannel,
     Config,
     ConfigError,
-    Peerbus,
     load_config,
     parse_address,
 )
@@ -214,7 +213,7 @@ class RunningHub:
             self._closing.push_async_callback(self.channels.stop)
             await self.channels.start()
         relay = await self._start_relay(exchange, home.path, config.agent_relay)
-        peerbus = await self._start_peerbus(exchange, home.path, config.peerbus)
+        peerbus = await self._start_peerbus(exchange, home.path, config)
         apps = self._http_apps(exchange, home, config.backchannel)
         if config.ac7.enabled if options.ac7 is None else options.ac7:
             apps.append(await self._start_ac7(exchange, home, config.ac7, store_url))
@@ -222,7 +221,7 @@ class RunningHub:
         apps += [Api(exchange), self.entrance, Insights(exchange, home.path), Site()]
         if store_url != "memory":
             apps.append(LogApi(exchange, home.path))
-        http = HttpListener(exchange, [*apps, peerbus.http] if peerbus else apps)
+        http = HttpListener(exchange, [*apps, peerbus.http] if peerbus else apps, config.http.names)
         self._closing.push_async_callback(http.stop)
         await http.start(*parse_address(options.http or config.http.listen))
         self.running = Running(
@@ -278,17 +277,17 @@ class RunningHub:
         await relay.start()
         return relay
 
-    async def _start_peerbus(self, exchange: Exchange, home: Path, config: Peerbus) -> PeerbusServer | None:
-        enabled = config.enabled if self._options.peerbus is None else self._options.peerbus
+    async def _start_peerbus(self, exchange: Exchange, home: Path, config: Config) -> PeerbusServer | None:
+        enabled = config.peerbus.enabled if self._options.peerbus is None else self._options.peerbus
         if not enabled:
             return None
-        peerbus = PeerbusServer(exchange, tokens=config.tokens, secret=config.hmac_secret)
+        peerbus = PeerbusServer(exchange, tokens=config.peerbus.tokens, secret=config.peerbus.hmac_secret)
         self._closing.push_async_callback(peerbus.stop)
         await peerbus.listen_unix(home / PEERBUS_SOCKET)
-        address = self._options.peerbus_listen or config.listen
+        address = self._options.peerbus_listen or config.peerbus.listen
         if address:
             try:
-                await peerbus.listen(*parse_address(address, DEFAULT_PORT))
+                await peerbus.listen(*parse_address(address, DEFAULT_PORT), names=config.http.names)
             except OSError as error:
                 raise ConfigError(f"cannot listen on {address} for peerbus: {error.strerror or error}") from error
         return peerbus

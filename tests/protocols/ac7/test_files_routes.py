@@ -205,7 +205,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing_behind(crew: Team) -> No
     ann = await crew.seat("ann")
     address = urlsplit(ann.url)
     _, writer = await asyncio.open_connection(address.hostname, address.port)
-    head = f"POST /fs/write?path=/ann/x HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {ann.token}\r\n"
+    head = f"POST /fs/write?path=/ann/x HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {ann.token}\r\n"
     writer.write(f"{head}content-length: 2000000\r\n\r\n".encode() + b"x" * 1_000_000)
     await writer.drain()
     await until(lambda: len(kept(crew)) == 1)
@@ -375,7 +375,7 @@ def test_an_upload_that_a_crash_cuts_short_is_gone_at_the_next_start() -> None:
         assert exchange(ann, "POST", "/fs/write?path=/ann/whole", b"whole").status == 200
         address = urlsplit(ann.url)
         with socket.create_connection((address.hostname, address.port)) as line:
-            head = f"POST /fs/write?path=/ann/half HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {token}\r\n"
+            head = f"POST /fs/write?path=/ann/half HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n"
             line.sendall(f"{head}content-length: 2000000\r\n\r\n".encode() + b"x" * 1_000_000)
             incoming = hub.home / "files" / "incoming"
             deadline = time.monotonic() + WAIT_SECONDS

@@ -55,7 +55,7 @@ async def test_the_word_before_the_token_may_have_any_case_or_be_missing(lobby: 
 
 
 async def test_a_token_that_opens_nothing_is_401(lobby: Room) -> None:
-    for shown in ("", "Bearer", "Bearer ", "Basic eDp5", "Bearer wrong", "Bearer \xe9", "Bearer " + "x" * 10_000):
+    for shown in ("", "Bearer", "Bearer ", "Basic eDp5", "Bearer wrong", "Bearer \xe9", "Bearer " + "x" * 4000):
         assert await lobby.stranger.refused(401, "GET", "/v1/agents", authorization=shown) == NO_TOKEN
 
 

@@ -81,7 +81,7 @@ class Socket:
 def upgrade(*headers: str) -> bytes:
     lines = [
         "GET / HTTP/1.1",
-        "Host: hub",
+        "Host: localhost",
         "Upgrade: websocket",
         "Connection: Upgrade",
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
@@ -225,14 +225,27 @@ async def test_a_peer_that_does_not_answer_a_close_frame_is_hung_up_on(hub: Bus,
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n", b"426"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"426"),
         (upgrade("Origin: http://elsewhere"), b"403"),
+        (upgrade("Origin: http://localhost", "Origin: http://elsewhere"), b"403"),
+        (upgrade("Origin: http://rebound.example").replace(b": localhost", b": rebound.example"), b"421"),
+        (upgrade("Host: rebound.example"), b"421"),
         (upgrade().replace(b"Version: 13", b"Version: 8"), b"4"),
         (upgrade().replace(b"dGhl", b"!"), b"4"),
-        (b"POST / HTTP/1.1\r\nHost: hub\r\nContent-Length: 2\r\n\r\n{}", b""),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", b""),
         (b"nonsense\r\n\r\n", b""),
     ],
-    ids=["no upgrade", "a foreign page", "an old version", "a bad key", "a post", "nonsense"],
+    ids=[
+        "no upgrade",
+        "a foreign page",
+        "a page of two origins",
+        "a page that rebound its name",
+        "two hosts",
+        "an old version",
+        "a bad key",
+        "a post",
+        "nonsense",
+    ],
 )
 async def test_what_is_no_opening_handshake_is_answered_in_http_or_hung_up_on(
     hub: Bus, request_: bytes, status: bytes, dial: Dial
@@ -242,6 +255,14 @@ async def test_what_is_no_opening_handshake_is_answered_in_http_or_hung_up_on(
     async with asyncio.timeout(WAIT_SECONDS):
         answer = await socket.reader.read()
     assert answer.startswith(b"HTTP/1.1 " + status) or (answer == b"" and status == b"")
+
+
+@pytest.mark.parametrize("host", ["Host: 127.0.0.1:1\r\n", "Host: peers.localhost\r\n", ""])
+async def test_a_peer_by_address_or_localhost_or_without_a_host_is_let_in(hub: Bus, host: str, dial: Dial) -> None:
+    socket = await dial(hub)
+    socket.writer.write(upgrade().replace(b"Host: localhost\r\n", host.encode()))
+    async with asyncio.timeout(WAIT_SECONDS):
+        assert (await socket.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
 
 
 async def test_endless_headers_are_hung_up_on(hub: Bus, dial: Dial) -> None:

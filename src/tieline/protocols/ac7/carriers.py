@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from starlette.types import Receive, Send
 
-from tieline.wire.http import Answer, respond
+from tieline.wire.http import Answer, deny, respond
 from tieline.wire.sse import EventStream, comment, event
 
 _REASON_BYTES_MAX = 123
@@ -128,11 +128,7 @@ class SocketCarrier:
     async def refuse(self, reply: Answer) -> None:
         """Answer the request to upgrade as any other."""
         with contextlib.suppress(OSError):
-            headers = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(reply.body))]
-            await self._send(
-                {"type": "websocket.http.response.start", "status": reply.status, "headers": headers},
-            )
-            await self._send({"type": "websocket.http.response.body", "body": reply.body})
+            await deny(self._send, reply)
 
     def write(self, frame: Frame) -> None:
         """Put a message on its way."""

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import hmac
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tieline.protocols.peerbus.canonical import SECRET_BYTES_MIN
 from tieline.protocols.peerbus.connection import Carrier, PeerConnection
 from tieline.protocols.peerbus.lines import LineCarrier
 from tieline.protocols.peerbus.websocket import WebSocketCarrier
+from tieline.wire.hosts import Hosts
 from tieline.wire.unix import UnixServer, listen
 
 DEFAULT_PORT = 47821
@@ -57,6 +58,8 @@ class PeerbusServer:
         self._carriers: set[WebSocketCarrier] = set()
         self._alone = asyncio.Event()
         self.address: str | None = None
+        # The names that this port answers to.
+        self.hosts = Hosts((), "127.0.0.1")
 
     def credential(self, token: str) -> Credential:
         """What a token stands for: one of those that names share, or else a member's own."""
@@ -68,13 +71,14 @@ class PeerbusServer:
         """A new connection over a carrier."""
         return PeerConnection(self, carrier)
 
-    async def listen(self, host: str, port: int) -> None:
-        """Open the port that speaks peerbus alone."""
+    async def listen(self, host: str, port: int, *, names: Sequence[str] = ()) -> None:
+        """Open the port that speaks peerbus alone; `names` are its own beside `localhost` and IP addresses."""
         loop = asyncio.get_running_loop()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         server = await loop.create_server(lambda: WebSocketCarrier(self), host, port, family=family, backlog=BACKLOG)
         self._listeners.append(server)
         bound_host, bound_port = server.sockets[0].getsockname()[:2]
+        self.hosts = Hosts(names, bound_host)
         self.address = f"[{bound_host}]:{bound_port}" if family == socket.AF_INET6 else f"{bound_host}:{bound_port}"
 
     async def listen_unix(self, path: Path) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
 from websockets.exceptions import InvalidState
@@ -165,7 +166,10 @@ class WebSocketCarrier(asyncio.Protocol):
         for event in self._protocol.events_received():
             if not isinstance(event, Request):
                 continue
-            if _foreign(event):
+            stranger = self._server.hosts.refusal(event.headers.get_all("Host"))
+            if stranger is not None:
+                response = self._protocol.reject(HTTPStatus.MISDIRECTED_REQUEST, f"{stranger}\n")
+            elif _foreign(event):
                 response = self._protocol.reject(403, "this page may not reach the bus\n")
             else:
                 response = self._protocol.accept(event)
@@ -248,5 +252,5 @@ def _head(size: int) -> bytes:
 
 def _foreign(request: Request) -> bool:
     """Whether a page of another site asks, through its visitor's browser."""
-    origin = request.headers.get("Origin")
-    return origin is not None and origin.partition("://")[2].lower() != request.headers.get("Host", "").lower()
+    hosts = [host.lower() for host in request.headers.get_all("Host")]
+    return any(origin.partition("://")[2].lower() not in hosts for origin in request.headers.get_all("Origin"))
