@@ -32,10 +32,15 @@ WEB          := web
 # One Spark session fills the machine, so these run by themselves, one after the other.
 SPARK_TESTS  := tests/pipeline tests/faults/test_pipeline.py
 
-SOURCES      := src tests bench
-TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console chromium pipeline)
+# Packages of Debian that no Python package brings: the browser of the console's tests, a library of the driver that
+# moves it, and the terminal of the tests of `tieline run`. They are there if a file of each is.
+DEBIAN       := chromium libatomic1 tmux
+DEBIAN_THERE := $(and $(shell command -v chromium),$(wildcard /usr/lib/*/libatomic.so.1 /usr/lib64/libatomic.so.1),$(shell command -v tmux))
 
-.PHONY: help setup run demo test check lint soak bench format console pipeline postgres lock clients clean again
+SOURCES      := src tests bench scripts
+TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console debian pipeline)
+
+.PHONY: help setup run demo test check lint ready fresh soak bench format console pipeline postgres lock clients clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +65,11 @@ lint: $(STAMPS)/dev $(STAMPS)/pipeline ## format, lint, types and import directi
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary $(SOURCES)
 	$(BIN)/lint-imports --no-logo
+
+ready: $(TEST_STAMPS) ## everything that the tests need, installed and built
+
+fresh: ## prove the README on a bare Debian 12 in a folder, as root (ARGS="--steps run,message" takes some steps)
+	@$(PYTHON) -m scripts.fresh $(ARGS)
 
 soak: $(TEST_STAMPS) ## every fault test at its full number of rounds; takes long
 	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults tests/pipeline/test_cluster.py --timeout=7200 -rP $(ARGS)
@@ -132,11 +142,11 @@ $(STAMPS)/node: $(addprefix $(CLIENTS)/,package.json package-lock.json .npmrc) $
 	@$(NPM) --prefix $(CLIENTS) ci >/dev/null
 	@touch $@
 
-# Tests of the console drive Debian's Chromium, which no Python package brings.
-$(STAMPS)/chromium: $(STAMPS)/dev $(if $(shell command -v chromium),,again)
-	@command -v chromium >/dev/null || { echo "installing chromium"; \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } >/dev/null; } || { \
-	  echo "error: the tests of the console need Chromium. As root: apt-get install chromium" >&2; exit 1; }
+# Done again also when one of the packages is missing.
+$(STAMPS)/debian: $(STAMPS)/dev $(if $(DEBIAN_THERE),,again)
+	@test -n "$(DEBIAN_THERE)" || { echo "installing $(DEBIAN)"; \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(DEBIAN); } >/dev/null; } || { \
+	  echo "error: the tests need packages of Debian. As root: apt-get install $(DEBIAN)" >&2; exit 1; }
 	@touch $@
 
 # The console's types come from the hub's own frames, so a change in those builds it anew.

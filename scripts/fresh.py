@@ -1,0 +1,282 @@
+"""`make fresh`: what the README says, done on a bare Debian 12, and a table of how it went.
+
+Above: a person, or CI, as root. Below: `bare_debian`.
+
+The program runs twice. The outer one makes a folder, starts the inner one in namespaces of its own for mounts and
+processes, and removes the folder. Whatever ends the inner one, the kernel then unmounts what it mounted and ends what
+it started, so that nothing can be left and the folder is a plain one when it is removed. The network is the host's.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.bare_debian import HOME, BareDebian, run
+
+ROOT = Path(__file__).resolve().parent.parent
+CHECKOUT = f"{HOME}/tieline"
+TIELINE = f"{CHECKOUT}/.venv/bin/tieline"
+RUN_FILE = f"{HOME}/.local/state/tieline/run.json"
+
+# A home may be on any port, because the network is the host's.
+ANY_PORT = "ARGS=--http 127.0.0.1:0"
+SECONDS_MAX = 3600
+"""Of one command; the slowest, `make test`, is to take a third of it."""
+STOP_SECONDS_MAX = 30
+
+
+class StepFailed(Exception):
+    """A step of the README did not do what it says."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one step went; no seconds if it was not reached."""
+
+    step: str
+    seconds: float | None
+    failure: str = ""
+
+    @property
+    def result(self) -> str:
+        if self.seconds is None:
+            return "not run"
+        return f"FAILED: {self.failure}" if self.failure else "passed"
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Step, time and result, a line each."""
+    rows = [("step", "time", "result")]
+    for outcome in outcomes:
+        minutes, seconds = divmod(round(outcome.seconds or 0), 60)
+        rows.append((outcome.step, "-" if outcome.seconds is None else f"{minutes}:{seconds:02}", outcome.result))
+    step, clock = (max(len(row[column]) for row in rows) for column in (0, 1))
+    return "\n".join(f"{row[0]:{step}}  {row[1]:>{clock}}  {row[2]}" for row in rows)
+
+
+# Steps
+
+
+def start_and_stop(debian: BareDebian) -> None:
+    """`make run` until it answers, then Ctrl-C."""
+    with hub(debian) as address, urllib.request.urlopen(f"{address}/healthz", timeout=10) as answer:
+        say(f"{address}/healthz answers {answer.status}")
+
+
+def first_message(debian: BareDebian) -> None:
+    """The README's first message: one member waits until another has handled it."""
+    with hub(debian):
+        for name in ("alice", "bob"):
+            output_of(debian, TIELINE, "member", "add", name)
+        sending = start(debian, TIELINE, "send", "@bob", "hello", "--as", "alice", "--wait-for", "acked", piped=True)
+        assert sending.stdout is not None
+        accepted = sending.stdout.readline()
+        say(accepted.rstrip())
+        expect("hello", output_of(debian, TIELINE, "drain", "--as", "bob"))
+        waited, _ = sending.communicate(timeout=STOP_SECONDS_MAX)
+        say(waited.rstrip())
+        expect("acked", waited)
+        expect("acked", output_of(debian, TIELINE, "receipts", accepted.split()[0], "--as", "alice"))
+
+
+def make(*arguments: str) -> Callable[[BareDebian], None]:
+    def step(debian: BareDebian) -> None:
+        code = start(debian, "make", *arguments).wait(SECONDS_MAX)
+        if code:
+            raise StepFailed(f"exit code {code}")
+
+    return step
+
+
+STEPS: dict[str, Callable[[BareDebian], None]] = {
+    "run": start_and_stop,
+    "message": first_message,
+    "demo": make("demo"),
+    "pipeline": make("pipeline"),
+    "ready": make("ready"),
+    "test": make("test"),
+}
+
+
+def chosen_steps(names: str) -> list[str]:
+    """The steps of a comma list, in the README's order. Raises `argparse.ArgumentTypeError`."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in STEPS]
+    if unknown or not wanted:
+        raise argparse.ArgumentTypeError(
+            f"no such step: {', '.join(unknown) or '(none)'}; there are {', '.join(STEPS)}"
+        )
+    return [name for name in STEPS if name in wanted]
+
+
+@contextmanager
+def hub(debian: BareDebian) -> Iterator[str]:
+    """A hub by `make run`, and its address; Ctrl-C at the end, after which nothing of its run may be left."""
+    run_file = debian.inside(RUN_FILE)
+    process = start(debian, "make", "run", ANY_PORT)
+    try:
+        deadline = time.monotonic() + SECONDS_MAX
+        while not run_file.exists():
+            if process.poll() is not None:
+                raise StepFailed(f"make run ended with exit code {process.returncode}")
+            if time.monotonic() > deadline:
+                raise StepFailed("make run does not answer")
+            time.sleep(0.2)
+        yield str(json.loads(run_file.read_text())["http"])
+    finally:
+        if process.poll() is None:
+            # As a terminal does it: to everything that make started.
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(STOP_SECONDS_MAX)
+    if run_file.exists():
+        raise StepFailed("the hub did not stop cleanly: its run.json is left")
+
+
+def start(debian: BareDebian, *command: str, piped: bool = False) -> "subprocess.Popen[str]":
+    say(f"$ {' '.join(command)}")
+    return subprocess.Popen(
+        debian.command(*command, folder=CHECKOUT),
+        env=debian.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if piped else None,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def output_of(debian: BareDebian, *command: str) -> str:
+    process = start(debian, *command, piped=True)
+    output, _ = process.communicate(timeout=STOP_SECONDS_MAX)
+    say(output.rstrip())
+    if process.returncode:
+        raise StepFailed(f"{' '.join(command)}: exit code {process.returncode}")
+    return output
+
+
+def expect(word: str, output: str) -> None:
+    if word not in output:
+        raise StepFailed(f"expected {word!r} in {output!r}")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+# The two programs
+
+
+def prepare(debian: BareDebian, base: Path | None) -> None:
+    debian.install(base)
+    debian.lend_configuration()
+    debian.mount()
+    run("git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(debian.inside(CHECKOUT)))
+    beside = ROOT.parent / "shared"
+    if beside.is_dir():
+        shutil.copytree(beside, debian.inside(CHECKOUT).parent / "shared", symlinks=True)
+
+
+def timed(step: str, work: Callable[[], None]) -> Outcome:
+    say(f"\n== {step}")
+    began = time.monotonic()
+    failure = ""
+    try:
+        work()
+    except StepFailed as error:
+        failure = str(error)
+    except (OSError, subprocess.SubprocessError) as error:
+        traceback.print_exc()
+        failure = repr(error)
+    return Outcome(step, time.monotonic() - began, failure)
+
+
+def inner(folder: Path, steps: list[str], base: Path | None) -> int:
+    """Prepare the system and take the steps, in this process's own namespaces."""
+    debian = BareDebian(folder)
+    outcomes = [timed("debian", lambda: prepare(debian, base))]
+    try:
+        for step in steps:
+            if outcomes[0].failure:
+                outcomes.append(Outcome(step, None))
+            else:
+                outcomes.append(timed(step, lambda step=step: STEPS[step](debian)))  # type: ignore[misc]
+    except KeyboardInterrupt:
+        say("\nstopped")
+    finally:
+        reached = {outcome.step for outcome in outcomes}
+        outcomes += [Outcome(step, None) for step in steps if step not in reached]
+        say(f"\n{table(outcomes)}")
+    return 1 if any(outcome.failure or outcome.seconds is None for outcome in outcomes) else 0
+
+
+def outer(folder: Path, arguments: Sequence[str], *, keep: bool) -> int:
+    """Start the inner program in its namespaces, wait for it, and remove the folder."""
+    # The shell is the first process of its namespace: it collects orphans that have ended, as an init does.
+    shell = [
+        "sh",
+        "-c",
+        '"$@"; exit $?',
+        "sh",
+        sys.executable,
+        "-m",
+        "scripts.fresh",
+        *arguments,
+        "--inner",
+        str(folder),
+    ]
+    process = subprocess.Popen(["unshare", "--mount", "--pid", "--fork", "--kill-child", *shell], cwd=ROOT)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        # The terminal told the inner program too, which prints how far it came.
+        process.wait(STOP_SECONDS_MAX)
+        return 130
+    finally:
+        process.kill()
+        process.wait()
+        if keep:
+            say(f"kept: {folder}")
+        else:
+            remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove the folder. What was killed a moment ago may still be ending, with files open in it."""
+    deadline = time.monotonic() + STOP_SECONDS_MAX
+    while folder.exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make fresh", description="Prove the README on a bare Debian 12. Needs root.")
+    every = ",".join(STEPS)
+    parser.add_argument("--steps", type=chosen_steps, default=every, metavar="LIST", help=f"some of {every}")
+    parser.add_argument(
+        "--base", type=Path, metavar="DIR", help="keep the bare system there, and use it if it is there"
+    )
+    parser.add_argument("--keep", action="store_true", help="leave the folder as it is at the end")
+    parser.add_argument("--inner", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        parser.error("a system in a folder needs root: debootstrap, mount and chroot")
+    base = options.base.resolve() if options.base else None
+    if options.inner:
+        return inner(options.inner, options.steps, base)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = Path(tempfile.mkdtemp(prefix="tieline-fresh-"))
+    return outer(folder, sys.argv[1:], keep=options.keep)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
