@@ -274,6 +274,43 @@ async def test_a_wrapper_that_is_terminated_puts_the_terminal_back(screen: Scree
     assert screen.is_as_before
 
 
+async def test_an_interactive_shell_that_is_terminated_ends_with_all_that_it_runs(
+    screen: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "TERMINATE_SECONDS", 0.1)
+    running = start(screen, ["bash", "--norc", "-i"])
+    one, two, three = NAPS
+    screen.type(f"trap '' HUP; nohup sleep {one} >/dev/null & sleep {two} & sleep {three}; echo over\r".encode())
+    await until(lambda: len(sleepers()) == 3)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await asyncio.wait_for(running, DEADLINE_SECONDS) == 128 + signal.SIGKILL
+    assert sleepers() == []
+    assert screen.is_as_before
+
+
+async def test_what_a_program_leaves_behind_ends_with_it_when_it_is_terminated(screen: Screen) -> None:
+    running = start(screen, bash("".join(f"sleep {nap} & " for nap in NAPS) + "echo ready; wait"))
+    await screen.shows(b"ready")
+    await until(lambda: len(sleepers()) == 3)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await asyncio.wait_for(running, DEADLINE_SECONDS) == 128 + signal.SIGTERM
+    assert sleepers() == []
+
+
+NAPS = tuple(f"{number}{os.getpid():08}" for number in (1, 2, 3))
+"""How long the programs of these tests sleep: nobody else's do."""
+
+
+def sleepers() -> list[str]:
+    """Those that still sleep, whoever started them."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            program, *words = entry.read_text().split("\0")
+            found += [words[0]] if program == "sleep" and words[0] in NAPS else []
+    return found
+
+
 async def test_the_terminal_is_left_blocking_for_whoever_comes_next(screen: Screen) -> None:
     with wrapper(screen, *bash("echo ready; read -r line")) as process:
         await screen.shows(b"ready")

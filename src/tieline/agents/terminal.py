@@ -5,7 +5,8 @@ the hub: instructions go to a callback, messages come from an iterator.
 
 The program runs as it would without us. It leads a session of its own with the pty as its controlling terminal; keys,
 window sizes and signals reach it; what it prints reaches the screen byte for byte, but for what the grammar consumes;
-its exit code is ours. The person's terminal is raw meanwhile, and is put back on every way out, also when we are
+its exit code is ours. A SIGTERM ends it with its whole session: what stays after it, as an interactive shell does, is
+hung up and then killed. The person's terminal is raw meanwhile, and is put back on every way out, also when we are
 stopped and continued. Only a program's output must be ours, so a standard input that is no terminal is handed to the
 program as it is. And where the screen is not ours to format (a pipe, or no raw terminal), the pty does not translate
 line ends either.
@@ -37,11 +38,10 @@ import os
 import re
 import select
 import signal
-import termios
-import tty
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+from tieline.agents.pty import Pty, RawMode, session_of, signal_session
 from tieline.agents.screen import Screen
 from tieline.contract.text import neutral
 from tieline.protocols.agent_relay.extractor import Declined, Extracted, Extractor, Output, Passed
@@ -59,17 +59,19 @@ TYPING_SECONDS = 10.0
 SUBMIT_SECONDS = 0.3
 """Between typed text and its Enter: programs take what comes at once for a paste, and an Enter within it for text."""
 
-SIZE_DEFAULT = (24, 80)
-"""Rows and columns of a screen that is not a terminal."""
-
 DRAIN_SECONDS = 0.2
 """After the program has ended, how long something it left behind may be silent before its output is over."""
 
 DRAIN_BYTES_MAX = 1024 * 1024
 """And how much it may still print: far more than the kernel keeps of what the program itself printed."""
 
+TERMINATE_SECONDS = 3.0
+"""How long a program may take to end after SIGTERM before it is hung up: agents save their session then."""
+
 HANG_UP_SECONDS = 2.0
 """How long a program may take to end after a hang-up before it is killed."""
+
+_POLL_SECONDS = 0.02
 
 _READ_BYTES = 65536
 
@@ -117,7 +119,7 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
     """
     with contextlib.ExitStack() as stack:
         both = os.isatty(stdin) and os.isatty(stdout)
-        pty = stack.enter_context(_Pty(stdin, stdout, translate=both))
+        pty = stack.enter_context(Pty(stdin, stdout, translate=both))
         inherits_stdin = not os.isatty(stdin) and not inject
         given = os.environ if environment is None else environment
         try:
@@ -129,10 +131,12 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
         printer = Screen(stdout, where, line_end="\r\n" if raw_screen else "\n")
         run = _Run(pty, pid, printer, on_instruction, on_declined, idle_seconds=idle_ms / 1000)
         exited = asyncio.create_task(asyncio.to_thread(os.waitpid, pid, 0))
+        told = asyncio.Event()
         try:
-            raw = stack.enter_context(_RawMode(stdin))
-            stack.enter_context(_signals(pty, pid, raw))
-            tasks = [] if inherits_stdin else [asyncio.create_task(run.pass_input(stdin))]
+            raw = stack.enter_context(RawMode(stdin))
+            stack.enter_context(_signals(pty, pid, raw, told))
+            tasks = [asyncio.create_task(_end_when_told(pid, told, exited))]
+            tasks += [] if inherits_stdin else [asyncio.create_task(run.pass_input(stdin))]
             showing = [
                 asyncio.create_task(run.show_messages(texts, inject=typed))
                 for texts, typed in ((incoming, inject), (notices, False))
@@ -143,109 +147,15 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
             finally:
                 await _cancel(*tasks, *showing)
         finally:
-            status = await _reap(pid, exited)
+            await _hang_up(pid, exited)
+            if told.is_set():
+                await _end_session(pid)
+            _, status = await exited
         for shown in showing:
             if not shown.cancelled() and (failure := shown.exception()) is not None:
                 raise failure
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
-
-
-class _Pty:
-    """A pty: its master, which is ours, and its slave, which is the program's.
-
-    The slave stays open here too until the program ends, so that a program may close and open its terminal.
-    """
-
-    def __init__(self, stdin: int, stdout: int, *, translate: bool) -> None:
-        self._outer = next((fd for fd in (stdout, stdin) if os.isatty(fd)), None)
-        self.master, self._slave = os.openpty()
-        self._slave_open = True
-        os.set_blocking(self.master, False)
-        attributes = termios.tcgetattr(self._slave if self._outer is None else self._outer)
-        if not translate:
-            attributes[1] &= ~termios.OPOST
-        termios.tcsetattr(self._slave, termios.TCSANOW, attributes)
-        self.copy_size()
-
-    def __enter__(self) -> "_Pty":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close_slave()
-        os.close(self.master)
-
-    def close_slave(self) -> None:
-        """Let the output end with the last process that has the terminal open."""
-        if self._slave_open:
-            self._slave_open = False
-            os.close(self._slave)
-
-    def copy_size(self) -> None:
-        """Give the pty the size of the person's terminal; the kernel tells the program."""
-        with contextlib.suppress(OSError, termios.error):
-            size = SIZE_DEFAULT if self._outer is None else termios.tcgetwinsize(self._outer)
-            termios.tcsetwinsize(self.master, size)
-
-    def start(self, command: Sequence[str], environment: Mapping[str, str], stdin: int | None) -> int:
-        """Start a command in a new session whose terminal is the pty, and give its process id.
-
-        The first terminal that the leader of a session opens is the session's; so it is opened there, by name.
-        """
-        if not command[0]:
-            # No shell finds it; Python would call it a mistake of ours.
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        path = os.ttyname(self._slave)
-        first = 0 if stdin is None else 1
-        actions = [(os.POSIX_SPAWN_OPEN, first, path, os.O_RDWR, 0)]
-        copies = [(os.POSIX_SPAWN_DUP2, first, fd) for fd in range(first + 1, 3)]
-        if stdin:
-            copies.append((os.POSIX_SPAWN_DUP2, stdin, 0))
-        return os.posix_spawnp(
-            command[0],
-            list(command),
-            environment,
-            file_actions=[*actions, *copies],
-            setsid=True,
-            setsigmask=[],
-            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which Python ignores, and would pass on ignored
-        )
-
-    def foreground(self) -> int | None:
-        """Give the process group that has the terminal."""
-        try:
-            return os.tcgetpgrp(self.master) or None
-        except OSError:
-            return None
-
-
-class _RawMode:
-    """The person's terminal in raw mode: every key is the program's."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._saved: list[int | list[bytes | int]] | None = None
-
-    def __enter__(self) -> "_RawMode":
-        self.enter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.leave()
-
-    def enter(self) -> None:
-        """Make it raw; what was typed ahead stays for the program."""
-        if self._saved is None and os.isatty(self._fd):
-            saved = termios.tcgetattr(self._fd)
-            tty.setraw(self._fd, termios.TCSANOW)
-            self._saved = saved
-
-    def leave(self) -> None:
-        """Put it back as it was. A terminal that is gone needs nothing."""
-        if self._saved is not None:
-            with contextlib.suppress(OSError, termios.error):
-                termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
-            self._saved = None
 
 
 class _Keyboard:
@@ -284,14 +194,19 @@ class _Keyboard:
 
 
 @contextlib.contextmanager
-def _signals(pty: _Pty, pid: int, raw: _RawMode) -> Iterator[None]:
-    """Pass signals on to the program, if this thread may handle signals. Those we were told to ignore stay so."""
+def _signals(pty: Pty, pid: int, raw: RawMode, told: asyncio.Event) -> Iterator[None]:
+    """Pass signals on to the program, if this thread may handle signals. Those we were told to ignore stay so.
+
+    `told` is set by the one that asks for an end.
+    """
     loop = asyncio.get_running_loop()
 
     def forward(number: int) -> None:
         group = pty.foreground() if number in _FOREGROUND_SIGNALS else None
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number) if group is None else os.killpg(group, number)
+        if number == signal.SIGTERM:
+            told.set()
 
     def stop() -> None:
         raw.leave()
@@ -328,7 +243,7 @@ class _Run:
 
     def __init__(
         self,
-        pty: _Pty,
+        pty: Pty,
         pid: int,
         screen: Screen,
         on_instruction: Callable[[Instruction], None],
@@ -531,14 +446,27 @@ async def _cancel(*tasks: "asyncio.Task[None]") -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _reap(pid: int, exited: "asyncio.Task[tuple[int, int]]") -> int:
-    """Give the program's status. One that still runs is hung up, and killed if that does not end it."""
-    if not exited.done():
-        for number, seconds in ((signal.SIGHUP, HANG_UP_SECONDS), (signal.SIGKILL, None)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-            done, _ = await asyncio.wait({exited}, timeout=seconds)
-            if done:
-                break
-    _, status = await exited
-    return status
+async def _end_when_told(pid: int, told: asyncio.Event, exited: "asyncio.Task[tuple[int, int]]") -> None:
+    """Once it was told to end, end a program that does not: an interactive shell ignores SIGTERM, for one."""
+    await told.wait()
+    await asyncio.wait({exited}, timeout=TERMINATE_SECONDS)
+    await _hang_up(pid, exited)
+
+
+async def _hang_up(pid: int, exited: "asyncio.Task[tuple[int, int]]") -> None:
+    """End a program that still runs, with its session, as a terminal does that goes away; kill what stays."""
+    for number, seconds in ((signal.SIGHUP, HANG_UP_SECONDS), (signal.SIGKILL, None)):
+        if exited.done():
+            return
+        signal_session(pid, number)
+        await asyncio.wait({exited}, timeout=seconds)
+
+
+async def _end_session(pid: int) -> None:
+    """End what a program left running in its session: it was started for this run, and that shall end."""
+    signal_session(pid, signal.SIGHUP)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(HANG_UP_SECONDS):
+            while session_of(pid):  # noqa: ASYNC110 - processes that are not our children set no event
+                await asyncio.sleep(_POLL_SECONDS)
+    signal_session(pid, signal.SIGKILL)

@@ -1,0 +1,140 @@
+"""The pty that a program runs in, the session that it leads there, and the person's own terminal.
+
+Above: `terminal`. Below: the kernel. It does not know what is printed or typed.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import termios
+import tty
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+SIZE_DEFAULT = (24, 80)
+"""Rows and columns of a screen that is not a terminal."""
+
+_SESSION_FIELD = 3
+"""Of `/proc/PID/stat`, counted behind the program's name."""
+
+
+class Pty:
+    """A pty: its master, which is ours, and its slave, which is the program's.
+
+    The slave stays open here too until the program ends, so that a program may close and open its terminal.
+    """
+
+    def __init__(self, stdin: int, stdout: int, *, translate: bool) -> None:
+        self._outer = next((fd for fd in (stdout, stdin) if os.isatty(fd)), None)
+        self.master, self._slave = os.openpty()
+        self._slave_open = True
+        os.set_blocking(self.master, False)
+        attributes = termios.tcgetattr(self._slave if self._outer is None else self._outer)
+        if not translate:
+            attributes[1] &= ~termios.OPOST
+        termios.tcsetattr(self._slave, termios.TCSANOW, attributes)
+        self.copy_size()
+
+    def __enter__(self) -> "Pty":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_slave()
+        os.close(self.master)
+
+    def close_slave(self) -> None:
+        """Let the output end with the last process that has the terminal open."""
+        if self._slave_open:
+            self._slave_open = False
+            os.close(self._slave)
+
+    def copy_size(self) -> None:
+        """Give the pty the size of the person's terminal; the kernel tells the program."""
+        with contextlib.suppress(OSError, termios.error):
+            size = SIZE_DEFAULT if self._outer is None else termios.tcgetwinsize(self._outer)
+            termios.tcsetwinsize(self.master, size)
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], stdin: int | None) -> int:
+        """Start a command in a new session whose terminal is the pty, and give its process id.
+
+        The first terminal that the leader of a session opens is the session's; so it is opened there, by name.
+        """
+        if not command[0]:
+            # No shell finds it; Python would call it a mistake of ours.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        path = os.ttyname(self._slave)
+        first = 0 if stdin is None else 1
+        actions = [(os.POSIX_SPAWN_OPEN, first, path, os.O_RDWR, 0)]
+        copies = [(os.POSIX_SPAWN_DUP2, first, fd) for fd in range(first + 1, 3)]
+        if stdin:
+            copies.append((os.POSIX_SPAWN_DUP2, stdin, 0))
+        return os.posix_spawnp(
+            command[0],
+            list(command),
+            environment,
+            file_actions=[*actions, *copies],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which Python ignores, and would pass on ignored
+        )
+
+    def foreground(self) -> int | None:
+        """Give the process group that has the terminal."""
+        try:
+            return os.tcgetpgrp(self.master) or None
+        except OSError:
+            return None
+
+
+class RawMode:
+    """The person's terminal in raw mode: every key is the program's."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._saved: list[int | list[bytes | int]] | None = None
+
+    def __enter__(self) -> "RawMode":
+        self.enter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def enter(self) -> None:
+        """Make it raw; what was typed ahead stays for the program."""
+        if self._saved is None and os.isatty(self._fd):
+            saved = termios.tcgetattr(self._fd)
+            tty.setraw(self._fd, termios.TCSANOW)
+            self._saved = saved
+
+    def leave(self) -> None:
+        """Put it back as it was. A terminal that is gone needs nothing."""
+        if self._saved is not None:
+            with contextlib.suppress(OSError, termios.error):
+                termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
+            self._saved = None
+
+
+def session_of(leader: int) -> list[int]:
+    """The processes of a session. A process that has ended and is not reaped is none of them.
+
+    Where `/proc` cannot tell, the leader stands for all of them.
+    """
+    if not Path("/proc/self/stat").exists():
+        return [leader]
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if int(fields[_SESSION_FIELD]) == leader and fields[0] != "Z":
+                found.append(int(entry.parent.name))
+    return found
+
+
+def signal_session(leader: int, number: signal.Signals) -> None:
+    """Send a signal to all processes of a session, and wake those that are stopped, so that they notice."""
+    for pid in session_of(leader):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+            os.kill(pid, signal.SIGCONT)
