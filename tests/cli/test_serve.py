@@ -1,6 +1,7 @@
 """The hub as a process: starting, saying so, stopping, and refusing to start."""
 
 import json
+import os
 import signal
 import socket
 from pathlib import Path
@@ -91,3 +92,29 @@ def test_logs_in_a_file_are_json_lines(tmp_path: Path) -> None:
     assert "too long" in done.stderr
     logged = [line for line in done.stderr.splitlines() if not line.startswith(("tieline:", "  hint:"))]
     assert all(json.loads(line)["event"] for line in logged)
+
+
+EVE = 65534
+"""Somebody else, who got there first."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+@pytest.mark.parametrize("option", ["--home", "--channels-dir", "--spool", "--relay-socket"])
+def test_nothing_is_written_through_links_that_somebody_else_planted(folder: Path, option: str) -> None:
+    precious = folder / "precious"
+    precious.write_text("precious")
+    theirs = folder / "theirs"
+    theirs.mkdir(mode=0o777)
+    for name in ("lock", "key", ".group.json", ".hub-lock", "config.json", "relay.sock"):
+        (theirs / name).symlink_to(precious)
+    for path in (theirs, *theirs.iterdir()):
+        os.chown(path, EVE, EVE, follow_symlinks=False)
+    named = theirs / "relay.sock" if option == "--relay-socket" else theirs
+    planted = sorted(theirs.iterdir())
+    done = run_cli(folder / "h", "serve", "--http", "127.0.0.1:0", option, str(named))
+    assert done.returncode == 1
+    assert f"{theirs} belongs to" in done.stderr
+    assert "name a folder of your own" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert precious.read_text() == "precious"
+    assert sorted(theirs.iterdir()) == planted

@@ -57,7 +57,8 @@ class OfflineHub:
             message = f"a hub is just starting or stopping in {path}"
             raise Failure(Exit.UNREACHABLE, message, "try again in a moment") from error
         except OSError as error:
-            raise Failure(Exit.FAILED, f"{error.filename or path}: {error.strerror}") from error
+            said = f"{error.filename or path}: {error.strerror}" if error.strerror else str(error)
+            raise Failure(Exit.FAILED, said) from error
         try:
             config = load_config(path)
             if config.store.url == "memory":

@@ -177,12 +177,15 @@ def _busy(home: Path, message: str) -> Failure:
 def _failed_start(options: "Options", error: OSError) -> Failure:
     from tieline.protocols.backchannel.adoption import SpoolAdopted
     from tieline.server.config import load_config
+    from tieline.wire.folder import NotOurs
     from tieline.wire.local import PipesNotOffered
     from tieline.wire.unix import SocketCheckTimeout, SocketInUse, SocketPathTooLong
 
     match error:
         case SpoolAdopted():
             return Failure(Exit.FAILED, str(error), "stop that hub, or name another spool with --spool DIR")
+        case NotOurs():
+            return Failure(Exit.FAILED, str(error))
         case PipesNotOffered():
             return Failure(Exit.FAILED, str(error), "name it with --relay-socket PATH")
         case SocketPathTooLong():

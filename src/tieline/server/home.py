@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from tieline.wire.folder import own_folder
 from tieline.wire.home import KEY_FILE, LOCK_FILE, RUN_FILE, Running, read_key, write_private
 
 
@@ -19,8 +20,8 @@ class Home:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        own_folder(path)
+        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -80,7 +80,9 @@ def read_key(home: Path) -> str | None:
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, and let it appear whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    # Whatever has this name was left by a process that died; a link there must not be followed.
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()

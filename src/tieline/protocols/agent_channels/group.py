@@ -165,6 +165,8 @@ class ChannelGroup:
         text = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
         # Written aside and renamed, so that nobody reads half of it.
         temporary = self.path / f".{GROUP_FILE}"
+        # What a process that died left there, or a link that somebody put there: neither is written to.
+        temporary.unlink(missing_ok=True)
         temporary.write_bytes(text)
         temporary.replace(self.path / GROUP_FILE)
 

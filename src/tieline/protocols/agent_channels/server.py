@@ -39,6 +39,7 @@ from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMes
 from tieline.protocols.agent_channels.group import ChannelGroup
 from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels, own_note
+from tieline.wire.folder import own_folder
 from tieline.wire.frames import HEADER_BYTES, encode_frame
 from tieline.wire.unix import PATH_BYTES_MAX
 
@@ -369,9 +370,7 @@ class ChannelsServer:
         names: list[str] = [view.name for view in channels.channels]
         if self._inboxes:
             names += [INBOX_PREFIX + presence.member.name for presence in roster.members]
-        # Not `parents=True`: it would leave the mode of the folders above to the umask.
-        for folder in reversed([path for path in (self.folder, *self.folder.parents) if not path.exists()]):
-            folder.mkdir(mode=0o700)
+        own_folder(self.folder)
         self._group = ChannelGroup(
             self.folder, [name for name in names if self._fits(name)], channel_factory=self._make
         )

@@ -19,7 +19,8 @@ from tieline.protocols.agent_relay.connection import RelayConnection
 from tieline.protocols.agent_relay.errand import Payload
 from tieline.protocols.agent_relay.shadows import Shadows
 from tieline.protocols.agent_relay.sync import Syncs
-from tieline.wire.local import Listener, listen
+from tieline.wire.folder import own_place
+from tieline.wire.local import Listener, listen, pipe_name
 
 HEARTBEAT_MS = 5000
 
@@ -65,6 +66,8 @@ class RelayServer:
 
     async def start(self) -> None:
         """Listen, for the hub's own user alone."""
+        if pipe_name(self.path) is None:
+            own_place(self.path.parent)
         self._listener = await listen(self.path, lambda: RelayConnection(self), mode=0o600)
         self._check_pulses()
 

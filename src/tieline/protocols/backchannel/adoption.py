@@ -37,6 +37,7 @@ from tieline.protocols.backchannel.resident import Resident
 from tieline.protocols.backchannel.roll import Roll
 from tieline.protocols.backchannel.shelf import PROTOCOL, Shelf
 from tieline.protocols.backchannel.spool import Spool
+from tieline.wire.folder import own_folder
 from tieline.wire.sessions import ask_all
 
 RESCAN_SECONDS = 2.0
@@ -136,6 +137,7 @@ class Adoption:
 
     def _seize(self) -> int:
         """Make the folders, and be the only hub in them."""
+        own_folder(self.root)
         for name in ("agents", "spool"):
             disk.make_folder(self.root / name)
         descriptor = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE)

@@ -38,6 +38,7 @@ from tieline.protocols.backchannel.message import (
     timestamp,
 )
 from tieline.protocols.backchannel.record import AgentRecord, BadRecord, decode_record, encode_record, new_record
+from tieline.wire.folder import own_folder
 
 _BOXES = ("tmp", "new", "cur")
 _RECORD_BYTES_MAX = 1024 * 1024
@@ -113,6 +114,7 @@ class Spool:
     def register(self, name: str) -> AgentRecord:
         """Make an agent known, or note that it was here."""
         _refuse(check_name(name))
+        own_folder(self.root)
         with self._locked():
             known = self.record(name)
             if known is None:
