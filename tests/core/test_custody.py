@@ -26,6 +26,7 @@ class Shop(Custodian):
         self.unclear: set[str] = set()
         self.won: list[str] = []
         self.finished: list[int] = []
+        self.given_back: list[int] = []
 
     def win(self, message: Message, key: int) -> bool | None:
         del key
@@ -39,6 +40,9 @@ class Shop(Custodian):
 
     def finish(self, keys: Sequence[int]) -> None:
         self.finished += keys
+
+    def give_back(self, keys: Sequence[int]) -> None:
+        self.given_back += keys
 
 
 class Street:

@@ -13,7 +13,7 @@ from tests.faults.test_kill import audit
 from tests.server.hubs import CARRIERS, House, house
 from tieline.client import Client, HubError, HubRefused
 from tieline.contract.refusal import Code
-from tieline.core.store import Store, StoreError
+from tieline.core.store import DiskError, Store
 from tieline.stores.sqlite import SqliteStore
 
 MESSAGES = 1000 if SOAK else 200
@@ -35,7 +35,7 @@ class FlakyStore(SqliteStore):
         """Commit, or fail as a full disk does."""
         if self.odds and self.chance.random() < self.odds:
             self.failed += 1
-            raise StoreError("no space left on device")
+            raise DiskError("no space left on device")
         super().commit()
 
 
@@ -146,7 +146,9 @@ async def test_a_database_that_cannot_grow_refuses_and_goes_on_when_there_is_roo
         assert len(refused) > 3
         assert set(refused.values()) == {Code.STORE_FAILED}
         main.pragma("max_page_count", 1_000_000)
-        await send("there is room again")
+        async with asyncio.timeout(10):
+            while accepted[-1] != "there is room again":
+                await send("there is room again")
         assert accepted[-1] == "there is room again"
         assert await stored(there) == accepted
     async with house(folder) as there:

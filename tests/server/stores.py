@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from tieline.core.store import Foundation, StoreError
+from tieline.core.store import DiskError, Foundation, StoreError
 from tieline.stores.sqlite import SqliteStore
 
 WAIT_SECONDS = 10
@@ -32,7 +32,7 @@ class StubbornStore(SqliteStore):
             assert self.gate.wait(WAIT_SECONDS), "the test never opened the gate"
         if self.failures:
             self.failures -= 1
-            raise StoreError("no space left on device")
+            raise DiskError("no space left on device")
         super().commit()
         self.done += 1
 

@@ -98,7 +98,7 @@ def _refused(error: Exception) -> Failure:
     match error.code:
         case Code.SHUTTING_DOWN:
             return Failure(Exit.UNREACHABLE, error.message)
-        case Code.STORE_FAILED:
+        case Code.STORE_FAILED | Code.INTERNAL_ERROR:
             return Failure(Exit.FAILED, error.message)
         case Code.UNAUTHORIZED:
             hint = "look at --token and TIELINE_TOKEN; on the hub's machine --home with --as NAME is enough"

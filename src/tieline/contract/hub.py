@@ -125,6 +125,9 @@ class Custodian(Protocol):
     def finish(self, keys: Sequence[int]) -> None:
         """What was won is settled, durably."""
 
+    def give_back(self, keys: Sequence[int]) -> None:
+        """What was won is not settled after all: it waits outside again, for whoever is first."""
+
 
 class EntrustingHub(Hub, Protocol):
     """A hub that can leave deliveries with a custodian. One that is far away cannot: it would wait for each answer."""

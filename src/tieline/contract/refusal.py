@@ -48,6 +48,7 @@ class Code(StrEnum):
     NEVER_ACKNOWLEDGED = "never_acknowledged"
     CANNOT_SIGN = "cannot_sign"
     STORE_FAILED = "store_failed"
+    INTERNAL_ERROR = "internal_error"
     SHUTTING_DOWN = "shutting_down"
 
 
@@ -88,6 +89,7 @@ MEANINGS: dict[Code, str] = {
     Code.NEVER_ACKNOWLEDGED: "The recipient is connected only through wires that have no acknowledgement.",
     Code.CANNOT_SIGN: "The recipient's wire takes signed messages only, and the hub has no secret to sign with.",
     Code.STORE_FAILED: "The store could not make the change durable; nothing was accepted.",
+    Code.INTERNAL_ERROR: "The hub failed at this command, and took it back; nothing was accepted.",
     Code.SHUTTING_DOWN: "The hub is stopping; send again after it is back.",
 }
 """One sentence for each code: the reference in the documentation is made from it."""

@@ -1,19 +1,20 @@
 """The broker: decides every command, one after the other, and says what must become durable.
 
 Above: whoever implements the Hub port (the exchange, or a test). Below: the Store port. `handle` changes memory and
-buffers writes; `commit` makes them durable; only then may the outcome be published. If a commit fails, `restore`
-brings memory back to what was committed.
+buffers writes; `commit` makes them durable; only then may the outcome be published. An outcome that nobody waits for
+may be published at once, after `owe`. If a commit fails, `roll_back` brings memory back to what was committed or is
+owed, and sessions stay open. A command that raises is refused alone; see `handle`.
 """
 
 import heapq
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import assert_never
 
 from tieline.contract import command as c
 from tieline.contract.delivery import SETTLED, Delivery, State, Step
-from tieline.contract.event import Event, Paused, Sent
-from tieline.contract.hub import Custodian
-from tieline.contract.identifiers import MemberName, MessageId, SessionId
+from tieline.contract.event import Paused, Sent
+from tieline.contract.identifiers import MessageId, SessionId
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.member import MemberKind
 from tieline.contract.message import Content, Message, Priority, check_content
@@ -40,28 +41,33 @@ from tieline.core import (
     tokens,
     wire_ids,
 )
-from tieline.core.directory import Account, Directory, Session
-from tieline.core.escalation import Escalation
-from tieline.core.ladder import Ladder
-from tieline.core.ledger import Ledger
-from tieline.core.loops import Judgement, Loop, Loops
+from tieline.core.directory import Account, Session
+from tieline.core.loops import Judgement, Loop
+from tieline.core.memory import Memory
 from tieline.core.nature import Nature
-from tieline.core.outcome import Followed, Outcome, Post
-from tieline.core.refusals import Refusals
-from tieline.core.resumption import Resumption
-from tieline.core.retention import Retention
-from tieline.core.store import MovedReplay, Route, SentReplay, Store, pack_route
+from tieline.core.outcome import Fault, Followed, Outcome, Post
+from tieline.core.store import Route, Store, StoreError, pack_route
 from tieline.core.streams import stream_name
 
-_QUIET = frozenset({Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN})
+_QUIET = frozenset({Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN, Code.INTERNAL_ERROR, Code.STORE_FAILED})
 """Refusals that say nothing about anybody's intent, so the audit chain does not keep them."""
 
+_CAREFUL = frozenset(
+    {c.Send, c.Offered, c.Advance, c.AcknowledgeIds, c.Discard, c.Claim, c.Attach, c.Confirm, c.Detach, c.Follow}
+    | {c.Fetch, c.ReadStreams, c.ReadReceipts, c.ReadHistory, c.ReadLog, c.Search, c.ReadTeam, c.SetBusy}
+    | {c.ListMembers, c.ListChannels, c.ListPauses, c.ListTokens, c.ViewChannel, c.ListObjectives, c.ViewObjective}
+    | {c.RecordActivity, c.ReadActivity, c.FollowActivity, c.RecordRefusal}
+)
+"""Commands that set `Broker.changed` before they change what the store keeps. Any other may have changed something."""
+
+_CHORE_REST_MS = 60_000
+"""A chore that failed is tried again after this: it would fail at every tick, and each failure costs a rollback."""
 
 _NEWEST = 8
 """Deliveries of a range that are noted for the loop rule."""
 
 
-class Broker:
+class Broker(Memory):
     """One hub's rules over one store. Not thread-safe: one caller at a time."""
 
     def __init__(
@@ -75,9 +81,7 @@ class Broker:
         notifies: bool = False,
         kept_name: str = "",
     ) -> None:
-        self.store = store
-        self.nature = nature
-        self.limits = limits
+        super().__init__(store, nature, limits)
         # Digest of the key that makes a session an operator.
         self.home_key = home_key
         # Whether it has a secret to sign with for wires that take signed messages only.
@@ -86,113 +90,72 @@ class Broker:
         self.notifies = notifies
         # The name of the person who runs the hub, which nobody else may make a member of; empty for none.
         self.kept_name = kept_name
-        # Who holds deliveries outside as well, by the name of their member; see `core.custody`.
-        self.custodians: dict[MemberName, Custodian] = {}
-        # Time of the batch being handled.
-        self.now_ms = 0
-        self.restore()
-
-    def restore(self) -> None:
-        """Start from what is committed; open sessions and anything not committed are forgotten."""
-        foundation = self.store.restore()
-        assert foundation.snapshot_end <= foundation.log_end, "a snapshot of what was never committed"
-        self.directory = Directory(foundation)
-        self.ledger = Ledger(foundation.log_end, foundation.log_head)
-        self.resumption = Resumption(foundation.grants)
-        self.team = team.restore_team(foundation)
-        self.channels = channels.Channels(foundation, self.directory)
-        self.objectives = objectives.Objectives(foundation, self.store)
-        self.ladder = Ladder()
-        self.loops = Loops(self.limits)
-        self.refusals = Refusals(self.limits)
-        self.outcome = Outcome()
-        # Messages that sessions follow, by their log offset.
-        self.followers: dict[int, Followed] = {}
-        self.retention = Retention(self.limits)
-        # Deliveries won from a custodian since the last commit, as (member, key).
-        self.won: list[tuple[MemberName, int]] = []
-        self._snapshot_end = foundation.snapshot_end
-        # Whether anything waits for a commit.
-        self.dirty = False
-        for event in self.store.replay(foundation.snapshot_end):
-            match event:
-                case SentReplay():
-                    self._replay_sent(event)
-                case MovedReplay():
-                    account = self.directory.accounts.get(event.number)
-                    if account is not None:
-                        account.changed = True
-                        for first, last in event.ranges:
-                            account.inbox.move(first, last, event.state, mute=event.mute)
-        # (deadline, member number, key) of every delivery that can expire.
-        self._deadlines: list[tuple[int, int, int]] = [
-            (deadline_ms, number, key)
-            for deadline_ms, route in self.store.expiring()
-            for number, key in zip(route.numbers, route.keys, strict=True)
-            if number in self.directory.accounts and self.directory.accounts[number].inbox.entry(key) is not None
-        ]
-        heapq.heapify(self._deadlines)
-        self.escalation = Escalation()
-        self.escalation.restore(self, foundation.settings)
-
-    def _replay_sent(self, event: SentReplay) -> None:
-        stream = stream_name(event.sender, event.topic)
-        route = event.route
-        for number, key, stream_seq in zip(route.numbers, route.keys, route.stream_seqs, strict=True):
-            account = self.directory.accounts.get(number)
-            if account is None:
-                continue
-            given = account.inbox.append(event.offset, stream_seq)
-            assert given == key, f"the log gives {account.member.name} key {key} where its inbox is at {given}"
-            account.streams[stream] = stream_seq
-            account.changed = True
+        # Deliveries whose time to live passed and that could not be expired, as (member number, key).
+        self._stuck: set[tuple[int, int]] = set()
+        # The chore of the tick being handled, and until when a chore that failed rests.
+        self._chore = ""
+        self._rests: dict[str, int] = {}
 
     def handle(self, commands: Sequence[c.Command]) -> Outcome:
-        """Decide each command in turn. Publish the outcome only after `commit`, if `dirty`."""
+        """Decide commands in turn. Publish the outcome only after `commit`, or, if it is not urgent, after `owe`.
+
+        A command that raises is refused, and leaves nothing behind. If it had begun to change something, this goes back
+        to what is committed and decides those before it again; those after it are left for the next call, so that the
+        outcome has fewer replies than there are commands.
+        """
         self.now_ms = self.nature.now_ms()
+        failed: Fault | None = None
+        while True:
+            fault = self._decide_all(commands)
+            if fault is None:
+                break
+            failed = fault
+            self.roll_back()
+            commands = commands[: fault.place]
+        if failed is not None:
+            self.outcome.faults.append(failed)
+            self.outcome.replies.append(failed.refusal)
+        return self.outcome
+
+    def _decide_all(self, commands: Sequence[c.Command]) -> Fault | None:
+        """Decide commands until one raises that had begun to change something."""
         outcome = self.outcome = Outcome()
-        if self._deadlines and self._deadlines[0][0] <= self.now_ms:
+        if self.deadlines and self.deadlines[0][0] <= self.now_ms:
+            # Nobody waits for it: a deadline that passed has passed, whether that is in the log yet or not.
             self._expire()
+            outcome = self.outcome
         if len(commands) > 1:
             wire_ids.foresee(self, commands)
         for command in commands:
-            reply = self._decide(command)
-            if isinstance(reply, Refusal) and reply.code not in _QUIET:
-                self.refusals.record(self, command, reply.code)
+            self.changed = outcome.urgent = False
+            undone = len(self.undo)
+            try:
+                reply = self._decide(command)
+                if isinstance(reply, Refusal) and reply.code not in _QUIET:
+                    self.refusals.record(self, command, reply.code)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it must not touch the others
+                fault = self._fault(len(outcome.replies), command, error)
+                if self.changed or type(command) not in _CAREFUL or not self.store.intact:
+                    return fault
+                while len(self.undo) > undone:
+                    self.undo.pop()()
+                outcome.faults.append(fault)
+                outcome.urgent = False
+                reply = fault.refusal
+            if outcome.urgent:
+                outcome.awaited.append(len(outcome.replies))
             outcome.replies.append(reply)
-        return outcome
+        outcome.urgent = bool(outcome.awaited)
+        return None
 
-    def commit(self) -> None:
-        """Make everything decided so far durable."""
-        self.write_moves()
-        if self.ledger.end - self._snapshot_end >= self.limits.snapshot_rows:
-            self.snapshot()
-        self.store.commit()
-        self.dirty = False
-        if self.won:
-            custody.finish(self)
-
-    def write_moves(self) -> None:
-        """Bring the moves that were collected into the log."""
-        for move in self.ladder.take():
-            row = self.ledger.append(move.event(), move.step.at_ms)
-            self.store.advance(row, move.account.number, move.step.state, move.ranges)
-
-    def close(self) -> None:
-        """Commit what is left, with a snapshot, so that the next start replays nothing."""
-        self.write_moves()
-        self.snapshot()
-        self.store.commit()
-        self.store.close()
-
-    def snapshot(self) -> None:
-        """Keep the state of all members as of the log's end, so that a start need not replay what led to it."""
-        assert not self.ladder, "moves that are not in the log yet would be in the snapshot and replayed on top of it"
-        changed = [account for account in self.directory.accounts.values() if account.changed]
-        self.store.save_snapshot([account.image() for account in changed], self.ledger.end)
-        for account in changed:
-            account.changed = False
-        self._snapshot_end = self.ledger.end
+    def _fault(self, place: int, command: c.Command, error: Exception) -> Fault:
+        if isinstance(command, c.Tick) and self._chore:
+            self._rests[self._chore] = self.now_ms + _CHORE_REST_MS
+        if isinstance(error, StoreError):
+            refusal = Refusal(Code.STORE_FAILED, f"the store failed at this, and nothing was accepted: {error}")
+        else:
+            refusal = Refusal(Code.INTERNAL_ERROR, "the hub failed at this, and nothing was accepted; its log says why")
+        return Fault(place, type(command).__name__, error, refusal)
 
     def _decide(self, command: c.Command) -> Reply:
         match command:
@@ -275,13 +238,6 @@ class Broker:
         session = self.directory.sessions.get(session_id)
         return session or Refusal(Code.UNKNOWN_SESSION, "the session has ended; connect again")
 
-    def record(self, event: Event, *, urgent: bool = True) -> None:
-        """Put an event that is no message and no move into the log."""
-        self.store.record(self.ledger.append(event, self.now_ms))
-        self.dirty = True
-        if urgent:
-            self.outcome.urgent = True
-
     def move(
         self,
         account: Account,
@@ -313,6 +269,7 @@ class Broker:
         mute = state is State.OFFERED and (mute or (session is not None and not session.acknowledges))
         step = Step(state, self.now_ms, session.id if session else "", session.protocol if session else "", evidence)
         moved = False
+        self.changed = True
         for first, last in ranges:
             if self.followers:
                 self._tell_followers(account, first, last, state)
@@ -439,6 +396,7 @@ class Broker:
         judgement: Judgement,
     ) -> Post:
         """Stamp a message that nothing speaks against, and keep it with its deliveries."""
+        self.changed = self.dirty = self.outcome.urgent = True
         content, sender = command.content, session.speaker
         message = self._stamp(command, session, judgement)
         post = self._deliver(message, session.id, stream, found)
@@ -449,13 +407,12 @@ class Broker:
         if content.ttl_ms is not None:
             deadline_ms = self.now_ms + content.ttl_ms
             for number, key in zip(post.numbers, post.keys, strict=True):
-                heapq.heappush(self._deadlines, (deadline_ms, number, key))
+                heapq.heappush(self.deadlines, (deadline_ms, number, key))
         if self.escalation.reaches:
             self.escalation.expect(post, content.priority is Priority.URGENT, self.now_ms)
         self.loops.note(message.id, message.offset, content, sender, judgement, self.now_ms)
         self.outcome.posts.append(post)
         signing.give_up(self, command, found)
-        self.outcome.urgent = self.dirty = True
         return post
 
     def _known(self, owner: str, protocol: str, wire_id: str, digest: str) -> Reply | None:
@@ -542,18 +499,31 @@ class Broker:
         return Claimed(Delivery(delivery.key, delivery.stream_seq, State.ACKED, delivery.message))
 
     def _tick(self) -> Reply:
-        self.escalation.work(self)
-        tokens.expire(self)
-        self.refusals.work(self)
-        self.retention.work(self)
+        chores = {
+            "escalation": self.escalation.work,
+            "tokens": tokens.expire,
+            "refusals": self.refusals.work,
+            "retention": self.retention.work,
+        }
+        for name, work in chores.items():
+            if self._rests.get(name, 0) <= self.now_ms:
+                self._chore = name
+                work(self)
+        self._chore = ""
         return _DONE
 
     def _expire(self) -> None:
-        while self._deadlines and self._deadlines[0][0] <= self.now_ms:
-            _, number, key = heapq.heappop(self._deadlines)
+        while self.deadlines and self.deadlines[0][0] <= self.now_ms:
+            _, number, key = heapq.heappop(self.deadlines)
             account = self.directory.accounts.get(number)
-            if account is not None:
+            if account is None or (number, key) in self._stuck:
+                continue
+            try:
                 self.move(account, ((key, key),), State.EXPIRED, evidence="time to live passed")
+            except Exception as error:  # noqa: BLE001 - it would raise again and again, and nothing would be decided
+                self._stuck.add((number, key))
+                self.faults.append(self._fault(0, c.Tick(), error))
+                self.roll_back()
 
     def _tell_followers(self, account: Account, first: int, last: int, state: State) -> None:
         for key in range(max(first, account.inbox.first_unsettled), min(last, account.inbox.next_key - 1) + 1):
@@ -565,12 +535,17 @@ class Broker:
             self.outcome.progress.extend((session, step) for session in followed.sessions)
             self.outcome.urgent = True
             if state in SETTLED:
+                self.undo.append(partial(self._follow_again, entry.offset, followed, account.number))
                 followed.unsettled.discard(account.number)
                 if not followed.unsettled:
                     del self.followers[entry.offset]
 
+    def _follow_again(self, offset: int, followed: Followed, number: int) -> None:
+        followed.unsettled.add(number)
+        self.followers[offset] = followed
+
     def _pause(self, name: str, message_id: MessageId | None) -> None:
-        self.loops.pause(name, self.now_ms)
+        self.undo.append(self.loops.pause(name, self.now_ms))
         self.record(Paused(name, message_id or ""), urgent=False)
 
 

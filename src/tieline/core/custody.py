@@ -2,19 +2,24 @@
 
 A local agent's unread messages are files that any of its processes may claim. Before the hub settles such a delivery,
 for whatever reason and session, the member's custodian must win it; what it lost was taken, which acknowledges it. Won
-deliveries are let go after the commit, so that a crash in between finds them and can give them back.
+deliveries are let go after the commit, so that a crash in between finds them and can give them back; if the commit
+fails, they are given back at once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tieline.contract.delivery import State
+from tieline.contract.hub import Custodian
 from tieline.contract.identifiers import MemberName
 from tieline.contract.message import Message
+from tieline.contract.refusal import Code, Refusal
 from tieline.core.directory import Account, Session
+from tieline.core.outcome import Fault
 
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
+    from tieline.core.memory import Memory
 
 EVIDENCE = "taken outside the hub"
 
@@ -32,6 +37,8 @@ def win(broker: "Broker", account: Account, ranges: Ranges, session: Session | N
     won: list[tuple[int, int]] = []
     taken: list[tuple[int, int]] = []
     for key, message in _unsettled(broker, account, ranges):
+        # A rename outside cannot be undone by forgetting it.
+        broker.changed = True
         outcome = custodian.win(message, key)
         if outcome:
             won.append((key, key))
@@ -63,13 +70,30 @@ def _unsettled(broker: "Broker", account: Account, ranges: Ranges) -> Iterator[t
             after = through
 
 
-def finish(broker: "Broker") -> None:
+def finish(memory: "Memory") -> None:
     """What was won is durably settled: the custodians may let go of it."""
+    won, memory.won = memory.won, []
+    _tell(memory, won, lambda custodian, keys: custodian.finish(keys))
+
+
+def give_back(memory: "Memory", won: Sequence[tuple[MemberName, int]]) -> None:
+    """What was won is not settled after all: whoever is first may have it again."""
+    _tell(memory, won, lambda custodian, keys: custodian.give_back(keys))
+
+
+def _tell(
+    memory: "Memory", won: Sequence[tuple[MemberName, int]], tell: Callable[[Custodian, Sequence[int]], None]
+) -> None:
+    """A custodian that fails must not undo what is committed, nor keep the others from hearing."""
     keys: dict[MemberName, list[int]] = {}
-    for name, key in broker.won:
+    for name, key in won:
         keys.setdefault(name, []).append(key)
-    broker.won = []
-    for name, settled in keys.items():
-        custodian = broker.custodians.get(name)
-        if custodian is not None:
-            custodian.finish(settled)
+    for name, theirs in keys.items():
+        custodian = memory.custodians.get(name)
+        if custodian is None:
+            continue
+        try:
+            tell(custodian, theirs)
+        except Exception as error:  # noqa: BLE001 - see above
+            refusal = Refusal(Code.INTERNAL_ERROR, "a custodian failed")
+            memory.faults.append(Fault(0, f"the custodian of {name}", error, refusal))

@@ -290,6 +290,20 @@ class Directory:
         if session.account is not None:
             session.account.sessions.remove(session)
 
+    def carry_over(self, before: "Directory") -> None:
+        """Take over what another directory of the same members knew that no store keeps."""
+        self._used = before._used
+        for number, account in before.accounts.items():
+            now = self.accounts.get(number)
+            if now is not None:
+                now.busy_until_ms = account.busy_until_ms
+                if account.last_seen_ms is not None and account.last_seen_ms != now.last_seen_ms:
+                    now.touch(account.last_seen_ms)
+        for session in before.sessions.values():
+            if session.account is not None:
+                session.account = self.accounts[session.account.number]
+            self.open(session)
+
     def roster(self, name: str | None = None, now_ms: int = 0) -> tuple[Presence, ...]:
         """All members by name, or the one of this name whatever its case, with what is known of them."""
         one = None if name is None else self.find_any_case(name)

@@ -8,10 +8,12 @@ time again, because nobody could show evidence to a hub that was down.
 
 import heapq
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from tieline.contract import command as c
 from tieline.contract.event import Fell, Registered
@@ -61,14 +63,29 @@ class Escalation:
         # The entry that each member's next delivery may join, the next urgent one apart.
         self._latest: dict[tuple[int, bool], _Wait] = {}
 
-    def restore(self, broker: "Broker", settings: Mapping[str, bytes]) -> None:
-        """Take up what the store kept."""
+    def restore(self, broker: "Broker", settings: Mapping[str, bytes], before: "Escalation | None" = None) -> None:
+        """Take up what the store kept, and from when on deliveries wait as another knew that."""
         now_ms = broker.nature.now_ms()
+        waits: dict[int, list[_Wait]] = {}
+        for wait in before._waits if before else ():
+            waits.setdefault(wait.number, []).append(wait)
         for key, kept in settings.items():
             account = broker.directory.accounts.get(int(key.removeprefix(_KEY))) if key.startswith(_KEY) else None
             if account is not None and kept:
-                self.reaches[account.number] = _reach_decoder.decode(kept)
-                self._take_up(broker, account, now_ms)
+                reach = self.reaches[account.number] = _reach_decoder.decode(kept)
+                if before is None or before.reaches.get(account.number) != reach:
+                    self._take_up(broker, account, now_ms)
+                    continue
+                for wait in waits.get(account.number, ()):
+                    last = min(wait.last, account.inbox.next_key - 1)
+                    if wait.first <= last:
+                        self._enter(replace(wait, last=last))
+
+    def _enter(self, wait: _Wait) -> None:
+        heapq.heappush(self._waits, wait)
+        latest = self._latest.get((wait.number, wait.urgent))
+        if latest is None or latest.last < wait.last:
+            self._latest[wait.number, wait.urgent] = wait
 
     def expect(self, post: Post, urgent: bool, now_ms: int) -> None:
         """New deliveries wait at the first way of their members."""
@@ -123,6 +140,8 @@ class Escalation:
     def work(self, broker: "Broker") -> None:
         """Let fall what is due."""
         waits = self._waits
+        if waits and waits[0].deadline_ms <= broker.now_ms:
+            broker.undo.append(partial(self._put_back, [replace(wait) for wait in waits]))
         while waits and waits[0].deadline_ms <= broker.now_ms:
             wait = heapq.heappop(waits)
             if self._latest.get((wait.number, wait.urgent)) is wait:
@@ -133,6 +152,12 @@ class Escalation:
             unseen = account.inbox.unseen(wait.first, wait.last)
             if unseen:
                 self._fall(broker, account, reach, wait, unseen)
+
+    def _put_back(self, waits: list[_Wait]) -> None:
+        self._waits = []
+        self._latest = {}
+        for wait in waits:
+            self._enter(wait)
 
     def _fall(
         self, broker: "Broker", account: Account, reach: Reach, wait: _Wait, ranges: Sequence[tuple[int, int]]

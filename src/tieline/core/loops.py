@@ -17,7 +17,7 @@ without an identity are offered nothing. The state is a bounded memory of recent
 restart outlasts the window.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -260,14 +260,22 @@ class Loops:
         trace = self._by_id.get(message_id)
         return trace.offset if trace is not None else None
 
-    def pause(self, name: str, now_ms: int) -> None:
-        """Pause a conversation."""
-        self._paused.pop(name, None)
+    def forget(self, offsets: range) -> None:
+        """Messages at these log offsets were taken back: others will stand there."""
+        for offset in offsets:
+            trace = self._by_offset.pop(offset)
+            if trace is not None:
+                self._by_id.pop(trace.id)
+
+    def pause(self, name: str, now_ms: int) -> Callable[[], object]:
+        """Pause a conversation; returns what takes that back."""
+        before = self._paused.pop(name, None)
         self._paused[name] = now_ms + self._limits.pause_ms
         if len(self._paused) > _PAUSED_MAX:
             first = next(iter(self._paused))
             del self._paused[first]
             self._rings.pop(first, None)
+        return lambda: self._paused.pop(name, None) if before is None else self._paused.update({name: before})
 
     def pauses(self, now_ms: int) -> tuple[tuple[str, int], ...]:
         """Paused conversations with the ends of their pauses."""

@@ -1,6 +1,7 @@
 """Rules of who may be whom: sessions, members, tokens, subscriptions."""
 
 import hmac
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from msgspec import structs
@@ -16,6 +17,7 @@ from tieline.contract.reply import Attached, Done, Issued, Pauses, Reply
 from tieline.core import channels, team, tokens
 from tieline.core.directory import Account, Session, token_digest
 from tieline.core.loops import find_conversation
+from tieline.core.outcome import Followed
 from tieline.core.store import Grant, MemberRow
 
 if TYPE_CHECKING:
@@ -42,17 +44,22 @@ def attach(broker: "Broker", command: c.Attach) -> Reply:
         broker.directory.note_use(session.token, broker.now_ms)
     session.by_user = isinstance(command.credential, ByUser)
     if account is None:
-        broker.directory.open(session)
+        _open(broker, session)
         return Attached(session.id, None, speaker)
     if command.resumable:
         session.resume_id = grant.id if grant else broker.nature.session_id()
     _take_over(broker, command, account, session)
     account.touch(broker.now_ms)
-    broker.directory.open(session)
+    _open(broker, session)
     token = _grant(broker, account, session.resume_id) if session.resume_id is not None else None
     return Attached(
         session.id, account.name, speaker, account.inbox.next_key, session.resume_id, token, grant is not None
     )
+
+
+def _open(broker: "Broker", session: Session) -> None:
+    broker.directory.open(session)
+    broker.undo.append(partial(broker.directory.end, session))
 
 
 def _resumed(broker: "Broker", command: c.Attach, account: Account | None) -> Grant | Refusal | None:
@@ -80,6 +87,7 @@ def _take_over(broker: "Broker", command: c.Attach, account: Account, session: S
 
 
 def _grant(broker: "Broker", account: Account, resume_id: str) -> str:
+    broker.changed = True
     token = broker.nature.token()
     expires_at_ms = broker.now_ms + broker.limits.resume_ms
     grant = broker.resumption.issue(resume_id, account.number, token_digest(token), expires_at_ms)
@@ -93,10 +101,10 @@ def confirm(broker: "Broker", command: c.Confirm) -> Reply:
     session = broker.session(command.session)
     if isinstance(session, Refusal):
         return session
+    broker.changed = session.resume_id is not None
     grant = broker.resumption.confirm(session.resume_id) if session.resume_id is not None else None
     if grant is not None:
-        broker.store.save_grant(grant)
-        broker.dirty = True
+        broker.save_grant(grant)
     return Done()
 
 
@@ -192,6 +200,7 @@ def _misspelt(name: str, account: Account) -> Refusal:
 
 def _make(broker: "Broker", member: Member, protocol: str) -> Account:
     """Enter a member that comes to be with its first session."""
+    broker.changed = True
     row = broker.directory.add(member, broker.ledger.end)
     broker.store.save_member(row)
     broker.outcome.changes.append(MemberAppeared(member.name))
@@ -212,11 +221,18 @@ def detach(broker: "Broker", command: c.Detach) -> Reply:
 def end_session(broker: "Broker", session: Session) -> None:
     """Strike a session out, and with it what it follows."""
     broker.directory.end(session)
+    broker.undo.append(partial(broker.directory.open, session))
     for offset in [offset for offset, follow in broker.followers.items() if session.id in follow.sessions]:
         follow = broker.followers[offset]
         follow.sessions.remove(session.id)
+        broker.undo.append(partial(_follow_again, broker, offset, follow, session.id))
         if not follow.sessions:
             del broker.followers[offset]
+
+
+def _follow_again(broker: "Broker", offset: int, follow: Followed, session: SessionId) -> None:
+    follow.sessions.add(session)
+    broker.followers[offset] = follow
 
 
 def add(broker: "Broker", command: c.AddMember) -> Reply:
@@ -378,7 +394,7 @@ def pause_thread(broker: "Broker", command: c.PauseThread) -> Reply:
     name = find_conversation(command.thread)
     if isinstance(name, Refusal):
         return name
-    broker.loops.pause(name, broker.now_ms)
+    broker.undo.append(broker.loops.pause(name, broker.now_ms))
     broker.record(Paused(name, "", session.speaker))
     return Done()
 

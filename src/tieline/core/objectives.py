@@ -342,7 +342,8 @@ def view(broker: "Broker", command: c.ViewObjective) -> Reply:
     row = _visible(broker, session, command.id)
     if isinstance(row, Refusal):
         return row
-    events = broker.store.objectives.events(row.serial, command.after, broker.limits.page_max + 1)
+    after = max(-1, min(command.after, broker.ledger.end))
+    events = broker.store.objectives.events(row.serial, after, broker.limits.page_max + 1)
     within = events[: broker.limits.page_max]
     shown = page(within, lambda event: len(ledger.encode_struct(event.what)), broker.limits.page_bytes_max)
     return ObjectiveView(row.objective, tuple(shown), len(shown) == len(events))

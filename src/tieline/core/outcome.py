@@ -1,6 +1,9 @@
 """What handling a batch of commands gave: replies, and what others must hear once it is durable."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tieline.contract.hub import Change
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
@@ -38,6 +41,16 @@ class Followed(Struct):
     """Numbers of the recipients that may still take a step."""
 
 
+class Fault(Struct, frozen=True):
+    """A command, or a chore of the hub, that raised."""
+
+    place: int
+    """Which command of its batch."""
+    what: str
+    error: Exception
+    refusal: Refusal
+
+
 class Outcome(Struct):
     """To be published after the commit, in this order: replies, changes, posts, progress, unseen, ended."""
 
@@ -49,5 +62,24 @@ class Outcome(Struct):
     ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
     errands: dict[int, Errand | Inquiry] = field(default_factory=dict)
     """What the journal or the index has to do before the reply at this place can be given, which gives that reply."""
+    faults: list[Fault] = field(default_factory=list)
+    """Commands that raised, and were refused."""
+    awaited: list[int] = field(default_factory=list)
+    """Places of the replies that must not be given before the commit."""
     urgent: bool = False
     """Whether somebody waits for the commit; if not, it may wait a little for more to ride along."""
+
+    def extend(self, other: "Outcome") -> None:
+        """Add what was decided after it."""
+        start = len(self.replies)
+        for name in ("replies", "changes", "posts", "progress", "unseen", "ended", "faults"):
+            getattr(self, name).extend(getattr(other, name))
+        self.errands |= {start + place: errand for place, errand in other.errands.items()}
+
+    def spread(self, places: Sequence[int], count: int, refusal: Refusal) -> "Outcome":
+        """The same for more commands: these replies stand at `places`, and all others are this refusal."""
+        replies: list[Reply] = [refusal] * count
+        for place, reply in zip(places, self.replies, strict=True):
+            replies[place] = reply
+        errands = {places[place]: errand for place, errand in self.errands.items()}
+        return replace(self, replies=replies, errands=errands)

@@ -1,6 +1,7 @@
 """Rules of who may read what: inboxes, receipts, history, the logs."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from tieline.core.escalation import way_of
 from tieline.core.inbox import Entry
 from tieline.core.objectives import thread
 from tieline.core.outcome import Followed
-from tieline.core.store import ACTIVITY, MAIN, Chronicle, Route, Span
+from tieline.core.store import ACTIVITY, INTEGER_MAX, MAIN, Chronicle, Route, Span
 
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
@@ -100,8 +101,19 @@ def follow(broker: "Broker", command: c.Follow) -> Reply:
             return Refusal(
                 Code.TOO_MANY_FOLLOWED, f"{broker.limits.follows_max} unsettled messages are followed already"
             )
-        broker.followers.setdefault(message.offset, Followed(message.id, set(), unsettled)).sessions.add(session.id)
+        followed = broker.followers.setdefault(message.offset, Followed(message.id, set(), unsettled))
+        if session.id not in followed.sessions:
+            followed.sessions.add(session.id)
+            broker.undo.append(partial(_unfollow, broker, message.offset, session.id))
     return _receipts(broker, message, route)
+
+
+def _unfollow(broker: "Broker", offset: int, session: SessionId) -> None:
+    followed = broker.followers.get(offset)
+    if followed is not None:
+        followed.sessions.discard(session)
+        if not followed.sessions:
+            del broker.followers[offset]
 
 
 def receipts(broker: "Broker", command: c.ReadReceipts) -> Reply:
@@ -196,7 +208,11 @@ def history(broker: "Broker", command: c.ReadHistory) -> Reply:
     if command.everything:
         account = None
     seen = view_of(broker, account, None if command.forward else command.peer, command.limit)
-    chronicle = replace(seen, since=max(command.after + 1, seen.since), before=command.before, forward=command.forward)
+    # No message has a higher offset, and a number may be larger than any store can look for.
+    end = broker.ledger.end
+    since = max(min(command.after, end) + 1, seen.since)
+    before = None if command.before is None else max(0, min(command.before, end))
+    chronicle = replace(seen, since=since, before=before, forward=command.forward)
     # An operator that speaks as a member sees what that member sees.
     return History(tuple(_past(broker, session, chronicle, everything=account is None)))
 
@@ -271,7 +287,7 @@ def log(broker: "Broker", command: c.ReadLog) -> Reply:
         return Refusal(Code.FORBIDDEN, f"{session.speaker} lacks the permission {READ_LOG}")
     if command.log not in (MAIN, ACTIVITY):
         return Refusal(Code.UNKNOWN_LOG, f"there is no log {command.log!r}; there are {MAIN} and {ACTIVITY}")
-    start, limit = max(0, command.start), max(1, min(command.limit, broker.limits.page_max))
+    start, limit = max(0, min(command.start, INTEGER_MAX)), max(1, min(command.limit, broker.limits.page_max))
     if command.log == ACTIVITY:
         return activity.leave(broker, activity.ReadRows(start, limit))
     rows, end = broker.store.read_log(start, limit)

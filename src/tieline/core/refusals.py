@@ -9,9 +9,11 @@ they were. A kind has at most one row in `refusal_row_ms`. A speaker that had `r
 one row an hour for each kind from then on. Codes, protocols and attempts are the hub's own words, so kinds are few.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tieline.contract import command as c
 from tieline.contract.event import Refused
@@ -72,7 +74,9 @@ class Refusals:
             else:
                 claimed = session.speaker
         what = command.what if isinstance(command, c.RecordRefusal) else type(command).__name__
-        row = self._note((code, speaker, protocol, what), _readable(claimed), broker.now_ms)
+        kind = (code.value, speaker, protocol, what)
+        self._remember(broker, kind)
+        row = self._note(kind, _readable(claimed), broker.now_ms)
         if row is not None:
             broker.record(row, urgent=False)
 
@@ -86,9 +90,23 @@ class Refusals:
             if now_ms - unwritten.row_at_ms < self._window_ms(kind, now_ms):
                 continue
             if unwritten.count:
+                self._remember(broker, kind)
                 broker.record(self._row(kind, unwritten, now_ms), urgent=False)
             else:
                 del self._kinds[kind]
+
+    def _remember(self, broker: "Broker", kind: _Kind) -> None:
+        """Let a rollback find this kind as it is now."""
+        unwritten = self._kinds.get(kind)
+        before = None if unwritten is None else replace(unwritten)
+        broker.undo.append(partial(self._put_back, kind, before, self._rows.get(kind[1], 0)))
+
+    def _put_back(self, kind: _Kind, before: _Unwritten | None, rows: int) -> None:
+        self._rows[kind[1]] = rows
+        if before is None:
+            self._kinds.pop(kind, None)
+        else:
+            self._kinds[kind] = before
 
     def _note(self, kind: _Kind, name: str, now_ms: int) -> Refused | None:
         """Count a refusal; returns its row if it is time for one."""

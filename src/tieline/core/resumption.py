@@ -59,6 +59,10 @@ class Resumption:
         self._replace(before, grant)
         return grant
 
+    def keep(self, grant: Grant) -> None:
+        """Have this grant in place of the one with its id."""
+        self._replace(self._by_id.get(grant.id), grant)
+
     def _replace(self, before: Grant | None, grant: Grant) -> None:
         if before is not None:
             self._by_digest.pop(before.digest, None)

@@ -26,6 +26,12 @@ class Retention:
         self._keep: frozenset[int] | None = None
         self._before_ms = 0
 
+    def start_over(self) -> None:
+        """What was settled when the running pass began may not be any more: begin another."""
+        if self._keep is not None:
+            self._keep = None
+            self._next_pass_ms = 0
+
     def work(self, broker: "Broker") -> None:
         """Do a little, if it is time."""
         accounts = broker.directory.accounts.values()

@@ -2,8 +2,9 @@
 
 Writes are buffered: they become durable together, all or none, at `commit`, which returns only when the operating
 system says that they are on disk. Reads see buffered writes. The caller is one thread. Offsets of the main log are
-given by the broker's ledger and come in dense and in order; a store refuses a gap. After any exception the
-buffered writes are gone and the broker restores itself from what was committed.
+given by the broker's ledger and come in dense and in order; a store refuses a gap. Every integer is within 64 bits.
+After an exception `intact` says whether the buffered writes are still there; if not, nothing may be written before
+`restore`.
 """
 
 import struct
@@ -28,6 +29,9 @@ _pack_single = struct.Struct("=qqq").pack
 ROUTE_BYTES = 24
 """Bytes of one recipient in a packed route."""
 
+INTEGER_MAX = 2**63 - 1
+"""The largest integer that a store keeps or looks for."""
+
 MAIN = "main"
 ACTIVITY = "activity"
 
@@ -48,7 +52,11 @@ def page(items: Iterable[_T], size: Callable[[_T], int], bytes_max: int) -> list
 
 
 class StoreError(Exception):
-    """The store cannot be used: it is newer than this program, held by another process, or damaged."""
+    """The store cannot be used: it is newer than this program, held by another process, full or damaged."""
+
+
+class DiskError(StoreError):
+    """The disk does not take what is written: it is full, read-only, failing or damaged. No command is to blame."""
 
 
 def pack_route(numbers: Sequence[int], keys: Sequence[int], stream_seqs: Sequence[int]) -> bytes:
@@ -375,6 +383,17 @@ class Store(Protocol):
     def objectives(self) -> ObjectiveStore:
         """What it keeps of objectives."""
 
+    @property
+    def intact(self) -> bool:
+        """Whether everything buffered is still there."""
+
+    @property
+    def trouble(self) -> str:
+        """Work on what is committed that failed and is tried again later; empty if there is none."""
+
+    def retry(self) -> None:
+        """Find out, while nothing is buffered, whether the store can write again; raises if it cannot."""
+
     def restore(self) -> Foundation:
         """What was committed. Also drops anything buffered."""
 
@@ -430,7 +449,7 @@ class Store(Protocol):
         """
 
     def commit(self) -> None:
-        """Make everything buffered durable, at once."""
+        """Make everything buffered durable, at once. If it raises, nothing of it is kept; otherwise all is."""
 
     def foresee(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
         """`find_wire_id` will be asked these, until the next commit: read the answers at once, if that is cheaper."""

@@ -10,7 +10,7 @@ from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Done, Reply, TokenIssued, Tokens
 from tieline.core.directory import Account, Session, token_digest
-from tieline.core.store import TokenRow
+from tieline.core.store import INTEGER_MAX, TokenRow
 
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
@@ -79,8 +79,8 @@ def issue(broker: "Broker", command: c.IssueToken) -> Reply:
 def _check(broker: "Broker", account: Account, command: c.IssueToken) -> Refusal | None:
     if len(command.label) > broker.limits.text_bytes_max:
         return Refusal(Code.INVALID_REQUEST, f"a label has at most {broker.limits.text_bytes_max} characters")
-    if command.expires_at_ms is not None and command.expires_at_ms <= broker.now_ms:
-        return Refusal(Code.INVALID_REQUEST, "the token would have expired already")
+    if command.expires_at_ms is not None and not broker.now_ms < command.expires_at_ms <= INTEGER_MAX:
+        return Refusal(Code.INVALID_REQUEST, "the token would have expired already, or never would")
     for row in broker.directory.tokens_of(account):
         if _expired(broker, row):
             drop(broker, row)

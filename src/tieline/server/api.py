@@ -36,6 +36,7 @@ _STATUSES: dict[Code, int] = {
     Code.UNKNOWN_MESSAGE: 404,
     Code.ACTIVITY_FULL: 429,
     Code.STORE_FAILED: 500,
+    Code.INTERNAL_ERROR: 500,
     Code.SHUTTING_DOWN: 503,
 }
 """The status of each refusal; any other is 400."""

@@ -4,6 +4,9 @@ Commands cross over in a queue. The thread takes whatever queued while the last 
 commits once; there is no timer to wait for. The outcome crosses back in one call, and only then does anybody hear
 of it. Work that nobody waits for (offers, acknowledgements) may stay uncommitted for `lazy_commit_ms`, so that it
 rides along with the next message instead of costing a sync of its own.
+
+A command that raises is refused alone. A commit that fails is rolled back: what waited for it is refused, everything
+else is decided again, and sessions stay. Sessions end only when the broker cannot read its store any more.
 """
 
 import asyncio
@@ -24,8 +27,9 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Reply
 from tieline.core.broker import Broker
 from tieline.core.inquiry import Inquiry, SearchIndex
-from tieline.core.outcome import Outcome, Unseen
-from tieline.core.store import ActivityStore
+from tieline.core.outcome import Fault, Outcome, Unseen
+from tieline.core.store import ActivityStore, DiskError
+from tieline.server.health import Health
 from tieline.server.recorder import Recorder
 from tieline.server.searcher import Searcher
 from tieline.stores.memory import MemoryActivity
@@ -33,11 +37,18 @@ from tieline.stores.memory import MemoryActivity
 _TICK_SECONDS = 0.25
 """How late a time to live may be noticed when nothing else happens."""
 
+_WRITES = frozenset({c.Send, c.Claim, c.Discard, c.Tick})
+"""Commands that are refused unheard while the store is left alone: they would be rolled back."""
+
 log = structlog.get_logger(__name__)
 
 Done = Callable[[Sequence[Reply]], None]
 Tail = Callable[[Sequence[ActivityRow]], None]
 _Item = tuple[Sequence[c.Command], Done | None]
+
+
+def _store_failed(reason: str) -> Refusal:
+    return Refusal(Code.STORE_FAILED, f"the store failed, nothing was accepted: {reason}")
 
 
 class Tally(Struct):
@@ -67,6 +78,7 @@ class Exchange:
         self._notify = notify
         self.limits = broker.limits
         self.tally = Tally()
+        self.health = Health()
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
         self._loop = asyncio.get_running_loop()
@@ -197,15 +209,11 @@ class Exchange:
 
     def _run(self) -> None:
         lazy_since: float | None = None
-        lazy_seconds = self.limits.lazy_commit_ms / 1000
         while True:
             try:
-                timeout = None if lazy_since is None else max(0.0, lazy_since + lazy_seconds - time.monotonic())
-                item = self._queue.get(timeout=timeout)
+                item = self._queue.get(timeout=None if lazy_since is None else self._lazy_wait(lazy_since))
             except queue.Empty:
-                if not self._lost:
-                    self._guard(self._commit)
-                lazy_since = None
+                lazy_since = self._settle(lazy_since)
                 continue
             items, stop = self._gather(item)
             if self._lost:
@@ -219,19 +227,28 @@ class Exchange:
                 continue
             if items:
                 self._guard(partial(self._work, items), items)
-            if not self._broker.dirty:
-                lazy_since = None
-            elif lazy_since is None:
-                lazy_since = time.monotonic()
-            elif time.monotonic() - lazy_since >= lazy_seconds:
-                self._guard(self._commit)
-                lazy_since = None
+            lazy_since = self._settle(lazy_since)
             if stop:
-                if self._lost:
-                    self._broker.store.close()
-                else:
-                    self._guard(self._broker.close)
+                self._guard(self._close)
+                self._broker.store.close()
                 return
+
+    def _settle(self, lazy_since: float | None) -> float | None:
+        """Commit work that nobody waits for, if it is time; returns since when some of it waits."""
+        if not self._broker.dirty:
+            self._guard(self._retry)
+            return None
+        if lazy_since is None:
+            return time.monotonic()
+        if self._lazy_wait(lazy_since):
+            return lazy_since
+        self._guard(self._commit)
+        return time.monotonic()
+
+    def _lazy_wait(self, since: float) -> float:
+        """How long work that nobody waits for may stay uncommitted from now on."""
+        left = since + self.limits.lazy_commit_ms / 1000 - time.monotonic()
+        return max(0.0, left, self.health.store.rest_seconds)
 
     def _gather(self, item: _Item | None) -> tuple[list[_Item], bool]:
         """This item and whatever else waits, up to the limit; and whether it is time to stop."""
@@ -249,32 +266,113 @@ class Exchange:
         return items, True
 
     def _work(self, items: list[_Item]) -> None:
-        outcome = self._broker.handle([command for commands, _ in items for command in commands])
+        outcome = self._decide([command for commands, _ in items for command in commands])
         self.tally.batches += 1
-        if outcome.urgent:
-            self._commit()
         self._loop.call_soon_threadsafe(self._publish, items, outcome)
 
-    def _commit(self) -> None:
+    def _decide(self, commands: Sequence[c.Command], retries: int = 1) -> Outcome:
+        """Decide commands, and make durable what somebody waits for."""
+        outcome = self._decide_some(commands, retries)
+        while len(outcome.replies) < len(commands):
+            outcome.extend(self._decide_some(commands[len(outcome.replies) :], retries))
+        return outcome
+
+    def _decide_some(self, commands: Sequence[c.Command], retries: int) -> Outcome:
+        """The same for as many of the commands as can be decided together, the first at least."""
+        if self.health.store.rest_seconds and any(type(command) in _WRITES for command in commands):
+            refusal = _store_failed(self.health.store.reason)
+            return self._decide_without(commands, [type(command) in _WRITES for command in commands], retries, refusal)
+        broker = self._broker
+        outcome = broker.handle(commands)
+        if outcome.faults or broker.faults:
+            self._report(outcome.faults)
+        if not outcome.urgent:
+            broker.owe()
+            return outcome
+        error = self._commit()
+        if error is None:
+            return outcome
+        count = len(outcome.replies)
+        if retries and len(outcome.awaited) > 1 and not isinstance(error, DiskError):
+            # One of them is to blame: each in a transaction of its own shows which.
+            alone = Outcome()
+            for command in commands[:count]:
+                alone.extend(self._decide_some((command,), 0))
+            return alone
+        awaited = set(outcome.awaited) if retries else range(count)
+        refused = [place in awaited for place in range(count)]
+        return self._decide_without(commands[:count], refused, retries - 1, _store_failed(str(error)))
+
+    def _decide_without(
+        self, commands: Sequence[c.Command], refused: Sequence[bool], retries: int, refusal: Refusal
+    ) -> Outcome:
+        """Refuse some of the commands and decide the others."""
+        places = [place for place, no in enumerate(refused) if not no]
+        outcome = self._decide([commands[place] for place in places], retries) if places else Outcome()
+        return outcome.spread(places, len(commands), refusal)
+
+    def _commit(self) -> Exception | None:
+        """Make everything decided so far durable; or go back to what is, and say why."""
         started = time.perf_counter()
-        self._broker.commit()
+        try:
+            self._broker.commit()
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was committed
+            self._broker.roll_back()
+            if isinstance(error, DiskError):
+                self.health.store.failed(str(error))
+            else:
+                self._report((Fault(0, "commit", error, _store_failed(str(error))),))
+            return error
         self.tally.commits += 1
         self.tally.commit_seconds += time.perf_counter() - started
+        self.health.store.succeeded()
+        if self._broker.faults:
+            self._report(())
+        self._note_checkpoint()
+        return None
 
-    def _guard(self, work: Callable[[], None], items: Sequence[_Item] = ()) -> None:
-        """Run `work`; if it fails, go back to what is committed, and refuse what was asked."""
+    def _note_checkpoint(self) -> None:
+        trouble, checkpoint = self._broker.store.trouble, self.health.checkpoint
+        if trouble and trouble != checkpoint.reason:
+            checkpoint.failed(trouble)
+        elif checkpoint.reason and not trouble:
+            checkpoint.succeeded()
+
+    def _retry(self) -> None:
+        """While something fails and nobody writes: find out whether it still does."""
+        health = self.health
+        if not (health.store.reason or health.checkpoint.reason) or health.store.rest_seconds:
+            return
+        try:
+            self._broker.store.retry()
+        except DiskError as error:
+            health.store.failed(str(error))
+        else:
+            health.store.succeeded()
+            self._note_checkpoint()
+
+    def _close(self) -> None:
+        try:
+            self._broker.close()
+        except DiskError as error:
+            log.error("what was acknowledged last could not be written; it will be delivered again", reason=str(error))
+
+    def _report(self, faults: Sequence[Fault]) -> None:
+        for fault in (*faults, *self._broker.faults):
+            self.health.fault(fault)
+        self._broker.faults.clear()
+
+    def _guard(self, work: Callable[[], object], items: Sequence[_Item] = ()) -> None:
+        """Run `work`. What it raises means that memory is not what the store keeps, and that the store is lost."""
+        if self._lost:
+            return
         try:
             work()
-        except Exception as error:
-            log.exception("the store failed; going back to what is committed", error=str(error))
-            try:
-                self._broker.restore()
-            except Exception as lost:
-                log.exception("the store is lost; the hub must stop", error=str(lost))
-                self._lost = True
-                self._loop.call_soon_threadsafe(self._fail, lost)
-            refusal = Refusal(Code.STORE_FAILED, f"the store failed, nothing was accepted: {error}")
-            self._loop.call_soon_threadsafe(self._give_up, items, refusal)
+        except Exception as lost:
+            log.exception("the store cannot be read any more: all sessions end and the hub stops", error=str(lost))
+            self._lost = True
+            self._loop.call_soon_threadsafe(self._fail, lost)
+            self._loop.call_soon_threadsafe(self._give_up, items, _store_failed(str(lost)))
 
     # On the event loop.
 
@@ -348,7 +446,6 @@ class Exchange:
         for commands, done in items:
             if done is not None:
                 self._call(done, [refusal] * len(commands))
-        # The broker forgot every session, so their owners must attach anew.
         for session in list(self._sessions):
             self._end(session, refusal)
 

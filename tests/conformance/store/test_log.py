@@ -49,6 +49,16 @@ def test_the_log_goes_on_where_it_was_committed(writer: Writer) -> None:
     assert writer.restore().log_end == 2
 
 
+def test_a_store_says_whether_what_was_buffered_is_still_there(writer: Writer) -> None:
+    writer.record()
+    assert writer.store.intact
+    with pytest.raises(StoreError):
+        writer.store.record(LogRow(5, 0, b"{}", GENESIS))
+    assert not writer.store.intact
+    writer.restore()
+    assert writer.store.intact
+
+
 def test_after_an_exception_what_was_buffered_is_gone_even_if_somebody_commits(writer: Writer) -> None:
     writer.record()
     writer.store.commit()

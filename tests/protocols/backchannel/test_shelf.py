@@ -252,11 +252,36 @@ def test_a_commit_that_fails_gives_back_what_was_won(desk: Desk) -> None:
     desk.place(parcel(1))
     assert win(desk, parcel(1))
     assert win(desk, parcel(2))
-    desk.shelf.begin(desk.card, anew=False)
-    for leftover in desk.shelf.leftovers():
-        desk.shelf.recover(leftover, unsettled=True)
+    desk.shelf.give_back([1, 2])
+    assert (desk.unread, desk.kept) == ([1], [])
     assert desk.place(parcel(1), parcel(2)).shown == [1, 2]
+    assert desk.shelf.look() == (set(), [])
+    assert win(desk, parcel(1)), "it can be won again"
+
+
+@pytest.mark.parametrize("when", ["staged", "shown"])
+def test_what_was_won_while_it_was_put_there_is_shown_after_all(desk: Desk, when: str) -> None:
+    sheaf = desk.stage(parcel(1), parcel(2))
+    assert win(desk, parcel(1))
+    desk.shelf.mark(sheaf)
+    if when == "staged":
+        desk.shelf.give_back([1])
+    desk.shelf.show(sheaf)
+    if when == "shown":
+        desk.shelf.give_back([1])
+    assert (desk.unread, desk.kept) == ([1, 2], [])
+    desk.start(unsettled=(1, 2))
     assert desk.unread == [1, 2]
+
+
+def test_what_was_withheld_for_a_commit_that_failed_is_shown(desk: Desk) -> None:
+    assert win(desk, parcel(1))
+    sheaf = desk.stage(parcel(1))
+    desk.shelf.mark(sheaf)
+    desk.shelf.show(sheaf)
+    assert desk.unread == []
+    desk.shelf.give_back([1])
+    assert desk.unread == [1]
 
 
 def test_what_was_won_for_a_commit_that_failed_can_be_won_again_before_it_is_given_back(desk: Desk) -> None:

@@ -102,6 +102,7 @@ ERROR_CODES: dict[Code, ErrorCode] = {
     Code.NEVER_ACKNOWLEDGED: ErrorCode.FORBIDDEN,
     Code.CANNOT_SIGN: ErrorCode.FORBIDDEN,
     Code.STORE_FAILED: ErrorCode.INTERNAL,
+    Code.INTERNAL_ERROR: ErrorCode.INTERNAL,
     Code.SHUTTING_DOWN: ErrorCode.SHUTTING_DOWN,
 }
 """The wire form of every refusal."""

@@ -46,6 +46,7 @@ _LATER = frozenset(
         Code.LOOP_DETECTED,
         Code.THREAD_PAUSED,
         Code.STORE_FAILED,
+        Code.INTERNAL_ERROR,
         Code.SHUTTING_DOWN,
         Code.UNKNOWN_SESSION,
         Code.UNAUTHORIZED,

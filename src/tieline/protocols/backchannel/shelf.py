@@ -259,6 +259,21 @@ class Shelf:
                     self._withheld[key] = True
         self._sweep()
 
+    def give_back(self, keys: Sequence[int]) -> None:
+        """What was won is not settled: it is here again. What was never shown is staged again, and then shown."""
+        with self._lock:
+            for key in keys:
+                self._withheld.pop(key, None)
+                path = self._won.pop(key, None)
+                if path is None:
+                    continue
+                name = path.stem.rpartition(".")[0]
+                if key > self._placed:
+                    path.rename(path.with_suffix(_STAGED))
+                else:
+                    path.rename(self._waiting(name))
+                    self._shown.add(name)
+
     def sweep(self) -> None:
         """Remove the files of what is settled; for a thread, because that may wait for the disk."""
         with self._lock:

@@ -68,6 +68,8 @@ class MemoryStore:
         self._images: dict[int, MemberImage] = {}
         self._snapshot_end = 0
         self._undo: list[Callable[[], object]] = []
+        self.intact = True
+        self.trouble = ""
         self.channels = MemoryChannels(self._keep_in)
         self.objectives = MemoryObjectives(self.record, self._undo)
 
@@ -184,7 +186,11 @@ class MemoryStore:
         self._committed_end = len(self._log)
         self._undo.clear()
 
+    def retry(self) -> None:
+        """See `Store.retry`."""
+
     def _abandon(self) -> None:
+        self.intact = False
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
@@ -207,6 +213,7 @@ class MemoryStore:
     def restore(self) -> Foundation:
         """See `Store.restore`."""
         self._abandon()
+        self.intact = True
         return Foundation(
             members=list(self._members.values()),
             tokens=list(self._tokens.values()),

@@ -15,6 +15,20 @@ _BUSY_MS = 5000
 CHECKPOINT_PAGES = 4000
 """Pages in the write-ahead log before they are moved into the database: 16 MB, read back in well under a second."""
 
+DISK_ERRORS = (
+    apsw.FullError,
+    apsw.IOError,
+    apsw.ReadOnlyError,
+    apsw.CantOpenError,
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.CorruptError,
+    apsw.NotADBError,
+    apsw.NoMemError,
+    apsw.PermissionsError,
+)
+"""What the database says when the disk or the system fails it, and not what it was asked to do."""
+
 
 def _migrations(schema: str) -> list[str]:
     """The scripts of a schema in order; script N brings version N-1 to version N."""

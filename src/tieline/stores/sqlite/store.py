@@ -6,7 +6,7 @@ are in `queries.sql`; the schema is in `schema/`, applied forward only.
 
 import heapq
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tieline.core.ladder import STATES
 from tieline.core.store import (
     ROUTE_BYTES,
     Chronicle,
+    DiskError,
     Foundation,
     Grant,
     Known,
@@ -40,7 +41,7 @@ from tieline.core.store import (
     TokenRow,
 )
 from tieline.stores.sqlite.channels import SqliteChannels
-from tieline.stores.sqlite.database import CHECKPOINT_PAGES, open_database
+from tieline.stores.sqlite.database import CHECKPOINT_PAGES, DISK_ERRORS, open_database
 from tieline.stores.sqlite.objectives import SqliteObjectives
 from tieline.stores.sqlite.statements import QUERIES, repeat
 
@@ -77,6 +78,11 @@ class SqliteStore:
         self._committed_end = 0
         self._in_transaction = False
         self._closed = False
+        # Whether buffered rows were thrown away since the last `restore`.
+        self._abandoned = False
+        # Why the write-ahead log could not be moved, and the size at which that is tried again.
+        self.trouble = ""
+        self._checkpoint_at = CHECKPOINT_PAGES
         self.channels = SqliteChannels(self._write, self._select)
         self.objectives = SqliteObjectives(self.record, self._write, self._select)
         # How often the disk was asked to sync on behalf of a commit, and for moving the write-ahead log.
@@ -219,17 +225,41 @@ class SqliteStore:
         self._committed_end = self._log_end
         self._fresh_wire_ids.clear()
         self._foreseen.clear()
-        if self._wal_pages >= CHECKPOINT_PAGES:
+        if self._wal_pages >= self._checkpoint_at:
             self._checkpoint()
+
+    @property
+    def intact(self) -> bool:
+        """See `Store.intact`. The database itself ends a transaction after some errors."""
+        return not self._abandoned and not (self._in_transaction and self._main.get_autocommit())
 
     @contextmanager
     def _abandoning(self) -> Iterator[None]:
         """When the database refuses, nothing of the batch may stay behind."""
         try:
             yield
-        except apsw.Error as error:
+        except Exception as error:
+            failed_commit = self._in_transaction
             self._abandon()
-            raise StoreError(f"the database refused a batch: {error}") from error
+            if failed_commit and isinstance(error, apsw.IOError):
+                self._overwrite()
+            kind = DiskError if isinstance(error, DISK_ERRORS) else StoreError
+            raise kind(f"the database refused a batch: {error}") from error
+
+    def _overwrite(self) -> None:
+        """Write over what a commit left that failed after it was written: a start after a crash would find it valid."""
+        with suppress(apsw.Error):
+            self._main.execute(QUERIES["change_nothing"])
+
+    def retry(self) -> None:
+        """See `Store.retry`."""
+        assert not self._in_transaction, "nothing is buffered"
+        try:
+            self._main.execute(QUERIES["change_nothing"])
+        except apsw.Error as error:
+            raise DiskError(f"the database cannot be written to: {error}") from error
+        if self.trouble:
+            self._checkpoint()
 
     def _begin(self) -> None:
         if not self._in_transaction:
@@ -271,6 +301,7 @@ class SqliteStore:
             rows.clear()
         self._fresh_wire_ids.clear()
         self._foreseen.clear()
+        self._abandoned = True
         if not self._main.get_autocommit():
             self._main.execute("ROLLBACK")
         self._in_transaction = False
@@ -280,8 +311,16 @@ class SqliteStore:
         return 0
 
     def _checkpoint(self) -> None:
-        # Passive: moves what no reader still needs and never waits for one.
-        self._main.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        """Move the write-ahead log into the database. If that fails, it stays where it is: nothing is lost."""
+        try:
+            # Passive: moves what no reader still needs and never waits for one.
+            self._main.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as error:
+            self.trouble = f"the write-ahead log cannot be moved into the database: {error}"
+            self._checkpoint_at = self._wal_pages + CHECKPOINT_PAGES
+            return
+        self.trouble = ""
+        self._checkpoint_at = CHECKPOINT_PAGES
         self._wal_pages = 0
         self.checkpoints += 1
 
@@ -290,6 +329,7 @@ class SqliteStore:
     def restore(self) -> Foundation:
         """See `Store.restore`."""
         self._abandon()
+        self._abandoned = False
         main = self._main
         tail = main.execute(QUERIES["log_tail"]).fetchone()
         self._log_end = self._committed_end = tail[0] + 1 if tail else 0
@@ -327,7 +367,8 @@ class SqliteStore:
 
     def foresee(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
         """See `Store.foresee`. Each question of its own would let other threads run, and wait for them to let go."""
-        self._foreseen = dict.fromkeys(wire_keys)
+        self._foreseen = {}
+        foreseen: dict[tuple[str, str, str], Known | None] = dict.fromkeys(wire_keys)
         groups: dict[tuple[str, str], list[str]] = {}
         for sender, protocol, wire_id in wire_keys:
             groups.setdefault((sender, protocol), []).append(wire_id)
@@ -339,7 +380,8 @@ class SqliteStore:
                 rows = self._main.execute(QUERIES["known_shared_ids"], (protocol, asked))
             for wire_id, message_id, offset, content, recipients in rows:
                 known = Known(message_id, offset, ledger.digest(content), recipients)
-                self._foreseen[sender, protocol, wire_id] = known
+                foreseen[sender, protocol, wire_id] = known
+        self._foreseen = foreseen
 
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
         """See `Store.find_wire_id`."""
@@ -463,9 +505,12 @@ class SqliteStore:
 
     def close(self) -> None:
         """See `Store.close`."""
-        if not self._closed:
-            self._closed = True
+        if self._closed:
+            return
+        self._closed = True
+        try:
             self._abandon()
+        finally:
             self._main.close()
 
 

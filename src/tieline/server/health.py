@@ -1,0 +1,110 @@
+"""The hub's health: what fails at present and since when, for `/healthz`, `/metrics`, `doctor` and the log.
+
+Above: whoever shows it, on the event loop. Below: the threads that own a store each, which say how their work went. A
+fault that lasts is one line in the log when it begins and one when it ends, however much fails in between.
+"""
+
+import time
+
+import structlog
+from msgspec import Struct
+
+from tieline.core.outcome import Fault
+
+log = structlog.get_logger(__name__)
+
+_CALM_SECONDS = 2.0
+"""A disk that is nearly full takes small writes and not large ones: it is well after this time without a failure."""
+_PATIENCE = 3
+"""Failures in a row before the store is left alone for a while: one alone may be over at once."""
+_REST_SECONDS = 0.5
+"""How long it is left alone: each failure costs a rollback, during which nobody is served."""
+_FAULT_SECONDS = 60.0
+"""Faults of one kind share a line of the log for this long."""
+_KINDS_MAX = 1000
+
+
+class Ailment(Struct, frozen=True):
+    """Something that fails at present."""
+
+    what: str
+    reason: str
+
+
+class Writing:
+    """How one store takes what is written to it. Its methods are for the thread that writes."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        # Why writing fails at present, or the last time it did; empty while all is well.
+        self.reason = ""
+        # Since the start.
+        self.failures = 0
+        # Since the trouble began: when that was, when it failed last, and how often.
+        self._since = 0.0
+        self._last = 0.0
+        self._count = 0
+        # Failures since the last success.
+        self._in_a_row = 0
+
+    @property
+    def rest_seconds(self) -> float:
+        """For how long nothing should be written, because that failed again and again."""
+        if self._in_a_row < _PATIENCE:
+            return 0.0
+        return max(0.0, self._last + _REST_SECONDS - time.monotonic())
+
+    def failed(self, reason: str) -> None:
+        """Something could not be written."""
+        now = time.monotonic()
+        if not self.reason:
+            log.error("writing fails; what cannot be kept is refused", what=self.what, reason=reason)
+            self._since, self._count = now, 0
+        self.reason = reason
+        self._last = now
+        self._count += 1
+        self._in_a_row += 1
+        self.failures += 1
+
+    def succeeded(self) -> None:
+        """Something was written."""
+        self._in_a_row = 0
+        now = time.monotonic()
+        if self.reason and now - self._last >= _CALM_SECONDS:
+            seconds = round(now - self._since, 1)
+            log.warning("writing works again", what=self.what, failures=self._count, seconds=seconds)
+            self.reason = ""
+
+
+class Health:
+    """All that can fail while the hub runs."""
+
+    def __init__(self) -> None:
+        self.store = Writing("the message store")
+        # Moving the write-ahead log into the database.
+        self.checkpoint = Writing("the message store's checkpoint")
+        self.activity = Writing("the activity log")
+        self.search = Writing("the search index")
+        # Commands and chores that raised.
+        self.faults = 0
+        # When each kind of fault was last in the log, and how many came since.
+        self._logged: dict[tuple[str, str], tuple[float, int]] = {}
+
+    @property
+    def ailments(self) -> list[Ailment]:
+        """What fails at present."""
+        writers = (self.store, self.checkpoint, self.activity, self.search)
+        return [Ailment(writing.what, writing.reason) for writing in writers if writing.reason]
+
+    def fault(self, fault: Fault) -> None:
+        """A command or chore raised, and was taken back."""
+        self.faults += 1
+        kind, now = (fault.what, type(fault.error).__name__), time.monotonic()
+        at, since = self._logged.get(kind, (-_FAULT_SECONDS, 0))
+        if now - at < _FAULT_SECONDS:
+            self._logged[kind] = (at, since + 1)
+            return
+        if len(self._logged) >= _KINDS_MAX:
+            self._logged.clear()
+        self._logged[kind] = (now, 0)
+        log.error("a command failed and was taken back", what=fault.what, more_before=since, exc_info=fault.error)

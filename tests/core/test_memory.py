@@ -1,0 +1,481 @@
+"""The broker's memory: a command that raises leaves nothing behind, and a failed commit ends nobody's session."""
+
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.core.doubles import Desk, content
+from tests.core.test_custody import BOB, Shop
+from tieline.contract import command as c
+from tieline.contract.delivery import State
+from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
+from tieline.contract.limits import DEFAULT_LIMITS, Limits
+from tieline.contract.member import ByHomeKey, MemberKind
+from tieline.contract.reach import Leg, Reach, Way
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Accepted, Attached, Claimed, Done, History, ObjectiveState, Reply
+from tieline.core import ledger
+from tieline.core.outcome import Outcome
+from tieline.core.store import DiskError
+from tieline.stores.sqlite import SqliteStore
+
+NAMES = ("ada", "bob", "cy", "di")
+HOME_KEY = "the key of the test's home"
+
+
+class Bug(Exception):
+    """What no rule expects."""
+
+
+class FaultyStore(SqliteStore):
+    """A real store of which one call raises, before or after it has done its work."""
+
+    left: int | None = None
+    late = False
+    full = False
+
+    def count(self) -> bool:
+        """Whether this call is the one."""
+        if self.left is None:
+            return False
+        self.left -= 1
+        return self.left == 0
+
+    def commit(self) -> None:
+        """Commit, unless the disk is full."""
+        if self.full:
+            raise DiskError("no space left on device")
+        super().commit()
+
+
+def _watch(name: str) -> Callable[..., Any]:
+    def call(self: FaultyStore, *values: Any, **named: Any) -> Any:
+        if not self.count():
+            return getattr(SqliteStore, name)(self, *values, **named)
+        if self.late:
+            getattr(SqliteStore, name)(self, *values, **named)
+        raise Bug(name)
+
+    return call
+
+
+_WATCHED = {"accept", "advance", "fall", "record", "save_member", "drop_member", "save_token", "drop_token"} | {
+    *("save_setting", "save_owner", "save_grant"),
+    *("find_wire_id", "messages", "find_message", "steps", "falls", "names", "history"),
+}
+for _name in _WATCHED:
+    setattr(FaultyStore, _name, _watch(_name))
+
+
+def open_desk(folder: Path, limits: Limits = DEFAULT_LIMITS) -> Desk:
+    """A desk over such a store."""
+    return Desk(lambda: FaultyStore(folder, synchronous="OFF"), limits)
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Desk:
+    """A desk over such a store."""
+    return open_desk(tmp_path / "faulty")
+
+
+def store_of(desk: Desk) -> FaultyStore:
+    assert isinstance(desk.store, FaultyStore)
+    return desk.store
+
+
+def work(desk: Desk, commands: Sequence[c.Command]) -> Outcome:
+    """Decide a batch as the exchange does: what is left after a cut is a batch of its own."""
+    outcome = Outcome()
+    while len(outcome.replies) < len(commands):
+        part = desk.broker.handle(commands[len(outcome.replies) :])
+        if part.urgent:
+            desk.broker.commit()
+        else:
+            desk.broker.owe()
+        outcome.extend(part)
+    return outcome
+
+
+def plain(text: str) -> str:
+    """Text without what chance has made of it."""
+    return re.sub(r"\d{13}-\d+|session-\d+|obj-\w+-\w+|seal='\w*'|object='\w*'|digest='\w*'", "…", text)
+
+
+class Walk:
+    """A random life at a desk. Two walks of one seed do the same, whatever the ids are that their desks give."""
+
+    def __init__(self, desk: Desk, seed: int) -> None:
+        self.desk = desk
+        self.chance = random.Random(seed)
+        self.sessions: list[SessionId] = []
+        self.messages: list[MessageId] = []
+        self.objectives: list[str] = []
+        self.poison: c.Command | None = None
+        self.replies: list[tuple[str, Any]] = []
+        self.made = 0
+        for name in NAMES:
+            kind = MemberKind.HUMAN if name == "di" else MemberKind.AGENT
+            permissions = ("objectives.create", "members.manage", "team.manage") if name == "ada" else ()
+            desk.add(name, *permissions, kind=kind)
+            self.sessions.append(desk.attach(name))
+        desk.subscribe(self.sessions[0], "dev")
+        desk.subscribe(self.sessions[1], "dev")
+        reach = Reach((Leg(Way.PUSH, 400), Leg(Way.PULL, 0)))
+        desk.ask(c.SetReach(desk.operator, MemberName("cy"), reach))
+        decide = desk.broker._decide
+
+        def decide_or_raise(command: c.Command) -> Reply:
+            if command is not self.poison:
+                return decide(command)
+            store = store_of(desk)
+            store.left, store.late = self.calls, self.late
+            try:
+                decide(command)
+            finally:
+                store.left = None
+            raise Bug("at the end")
+
+        desk.broker._decide = decide_or_raise  # type: ignore[method-assign]
+
+    def command(self) -> c.Command:
+        chance, pick = self.chance, self.chance.choice
+        session, name = pick(self.sessions), pick(NAMES)
+        key = chance.randrange(1, 12)
+        self.made += 1
+        match chance.randrange(19):
+            case 0 | 1 | 2 | 3:
+                target = pick((f"@{name}", "#dev", "*"))
+                ttl_ms = pick((None, None, 700))
+                wire_id = pick((None, f"w{chance.randrange(6)}"))
+                reply_to = pick([None, *self.messages[-3:]])
+                said = content(target, pick(("hello", "hi")), ttl_ms=ttl_ms, reply_to=reply_to, topic=pick(("", "t")))
+                return c.Send(session, said, wire_id)
+            case 4 | 5:
+                return c.Offered(session, key, key + 2, mute=pick((True, False)))
+            case 6 | 7:
+                state = pick((State.SEEN, State.ACKED, State.ACKED, State.DEAD))
+                return c.Advance(session, ((key, key + chance.randrange(3)),), state, "evidence")
+            case 8 if self.messages:
+                return c.Claim(session, pick(self.messages))
+            case 9 if self.messages:
+                return c.Follow(session, pick(self.messages))
+            case 10:
+                return pick((c.Subscribe, c.Unsubscribe))(session, ChannelName(pick(("dev", "ops"))))
+            case 11:
+                return c.AddMember(self.desk.operator, MemberName(f"new{self.made}"))
+            case 12:
+                return c.RotateToken(self.desk.operator, MemberName(name))
+            case 13:
+                return c.UpdateTeam(self.sessions[0], directive=f"do {self.made}")
+            case 14:
+                assignee = MemberName(name)
+                return c.CreateObjective(session=self.sessions[0], title="t", outcome="o", assignee=assignee)
+            case 15:
+                credential, member = ByHomeKey(HOME_KEY), MemberName(name)
+                return c.Attach(protocol="hub", credential=credential, member=member, resumable=pick((True, False)))
+            case 16 if len(self.sessions) > len(NAMES):
+                return c.Detach(self.sessions[-1])
+            case 17:
+                return c.Tick()
+            case _:
+                return c.Send(session, content("@nobody"))
+
+    def batch(self, *, poisoned: bool) -> None:
+        """Do some things at once; the poison, if there is one, somewhere among them."""
+        self.desk.nature.time_ms += self.chance.randrange(500)
+        commands = [self.command() for _ in range(self.chance.randrange(1, 8))]
+        poison, place = self.command(), self.chance.randrange(len(commands) + 1)
+        if isinstance(poison, c.Tick):
+            # Its chores rest when they fail, which has a test of its own.
+            poison = c.ListMembers(self.desk.operator)
+        self.calls, self.late = self.chance.randrange(1, 5), self.chance.random() < 0.5
+        if poisoned:
+            self.poison = poison
+            commands.insert(place, poison)
+        outcome = work(self.desk, commands)
+        if poisoned:
+            refusal = outcome.replies.pop(place)
+            assert isinstance(refusal, Refusal)
+            assert refusal.code is Code.INTERNAL_ERROR
+            assert [fault.what for fault in outcome.faults] == [type(poison).__name__]
+            commands.pop(place)
+            self.poison = None
+        self.told = (
+            [(type(change).__name__, getattr(change, "name", "")) for change in outcome.changes],
+            sorted((step.member, step.state) for _, step in outcome.progress),
+        )
+        for command, reply in zip(commands, outcome.replies, strict=True):
+            self.note(command, reply)
+
+    def note(self, command: c.Command, reply: Reply) -> None:
+        match reply:
+            case Accepted():
+                self.messages.append(reply.message_id)
+                self.replies.append(("accepted", (reply.recipients, reply.duplicate, reply.backlog)))
+            case Attached():
+                self.sessions.append(reply.session)
+                self.replies.append(("attached", (reply.member, reply.next_key, reply.resumed)))
+            case Claimed():
+                key = None if reply.delivery is None else (reply.delivery.key, reply.delivery.message.content.body)
+                self.replies.append(("claimed", key))
+            case Refusal():
+                self.replies.append((reply.code.value, type(command).__name__))
+            case ObjectiveState():
+                self.replies.append(("objective", reply.objective.title))
+            case _:
+                self.replies.append((type(reply).__name__, None))
+        if isinstance(command, c.Detach):
+            self.sessions.pop()
+
+    def state(self) -> dict[str, Any]:
+        """All that anybody could find out, but for ids and when a member was last active, be it in vain."""
+        broker = self.desk.broker
+        accounts = {account.name: account for account in broker.directory.accounts.values()}
+        return {
+            "inboxes": {name: list(self.deliveries(name)) for name in accounts},
+            "next keys": {name: account.inbox.next_key for name, account in accounts.items()},
+            "backlogs": {name: account.inbox.backlog for name, account in accounts.items()},
+            "streams": {name: account.streams for name, account in accounts.items()},
+            "sessions": {name: len(account.sessions) for name, account in accounts.items()},
+            "tokens": {name: len(broker.directory.tokens_of(account)) for name, account in accounts.items()},
+            "channels": {name: sorted(members) for name, members in broker.directory.channels.items()},
+            "team": broker.team.directive,
+            "objectives": len(broker.objectives),
+            "follows": sorted(len(one.sessions) for one in broker.followers.values()),
+            # A deadline may outlive its delivery; it does nothing then.
+            "deadlines": sorted(
+                due for due in broker.deadlines if broker.directory.accounts[due[1]].inbox.entry(due[2])
+            ),
+            "waits": sorted(
+                (wait.deadline_ms, wait.number, wait.place, key)
+                for wait in broker.escalation._waits
+                for key in range(wait.first, wait.last + 1)
+            ),
+            "grants": sorted(grant.number for grant in broker.resumption._by_id.values()),
+        }
+
+    def deliveries(self, name: str) -> Iterator[tuple[int, int, State, str]]:
+        inbox = self.desk.broker.directory.find(name)
+        assert inbox is not None
+        for entry in inbox.inbox.read(0, 1000)[0]:
+            messages, _ = self.desk.store.messages([entry.offset], 10_000)
+            yield entry.key, entry.stream_seq, entry.state, plain(messages[entry.offset].content.body)
+
+    def log(self) -> list[str]:
+        """What the log says, without ids and hashes; moves may stand before or after what was said in their batch."""
+        events = [ledger.decode_event(row.event) for row in self.desk.store.read_log(0, 10_000)[0]]
+        return sorted(plain(str(event)) for event in events)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_life_with_commands_that_raise_is_the_life_without_them(seed: int, tmp_path: Path) -> None:
+    calm, troubled = (Walk(open_desk(tmp_path / where), seed) for where in ("a", "b"))
+    for _ in range(14):
+        calm.batch(poisoned=False)
+        troubled.batch(poisoned=True)
+        assert troubled.replies == calm.replies
+        assert troubled.told == calm.told
+        assert troubled.state() == calm.state()
+    for walk in (calm, troubled):
+        walk.desk.broker.commit()
+    assert troubled.log() == calm.log()
+    before = troubled.state()
+    troubled.desk.crash()
+    after = troubled.state()
+    for part in (
+        "inboxes",
+        "next keys",
+        "backlogs",
+        "streams",
+        "tokens",
+        "channels",
+        "team",
+        "objectives",
+        "deadlines",
+    ):
+        assert after[part] == before[part], f"the store keeps the same {part}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_life_with_commits_that_fail_is_the_life_without_what_they_held(seed: int, tmp_path: Path) -> None:
+    calm, troubled = (Walk(open_desk(tmp_path / where), seed) for where in ("a", "b"))
+    for _ in range(14):
+        commands = [troubled.command() for _ in range(5)]
+        troubled.desk.broker.handle(commands)
+        store_of(troubled.desk).full = True
+        with pytest.raises(DiskError):
+            troubled.desk.broker.commit()
+        store_of(troubled.desk).full = False
+        troubled.desk.broker.roll_back()
+        for _ in range(5):
+            calm.command()
+        calm.batch(poisoned=False)
+        troubled.batch(poisoned=False)
+        assert troubled.replies == calm.replies
+        assert troubled.state() == calm.state()
+
+
+# What is refused alone.
+
+
+@pytest.mark.parametrize("field", ["after", "before"])
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**80, -(2**63) - 1])
+def test_a_position_beyond_every_log_is_an_empty_page_or_all_of_it(desk: Desk, field: str, number: int) -> None:
+    alice = desk.join("alice")
+    desk.send(alice, "@alice")
+    for forward in (True, False):
+        command = c.ReadHistory(alice, forward=forward)
+        found = desk.expect(History, replace(command, **{field: number})).messages
+        everything = (number > 0) == (field == "before")
+        assert len(found) == everything
+
+
+def test_a_token_that_would_expire_after_the_end_of_time_is_refused(desk: Desk) -> None:
+    alice = desk.join("alice")
+    refusal = desk.refused(c.IssueToken(alice, MemberName("alice"), expires_at_ms=2**63))
+    assert refusal.code is Code.INVALID_REQUEST
+
+
+def test_a_read_that_raises_costs_no_rollback(faulty: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = faulty.join("alice")
+    monkeypatch.setattr(faulty.broker, "roll_back", lambda: pytest.fail("nothing had changed"))
+    store_of(faulty).left = 1
+    first, second = work(faulty, (c.ReadHistory(alice), c.Send(alice, content("@alice")))).replies
+    assert isinstance(first, Refusal)
+    assert first.code is Code.INTERNAL_ERROR
+    assert isinstance(second, Accepted)
+
+
+def test_an_expiry_that_raises_keeps_nobody_from_being_served(faulty: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice, bob = faulty.join("alice"), faulty.join("bob")
+    shop = Shop()
+    faulty.broker.custodians[BOB] = shop
+    stuck = faulty.send(alice, "@bob", "stuck", ttl_ms=10).message_id
+    monkeypatch.setattr(shop, "win", lambda *_: 1 / 0)
+    faulty.nature.time_ms += 20
+    for _ in range(3):
+        faulty.expect(Accepted, c.Send(alice, content("@alice")))
+    assert [fault.what for fault in faulty.broker.faults] == ["Tick"]
+    assert faulty.state(stuck, "bob") is State.PENDING
+    assert faulty.bodies(bob) == ["stuck"]
+
+
+def test_a_chore_that_raises_rests_and_the_others_are_done(faulty: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def fail(*_: object) -> None:
+        tried.append(1)
+        raise Bug
+
+    monkeypatch.setattr("tieline.core.retention.Retention.work", fail)
+    for _ in range(5):
+        assert work(faulty, (c.Tick(),)).replies
+        faulty.nature.time_ms += 1000
+    assert tried == [1]
+
+
+# What is owed.
+
+
+def test_an_acknowledgement_that_was_answered_survives_a_commit_that_fails(faulty: Desk) -> None:
+    alice, bob = faulty.join("alice"), faulty.join("bob")
+    first, second = faulty.send(alice, "@bob", "1").message_id, faulty.send(alice, "@bob", "2").message_id
+    work(faulty, (c.Offered(bob, 1, 2), c.Advance(bob, ((1, 1),)), c.Detach(bob)))
+    fill(faulty, c.Send(alice, content("@bob", "lost")))
+    assert faulty.bodies(faulty.attach("bob")) == ["2"]
+    faulty.broker.commit()
+    faulty.crash()
+    assert faulty.state(first, "bob") is State.ACKED
+    assert faulty.state(second, "bob") is State.OFFERED
+    assert faulty.bodies(faulty.attach("bob")) == ["2"]
+
+
+def fill(desk: Desk, *commands: c.Command) -> None:
+    """Decide these, and find that the disk is full."""
+    desk.broker.handle(commands)
+    store_of(desk).full = True
+    with pytest.raises(DiskError):
+        desk.broker.commit()
+    store_of(desk).full = False
+    desk.broker.roll_back()
+
+
+def test_keys_of_a_batch_that_failed_are_given_again(faulty: Desk) -> None:
+    alice, bob = faulty.join("alice"), faulty.join("bob")
+    fill(faulty, c.Send(alice, content("@bob", "lost"), "w1"), c.Send(alice, content("@bob", "lost"), "w2"))
+    kept = faulty.send(alice, "@bob", "kept", wire_id="w1")
+    assert [(item.key, item.stream_seq) for item in faulty.fetch(bob)] == [(1, 1)]
+    assert not kept.duplicate
+
+
+def test_sessions_that_a_failed_batch_opened_or_ended_are_as_they_were(faulty: Desk) -> None:
+    token = faulty.add("alice")
+    alice = faulty.attach_by_token(token)
+    fill(faulty, c.RotateToken(faulty.operator, MemberName("alice")))
+    assert faulty.outcome is not None
+    faulty.expect(Accepted, c.Send(alice, content("@alice")))
+    assert faulty.roster()["alice"].sessions == ("hub",)
+    attach = c.Attach(protocol="x", credential=ByHomeKey(HOME_KEY), member=MemberName("alice"))
+    fill(faulty, attach)
+    assert faulty.roster()["alice"].sessions == ("hub",)
+
+
+def test_who_follows_a_message_hears_of_a_step_that_failed_once(faulty: Desk) -> None:
+    alice, bob = faulty.join("alice"), faulty.join("bob")
+    said = faulty.send(alice, "@bob")
+    faulty.ask(c.Follow(alice, said.message_id))
+    fill(faulty, c.Claim(bob, said.message_id))
+    outcome = work(faulty, (c.Claim(bob, said.message_id),))
+    assert [(session, step.state) for session, step in outcome.progress] == [(alice, State.ACKED)]
+
+
+def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_again(faulty: Desk) -> None:
+    alice, bob = faulty.join("alice"), faulty.join("bob")
+    shop = faulty.broker.custodians[BOB] = Shop()
+    said = faulty.send(alice, "@bob").message_id
+    fill(faulty, c.Claim(bob, said))
+    assert (shop.given_back, shop.finished) == ([1], [])
+    assert faulty.claim(bob, said) is not None
+    assert shop.finished == [1]
+
+
+def test_what_was_won_for_an_answered_acknowledgement_is_not_given_back(faulty: Desk) -> None:
+    alice, bob = faulty.join("alice"), faulty.join("bob")
+    shop = faulty.broker.custodians[BOB] = Shop()
+    faulty.send(alice, "@bob")
+    work(faulty, (c.Advance(bob, ((1, 1),)),))
+    fill(faulty, c.Send(alice, content("@alice")))
+    assert (shop.given_back, shop.finished) == ([], [])
+    faulty.broker.commit()
+    assert shop.finished == [1]
+
+
+def test_a_custodian_that_fails_after_the_commit_does_not_undo_it(
+    faulty: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = faulty.join("alice"), faulty.join("bob")
+    shop = faulty.broker.custodians[BOB] = Shop()
+    said = faulty.send(alice, "@bob").message_id
+    monkeypatch.setattr(shop, "finish", lambda _: 1 / 0)
+    assert faulty.claim(bob, said) is not None
+    assert [fault.what for fault in faulty.broker.faults] == ["the custodian of bob"]
+    assert faulty.state(said, "bob") is State.ACKED
+
+
+def test_a_rollback_after_a_rollback_replays_little(tmp_path: Path) -> None:
+    desk = open_desk(tmp_path, Limits(snapshot_rows=100_000))
+    alice = desk.join("alice")
+    for _ in range(5):
+        desk.ask_all(*(c.Send(alice, content("@alice")) for _ in range(1000)))
+    fill(desk, c.Send(alice, content("@alice")))
+    desk.send(alice, "@alice")
+    replayed = list(desk.store.replay(desk.store.restore().snapshot_end))
+    assert len(replayed) < 2000
+    desk.broker.roll_back()
+    desk.expect(Done, c.Advance(alice, ((1, 5001),)))
+    assert desk.fetch(alice) == ()
