@@ -198,6 +198,15 @@ def test_members_whose_inbox_has_no_socket_are_found() -> None:
     assert "--channels-dir" in found.do
 
 
+def test_members_whose_inbox_was_left_out_for_want_of_open_files_are_found(tmp_path: Path) -> None:
+    (tmp_path / "group.json").write_text('{"channels": [{"name": "general"}, {"name": "inbox-alice"}]}')
+    found = the_wrong(list(inbox_paths(str(tmp_path), ["alice", "bob"])))
+    assert "1 members have no inbox socket" in found.what
+    assert "limit of open files" in found.what
+    (tmp_path / "group.json").write_text('{"channels": [{"name": "general"}]}')
+    assert list(inbox_paths(str(tmp_path), ["alice", "bob"])) == [], "inbox sockets are turned off"
+
+
 async def test_the_canary_goes_through_every_protocol_and_leaves_nobody_behind(folder: Path) -> None:
     async with house(folder / "home") as there:
         trips, found = await canary(folder / "home", there.running, [])

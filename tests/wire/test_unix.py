@@ -173,15 +173,15 @@ async def test_the_path_appears_only_when_it_has_its_mode_and_listens(
     before = os.umask(0)
     os.umask(before)
     seen: list[tuple[int, int]] = []
-    rename = Path.rename
+    rename = os.rename
 
-    def watch(self: Path, target: Path) -> Path:
+    def watch(bound: str, target: Path) -> None:
         assert not path.exists()
         with socket.socket(socket.AF_UNIX) as early:
-            seen.append((stat.S_IMODE(self.stat().st_mode), early.connect_ex(os.fspath(self))))
-        return rename(self, target)
+            seen.append((stat.S_IMODE(Path(bound).stat().st_mode), early.connect_ex(bound)))
+        rename(bound, target)
 
-    monkeypatch.setattr(Path, "rename", watch)
+    monkeypatch.setattr(os, "rename", watch)
     server = await listen(path, Greeter, mode=0o600)
     assert seen == [(0o600, 0)]
     assert os.umask(before) == before, "the umask belongs to the whole process and is left alone"

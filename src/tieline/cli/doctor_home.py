@@ -5,6 +5,7 @@ Above: `doctor`. Below: the file system and the listeners. It reads, connects an
 
 import contextlib
 import http.client
+import json
 import os
 import shutil
 import socket
@@ -16,6 +17,7 @@ import msgspec
 
 from tieline import __version__
 from tieline.cli.doctor_finding import Finding, note, well, wrong
+from tieline.contract.identifiers import INBOX_PREFIX
 from tieline.wire.home import CONFIG_FILE, HUB_SOCKET, KEY_FILE, RUN_FILE, Running, read_running
 from tieline.wire.unix import PATH_BYTES_MAX
 
@@ -121,12 +123,31 @@ def _paths(home: Path) -> Iterator[Finding]:
 
 
 def inbox_paths(channels_dir: str, names: list[str]) -> Iterator[Finding]:
-    """Members whose inbox has no socket, because its path would be too long."""
+    """Members whose inbox has no socket: its path would be too long, or the hub may not open so many files."""
     long = [name for name in names if len(os.fsencode(Path(channels_dir, f"inbox-{name}.sock"))) > PATH_BYTES_MAX]
-    if long:
-        shown = ", ".join(long[:_SHOWN_MAX]) + ("…" if len(long) > _SHOWN_MAX else "")
-        what = f"{len(long)} members have no inbox socket, because its path would be too long: {shown}"
-        yield wrong("hub", what, "agent-channels cannot reach them", "tieline serve --channels-dir DIR, a shorter one")
+    listed = _listed(channels_dir)
+    # No inbox at all means that inbox sockets are turned off.
+    off = not any(name.startswith(INBOX_PREFIX) for name in listed)
+    left_out = [] if off else [name for name in names if INBOX_PREFIX + name not in listed and name not in long]
+    files, limit = (
+        "the limit of open files is too low",
+        "raise it where the hub is started (ulimit -Hn), and start it anew",
+    )
+    for some, why, do in (
+        (long, "its path would be too long", "tieline serve --channels-dir DIR, a shorter one"),
+        (left_out, files, limit),
+    ):
+        if some:
+            shown = ", ".join(some[:_SHOWN_MAX]) + ("…" if len(some) > _SHOWN_MAX else "")
+            what = f"{len(some)} members have no inbox socket, because {why}: {shown}"
+            yield wrong("hub", what, "agent-channels cannot reach them", do)
+
+
+def _listed(channels_dir: str) -> set[str]:
+    """The names in `group.json`."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return {entry["name"] for entry in json.loads(Path(channels_dir, "group.json").read_bytes())["channels"]}
+    return set()
 
 
 def look_at_process(home: Path) -> Iterator[Finding]:

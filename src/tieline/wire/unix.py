@@ -117,7 +117,8 @@ async def listen(
     `SocketCheckTimeout` or `SocketPathTooLong`, each with a sentence for a person, or the `OSError` of the system.
     """
     check_path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
     await _refuse_live(path)
     sock, identity = _bind(path, mode, backlog)
     try:
@@ -134,7 +135,7 @@ async def connect(path: Path, factory: Callable[[], asyncio.BaseProtocol]) -> No
     await asyncio.get_running_loop().create_unix_connection(factory, os.fspath(path))
 
 
-def check_path(path: Path) -> None:
+def check_path(path: str | Path) -> None:
     """Raise `SocketPathTooLong` unless `path` fits into a Unix address.
 
     Asked before connecting too: given a longer path, a loop may cut it short and reach another socket.
@@ -166,7 +167,7 @@ async def _refuse_live(path: Path) -> None:
     """Return when nobody listens at `path`: there is nothing, a dead socket, or a plain file."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + STALE_CHECK_SECONDS
-    while True:
+    while _identity(path) is not None:
         match _connect_error(path):
             case 0:
                 raise SocketInUse(f"Socket already in use: {path}")
@@ -190,47 +191,48 @@ def _connect_error(path: Path) -> int:
 def _bind(path: Path, mode: int | None, backlog: int) -> tuple[socket.socket, tuple[int, int]]:
     """Bind, restrict, listen, then show: without awaiting, so that no other `listen` of this process comes between."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    temporary: Path | None = None
+    temporary: str | None = None
     try:
         sock.setblocking(False)
-        temporary = _bind_temporary(sock, path.parent)
+        temporary = _bind_temporary(sock, os.fspath(path.parent))
         if mode is not None:
             # Nobody can connect yet: until `listen` the kernel refuses every connection.
-            temporary.chmod(mode)
+            os.chmod(temporary, mode)  # noqa: PTH101 - see `_bind_temporary`
         sock.listen(backlog)
         identity = _identity(temporary)
         assert identity is not None, "the socket was bound to this name a moment ago"
-        temporary.rename(path)
+        os.rename(temporary, path)  # noqa: PTH104 - see `_bind_temporary`
     except BaseException:
         _discard(sock, temporary)
         raise
     return sock, identity
 
 
-def _bind_temporary(sock: socket.socket, folder: Path) -> Path:
+def _bind_temporary(sock: socket.socket, folder: str) -> str:
+    """Bind to a free name. Paths are text here: of thousands of sockets, a `Path` for each would cost a third."""
     for number in range(_TEMPORARY_NAMES):
         # As short as can be, so that it fits wherever the real name does, but for names of one letter.
-        temporary = folder / f".{number}"
+        temporary = f"{folder}/.{number}"
         check_path(temporary)
         try:
-            sock.bind(os.fspath(temporary))
+            sock.bind(temporary)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
         else:
             return temporary
-    raise FileExistsError(errno.EEXIST, f"{_TEMPORARY_NAMES} leftover socket names; remove them", str(folder / ".0"))
+    raise FileExistsError(errno.EEXIST, f"{_TEMPORARY_NAMES} leftover socket names; remove them", f"{folder}/.0")
 
 
-def _discard(sock: socket.socket, path: Path | None) -> None:
+def _discard(sock: socket.socket, path: str | Path | None) -> None:
     sock.close()
     if path is not None:
-        path.unlink(missing_ok=True)
+        Path(path).unlink(missing_ok=True)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str | Path) -> tuple[int, int] | None:
     try:
-        status = path.lstat()
+        status = os.lstat(path)
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino

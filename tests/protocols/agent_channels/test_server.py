@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tieline.contract.refusal import Code
 from tieline.contract.target import to_member
 from tieline.protocols.agent_channels import server
 from tieline.protocols.agent_channels.codec import Message, encode
+from tieline.protocols.agent_channels.group import ChannelGroup
 from tieline.wire.unix import PATH_BYTES_MAX
 
 
@@ -426,12 +428,65 @@ async def test_sockets_whose_path_is_too_long_are_left_out_and_listed(folder: Pa
         await until(lambda: scene.group() == ["general", "inbox-bob"])
         assert scene.hub.channels is not None
         channels = scene.hub.channels
-        await until(lambda: channels.left_out == ["inbox-barbara", "a-rather-long-channel-name"])
+        await until(lambda: channels.left_out == {"inbox-barbara", "a-rather-long-channel-name"})
         listener = await scene.listener("bob")
         barbara = await scene.join("barbara")
         await barbara.send("@bob", "the rest works")
         assert (await listener.receive()).msg == "the rest works"
         listener.close()
+
+
+async def test_members_added_in_bulk_cost_few_writes_of_group_json_and_a_socket_each(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = []
+    write = ChannelGroup._write
+
+    def counted(group: ChannelGroup) -> None:
+        writes.append(len(group.list()))
+        write(group)
+
+    monkeypatch.setattr(ChannelGroup, "_write", counted)
+    names = [f"bulk-{number}" for number in range(1000)]
+    await asyncio.gather(*(scene.desk.add_member(name) for name in names))
+    await until(lambda: len(scene.group()) == 3 + len(names))
+    assert len(writes) <= 20, "it is written for many at once"
+    assert all((scene.sockets / f"inbox-{name}.sock").is_socket() for name in names)
+    before = len(writes)
+    await asyncio.gather(*(scene.desk.remove_member(name) for name in names))
+    await until(lambda: scene.group() == ["general", "inbox-alice", "inbox-bob"])
+    assert len(writes) - before <= 20
+
+
+async def test_a_name_that_goes_and_comes_back_at_once_has_its_socket(scene: Scene) -> None:
+    for _ in range(20):
+        removed = scene.desk.remove_member("bob")
+        added = scene.desk.add_member("bob")
+        await asyncio.gather(removed, added)
+    await scene.add("carol")
+    await until(lambda: scene.group() == ["general", "inbox-alice", "inbox-bob", "inbox-carol"])
+    listener = await scene.listener("bob")
+    alice = await scene.join("alice")
+    await alice.send("@bob", "hello")
+    assert (await listener.receive()).msg == "hello"
+
+
+async def test_sockets_past_the_limit_of_open_files_are_left_out_and_the_hub_goes_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_SOCKETS_SHARE", 4 / resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    async with house(folder / "h", store="sqlite:unsafe") as built:
+        scene = await open_scene(built)
+        await scene.add("a", "b", "c", "d", "e")
+        assert scene.hub.channels is not None
+        channels = scene.hub.channels
+        await until(lambda: channels.left_out == {"inbox-d", "inbox-e"})
+        await until(lambda: scene.group() == ["general", "inbox-a", "inbox-b", "inbox-c"])
+    async with house(folder / "h", store="sqlite:unsafe") as built:
+        scene = await open_scene(built)
+        assert len(scene.group()) == 4
+        assert scene.hub.channels is not None
+        assert scene.hub.channels.left_out == {"inbox-d", "inbox-e"}
 
 
 # Bad input

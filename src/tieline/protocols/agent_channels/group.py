@@ -4,12 +4,14 @@ Above: agents that start a conversation, and the hub's server. Below: `channel`.
 for: `<folder>/<name>.sock` is all its addressing.
 
 Whoever reads `group.json` may trust it: it is written, in one step, only after every channel in it listens, and a
-channel leaves it before it stops.
+channel leaves it before it stops. Writing it takes as long as there are channels, so `change` writes it once for many.
+Opening a socket takes the file system a while, so whoever opens many lets others run in between.
 """
 
 import asyncio
 import builtins
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +21,9 @@ import msgspec
 from tieline.protocols.agent_channels.channel import Channel
 
 GROUP_FILE = "group.json"
+
+_SLICE_SECONDS = 0.005
+"""How long sockets are opened before others have their turn on the event loop."""
 
 # What a channel of a group is described by: its name, or a mapping with the name under "name".
 Description = str | Mapping[str, str]
@@ -55,9 +60,9 @@ class ChannelGroup:
         self._now = now
         self._pid = os.getpid() if pid is None else pid
         # The names of the next start, in their order. Kept across `stop`.
-        self._names: list[str] = []
+        self._names: dict[str, None] = {}
         for description in channels:
-            self._names.append(self._new_name(description))
+            self._names[self._new_name(description)] = None
         # The running channels by name; empty unless started.
         self._channels: dict[str, Channel] = {}
         self._started = False
@@ -73,6 +78,9 @@ class ChannelGroup:
         """Give the names of the running channels, in the order they were named."""
         return [*self._channels]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._channels
+
     def channel(self, name: str) -> Channel:
         """Give a running channel. Raises `KeyError` when there is none of that name."""
         try:
@@ -86,19 +94,15 @@ class ChannelGroup:
             if self._started:
                 raise RuntimeError("ChannelGroup already started")
             self.path.mkdir(parents=True, exist_ok=True)
-            channels = {name: self._make(name) for name in self._names}
+            opened, failed = await self._open(self._names)
             try:
-                outcomes = await asyncio.gather(
-                    *(channel.start() for channel in channels.values()), return_exceptions=True
-                )
-                for outcome in outcomes:
-                    if isinstance(outcome, BaseException):
-                        raise outcome
-                self._channels = channels
+                for error in failed.values():
+                    raise error
+                self._channels = opened
                 self._write()
             except BaseException:
                 self._channels = {}
-                await _stop_all(channels.values())
+                await _stop_all(opened.values())
                 raise
             self._started = True
 
@@ -116,31 +120,57 @@ class ChannelGroup:
 
     async def add_channel(self, description: Description) -> Channel:
         """Start another channel, then write it into `group.json`."""
+        for error in (await self.change(add=[description])).values():
+            raise error
+        return self.channel(_name(description))
+
+    async def remove_channel(self, name: str) -> None:
+        """Take a channel out of `group.json`, then stop it."""
+        await self.change(remove=[name])
+
+    async def change(self, add: Iterable[Description] = (), remove: Iterable[str] = ()) -> dict[str, OSError]:
+        """Start some channels, write `group.json` once, then stop the others; returns those that could not start."""
         async with self._changing:
             self._check_started()
-            name = self._new_name(description)
-            channel = self._make(name)
-            await channel.start()
-            self._channels[name] = channel
+            names = [self._new_name(description) for description in add]
+            leaving = {name: self.channel(name) for name in remove}
+            opened, failed = await self._open(names)
+            if not opened and not leaving:
+                return failed
+            before = self._channels
+            self._channels = {name: channel for name, channel in before.items() if name not in leaving} | opened
             try:
                 self._write()
             except BaseException:
                 # A channel that nobody can find does not stay.
-                del self._channels[name]
-                await channel.stop()
+                self._channels = before
+                await _stop_all(opened.values())
                 raise
-            self._names.append(name)
-            return channel
+            self._names = dict.fromkeys((*(name for name in self._names if name not in leaving), *opened))
+            await _stop_all(leaving.values())
+            return failed
 
-    async def remove_channel(self, name: str) -> None:
-        """Take a channel out of `group.json`, then stop it."""
-        async with self._changing:
-            self._check_started()
-            channel = self.channel(name)
-            del self._channels[name]
-            self._names.remove(name)
-            self._write()
-            await channel.stop()
+    async def _open(self, names: Iterable[str]) -> tuple[dict[str, Channel], dict[str, OSError]]:
+        """Start channels; returns those that listen, and why the others do not."""
+        opened: dict[str, Channel] = {}
+        failed: dict[str, OSError] = {}
+        rested = time.monotonic()
+        try:
+            for name in names:
+                channel = self._make(name)
+                try:
+                    await channel.start()
+                except OSError as error:
+                    failed[name] = error
+                else:
+                    opened[name] = channel
+                if time.monotonic() - rested > _SLICE_SECONDS:
+                    await asyncio.sleep(0)
+                    rested = time.monotonic()
+        except BaseException:
+            await _stop_all(opened.values())
+            raise
+        return opened, failed
 
     def _make(self, name: str) -> Channel:
         return self._channel_factory(name, self.path / f"{name}.sock")
@@ -150,7 +180,7 @@ class ChannelGroup:
             raise RuntimeError("ChannelGroup not started — call start() first")
 
     def _new_name(self, description: Description) -> str:
-        name = description if isinstance(description, str) else description["name"]
+        name = _name(description)
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             raise ValueError(
                 f"Channel name {name!r} cannot be a file name: it must not be empty, '.', '..' or hold '/'"
@@ -188,6 +218,10 @@ class ChannelNotFound(KeyError):
 
     def __str__(self) -> str:
         return f'Channel "{self.name}" not found in group'
+
+
+def _name(description: Description) -> str:
+    return description if isinstance(description, str) else description["name"]
 
 
 async def _stop_all(channels: Iterable[Channel]) -> None:

@@ -12,7 +12,9 @@ Above: the server's assembly. Below: the Hub port, and this folder's `ChannelGro
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+import resource
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -22,7 +24,6 @@ from tieline.contract import message as m
 from tieline.contract.delivery import State
 from tieline.contract.hub import (
     Change,
-    ChannelAppeared,
     ChannelVanished,
     Hub,
     MemberAppeared,
@@ -46,6 +47,11 @@ from tieline.wire.unix import PATH_BYTES_MAX
 PROTOCOL = "agent-channels"
 LISTEN_SECONDS = 0.25
 """How long an inbox's client is silent before it counts as listening: a writer writes as soon as it is connected."""
+
+_CHANGES_MAX = 512
+"""Sockets that are opened before `group.json` says so: with thousands of names, writing it takes milliseconds."""
+_SOCKETS_SHARE = 0.75
+"""The share of the files that the hub may open; the rest is for its clients, its store and the other protocols."""
 
 
 _STAMP = "tieline"
@@ -344,14 +350,17 @@ class ChannelsServer:
         self.unsent_bytes_max = hub.limits.unsent_bytes_max
         # Clients by the session under which they speak.
         self.speakers: dict[SessionId, _Client] = {}
-        # Names whose sockets are left out because their path does not fit into a Unix address.
-        self.left_out: list[str] = []
+        # Names whose sockets are left out: their path does not fit into a Unix address, or the files run out.
+        self.left_out: set[str] = set()
+        self._sockets_max = int(_SOCKETS_SHARE * resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._inboxes = inboxes
         # Names that nobody here may claim.
         self._members: set[object] = set()
         self._places: dict[str, _Place] = {}
         self._group: ChannelGroup | None = None
-        self._changes: asyncio.Queue[Change] = asyncio.Queue()
+        # Members and channels that came or went and whose sockets did not follow yet.
+        self._changes: deque[Change] = deque()
+        self._awake = asyncio.Event()
         self._changing: asyncio.Task[None] | None = None
         self._forget_observer: Callable[[], None] | None = None
 
@@ -371,9 +380,8 @@ class ChannelsServer:
         if self._inboxes:
             names += [INBOX_PREFIX + presence.member.name for presence in roster.members]
         own_folder(self.folder)
-        self._group = ChannelGroup(
-            self.folder, [name for name in names if self._fits(name)], channel_factory=self._make
-        )
+        fitting = [name for name in names if self._fits(name)]
+        self._group = ChannelGroup(self.folder, self._within_limit(fitting), channel_factory=self._make)
         await self._group.start()
         self._changing = asyncio.create_task(self._follow_changes())
 
@@ -393,9 +401,17 @@ class ChannelsServer:
     def _fits(self, name: str) -> bool:
         if len(os.fsencode(self.folder / f"{name}.sock")) <= PATH_BYTES_MAX:
             return True
-        self.left_out.append(name)
+        self.left_out.add(name)
         log.warning("a socket is left out: its path is too long", name=name)
         return False
+
+    def _within_limit(self, names: list[str]) -> list[str]:
+        """As many of these as the limit of open files has room for, beside the clients of the hub."""
+        room = max(0, self._sockets_max - len(self._places))
+        if len(names) > room:
+            self.left_out.update(names[room:])
+            log.warning("sockets are left out: the limit of open files is too low", sockets=len(names) - room)
+        return names[:room]
 
     def disarm(self, message: Message, speaker: str) -> tuple[Message, tuple[str, ...]]:
         """What a client without an identity says, without what only the hub may say: its stamp, and members' names."""
@@ -446,33 +462,49 @@ class ChannelsServer:
                 self._members.add(change.name)
             case MemberVanished():
                 self._members.discard(change.name)
+            case SubscriptionsChanged():
+                return
             case _:
                 pass
-        self._changes.put_nowait(change)
+        self._changes.append(change)
+        self._awake.set()
 
     async def _follow_changes(self) -> None:
         while True:
-            change = await self._changes.get()
-            try:
-                await self._apply(change)
-            except Exception as error:
-                # Whatever it was, those who come later still want their sockets.
-                log.exception("a socket could not be changed", change=repr(change), error=str(error))
+            await self._awake.wait()
+            self._awake.clear()
+            while self._changes:
+                await self._apply(self._next_changes())
 
-    async def _apply(self, change: Change) -> None:
-        assert self._group is not None, "changes are followed while the group runs"
-        inbox = isinstance(change, MemberAppeared | MemberVanished)
-        name = INBOX_PREFIX + change.name if inbox else str(change.name)
-        if inbox and not self._inboxes:
-            return
-        there = name in self._group.list()
-        match change:
-            case MemberAppeared() | ChannelAppeared():
-                if not there and self._fits(name):
-                    await self._group.add_channel(name)
-            case MemberVanished() | ChannelVanished():
-                if there and name != GENERAL:
-                    await self._group.remove_channel(name)
-                    del self._places[name]
-            case SubscriptionsChanged():
-                pass
+    def _next_changes(self) -> dict[str, Change]:
+        """Changes that can be applied together: sockets by name, each once."""
+        changes: dict[str, Change] = {}
+        while self._changes and len(changes) < _CHANGES_MAX:
+            change = self._changes[0]
+            inbox = isinstance(change, MemberAppeared | MemberVanished)
+            name = INBOX_PREFIX + change.name if inbox else str(change.name)
+            if name in changes:
+                break
+            self._changes.popleft()
+            if self._inboxes or not inbox:
+                changes[name] = change
+        return changes
+
+    async def _apply(self, changes: Mapping[str, Change]) -> None:
+        group = self._group
+        assert group is not None, "changes are followed while the group runs"
+        gone = [name for name, change in changes.items() if isinstance(change, MemberVanished | ChannelVanished)]
+        self.left_out.difference_update(gone)
+        remove = [name for name in gone if name in group and name != GENERAL]
+        add = [name for name in changes if name not in gone and name not in group and self._fits(name)]
+        try:
+            failed = await group.change(self._within_limit(add), remove)
+        except Exception as error:
+            # Whatever it was, those who come later still want their sockets.
+            log.exception("sockets could not be changed", names=[*changes], error=str(error))
+            failed = {}
+        for name, error in failed.items():
+            log.error("a socket could not be opened", name=name, error=str(error))
+        for name in changes:
+            if name not in group:
+                self._places.pop(name, None)
