@@ -1,0 +1,189 @@
+"""A campaign: an attack on a real hub process, with what it costs the hub and an innocent session beside it.
+
+Three figures come of it. *Peak memory* is the kernel's own high-water mark of the hub, above what it held just before.
+The *longest hold* is processor time of the event loop in one callback, and of the broker's thread in one command; what
+it decided in one go is printed too (see `hub`). The *wait* is the innocent session's p99, and the same before the
+attack. The first two have bounds; the third is printed, because this machine has other work to do.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from tests.faults.attacks.hub import COMMAND, LOOP
+from tests.faults.attacks.innocent import READY, RECIPIENT, SENDER
+from tests.faults.processes import ROOT, SOAK, HubProcess
+from tieline.client import connect
+from tieline.contract.member import MemberKind
+from tieline.wire.home import Running
+
+PEAK_BYTES_MAX = 150 * 1024 * 1024
+HOLD_SECONDS_MAX = 0.050
+ALONE_SECONDS = 5.0 if SOAK else 0.3
+"""How long the innocent session is watched before the attack."""
+_PATIENCE_SECONDS = 120
+"""A hub that does not answer for so long does not answer."""
+
+
+class Figures(Struct, frozen=True):
+    """What an attack cost."""
+
+    name: str
+    seconds: float
+    peak_bytes: int
+    holds: dict[str, tuple[float, str]]
+    wait: dict[str, float]
+    alone: dict[str, float]
+
+    def __str__(self) -> str:
+        held = ", ".join(
+            f"{kind} {1000 * seconds:.1f} ms ({by[:60]})" for kind, (seconds, by) in sorted(self.holds.items())
+        )
+        return (
+            f"{self.name}: {self.seconds:.1f} s; peak +{self.peak_bytes / 2**20:.0f} MiB; holds: {held}; innocent p99 "
+            f"{1000 * self.wait['p99']:.1f} ms of {self.wait['count']:.0f}, {1000 * self.alone['p99']:.1f} ms without"
+        )
+
+    def check(self) -> None:
+        """See that both bounds were kept."""
+        sys.stdout.write(f"{self}\n")
+        assert self.peak_bytes <= PEAK_BYTES_MAX, str(self)
+        for kind in (LOOP, COMMAND):
+            assert self.holds[kind][0] <= HOLD_SECONDS_MAX, str(self)
+
+
+class WatchedHub(HubProcess):
+    """The hub that is attacked."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self.report = home.with_name(f"{home.name}.holds")
+        self.tokens: dict[str, str] = {}
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tests.faults.attacks.hub", str(self.home), str(self.report)]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TIELINE_")}
+        with self.log.open("ab") as log:
+            return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+
+    @property
+    def running(self) -> Running:
+        """What it says of itself."""
+        running = self._running
+        assert running is not None, "started before"
+        return running
+
+    _running: Running | None = None
+
+    async def begin(self, *names: str) -> None:
+        """Start it, with these members and the innocent ones."""
+        self._running = await self.start()
+        async with await connect(home=self.home) as operator:
+            for name in (SENDER, RECIPIENT, *names):
+                kind = MemberKind.SCRIPT if name in (SENDER, RECIPIENT) else MemberKind.AGENT
+                self.tokens[name] = (await operator.add_member(name, kind=kind)).token
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Of its HTTP port."""
+        parts = urlsplit(self.running.http)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        return parts.hostname, parts.port
+
+    async def take_holds(self) -> dict[str, tuple[float, str]]:
+        """The longest holds since the last time."""
+        self.report.unlink(missing_ok=True)
+        os.kill(self.running.pid, signal.SIGUSR1)
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while not self.report.exists():  # noqa: ASYNC110 - a file of another process sets no event
+                await asyncio.sleep(0.01)
+        found: dict[str, tuple[float, str]] = json.loads(self.report.read_bytes())
+        return found
+
+    def forget_peak(self) -> int:
+        """Let the kernel count the highest memory anew, from what is held now."""
+        Path(f"/proc/{self.running.pid}/clear_refs").write_text("5")
+        return self.peak()
+
+    def peak(self) -> int:
+        """The highest memory since."""
+        lines = Path(f"/proc/{self.running.pid}/status").read_text().splitlines()
+        (kilobytes,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+        return int(kilobytes) * 1024
+
+    def complaints(self) -> str:
+        """What it logged that nobody expected."""
+        log = self.log.read_text(errors="replace")
+        return log[log.find("Traceback") :][:4000] if "Traceback" in log else ""
+
+    def rows(self, event: str) -> int:
+        """How many rows of the log tell of this event."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.home / 'tieline.db'}?mode=ro", uri=True)) as database:
+            found = database.execute("SELECT event FROM log").fetchall()
+        return sum(json.loads(row)["event"] == event for (row,) in found)
+
+
+class Innocent:
+    """An innocent session, in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def ready(self) -> None:
+        """Wait until it talks."""
+        assert await self._line() == f"{READY}\n".encode()
+
+    async def waits(self) -> dict[str, float]:
+        """What it waited since the last time."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        found: dict[str, float] = json.loads(await self._line())
+        return found
+
+    async def _line(self) -> bytes:
+        assert self._process.stdout is not None
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            line = await self._process.stdout.readline()
+        assert line, "the innocent session was ended"
+        return line
+
+
+@contextlib.asynccontextmanager
+async def innocent(hub: WatchedHub) -> AsyncIterator[Innocent]:
+    """An innocent session meanwhile."""
+    command = (sys.executable, "-m", "tests.faults.attacks.innocent", str(hub.home))
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        session = Innocent(process)
+        await session.ready()
+        yield session
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def run(name: str, hub: WatchedHub, attack: Callable[[WatchedHub], Awaitable[None]]) -> Figures:
+    """Attack a hub, and see what it costs."""
+    async with innocent(hub) as session:
+        await asyncio.sleep(ALONE_SECONDS)
+        alone = await session.waits()
+        await hub.take_holds()
+        before = hub.forget_peak()
+        started = time.monotonic()
+        await attack(hub)
+        seconds = time.monotonic() - started
+        wait = await session.waits()
+        return Figures(name, seconds, hub.peak() - before, await hub.take_holds(), wait, alone)

@@ -1,0 +1,149 @@
+"""A hub as `tieline serve` runs it, with a watch on how long one callback or one command keeps it: `… HOME FILE`.
+
+The hub is the product, unchanged, on the event loop that it always has; only what the loop calls is wrapped. Processor
+time of the thread is measured, not time, so that a busy machine does not matter. On SIGUSR1 the longest holds since the
+last one are written to FILE, and the count begins anew.
+"""
+
+import asyncio
+import functools
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from tieline.core.broker import Broker
+from tieline.server.exchange import Exchange
+from tieline.server.hub import Options, RunningHub, raise_file_limit, spare_collector, stop_signals
+
+LOOP, COMMAND, BATCH = "loop", "command", "batch"
+"""One callback of the event loop, one command of the broker, and all that it decides in one go, with its commit."""
+
+_ENTRIES = (
+    *("connection_made", "data_received", "buffer_updated", "eof_received", "connection_lost"),
+    *("pause_writing", "resume_writing"),
+)
+
+
+class Holds:
+    """The longest hold of each kind, and by what."""
+
+    def __init__(self) -> None:
+        self._longest: dict[str, tuple[float, str]] = {}
+
+    def timed(self, kind: str, work: Callable[..., Any], name: Callable[..., str]) -> Callable[..., Any]:
+        """A callable that does the same and is watched."""
+
+        @functools.wraps(work, updated=())
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            started = time.thread_time()
+            try:
+                return work(*args, **kwargs)
+            finally:
+                spent = time.thread_time() - started
+                if spent > self._longest.get(kind, (0.0, ""))[0]:
+                    self._longest[kind] = (spent, name(*args))
+
+        return watched
+
+    def take(self) -> dict[str, tuple[float, str]]:
+        """What was found; begins anew."""
+        found, self._longest = self._longest, {}
+        return found
+
+
+HOLDS = Holds()
+
+
+def _named(work: Callable[..., Any]) -> Callable[..., str]:
+    """The name of a callback, found out only for the longest one."""
+
+    def name(*_: Any) -> str:
+        inner = getattr(work, "__self__", None)
+        if isinstance(inner, asyncio.Task):
+            return repr(inner.get_coro())
+        return getattr(work, "__qualname__", None) or repr(work)
+
+    return name
+
+
+class WatchedLoop(uvloop.Loop):
+    """The hub's event loop; what is scheduled on it is watched."""
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        return super().call_soon(HOLDS.timed(LOOP, callback, _named(callback)), *args, context=context)
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        return super().call_soon_threadsafe(HOLDS.timed(LOOP, callback, _named(callback)), *args, context=context)
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        return super().call_later(delay, HOLDS.timed(LOOP, callback, _named(callback)), *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        return super().call_at(when, HOLDS.timed(LOOP, callback, _named(callback)), *args, context=context)
+
+
+def _protocols(kind: type[Any] = asyncio.BaseProtocol) -> Iterator[type[Any]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _protocols(below)
+
+
+def watch_protocols() -> None:
+    """Watch what transports call, which the loop calls directly, in all classes that are loaded by now."""
+    for kind in set(_protocols()):
+        for entry in _ENTRIES:
+            work = kind.__dict__.get(entry)
+            if work is not None and not hasattr(work, "__wrapped__"):
+                setattr(kind, entry, HOLDS.timed(LOOP, work, _named(work)))
+
+
+def watch_broker() -> None:
+    """Watch what the broker decides."""
+    decide = HOLDS.timed(COMMAND, Broker._decide, lambda _, command: type(command).__name__)
+    work = HOLDS.timed(
+        BATCH, Exchange._work, lambda _, items: f"{sum(len(commands) for commands, _ in items)} commands"
+    )
+    for owner, entry, watched in ((Broker, "_decide", decide), (Exchange, "_work", work)):
+        setattr(owner, entry, watched)
+
+
+async def _serve(options: Options, report: Path) -> int:
+    asked = stop_signals()
+    hub = RunningHub(options)
+
+    def tell() -> None:
+        beside = report.with_suffix(".new")
+        beside.write_text(json.dumps(HOLDS.take()))
+        beside.replace(report)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell)
+    watch_protocols()
+    await hub.start()
+    # Some are loaded only when a port is opened.
+    watch_protocols()
+    spare_collector()
+    try:
+        return await hub.wait(asked)
+    finally:
+        await hub.stop()
+
+
+def main() -> int:
+    """Serve until a signal comes."""
+    home, report = map(Path, sys.argv[1:])
+    raise_file_limit()
+    os.environ.pop("TIELINE_HOME", None)
+    watch_broker()
+    with asyncio.Runner(loop_factory=WatchedLoop) as runner:
+        return runner.run(_serve(Options(home=home, http="127.0.0.1:0"), report))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

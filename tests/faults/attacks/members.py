@@ -1,0 +1,112 @@
+"""What any member can do: ask for more than it reads, with numbers that nobody needs, in frames that hold thousands."""
+
+import asyncio
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from tests.faults.attacks.campaign import WatchedHub
+from tests.faults.attacks.strangers import all_at_once, dialled_socket
+from tests.faults.processes import SOAK
+from tieline.client import connect
+
+MALLORY = "mallory"
+CROWD = tuple(f"member-{number}" for number in range(200 if SOAK else 40))
+_MESSAGES = 20_000 if SOAK else 400
+_PART = 200
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_SHARE = 1.0 if SOAK else 0.2
+"""How much of each batch a short run asks."""
+_IDLE_SECONDS = 2.0 if SOAK else 0.3
+
+Frame = dict[str, Any]
+
+
+async def furnish(hub: WatchedHub) -> None:
+    """Let there be something to read, sent and waiting."""
+    async with await connect(token=hub.tokens[MALLORY], home=hub.home) as client:
+        for _ in range(_MESSAGES // _PART):
+            await asyncio.gather(*(client.send(f"@{MALLORY}", "some words to find " * 20) for _ in range(_PART)))
+
+
+def batches() -> Iterator[tuple[str, list[Frame]]]:
+    """Batches, each one frame."""
+
+    def many(times: int, **frame: Any) -> list[Frame]:
+        return [{**frame, "n": number} for number in range(1, int(times * _SHARE) + 1)]
+
+    yield "members", many(5000, t="members")
+    yield "channels", many(5000, t="channels")
+    yield "subscriptions", [{"t": "sub", "n": number, "channel": f"c-{number}"} for number in range(int(4000 * _SHARE))]
+    yield "inboxes", many(2000, t="fetch", limit=10_000)
+    yield "histories", many(1000, t="read_history", limit=10_000)
+    yield (
+        "extreme histories",
+        [
+            {"t": "read_history", "n": number, "limit": limit, "after": after, "before": before}
+            for number, (limit, after, before) in enumerate(
+                (limit, after, before)
+                for limit in (_MOST, 0, _LEAST, 10_000)
+                for after in (_MOST, -1, _LEAST)
+                for before in (_MOST, 0, _LEAST, None)
+            )
+        ],
+    )
+    yield (
+        "extreme tails",
+        [{"t": "tail", "n": number, "after": after} for number, after in enumerate((_MOST, _LEAST, 0))],
+    )
+    yield "searches", many(500, t="search", query="words", limit=10_000)
+    yield "long searches", many(100, t="search", query="w* " * 300, limit=10_000)
+    yield "receipts", many(5000, t="read_receipts", id="nothing")
+    yield "objectives", many(5000, t="objectives")
+    yield "acknowledgements", [{"t": "ack", "keys": [[_LEAST, _MOST]]} for _ in range(int(2000 * _SHARE))]
+    yield "many ranges", [{"t": "ack", "keys": [[key, key] for key in range(0, int(100_000 * _SHARE), 2)]}]
+    yield (
+        "refused sends",
+        [
+            {"t": "send", "n": number, "target": f"@nobody-{number}", "body": "x"}
+            for number in range(int(5000 * _SHARE))
+        ],
+    )
+    yield "nesting", [{"t": "send", "n": 1, "target": "@ann", "body": "x", "data": _nested(200)}]
+
+
+def _nested(levels: int) -> Frame:
+    made: Frame = {}
+    for _ in range(levels):
+        made = {"a": made}
+    return made
+
+
+async def send_batches(hub: WatchedHub) -> None:
+    """Each batch twice: by somebody who reads the answers, and by one who never does."""
+    for _, frames in batches():
+        await all_at_once(_send_batch(hub, frames, reads=True), _send_batch(hub, frames, reads=False))
+
+
+async def _send_batch(hub: WatchedHub, frames: list[Frame], *, reads: bool) -> None:
+    async with dialled_socket(hub.home / "hub.sock") as (reader, writer):
+        writer.write(_framed([{"t": "hello", "token": hub.tokens[MALLORY]}]))
+        await _read_frame(reader)
+        writer.write(_framed(frames))
+        last = frames[-1].get("n")
+        if not reads:
+            await asyncio.sleep(_IDLE_SECONDS)
+        elif last is not None:
+            async with asyncio.timeout(120):
+                while True:
+                    answers = json.loads(await _read_frame(reader))
+                    if any(answer.get("n") == last for answer in answers):
+                        return
+
+
+def _framed(frames: list[Frame]) -> bytes:
+    payload = json.dumps(frames).encode()
+    return struct.pack("!I", len(payload)) + payload
+
+
+async def _read_frame(reader: asyncio.StreamReader) -> bytes:
+    (size,) = struct.unpack("!I", await reader.readexactly(4))
+    return await reader.readexactly(size)

@@ -1,0 +1,292 @@
+"""What somebody without any credential can do: open connections, send bytes on every door, and never finish."""
+
+import asyncio
+import contextlib
+import json
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from itertools import count
+from pathlib import Path
+
+from tests.faults.attacks.campaign import WatchedHub
+from tests.faults.processes import SOAK
+
+MEBIBYTE = 1024 * 1024
+_CHUNK = b"x" * (256 * 1024)
+_ANSWER_SECONDS = 60
+_SILENCE_SECONDS = 1.0
+_FATE = (ConnectionError, BrokenPipeError, asyncio.IncompleteReadError, TimeoutError, OSError)
+"""What a hub may do to a stranger at any time."""
+
+OPEN_ROUTES = ("/v1/register", "/session/totp", "/enroll", "/enroll/poll")
+"""That are answered without a token; their bodies are read."""
+CLOSED_ROUTES = ("/push", "/otlp/v1/logs", "/members/ann/activity", "/fs/write?path=/ann/x", "/v1/send")
+WEBSOCKETS = ("/", "/peerbus", "/api/stream", "/subscribe?name=ann")
+
+Reader = asyncio.StreamReader
+Writer = asyncio.StreamWriter
+
+
+@contextlib.asynccontextmanager
+async def dialled(hub: WatchedHub) -> AsyncIterator[tuple[Reader, Writer]]:
+    """A connection to the HTTP port; hung up without a word at the end."""
+    reader, writer = await asyncio.open_connection(*hub.address)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def dialled_socket(path: Path) -> AsyncIterator[tuple[Reader, Writer]]:
+    """A connection to a socket file."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+def head(hub: WatchedHub, method: str, path: str, *headers: tuple[str, str]) -> bytes:
+    """The beginning of a request, without its end."""
+    host, port = hub.address
+    lines = [f"{method} {path} HTTP/1.1", f"host: {host}:{port}", *(f"{name}: {value}" for name, value in headers)]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n"
+
+
+def upgrade(hub: WatchedHub, path: str) -> bytes:
+    """A request for a WebSocket."""
+    wanted = (("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13"))
+    return head(hub, "GET", path, *wanted, ("sec-websocket-key", "AAAAAAAAAAAAAAAAAAAAAA==")) + b"\r\n"
+
+
+def ws_frame(payload: bytes = b"", *, announced: int | None = None, opcode: int = 1, final: bool = True) -> bytes:
+    """A frame of a WebSocket as clients write it, masked with nothing; `announced` is how long it claims to be."""
+    size = len(payload) if announced is None else announced
+    return struct.pack("!BBQI", (0x80 if final else 0) | opcode, 0x80 | 127, size, 0) + payload
+
+
+async def pour(writer: Writer, size: int) -> None:
+    """Write so many bytes, as fast as they are taken."""
+    for _ in range(size // len(_CHUNK)):
+        writer.write(_CHUNK)
+        await writer.drain()
+
+
+async def all_at_once(*attempts: Awaitable[None]) -> None:
+    """Wait for all, whatever the hub does to each."""
+    for outcome in await asyncio.gather(*attempts, return_exceptions=True):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, _FATE):
+            raise outcome
+
+
+# Bytes.
+
+_CONNECTIONS = 40 if SOAK else 6
+"""Of each kind, on each door."""
+_POURED = (30 if SOAK else 10) * MEBIBYTE
+_HELD_SECONDS = 3.0 if SOAK else 0.2
+
+
+async def send_bytes(hub: WatchedHub) -> None:
+    """Requests and frames that are never finished, on every door at once; some are held open, some dropped."""
+    tasks = [_half_head(hub) for _ in range(_CONNECTIONS * 5)]
+    for path in (*OPEN_ROUTES, *CLOSED_ROUTES):
+        tasks += [_half_body(hub, path) for _ in range(_CONNECTIONS)]
+    for path in WEBSOCKETS:
+        tasks += [_half_frame(hub, path, pieces=number % 2 == 0) for number in range(_CONNECTIONS)]
+    await all_at_once(*tasks)
+
+
+async def _half_head(hub: WatchedHub) -> None:
+    async with dialled(hub) as (_, writer):
+        writer.write(head(hub, "GET", "/", *((f"x-{number}", "y" * 500) for number in range(100))))
+        await writer.drain()
+        await asyncio.sleep(_HELD_SECONDS)
+
+
+async def _half_body(hub: WatchedHub, path: str) -> None:
+    async with dialled(hub) as (_, writer):
+        writer.write(head(hub, "POST", path, ("content-length", str(_POURED + 1))) + b"\r\n")
+        await pour(writer, _POURED)
+        await asyncio.sleep(_HELD_SECONDS)
+
+
+async def _half_frame(hub: WatchedHub, path: str, *, pieces: bool) -> None:
+    async with dialled(hub) as (reader, writer):
+        writer.write(upgrade(hub, path))
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _ANSWER_SECONDS)
+        if not pieces:
+            writer.write(ws_frame(announced=_POURED + 1))
+            await pour(writer, _POURED)
+        else:
+            for number in range(_POURED // MEBIBYTE):
+                writer.write(ws_frame(announced=MEBIBYTE, opcode=0 if number else 1, final=False))
+                await pour(writer, MEBIBYTE)
+        await asyncio.sleep(_HELD_SECONDS)
+
+
+async def send_local_bytes(hub: WatchedHub) -> None:
+    """Frames that are never finished on the socket files, which only the hub's own user reaches."""
+    running = hub.running
+    assert running.relay_socket is not None
+    assert running.channels_dir is not None
+    assert running.peerbus_socket is not None
+    doors = [
+        (Path(running.hub_socket), struct.pack("!I", 32 * MEBIBYTE)),
+        (Path(running.relay_socket), struct.pack("!I", MEBIBYTE)),
+        (Path(running.channels_dir, "general.sock"), struct.pack("!I", 16 * MEBIBYTE)),
+        (Path(running.peerbus_socket), b'{"'),
+    ]
+    await all_at_once(*(_half_local(path, begin) for path, begin in doors for _ in range(_CONNECTIONS)))
+
+
+async def _half_local(path: Path, begin: bytes) -> None:
+    async with dialled_socket(path) as (_, writer):
+        writer.write(begin)
+        await pour(writer, _POURED)
+        await asyncio.sleep(_HELD_SECONDS)
+
+
+# Processor time.
+
+_WIDE = 60_000
+"""As much as fits into the headers of one request."""
+_CPU_ROUNDS = 20 if SOAK else 1
+
+
+def _hostile_headers() -> Iterator[tuple[str, str]]:
+    for value in (
+        *(f"x{' ' * _WIDE}x", f"Bearer {' ' * _WIDE}x", f"Bearer {'a' * _WIDE}", "bearer\t" * (_WIDE // 7)),
+        *("Basic " + "=" * _WIDE, "Bearer " + "a." * (_WIDE // 2)),
+    ):
+        yield "authorization", value
+    for value in ("a=b; " * (_WIDE // 5), "=" * _WIDE, ";" * _WIDE, '"\\' * (_WIDE // 2), "ac7_session=" + "a" * _WIDE):
+        yield "cookie", value
+    for value in ("http://" + "[" * _WIDE, "http://" + "a." * (_WIDE // 2), ":" * _WIDE):
+        yield "origin", value
+    yield "accept-encoding", "gzip;q=0," * (_WIDE // 9)
+    yield "accept-encoding", "gzip;q=" + "0." * (_WIDE // 2)
+    yield "content-type", "multipart/form-data; " + "boundary=a; " * (_WIDE // 12)
+    yield "if-none-match", '"a", ' * (_WIDE // 5)
+    yield "range", "bytes=" + "0-," * (_WIDE // 3)
+    yield "last-event-id", "9" * _WIDE
+    yield "content-length", "9" * 5000
+    yield "transfer-encoding", "chunked, " * (_WIDE // 9)
+    yield "sec-websocket-protocol", "a," * (_WIDE // 2)
+    yield "x-forwarded-for", "1.1.1.1," * (_WIDE // 8)
+    yield "x-backchannel-room", "-" * _WIDE
+
+
+def _hostile_paths() -> Iterator[str]:
+    yield "/" + "%2f" * (_WIDE // 3)
+    yield "/api/messages/" + "a/" * (_WIDE // 2) + "receipts"
+    yield "/api/log/" + "%2e" * (_WIDE // 3)
+    yield "/fs/read/" + "../" * (_WIDE // 3)
+    yield "/objectives/" + "%00" * (_WIDE // 3)
+    yield "/history?" + "a=b&" * (_WIDE // 4)
+    yield "/api/search?q=" + "%41" * (_WIDE // 3)
+    yield "/api/search?q=" + "%22a%22+" * (_WIDE // 8)
+    yield "/login#" + "a" * _WIDE
+    yield "/assets/" + "..%2f" * (_WIDE // 5)
+
+
+def hostile_documents() -> Iterator[bytes]:
+    """JSON that costs whoever reads it carelessly."""
+    yield b"[" * 900_000
+    yield b'{"name":' * 100_000
+    yield b'{"name":"' + b"\\u00e9" * 140_000 + b'"}'
+    yield b'{"name":"' + b"\\ud800" * 140_000 + b'"}'
+    yield b'{"name":' + b"1" * 900_000 + b"}"
+    yield b'{"name":1e' + b"9" * 900_000 + b"}"
+    yield b'{"name":"a"' + b',"name":"a"' * 80_000 + b"}"
+    yield b"{" + b",".join(b'"%d":0' % number for number in range(90_000)) + b"}"
+    yield b"[" + b"{}," * 300_000 + b"{}]"
+    yield b'{"name":"' + b"a" * 900_000 + b'"}'
+    yield b" " * 900_000 + b"{}"
+
+
+async def spend_time(hub: WatchedHub) -> None:
+    """Headers, paths and documents that are slow to read, one after the other, on every door that reads them."""
+    for _ in range(_CPU_ROUNDS):
+        requests = [head(hub, "GET", "/api/search?q=x", pair) + b"\r\n" for pair in _hostile_headers()]
+        requests += [head(hub, "GET", "/history", pair) + b"\r\n" for pair in _hostile_headers()]
+        requests += [head(hub, "GET", path) + b"\r\n" for path in _hostile_paths()]
+        routes = (*OPEN_ROUTES, *CLOSED_ROUTES)
+        for number, document in enumerate(hostile_documents()):
+            # A short run asks each route with some of them.
+            taken = routes if SOAK else (routes[number % len(routes)], routes[0])
+            sized = ("content-length", str(len(document)))
+            requests += [head(hub, "POST", path, sized) + b"\r\n" + document for path in taken]
+        for request in requests:
+            await all_at_once(_ask(hub, request))
+        for path in WEBSOCKETS:
+            await all_at_once(*(_say(hub, path, document) for document in hostile_documents()))
+
+
+async def _ask(hub: WatchedHub, request: bytes) -> None:
+    async with dialled(hub) as (reader, writer):
+        writer.write(request)
+        await asyncio.wait_for(reader.readuntil(b"\r\n"), _ANSWER_SECONDS)
+
+
+async def _say(hub: WatchedHub, path: str, document: bytes) -> None:
+    async with dialled(hub) as (reader, writer):
+        writer.write(upgrade(hub, path))
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _ANSWER_SECONDS)
+        if b" 101 " in answer.split(b"\r\n")[0]:
+            writer.write(ws_frame(document))
+            await writer.drain()
+            # Until it is answered or hung up on; a hub may also wait for more.
+            await asyncio.wait_for(reader.read(1), _SILENCE_SECONDS)
+
+
+# Rows.
+
+ATTEMPTS = 2000 if SOAK else 40
+"""On each door."""
+_LANES = 8
+
+
+Attempt = Callable[[WatchedHub, str], Coroutine[None, None, None]]
+INVENTIONS: tuple[Attempt, ...] = (
+    lambda hub, name: _post(hub, "/v1/register", {"name": name}, "wrong"),
+    lambda hub, name: _post(hub, "/v1/register", {"name": name}, name),
+    lambda hub, name: _post(hub, "/session/totp", {"member": name, "code": "000000"}),
+    lambda hub, name: _post(hub, "/enroll", {"labelHint": name}),
+    lambda hub, name: _post(hub, "/enroll/poll", {"deviceCode": name}),
+    lambda hub, name: _post(hub, "/push", {"body": "x", "to": name}, name),
+    lambda hub, name: _greet(hub, "/peerbus", {"type": "register", "token": name, "name": name}),
+    lambda hub, name: _greet(hub, "/api/stream", [{"t": "hello", "token": name, "member": name}]),
+    lambda hub, name: _greet(hub, f"/subscribe?name={name}", {}),
+)
+
+
+async def invent_names(hub: WatchedHub) -> None:
+    """Register, log in and say hello under names that nobody has, on every door."""
+    numbers = count()
+    lanes = asyncio.Semaphore(_LANES)
+
+    async def attempt(door: Attempt) -> None:
+        async with lanes:
+            await all_at_once(door(hub, f"stranger-{next(numbers)}"))
+
+    await asyncio.gather(*(attempt(door) for _ in range(ATTEMPTS) for door in INVENTIONS))
+
+
+async def _post(hub: WatchedHub, path: str, document: object, token: str = "") -> None:
+    body = json.dumps(document).encode()
+    shown = [("authorization", f"Bearer {token}")] if token else []
+    sized = ("content-length", str(len(body)))
+    await _ask(hub, head(hub, "POST", path, *shown, sized, ("content-type", "application/json")) + b"\r\n" + body)
+
+
+async def _greet(hub: WatchedHub, path: str, document: object) -> None:
+    greeting = {"protocol_version": 1, **document} if isinstance(document, dict) else document
+    await _say(hub, path, json.dumps(greeting).encode())
+
+
+def stored_bytes(home: Path) -> int:
+    """What the hub keeps beside its databases."""
+    found = [path for path in home.rglob("*") if path.is_file() and not path.name.endswith((".db", "-wal", "-shm"))]
+    return sum(path.stat().st_size for path in found)
