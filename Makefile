@@ -6,14 +6,17 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
+# Tests start hundreds of processes. Without their bytecode each one would compile its modules first, which takes longer
+# than to start.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMPS  := $(VENV)/.stamps
-# Tests share nothing, so they run on every core; the fast ones mostly wait for disks and timers, so more run at once.
-PYTEST  := $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal
+# Tests share nothing, and wait for disks, timers and processes half of the time: two run at once on every core.
+PYTEST  := $(BIN)/python -m pytest --numprocesses=$$((2 * $$(nproc))) --dist=worksteal
 # Arguments passed on: make run ARGS="--http 127.0.0.1:0", make check ARGS="-k claims"
 ARGS    ?=
 

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
-from tests.e2e.browsers import Office, chromium, office, serious
+from tests.e2e.browsers import Office, office, serious
 from tests.server.hubs import house
 from tieline.console.site import STATIC
 from tieline.contract.message import Priority
@@ -50,8 +50,8 @@ async def test_axe_finds_nothing_serious_on_any_page(there: Office, scheme: str,
         assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, f"{path} is too wide"
 
 
-async def test_a_hub_that_goes_and_comes_back_is_caught_up_with_exactly(folder: Path) -> None:
-    async with chromium() as browser, office(folder, browser) as there:
+async def test_a_hub_that_goes_and_comes_back_is_caught_up_with_exactly(folder: Path, browser: Browser) -> None:
+    async with office(folder, browser) as there:
         port = there.url.rpartition(":")[2]
         page = await there.enter()
         alice = await there.there.join("alice")

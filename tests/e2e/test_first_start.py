@@ -6,7 +6,6 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.cli.hub_process import HubProcess, wait_until
-from tests.e2e.browsers import chromium
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -27,26 +26,25 @@ async def opened(browser: Browser, link: str) -> Page:
     return page
 
 
-async def test_the_link_of_a_first_start_opens_the_console_once_and_so_does_that_of_login() -> None:
-    async with chromium() as browser:
-        with HubProcess() as hub:
-            wait_until(lambda: LINK.search(hub.stdout), "the link of a first start")
-            first, secret = link_in(hub.stdout)
-            page = await opened(browser, first)
-            await expect(page.get_by_text("Connected", exact=True)).to_be_visible()
-            assert secret not in page.url
-            await expect(page.get_by_role("link", name="Insights")).to_be_visible()
-            again = await opened(browser, first)
-            await expect(again.get_by_role("alert")).to_be_visible()
-            assert hub.cli("member", "add", "carol").returncode == 0
-            printed = hub.cli("login", "carol")
-            assert "once, within ten minutes" in printed.stdout, printed.stderr
-            link, secret = link_in(printed.stdout)
-            page = await opened(browser, link)
-            await expect(page.get_by_text("Connected", exact=True)).to_be_visible()
-            await expect(page.locator(".foot")).to_contain_text("carol")
-            assert secret not in page.url
-            again = await opened(browser, link)
-            await expect(again.get_by_role("alert")).to_be_visible()
-            await expect(again.get_by_role("textbox", name="Token")).to_be_visible()
-            assert hub.stop() == 0
+async def test_the_link_of_a_first_start_opens_the_console_once_and_so_does_that_of_login(browser: Browser) -> None:
+    with HubProcess() as hub:
+        wait_until(lambda: LINK.search(hub.stdout), "the link of a first start")
+        first, secret = link_in(hub.stdout)
+        page = await opened(browser, first)
+        await expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+        assert secret not in page.url
+        await expect(page.get_by_role("link", name="Insights")).to_be_visible()
+        again = await opened(browser, first)
+        await expect(again.get_by_role("alert")).to_be_visible()
+        assert hub.cli("member", "add", "carol").returncode == 0
+        printed = hub.cli("login", "carol")
+        assert "once, within ten minutes" in printed.stdout, printed.stderr
+        link, secret = link_in(printed.stdout)
+        page = await opened(browser, link)
+        await expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+        await expect(page.locator(".foot")).to_contain_text("carol")
+        assert secret not in page.url
+        again = await opened(browser, link)
+        await expect(again.get_by_role("alert")).to_be_visible()
+        await expect(again.get_by_role("textbox", name="Token")).to_be_visible()
+        assert hub.stop() == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.browsers import ALL, Office, chromium
+from tests.e2e.browsers import ALL, Office
 from tests.protocols.peerbus.peers import CONFIG, TOKEN, Bus, bus, envelope
 from tests.server.hubs import take
 from tieline.contract.member import MemberKind
@@ -95,19 +95,18 @@ async def visited(hub: Bus, browser: Browser) -> AsyncIterator[Office]:
     assert built.complaints == []
 
 
-async def test_a_signature_is_shown_as_verified_failed_or_not_to_be_checked(folder: Path) -> None:
-    async with chromium() as browser:
-        async with bus(folder / "signed", config=CONFIG) as hub, visited(hub, browser) as there:
-            alice = await hub.peer("alice")
-            await alice.say("root", "signed well")
-            await alice.raw(envelope("alice", "root", "signed badly", secret="another secret of more than 32 bytes"))
-            page = await there.enter()
-            await signature(page, "signed well", "verified", marked=False)
-            await signature(page, "signed badly", "failed", marked=True)
-        async with bus(folder / "unsigned", config=UNSIGNED) as hub, visited(hub, browser) as there:
-            alice = await hub.peer("alice")
-            await alice.say("root", "signed somehow")
-            await signature(await there.enter(), "signed somehow", "unverified", marked=False)
+async def test_a_signature_is_shown_as_verified_failed_or_not_to_be_checked(folder: Path, browser: Browser) -> None:
+    async with bus(folder / "signed", config=CONFIG) as hub, visited(hub, browser) as there:
+        alice = await hub.peer("alice")
+        await alice.say("root", "signed well")
+        await alice.raw(envelope("alice", "root", "signed badly", secret="another secret of more than 32 bytes"))
+        page = await there.enter()
+        await signature(page, "signed well", "verified", marked=False)
+        await signature(page, "signed badly", "failed", marked=True)
+    async with bus(folder / "unsigned", config=UNSIGNED) as hub, visited(hub, browser) as there:
+        alice = await hub.peer("alice")
+        await alice.say("root", "signed somehow")
+        await signature(await there.enter(), "signed somehow", "unverified", marked=False)
 
 
 async def signature(page: Page, words: str, state: str, *, marked: bool) -> None:

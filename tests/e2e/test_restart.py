@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import BrowserContext, Page, WebSocketRoute, expect
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, WebSocketRoute, expect
 
-from tests.e2e.browsers import ALL, Office, chromium
+from tests.e2e.browsers import ALL, Office
 from tests.faults.processes import SOAK, HubProcess
 from tieline.client import connect
 from tieline.contract.member import MemberKind
@@ -56,8 +57,8 @@ class Street:
                 await asyncio.gather(*(client.send("@root", text) for text in texts[start : start + 200]))
 
 
-@pytest.fixture
-async def street(folder: Path) -> AsyncIterator[Street]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def street(folder: Path, browser: Browser) -> AsyncIterator[Street]:
     hub = HubProcess(folder / "home")
     hub.home.mkdir()
     try:
@@ -67,11 +68,10 @@ async def street(folder: Path) -> AsyncIterator[Street]:
             tokens["root"] = (await operator.add_member("root", permissions=ALL, kind=MemberKind.HUMAN)).token
             for name in ("alice", "bob"):
                 tokens[name] = (await operator.add_member(name)).token
-        async with chromium() as browser:
-            context = await browser.new_context(viewport={"width": 1280, "height": 800})
-            built = Street(hub, tokens, context, running.http)
-            yield built
-            await context.close()
+        context = await browser.new_context(viewport={"width": 1280, "height": 800})
+        built = Street(hub, tokens, context, running.http)
+        yield built
+        await context.close()
         assert built.complaints == []
     finally:
         hub.kill()
