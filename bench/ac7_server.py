@@ -11,8 +11,10 @@ from typing import Any
 import uvloop
 from starlette.types import Receive, Scope, Send
 
+from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.server.hub import Options, RunningHub, raise_file_limit, stop_signals
 from tieline.wire.http import Answer, Bodies, HttpApp, respond
+from tieline.wire.unfinished import Unfinished
 
 ECHO_PATH = "/echo"
 _BODY_BYTES_MAX = 65536
@@ -22,7 +24,7 @@ class _Echo:
     """Answers with what it was sent."""
 
     def __init__(self) -> None:
-        self._bodies = Bodies(_BODY_BYTES_MAX)
+        self._bodies = Bodies(Unfinished(DEFAULT_LIMITS))
 
     def serves(self, scope: Scope) -> bool:
         """Whether it is asked for."""

@@ -10,7 +10,9 @@ import pytest
 from msgspec import Struct
 from starlette.types import Message, Receive
 
+from tieline.contract.limits import Limits
 from tieline.wire.http import JSON, Answer, Bodies, answer, bearer, decode, failure, foreign, respond
+from tieline.wire.unfinished import Unfinished
 
 Scope = dict[str, Any]
 
@@ -41,7 +43,9 @@ def body_of(*chunks: bytes, then: str = "end") -> Receive:
 
 
 async def read(chunks: Sequence[bytes], bytes_max: int = 10, *, then: str = "end", **headers: str) -> bytes | Answer:
-    return await Bodies(bytes_max, seconds_max=0.05).read(scope(**headers), body_of(*chunks, then=then), bytes_max)
+    return await Bodies(Unfinished(Limits()), seconds_max=0.05).read(
+        scope(**headers), body_of(*chunks, then=then), bytes_max
+    )
 
 
 def status(reply: bytes | Answer) -> int:
@@ -153,7 +157,7 @@ async def test_a_body_beyond_the_limit_is_413_however_it_comes(chunks: list[byte
 
 async def test_a_body_that_says_it_is_too_large_is_thrown_away_unread_and_refused() -> None:
     receive = body_of(b"x" * 6, b"x" * 6)
-    reply = await Bodies(10).read(scope(content_length="12"), receive, 10)
+    reply = await Bodies(Unfinished(Limits())).read(scope(content_length="12"), receive, 10)
     assert status(reply) == 413
     assert isinstance(reply, Answer)
     assert reply.close
@@ -162,7 +166,7 @@ async def test_a_body_that_says_it_is_too_large_is_thrown_away_unread_and_refuse
 @pytest.mark.parametrize("length", ["x", "", "-1", "٣"])
 async def test_a_length_that_is_none_does_not_matter(length: str) -> None:
     headers = {"headers": [(b"content-length", length.encode())]}
-    assert await Bodies(10).read(headers, body_of(b"x"), 10) == b"x"
+    assert await Bodies(Unfinished(Limits())).read(headers, body_of(b"x"), 10) == b"x"
 
 
 async def test_a_body_that_does_not_come_is_408() -> None:
@@ -174,10 +178,22 @@ async def test_a_client_that_goes_away_in_the_middle_ends_the_reading() -> None:
     assert status(await read([b"012"], then="gone")) == 400
 
 
-async def test_all_bodies_together_have_a_limit_which_is_free_again_afterwards() -> None:
-    bodies = Bodies(10, seconds_max=0.3)
-    waiting = [asyncio.create_task(bodies.read(scope(), body_of(b"x" * 10, then="silent"), 10)) for _ in range(8)]
+async def test_all_bodies_of_strangers_together_have_a_limit_and_the_largest_is_refused() -> None:
+    limits = Limits(strangers_bytes_max=100_000)
+    bodies = Bodies(Unfinished(limits), seconds_max=0.3)
+
+    def begin(size: int, owner: str | None = None) -> asyncio.Task[bytes | Answer]:
+        return asyncio.create_task(
+            bodies.read(scope(), body_of(b"x" * size, then="silent"), limits.greeting_bytes_max, owner)
+        )
+
+    waiting = [begin(50_000), begin(40_000)]
     await asyncio.sleep(0)
-    assert status(await bodies.read(scope(), body_of(b"x", b"y"), 10)) == 503
-    assert [status(reply) for reply in await asyncio.gather(*waiting)] == [408] * 8
-    assert await bodies.read(scope(), body_of(b"x", b"y"), 10) == b"xy"
+    small = await bodies.read(scope(), body_of(b"x" * 4000, b"y"), 10_000)
+    assert small == b"x" * 4000 + b"y", "who says little is never refused"
+    member = begin(60_000, "alice")
+    await asyncio.sleep(0)
+    whole = await bodies.read(scope(), body_of(b"x" * 10_000, b"y" * 10_000), 50_000)
+    assert whole == b"x" * 10_000 + b"y" * 10_000
+    assert [status(reply) for reply in await asyncio.gather(*waiting, member)] == [503, 408, 408]
+    assert await bodies.read(scope(), body_of(b"x" * 60_000), 60_000) == b"x" * 60_000

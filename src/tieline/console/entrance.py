@@ -34,6 +34,7 @@ from tieline.wire.http import (
     session_token,
 )
 from tieline.wire.sessions import Held, Sessions, ask_all
+from tieline.wire.unfinished import Unfinished
 
 PATH = "/api/session"
 LABEL = "console"
@@ -79,7 +80,8 @@ class Entrance:
         self._now_ms = now_ms
         self._version = version
         self._sessions = Sessions(hub, "console")
-        self._bodies = Bodies(_BODY_BYTES_MAX)
+        # No body here is large enough to be counted.
+        self._bodies = Bodies(Unfinished(hub.limits))
         self._code: _Code | None = None
 
     def first_code(self, name: MemberName) -> str:

@@ -50,6 +50,15 @@ class Limits(Struct, frozen=True):
     hello_ms: int = 10_000
     """A connection that has not said who it is by then is hung up on."""
 
+    greeting_bytes_max: int = 64 * 1024
+    """The first frame of a connection, before the hub knows whose it is: a name and a token need far less."""
+
+    strangers_bytes_max: int = 8 * MEBIBYTE
+    """Unfinished frames and requests of all connections that nobody has shown a credential on, beyond 4 KiB each."""
+
+    unfinished_bytes_max: int = 96 * MEBIBYTE
+    """Unfinished frames and bodies of all members: three of the largest at once; whoever holds most must send again."""
+
     token_bytes_max: int = 4096
     """A token as a request shows it: the hub's own have 47 bytes; it is hashed before anybody is known."""
 

@@ -5,12 +5,13 @@ client that breaks HTTP gets an answer in JSON like any other, and is no line in
 """
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from tieline.wire.http import JSON, failure
+from tieline.wire.unfinished import TOO_MUCH, Unfinished
 
 HEAD_BYTES_MAX = 64 * 1024
 """Request line and headers, or the trailers after a body: far above any client's, tokens and cookies included."""
@@ -36,13 +37,22 @@ class BoundedProtocol(HttpToolsProtocol):
     # Ends a connection whose headers, or the rest of a request that was answered early, do not come.
     _deadline: asyncio.TimerHandle | None = None
 
+    def __init__(self, unfinished: Unfinished, **options: Any) -> None:
+        super().__init__(**options)
+        self._share = unfinished.share(self._too_much)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         self._expect_rest()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_deadline()
+        self._share.close()
         super().connection_lost(exc)
+        # A request and its connection refer to each other, and the garbage collector takes its time; whoever answers
+        # the request has hold of it.
+        self.cycle = None  # type: ignore[assignment]  # as before the first request
+        self.pipeline.clear()
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -52,7 +62,10 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             if self._should_upgrade():
                 self._forget_deadline()
+                self._share.close()
                 self.handle_websocket_upgrade()
+                # It refers back to this protocol, which is done.
+                self.parser = None  # type: ignore[assignment]  # as uvicorn does it
                 return
         except httptools.HttpParserError:
             if self._headers > HEADERS_MAX:
@@ -62,7 +75,10 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._unparsed > self.head_bytes_max:
             self._reject(431, f"the headers are larger than {self.head_bytes_max} bytes")
-        elif self._heading and self._deadline is None:
+            return
+        # The headers of a request are as large in memory as on the wire.
+        self._share.hold(self._unparsed)
+        if self._heading and self._deadline is None and not self.transport.is_closing():
             self._expect_rest()
 
     # What the parser calls.
@@ -128,6 +144,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._reject(408, f"the headers did not come within {self.head_seconds_max:g} seconds")
         else:
             self.transport.close()
+
+    def _too_much(self) -> None:
+        self._reject(503, TOO_MUCH)
 
     def _reject(self, status: int, text: str) -> None:
         """Answer what cannot be read any further, unless an answer is on its way already, and hang up."""

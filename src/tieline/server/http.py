@@ -9,6 +9,8 @@ import contextlib
 import logging
 import socket
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import cast
 
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
@@ -31,8 +33,9 @@ from tieline.server.bounds import BoundedProtocol
 from tieline.server.exchange import Exchange
 from tieline.server.websocket import BoundedWebSocket
 from tieline.wire.hosts import Hosts
-from tieline.wire.http import Answer, HttpApp, deny, failure, foreign, respond, session_token
+from tieline.wire.http import Answer, HttpApp, deny, door, failure, foreign, respond, session_token
 from tieline.wire.native.server import NativeConnection, Transport
+from tieline.wire.unfinished import Unfinished
 
 _IDLE_SECONDS = 75
 """How long a connection may rest between two requests: a client that asks once a minute need not connect anew."""
@@ -49,6 +52,7 @@ class _WebSocketTransport(Transport):
     __slots__ = (
         "_closing",
         "_connection",
+        "_door",
         "_limit",
         "_outgoing",
         "_paused",
@@ -59,6 +63,7 @@ class _WebSocketTransport(Transport):
 
     def __init__(self, websocket: WebSocket, exchange: Exchange) -> None:
         self._websocket = websocket
+        self._door = door(websocket.scope)
         self._limit = exchange.limits.unsent_bytes_max
         self._outgoing: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._queued_bytes = 0
@@ -79,6 +84,13 @@ class _WebSocketTransport(Transport):
         self._closing = True
         self._outgoing.put_nowait(None)
         self._readable.set()
+
+    def admit(self, owner: str) -> None:
+        self._door.admit(owner)
+
+    def abort(self) -> None:
+        self.close()
+        self._door.expel()
 
     def pause_reading(self) -> None:
         self._readable.clear()
@@ -214,9 +226,16 @@ class _Server(uvicorn.Server):
 class HttpListener:
     """The port and its routes."""
 
-    def __init__(self, exchange: Exchange, apps: Sequence[HttpApp] = (), names: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        apps: Sequence[HttpApp] = (),
+        names: Sequence[str] = (),
+        unfinished: Unfinished | None = None,
+    ) -> None:
         self._exchange = exchange
         self._names = names
+        self._unfinished = unfinished or Unfinished(exchange.limits)
         # Set by `start`: it depends on the address.
         self._hosts: Hosts
         # The protocols that have routes here; the first that claims a request answers it.
@@ -253,14 +272,14 @@ class HttpListener:
         config = uvicorn.Config(
             self._serve,
             interface="asgi3",
-            http=BoundedProtocol,
+            # Uvicorn only ever calls these two.
+            http=cast("type[BoundedProtocol]", partial(BoundedProtocol, self._unfinished)),
             proxy_headers=False,
             timeout_keep_alive=_IDLE_SECONDS,
             log_config=None,
             access_log=False,
             lifespan="off",
-            ws=BoundedWebSocket,
-            ws_max_size=self._exchange.limits.frame_bytes_max,
+            ws=cast("type[BoundedWebSocket]", partial(BoundedWebSocket, self._exchange.limits, self._unfinished)),
             ws_per_message_deflate=False,
             server_header=False,
         )

@@ -54,6 +54,7 @@ from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch, Sql
 from tieline.wire.home import HUB_SOCKET, Running
 from tieline.wire.http import HttpApp
 from tieline.wire.native.unix import NativeListener
+from tieline.wire.unfinished import Unfinished
 
 CHANNELS_FOLDER = Path("channels", "main")
 RELAY_SOCKET = "agent-relay.sock"
@@ -168,6 +169,8 @@ class RunningHub:
         self.first_start = False
         self.running: Running | None = None
         self.exchange: Exchange | None = None
+        # What connections may hold of messages that are not whole yet.
+        self.unfinished: Unfinished | None = None
         self.channels: ChannelsServer | None = None
         self.native: NativeListener | None = None
         self.entrance: Entrance | None = None
@@ -202,14 +205,17 @@ class RunningHub:
         exchange = self.exchange = Exchange(broker, activity, notifier.notify if notifier else None, index)
         exchange.start()
         self._closing.push_async_callback(exchange.stop)
+        unfinished = self.unfinished = Unfinished(exchange.limits)
         # Before anybody else can act as a local agent.
         spool = await self._adopt_spool(exchange, home, config.backchannel)
-        native = self.native = await NativeListener.start(exchange, home.path / HUB_SOCKET)
+        native = self.native = await NativeListener.start(exchange, home.path / HUB_SOCKET, unfinished)
         self._closing.callback(native.stop)
         channels_dir = options.channels_dir or home.path / CHANNELS_FOLDER
         enabled = config.agent_channels.enabled if options.agent_channels is None else options.agent_channels
         if enabled:
-            self.channels = ChannelsServer(exchange, channels_dir, inboxes=config.agent_channels.inboxes)
+            self.channels = ChannelsServer(
+                exchange, channels_dir, inboxes=config.agent_channels.inboxes, unfinished=unfinished
+            )
             self._closing.push_async_callback(self.channels.stop)
             await self.channels.start()
         relay = await self._start_relay(exchange, home.path, config.agent_relay)
@@ -221,7 +227,7 @@ class RunningHub:
         apps += [Api(exchange), self.entrance, Insights(exchange, home.path), Site()]
         if store_url != "memory":
             apps.append(LogApi(exchange, home.path))
-        http = HttpListener(exchange, [*apps, peerbus.http] if peerbus else apps, config.http.names)
+        http = HttpListener(exchange, [*apps, peerbus.http] if peerbus else apps, config.http.names, unfinished)
         self._closing.push_async_callback(http.stop)
         await http.start(*parse_address(options.http or config.http.listen))
         self.running = Running(
@@ -272,6 +278,7 @@ class RunningHub:
             heartbeat_ms=config.heartbeat_ms,
             frame_bytes_max=config.frame_bytes_max,
             require_resume_token=config.require_resume_token,
+            unfinished=self.unfinished,
         )
         self._closing.push_async_callback(relay.stop)
         await relay.start()
@@ -281,7 +288,9 @@ class RunningHub:
         enabled = config.peerbus.enabled if self._options.peerbus is None else self._options.peerbus
         if not enabled:
             return None
-        peerbus = PeerbusServer(exchange, tokens=config.peerbus.tokens, secret=config.peerbus.hmac_secret)
+        peerbus = PeerbusServer(
+            exchange, tokens=config.peerbus.tokens, secret=config.peerbus.hmac_secret, unfinished=self.unfinished
+        )
         self._closing.push_async_callback(peerbus.stop)
         await peerbus.listen_unix(home / PEERBUS_SOCKET)
         address = self._options.peerbus_listen or config.peerbus.listen
@@ -298,7 +307,7 @@ class RunningHub:
         if not enabled:
             return []
         self.room_token = config.room_token
-        return [Relay(exchange, ByHomeKey(home.key()), config.room_token)]
+        return [Relay(exchange, ByHomeKey(home.key()), config.room_token, unfinished=self.unfinished)]
 
     async def _start_ac7(self, exchange: Exchange, home: Home, config: Ac7Section, store_url: str) -> Ac7:
         nature = RealNature()
@@ -306,7 +315,9 @@ class RunningHub:
         files = open_files(store_url, home.path, nature.now_ms)
         keeping = Keeping(ByHomeKey(home.key()), files, None if store_url == "memory" else home.path)
         try:
-            ac7 = Ac7(exchange, keeping=keeping, now_ms=nature.now_ms, announce=config.announce)
+            ac7 = Ac7(
+                exchange, keeping=keeping, now_ms=nature.now_ms, announce=config.announce, unfinished=self.unfinished
+            )
         except UnreadableLogins as error:
             raise ConfigError(str(error)) from error
         self._closing.push_async_callback(ac7.stop)

@@ -48,17 +48,22 @@ def encode_frame(payload: bytes) -> bytes:
 class FrameBuffer:
     """Collects the bytes of one stream and gives back its payloads, in order."""
 
-    __slots__ = ("_data", "_error", "_frame_bytes_max", "_offset")
+    __slots__ = ("_data", "_error", "_offset", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int) -> None:
-        # The largest payload that is accepted; one byte more is an error.
-        self._frame_bytes_max = frame_bytes_max
+        # The largest payload that is accepted; one byte more is an error. It may be changed between two frames.
+        self.frame_bytes_max = frame_bytes_max
         # What was received and not yet given back starts at `_offset`. It is the chunk itself (bytes) while one chunk
         # is enough, and a bytearray only while a frame is torn across several.
         self._data: bytes | bytearray = _NOTHING
         self._offset = 0
         # Set by the first bad length. It stays until `reset`, because the position in the stream is lost.
         self._error: FrameError | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes that were received and are not given back yet."""
+        return len(self._data) - self._offset
 
     def receive_data(self, data: bytes) -> None:
         """Take the next bytes of the stream. After an error they are thrown away."""
@@ -89,9 +94,9 @@ class FrameBuffer:
             self._keep_rest()
             return None
         size = int.from_bytes(data[self._offset : start], "big")
-        if not 0 < size <= self._frame_bytes_max:
+        if not 0 < size <= self.frame_bytes_max:
             self.reset()
-            self._error = FrameError(size, self._frame_bytes_max)
+            self._error = FrameError(size, self.frame_bytes_max)
             raise self._error
         end = start + size
         if len(data) < end:

@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
+from tieline.wire.unfinished import TOO_MUCH, Unfinished
+
 JSON = b"application/json;charset=utf-8"
 
 SESSION_COOKIE = "tieline_session"
@@ -21,8 +23,6 @@ LOGIN_COOKIE = "ac7_session"
 
 _BODY_SECONDS_MAX = 60.0
 """A body at the limit of 32 MiB passes a line of 5 Mbit/s in this time; a client that trickles is cut off."""
-_HELD_BODIES_MAX = 8
-"""Bodies of the largest size that are received at the same time, in bytes all together."""
 _DISCARD_SECONDS_MAX = 2.0
 """How long the rest of a refused body is read and thrown away: most clients hear no answer before they have sent."""
 
@@ -41,6 +41,26 @@ class Answer(Struct, frozen=True):
     """Whether the connection ends with it, because the rest of the request cannot be read."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """More than its content type and length."""
+
+
+DOOR = "tieline.door"
+"""The extension of a WebSocket's scope that holds its `Door`."""
+
+
+class Door(Protocol):
+    """What the protocol that serves a WebSocket tells the port: a stranger has one small message, and little time."""
+
+    def admit(self, owner: str, bytes_max: int | None = None) -> None:
+        """It is known who speaks: messages may have their full size, or this one."""
+
+    def expel(self) -> None:
+        """Who speaks is not let in: hear no more, and hang up whatever it does."""
+
+
+def door(scope: Scope) -> Door:
+    """The door of a WebSocket."""
+    found: Door = scope["extensions"][DOOR]
+    return found
 
 
 class HttpApp(Protocol):
@@ -144,43 +164,54 @@ def decode(body: bytes, shape: type[_Shape]) -> _Shape | Answer:
 class Bodies:
     """Reads the bodies of all requests to one protocol, within a size for each, a size for all, and a time."""
 
-    __slots__ = ("_held", "_held_max", "_seconds_max")
+    __slots__ = ("_seconds_max", "_unfinished")
 
-    def __init__(self, largest: int, *, seconds_max: float = _BODY_SECONDS_MAX) -> None:
+    def __init__(self, unfinished: Unfinished, *, seconds_max: float = _BODY_SECONDS_MAX) -> None:
+        self._unfinished = unfinished
         self._seconds_max = seconds_max
-        # Bytes of bodies that are not complete yet.
-        self._held = 0
-        self._held_max = _HELD_BODIES_MAX * largest
 
-    async def read(self, scope: Scope, receive: Receive, bytes_max: int) -> bytes | Answer:
-        """The whole body, or the answer that says why there is none."""
+    async def read(self, scope: Scope, receive: Receive, bytes_max: int, owner: str | None = None) -> bytes | Answer:
+        """The whole body, or the answer that says why there is none. `owner` is whose it is; a stranger's has none."""
         declared = header(scope, b"content-length")
         if declared is not None and declared.isdecimal() and int(declared) > bytes_max:
             return await self._too_large(receive, bytes_max, more=True)
         chunks: list[bytes] = []
         size = 0
+        more = False
+        loop = asyncio.get_running_loop()
+        refused = False
+
+        def refuse() -> None:
+            nonlocal refused
+            refused = True
+            waiting.reschedule(loop.time())
+
+        share = self._unfinished.share(refuse, owner)
         try:
-            async with asyncio.timeout(self._seconds_max):
+            async with asyncio.timeout(self._seconds_max) as waiting:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         return failure(400, "the request ended early", close=True)
                     chunk: bytes = message.get("body", b"")
-                    more: bool = message.get("more_body", False)
+                    more = message.get("more_body", False)
                     size += len(chunk)
-                    self._held += len(chunk)
                     if size > bytes_max:
                         break
-                    if self._held > self._held_max:
-                        return failure(503, "too many large requests at once; try again", close=True)
+                    share.hold(size)
+                    if refused:
+                        break
                     if not more:
                         return b"".join((*chunks, chunk)) if chunks else chunk
                     chunks.append(chunk)
         except TimeoutError:
-            return failure(408, f"the body did not come within {self._seconds_max:g} seconds", close=True)
+            if not refused:
+                return failure(408, f"the body did not come within {self._seconds_max:g} seconds", close=True)
         finally:
-            self._held -= size
+            share.close()
         chunks.clear()
+        if refused:
+            return failure(503, TOO_MUCH, close=True)
         return await self._too_large(receive, bytes_max, more=more)
 
     async def _too_large(self, receive: Receive, bytes_max: int, *, more: bool) -> Answer:

@@ -125,6 +125,28 @@ async def test_a_writer_that_hangs_up_at_once_is_heard_all_the_same(scene: Scene
             pass
 
 
+async def test_of_all_clients_with_half_a_frame_the_one_that_holds_most_is_hung_up_on(folder: Path) -> None:
+    (folder / "tieline.toml").write_text("[limits]\nunfinished_bytes_max = 1000000\n")
+    async with house(folder) as there:
+        await there.add("alice")
+        assert there.running.channels_dir is not None
+        inbox = Path(there.running.channels_dir) / "inbox-alice.sock"
+        await until(inbox.exists)
+        large, small = await Peer.unix(inbox), await Peer.unix(inbox)
+        half = encode(Message("x" * 800_000))
+        unfinished = there.hub.unfinished
+        assert unfinished is not None
+        await small.send(half[:400_000])
+        await until(lambda: unfinished.held == 400_000)
+        large.writer.write(half[:700_000])
+        await large.closed()
+        assert unfinished.held == 400_000
+        await small.send(half[400_000:])
+        await until(lambda: unfinished.held == 0)
+        for peer in (small, large):
+            peer.close()
+
+
 async def test_posts_of_one_client_arrive_in_order(scene: Scene) -> None:
     alice = await scene.join("alice", receive=True)
     await alice.subscribe("dev")

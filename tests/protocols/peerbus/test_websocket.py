@@ -1,6 +1,7 @@
 """The port of its own, byte by byte: what no client library would send, and how it ends."""
 
 import asyncio
+import gc
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from tests.protocols.peerbus.peers import CONFIG, PORT, Bus, bus, envelope, register
 from tests.server.hubs import WAIT_SECONDS, until
 from tieline.protocols.peerbus import codec
+from tieline.protocols.peerbus.websocket import WebSocketCarrier
 
 MIB = 1024 * 1024
 TEXT, BINARY, CONTINUATION, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10
@@ -210,6 +212,77 @@ async def test_a_frame_that_is_too_large_is_refused_before_its_payload_comes(ali
     alice.writer.write(struct.pack("!BBQ", 0x81, 0xFF, MIB + 1)[:9])
     alice.writer.write(struct.pack("!BBQ", 0x81, 0xFF, MIB + 1)[9:])
     assert await alice.closing() == 1009
+
+
+GREETING = 64 * 1024
+
+
+async def test_a_strangers_large_frame_is_refused_by_its_header(hub: Bus, dial: Dial) -> None:
+    for data in (
+        struct.pack("!BBQ", 0x81, 0xFF, GREETING + 1) + bytes(4),
+        struct.pack("!BBQ", 0x82, 0xFF, GREETING + 1) + bytes(4),
+        frame(b"x" * GREETING, fin=False) + frame(b"x", CONTINUATION, fin=False),
+    ):
+        socket = await dial(hub)
+        await socket.upgrade()
+        socket.writer.write(data)
+        assert await socket.closing() == 1009
+
+
+async def test_a_large_frame_right_behind_the_first_is_taken(hub: Bus, dial: Dial) -> None:
+    socket = await dial(hub)
+    await socket.upgrade()
+    large = frame(said("x" * 500_000))
+    socket.writer.write(frame(register("alice")) + large + frame(said("small")))
+    assert (await socket.receive())[0] == TEXT
+    assert len(await heard(socket)) > 500_000
+    assert await heard(socket) == '{"text":"small"}'
+
+
+async def test_all_strangers_together_hold_no_more_than_their_bound(folder: Path, dial: Dial) -> None:
+    async with bus(folder / "h", PORT, CONFIG + f"\n[limits]\nstrangers_bytes_max = {4 * GREETING}\n") as hub:
+        peer = await dial(hub)
+        await peer.upgrade()
+        await peer.register("alice")
+        strangers = []
+        for _ in range(8):
+            strangers.append(await dial(hub))
+            await strangers[-1].upgrade()
+            strangers[-1].writer.write(struct.pack("!BBQ", 0x81, 0xFF, GREETING) + bytes(4) + b"x" * (GREETING - 1))
+        ends = [asyncio.create_task(stranger.receive()) for stranger in strangers]
+        done, waiting = await asyncio.wait(ends, timeout=WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        assert {end.result()[0] for end in done} == {CLOSE}
+        assert {end.result()[1][:2] for end in done} == {(1013).to_bytes(2, "big")}
+        assert hub.hub.unfinished is not None
+        assert hub.hub.unfinished.held <= 4 * GREETING
+        peer.writer.write(frame(said("x" * 500_000)))
+        assert len(await heard(peer)) > 500_000
+        for end in waiting:
+            end.cancel()
+
+
+@pytest.mark.parametrize("registers", [False, True])
+async def test_a_connection_that_is_gone_is_freed_without_the_garbage_collector(
+    hub: Bus, dial: Dial, registers: bool
+) -> None:
+    def carriers() -> int:
+        return sum(type(found) is WebSocketCarrier for found in gc.get_objects())
+
+    gc.collect()
+    before = carriers()
+    gc.disable()
+    try:
+        socket = await dial(hub)
+        await socket.upgrade()
+        if registers:
+            await socket.register("alice")
+        socket.writer.write(struct.pack("!BBQ", 0x81, 0xFF, GREETING) + bytes(4) + b"x" * (GREETING - 1))
+        await socket.writer.drain()
+        assert carriers() == before + 1
+        socket.writer.transport.abort()
+        await until(lambda: carriers() == before)
+    finally:
+        gc.enable()
 
 
 async def test_a_peer_that_does_not_answer_a_close_frame_is_hung_up_on(hub: Bus, dial: Dial) -> None:

@@ -35,13 +35,21 @@ class PaperTransport(Transport):
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
         self.closed = False
+        self.aborted = False
         self.reading = True
+        self.owner = ""
 
     def send(self, payload: bytes) -> None:
         self.payloads.append(payload)
 
     def close(self) -> None:
         self.closed = True
+
+    def admit(self, owner: str) -> None:
+        self.owner = owner
+
+    def abort(self) -> None:
+        self.aborted = True
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -251,6 +259,16 @@ async def test_a_connection_that_does_not_say_hello_in_time_is_hung_up_on() -> N
     await until(lambda: line.transport.closed)
     (refused,) = line.transport.frames
     assert isinstance(refused, f.Refused)
+    assert line.transport.aborted
+
+
+def test_nothing_is_read_behind_hello_until_the_hub_knows_who_it_is() -> None:
+    line = Line()
+    line.say(f.Hello(token="t"))
+    assert not line.transport.reading
+    line.hub.answer(ATTACHED)
+    assert line.transport.reading
+    assert line.transport.owner == "bob"
 
 
 async def test_a_connection_that_said_hello_is_left_in_peace() -> None:

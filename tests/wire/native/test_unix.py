@@ -23,6 +23,7 @@ from tieline.wire import stream
 from tieline.wire.frames import encode_frame
 from tieline.wire.native import frames as f
 from tieline.wire.native.unix import NativeListener
+from tieline.wire.unfinished import Unfinished
 
 WAIT_SECONDS = 10
 KEY = "the key of the home"
@@ -119,6 +120,32 @@ async def test_batches_may_come_in_any_pieces(place: Place) -> None:
         assert isinstance(roster, f.Roster)
         assert roster.n == n
     caller.writer.close()
+
+
+async def test_the_first_frame_is_small_and_those_behind_it_may_be_large(place: Place) -> None:
+    greeting = Limits().greeting_bytes_max
+    stranger = await Caller.call(place.path)
+    stranger.writer.write((greeting + 1).to_bytes(4, "big"))
+    assert (await stranger.refused()).code is Code.INVALID_REQUEST
+    caller = await Caller.call(place.path)
+    large = encode_frame(f.encode_batch([f.Send(1, "@bob", "x" * (greeting + 1))]))
+    caller.writer.write(encode_frame(f.encode_batch([f.Hello(token=place.token)])) + large + large)
+    assert isinstance(await caller.hear(), f.Welcome)
+    assert [type(await caller.hear()) for _ in range(2)] == [f.Accepted] * 2
+    caller.writer.close()
+
+
+async def test_all_who_have_not_said_hello_hold_no_more_than_their_bound(folder: Path, place: Place) -> None:
+    unfinished = Unfinished(Limits(strangers_bytes_max=100_000))
+    listener = await NativeListener.start(place.exchange, folder / "other.sock", unfinished)
+    first = await Caller.call(folder / "other.sock")
+    first.writer.write((60_000).to_bytes(4, "big") + b"x" * 59_000)
+    second = await Caller.call(folder / "other.sock")
+    second.writer.write((60_000).to_bytes(4, "big") + b"x" * 50_000)
+    assert (await first.refused()).code is Code.MESSAGE_TOO_LARGE
+    assert unfinished.held <= 100_000
+    second.writer.close()
+    listener.stop()
 
 
 BAD_INPUT = {

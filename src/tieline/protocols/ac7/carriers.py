@@ -11,9 +11,11 @@ from typing import Any, Protocol
 
 from starlette.types import Receive, Send
 
-from tieline.wire.http import Answer, deny, respond
+from tieline.wire.http import Answer, Door, deny, respond
 from tieline.wire.sse import EventStream, comment, event
 
+_UNREAD_BYTES_MAX = 4096
+"""The largest message of a reader, who has nothing to say."""
 _REASON_BYTES_MAX = 123
 """What fits the frame that closes a WebSocket."""
 
@@ -112,9 +114,10 @@ def _go_on() -> None:
 class SocketCarrier:
     """WebSocket text frames. The reader has nothing to say; what it sends is not looked at."""
 
-    __slots__ = ("_bytes", "_bytes_max", "_closing", "_frames", "_receive", "_send", "_stalled", "_wake")
+    __slots__ = ("_bytes", "_bytes_max", "_closing", "_door", "_frames", "_receive", "_send", "_stalled", "_wake")
 
-    def __init__(self, receive: Receive, send: Send, bytes_max: int, stalled: Callable[[], None]) -> None:
+    def __init__(self, door: Door, receive: Receive, send: Send, bytes_max: int, stalled: Callable[[], None]) -> None:
+        self._door = door
         self._receive = receive
         self._send = send
         self._bytes_max = bytes_max
@@ -146,6 +149,7 @@ class SocketCarrier:
 
     async def run(self) -> None:
         """Carry messages until either side hangs up."""
+        self._door.admit("a reader", _UNREAD_BYTES_MAX)
         gone = asyncio.create_task(self._watch())
         try:
             with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from tieline.contract.hub import Hub
 from tieline.protocols.ac7 import channels, team
-from tieline.protocols.ac7.activity import UPLOAD_BYTES_MAX, Activity
+from tieline.protocols.ac7.activity import Activity
 from tieline.protocols.ac7.attachments import Attachments
 from tieline.protocols.ac7.callers import Callers
 from tieline.protocols.ac7.carriers import Carrier, EventCarrier, SocketCarrier
@@ -22,18 +22,21 @@ from tieline.protocols.ac7.members import Members
 from tieline.protocols.ac7.messages import Messages
 from tieline.protocols.ac7.objectives import Objectives
 from tieline.protocols.ac7.openapi import document
-from tieline.protocols.ac7.route import FORM_BYTES_MAX, Call, Download, Refused, Route, Routes, checked, no
+from tieline.protocols.ac7.route import Call, Download, Refused, Route, Routes, checked, no
 from tieline.protocols.ac7.streams import PROTOCOL, SUBSCRIBE_PATH, Streams
 from tieline.protocols.ac7.telemetry import Telemetry
-from tieline.wire.http import Answer, Bodies, answer, foreign, header, respond
+from tieline.wire.http import Answer, Bodies, answer, door, foreign, header, respond
 from tieline.wire.sessions import IDLE_SECONDS, Sessions
 from tieline.wire.sse import KEEPALIVE_SECONDS
+from tieline.wire.unfinished import Unfinished
 
 __all__ = ["DOCUMENT_PATH", "SUBSCRIBE_PATH", "VERSION", "Ac7", "Keeping"]
 
 VERSION = "1"
 DOCUMENT_PATH = "/ac7/openapi.json"
 
+_STRANGERS_FORM_BYTES_MAX = 64 * 1024
+"""What anybody may send who has not shown who it is: a name, a code."""
 _NOT_FOUND = Answer(404, b"404 Not Found", b"text/plain; charset=UTF-8")
 _FOREIGN = no(403, "a page of another site cannot use this hub")
 
@@ -54,6 +57,7 @@ class Ac7:
         keeping: Keeping | None = None,
         announce: bool = True,
         now_ms: Callable[[], int] = _now_ms,
+        unfinished: Unfinished | None = None,
         idle_seconds: float = IDLE_SECONDS,
         keepalive_seconds: float = KEEPALIVE_SECONDS,
     ) -> None:
@@ -65,8 +69,7 @@ class Ac7:
         self._channels = ChannelIds(hub, PROTOCOL)
         self._streams = Streams(hub, self._channels, announce=announce)
         self._activity = Activity(hub)
-        self._forms = Bodies(FORM_BYTES_MAX)
-        self._uploads = Bodies(UPLOAD_BYTES_MAX)
+        self._bodies = Bodies(unfinished or Unfinished(hub.limits))
         attachments = Attachments(keeping.files if keeping is not None else None)
         messages = Messages(self._streams, self._channels, attachments)
         self.table = (
@@ -132,7 +135,7 @@ class Ac7:
         if found is None:
             return _NOT_FOUND
         route = found[0]
-        form = await self._form(route, scope, receive)
+        form = await self._form(route, scope, receive, None if route.open else call.member)
         made = await route.handler(call, form)
         if isinstance(made, Answer | Download):
             return made
@@ -146,11 +149,11 @@ class Ac7:
         caller = await self._callers.of(scope, bearer_only=route is not None and route.bearer_only)
         return Call(self._hub, self._sessions, caller, params, scope, receive)
 
-    async def _form(self, route: Route, scope: Scope, receive: Receive) -> object:
+    async def _form(self, route: Route, scope: Scope, receive: Receive, owner: str | None) -> object:
         if route.in_pieces or (route.body is None and not route.takes):
             return None
-        bodies = self._forms if route.body_bytes_max <= FORM_BYTES_MAX else self._uploads
-        body = await bodies.read(scope, receive, route.body_bytes_max)
+        bytes_max = _STRANGERS_FORM_BYTES_MAX if owner is None else route.body_bytes_max
+        body = await self._bodies.read(scope, receive, bytes_max, owner)
         if isinstance(body, Answer):
             raise Refused(body)
         if route.body is None or route.undecoded is not None:
@@ -168,7 +171,7 @@ class Ac7:
         carrier: Carrier
         if scope["type"] == "websocket":
             await receive()
-            carrier = SocketCarrier(receive, send, live.unsent_bytes_max, live.stalled)
+            carrier = SocketCarrier(door(scope), receive, send, live.unsent_bytes_max, live.stalled)
         else:
             carrier = EventCarrier(receive, send, live.unsent_bytes_max, live.stalled, self._keepalive_seconds)
         live.carrier = carrier
@@ -179,6 +182,8 @@ class Ac7:
             await carrier.refuse(refusal.reply)
         finally:
             live.leave()
+            # They refer to each other, and to a connection that is gone.
+            live.carrier = None
 
 
 async def _send(send: Send, download: Download) -> None:

@@ -19,6 +19,7 @@ from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMes
 from tieline.protocols.agent_channels.connection import UNSENT_BYTES_MAX, Connection
 from tieline.protocols.agent_channels.events import Emitter
 from tieline.wire import unix
+from tieline.wire.unfinished import Unfinished
 
 Post = Callable[[str, Message], None]
 
@@ -50,11 +51,13 @@ class Channel(Emitter):
         mode: int | None = None,
         post: Post | None = None,
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
+        held: Unfinished | None = None,
     ) -> None:
         """Describe a channel; `start` opens it.
 
         `mode` is the permissions of the socket file (None: the umask decides). `post` takes over what happens to a
-        client's message: with it the channel sends nothing by itself, and `send`, `send_all` and `broadcast` do.
+        client's message: with it the channel sends nothing by itself, and `send`, `send_all` and `broadcast` do. `held`
+        bounds what clients of this and other channels may leave unfinished.
         """
         super().__init__()
         self.path = Path(path)
@@ -62,6 +65,7 @@ class Channel(Emitter):
         self.max_message_size = max_message_size
         self.unsent_bytes_max = unsent_bytes_max
         self._mode = mode
+        self._held = held
         self._post = post
         # True while `start` runs; the first clients may come before it returns.
         self._starting = False
@@ -194,7 +198,7 @@ class Channel(Emitter):
     def _accept(self) -> Connection:
         client_id = f"client-{self._next_client}"
         self._next_client += 1
-        return Connection(self, client_id, self.max_message_size, self.unsent_bytes_max)
+        return Connection(self, client_id, self.max_message_size, self.unsent_bytes_max, self._held)
 
     def _fan_out(self, sender: Connection, message: Message) -> None:
         try:

@@ -124,6 +124,11 @@ class FrameDecoder:
         # The text of the first error; set until `reset`.
         self._failure: str | None = None
 
+    @property
+    def held(self) -> int:
+        """Bytes of half a frame."""
+        return self._frames.held
+
     def push(self, chunk: bytes) -> list[Message]:
         """Take a chunk and give the messages it completes, in order."""
         if self._failure is not None:

@@ -12,6 +12,7 @@ import os
 from typing import Protocol, cast
 
 from tieline.protocols.agent_channels.codec import DecodeError, FrameDecoder, Message
+from tieline.wire.unfinished import TOO_MUCH, Share, Unfinished
 
 # Four messages of the largest size. Whoever is further behind than that is not slow but stuck, and what it does not
 # read stays in our memory.
@@ -60,18 +61,28 @@ class Connection(asyncio.Protocol):
         "_leaving",
         "_owner",
         "_reading",
+        "_share",
         "_transport",
         "_unsent_bytes_max",
         "_writable",
         "id",
     )
 
-    def __init__(self, owner: Owner, name: str, max_message_size: int, unsent_bytes_max: int) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        name: str,
+        max_message_size: int,
+        unsent_bytes_max: int,
+        held: Unfinished | None = None,
+    ) -> None:
         # What the owner calls it.
         self.id = name
         self._owner = owner
         self._decoder = FrameDecoder(max_message_size)
         self._unsent_bytes_max = unsent_bytes_max
+        # Counts half a frame, where the connections of a whole hub have a bound.
+        self._share: Share | None = None if held is None else held.share(self._too_much, f"{id(owner)}/{name}")
         # None before it opens and after it is gone.
         self._transport: asyncio.Transport | None = None
         # False between `pause_reading` and `resume_reading`.
@@ -184,6 +195,8 @@ class Connection(asyncio.Protocol):
             self._owner.message_received(self, message)
         if fault is not None:
             self.fail(fault)
+        elif self._share is not None:
+            self._share.hold(self._decoder.held)
 
     def pause_writing(self) -> None:
         """Note that the write buffer is full."""
@@ -201,9 +214,15 @@ class Connection(asyncio.Protocol):
             self._take_last_words()
         self._transport = None
         self._decoder.reset()
+        if self._share is not None:
+            self._share.close()
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
         self._owner.connection_closed(self, None if hung_up else exc)
+
+    def _too_much(self) -> None:
+        self._decoder.reset()
+        self.fail(ConnectionError(TOO_MUCH))
 
     def _take_last_words(self) -> None:
         """Hand on what the other end said before it hung up, if writing to it found that out before reading did.

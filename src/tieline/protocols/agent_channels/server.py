@@ -42,6 +42,7 @@ from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels, own_note
 from tieline.wire.folder import own_folder
 from tieline.wire.frames import HEADER_BYTES, encode_frame
+from tieline.wire.unfinished import Unfinished
 from tieline.wire.unix import PATH_BYTES_MAX
 
 PROTOCOL = "agent-channels"
@@ -293,7 +294,7 @@ class _Place:
             self.member = None
             self.target = to_channel(ChannelName(name))
         self._clients: dict[str, _Client] = {}
-        self.channel = Channel(path, mode=0o600, post=self._posted)
+        self.channel = Channel(path, mode=0o600, post=self._posted, held=server.unfinished)
         self.channel.on("connect", self._connected)
         self.channel.on("disconnect", self._disconnected)
         self.channel.on("drain", self._drained)
@@ -344,8 +345,10 @@ class _Place:
 class ChannelsServer:
     """The folder of sockets of one hub."""
 
-    def __init__(self, hub: Hub, folder: Path, *, inboxes: bool = True) -> None:
+    def __init__(self, hub: Hub, folder: Path, *, inboxes: bool = True, unfinished: Unfinished | None = None) -> None:
         self.hub = hub
+        # What all clients may hold of frames that are not whole yet.
+        self.unfinished = unfinished or Unfinished(hub.limits)
         self.folder = folder
         self.unsent_bytes_max = hub.limits.unsent_bytes_max
         # Clients by the session under which they speak.

@@ -150,6 +150,15 @@ class EnvelopeBuffer:
         """Take the next bytes of the stream."""
         self._frames.receive_data(data)
 
+    @property
+    def held(self) -> int:
+        """Bytes that are not given back yet."""
+        return self._frames.held
+
+    def reset(self) -> None:
+        """Forget them."""
+        self._frames.reset()
+
     def next_envelope(self) -> Envelope | None:
         """The next whole envelope, or `None` until more bytes come. Raises `EnvelopeError`."""
         try:

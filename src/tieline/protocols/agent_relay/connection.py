@@ -29,6 +29,7 @@ from tieline.protocols.agent_relay.queries import QUERIES, Query
 from tieline.protocols.agent_relay.sync import Pending
 from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.local import same_user
+from tieline.wire.unfinished import TOO_MUCH
 
 if TYPE_CHECKING:
     from tieline.protocols.agent_relay.server import RelayServer
@@ -73,6 +74,7 @@ class RelayConnection(asyncio.Protocol):
         "_heard_since",
         "_phase",
         "_pulse",
+        "_share",
         "_transport",
         "_unacknowledged",
         "_unsent",
@@ -85,6 +87,7 @@ class RelayConnection(asyncio.Protocol):
     def __init__(self, server: "RelayServer") -> None:
         self.server = server
         self._buffer = EnvelopeBuffer(server.frame_bytes_max)
+        self._share = server.unfinished.share(self._too_much)
         self._transport: asyncio.Transport | None = None
         self._conversation = Conversation(server.hub, self)
         self._phase = Phase.GREETING
@@ -147,12 +150,14 @@ class RelayConnection(asyncio.Protocol):
         self._pulse.heard(self.server.loop.time())
         self._buffer.receive_data(data)
         if self._phase is Phase.OPENING:
+            self._share.hold(self._buffer.held)
             self._early_bytes += len(data)
             if self._early_bytes > _EARLY_BYTES:
                 self._conversation.hold(True)
             return
         self._heard_since = True
         self._read()
+        self._share.hold(self._buffer.held)
 
     def eof_received(self) -> bool:
         # Whoever says HELLO, SEND and hangs up is heard to the end. A loop that reads on may say this twice.
@@ -170,11 +175,17 @@ class RelayConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._phase = Phase.CLOSED
+        self._buffer.reset()
+        self._share.close()
         try:
             self.server.leave(self)
         finally:
             # Whatever else fails, the session ends with its connection.
             self._conversation.close()
+
+    def _too_much(self) -> None:
+        self._buffer.reset()
+        self.fail(ErrorCode.BUSY, TOO_MUCH, fatal=False)
 
     # What the conversation calls: the Wire port.
 
@@ -377,6 +388,7 @@ class RelayConnection(asyncio.Protocol):
         assert attached.resume_id is not None, "every session here is resumable"
         self._phase = Phase.ACTIVE
         self._greeting, self.name, self.session_id = greeting, attached.member, attached.resume_id
+        self._share.admit(self.name)
         self.server.enter(self, ready=not attached.resumed)
         self._conversation.receive(
             window=greeting.window if greeting.acknowledges else None,

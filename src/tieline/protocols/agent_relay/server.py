@@ -21,6 +21,7 @@ from tieline.protocols.agent_relay.shadows import Shadows
 from tieline.protocols.agent_relay.sync import Syncs
 from tieline.wire.folder import own_place
 from tieline.wire.local import Listener, listen, pipe_name
+from tieline.wire.unfinished import Unfinished
 
 HEARTBEAT_MS = 5000
 
@@ -36,8 +37,11 @@ class RelayServer:
         heartbeat_ms: int = HEARTBEAT_MS,
         frame_bytes_max: int = codec.FRAME_BYTES_MAX,
         require_resume_token: bool = False,
+        unfinished: Unfinished | None = None,
     ) -> None:
         self.hub = hub
+        # What all connections may hold of frames that are not whole yet.
+        self.unfinished = unfinished or Unfinished(hub.limits)
         self.path = path
         self.loop = asyncio.get_running_loop()
         self.heartbeat_ms = heartbeat_ms

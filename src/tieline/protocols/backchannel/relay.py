@@ -29,6 +29,7 @@ from tieline.protocols.backchannel.registration import Registrar
 from tieline.wire.http import Answer, Bodies, answer, bearer, decode, failure, foreign, respond
 from tieline.wire.sessions import IDLE_SECONDS, Held, Make, Sessions
 from tieline.wire.sse import KEEPALIVE_SECONDS
+from tieline.wire.unfinished import Unfinished
 
 PROTOCOL = "backchannel"
 PREFIX = "/v1/"
@@ -101,6 +102,7 @@ class Relay:
         operator: Credential,
         room_token: str,
         *,
+        unfinished: Unfinished | None = None,
         idle_seconds: float = IDLE_SECONDS,
         keepalive_seconds: float = KEEPALIVE_SECONDS,
     ) -> None:
@@ -108,7 +110,7 @@ class Relay:
         self._sessions = Sessions(hub, PROTOCOL, idle_seconds=idle_seconds)
         self._registrar = Registrar(hub, PROTOCOL, operator, room_token)
         self._events = Events(hub, PROTOCOL, keepalive_seconds)
-        self._bodies = Bodies(hub.limits.frame_bytes_max)
+        self._bodies = Bodies(unfinished or Unfinished(hub.limits))
         self._description = Answer(200, _encode(document()))
         self._routes: dict[tuple[str, str], _Handler] = {
             ("GET", "/v1/agents"): self._agents,
@@ -229,7 +231,7 @@ class Relay:
                 return _unexpected(listed)
 
     async def _join(self, command: type[c.Subscribe | c.Unsubscribe], caller: _Caller) -> Answer:
-        form = await self._form(caller.scope, caller.receive, _Channel)
+        form = await self._form(caller.scope, caller.receive, _Channel, caller.held.member)
         if isinstance(form, Answer):
             return form
         channel = ChannelName(form.channel.removeprefix("#"))
@@ -237,7 +239,8 @@ class Relay:
         return _OK if isinstance(replies[0], r.Done) else _unexpected(replies)
 
     async def _send(self, caller: _Caller) -> Answer:
-        draft = await self._form(caller.scope, caller.receive, view.Draft, self._hub.limits.frame_bytes_max)
+        bytes_max = self._hub.limits.frame_bytes_max
+        draft = await self._form(caller.scope, caller.receive, view.Draft, caller.held.member, bytes_max)
         if isinstance(draft, Answer):
             return draft
         target = view.target_of(draft.to)
@@ -254,7 +257,7 @@ class Relay:
                 return _unexpected(replies)
 
     async def _take(self, caller: _Caller) -> Answer:
-        form = await self._form(caller.scope, caller.receive, _Take)
+        form = await self._form(caller.scope, caller.receive, _Take, caller.held.member)
         if isinstance(form, Answer):
             return form
         if form.id is None:
@@ -291,8 +294,10 @@ class Relay:
 
     # Inside.
 
-    async def _form(self, scope: Scope, receive: Receive, shape: type[_Form], bytes_max: int = 0) -> _Form | Answer:
-        body = await self._bodies.read(scope, receive, bytes_max or _FORM_BYTES_MAX)
+    async def _form(
+        self, scope: Scope, receive: Receive, shape: type[_Form], owner: str | None = None, bytes_max: int = 0
+    ) -> _Form | Answer:
+        body = await self._bodies.read(scope, receive, bytes_max or _FORM_BYTES_MAX, owner)
         return body if isinstance(body, Answer) else decode(body, shape)
 
     async def _ask(self, caller: _Caller, make: Make) -> Sequence[r.Reply]:

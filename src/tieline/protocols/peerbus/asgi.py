@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.types import Receive, Scope, Send
 
-from tieline.wire.http import foreign
+from tieline.protocols.peerbus.codec import FRAME_BYTES_MAX
+from tieline.wire.http import Door, door, foreign
 
 if TYPE_CHECKING:
     from tieline.protocols.peerbus.server import PeerbusServer
@@ -39,7 +40,7 @@ class PeerbusHttp:
             await send({"type": "websocket.close"})
             return
         await send({"type": "websocket.accept"})
-        await _AsgiCarrier(self._server, receive, send).run()
+        await _AsgiCarrier(self._server, door(scope), receive, send).run()
 
     def close(self) -> None:
         """The hub stops."""
@@ -50,7 +51,9 @@ class _AsgiCarrier:
     """One connection. What the socket does not take yet waits here, up to the limit."""
 
     __slots__ = (
+        "_closing",
         "_connection",
+        "_door",
         "_ended",
         "_limit",
         "_outgoing",
@@ -62,7 +65,8 @@ class _AsgiCarrier:
         "_writing",
     )
 
-    def __init__(self, server: "PeerbusServer", receive: Receive, send: Send) -> None:
+    def __init__(self, server: "PeerbusServer", door: Door, receive: Receive, send: Send) -> None:
+        self._door = door
         self._receive = receive
         self._send = send
         self._limit = server.hub.limits.unsent_bytes_max
@@ -70,6 +74,8 @@ class _AsgiCarrier:
         self._outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         # Hands them over; it may wait long for a peer that does not read.
         self._writing: asyncio.Task[None] | None = None
+        # Ends the connection when the peer does not read what is before the close frame.
+        self._closing: asyncio.TimerHandle | None = None
         self._queued_bytes = 0
         self._paused = False
         self._ended = False
@@ -91,6 +97,10 @@ class _AsgiCarrier:
             for task in (writing, reading):
                 task.cancel()
             await asyncio.gather(writing, reading, return_exceptions=True)
+            # A task that was cancelled refers back to this.
+            self._writing = None
+            if self._closing is not None:
+                self._closing.cancel()
 
     async def _read(self) -> None:
         while True:
@@ -136,11 +146,16 @@ class _AsgiCarrier:
         """Close behind what is on its way."""
         self._ended = True
         self._outgoing.put_nowait({"type": "websocket.close", "code": code, "reason": reason})
-        asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
+        self._closing = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
+
+    def admit(self, name: str) -> None:
+        """It is known who speaks."""
+        self._door.admit(name, FRAME_BYTES_MAX)
 
     def abort(self) -> None:
         """Drop the connection."""
         self._ended = True
+        self._door.expel()
         if self._writing is not None:
             self._writing.cancel()
 

@@ -73,6 +73,9 @@ class Carrier(Protocol):
     def close(self, code: int, reason: str) -> None:
         """Say why, where the carrier has a way to, and end the connection."""
 
+    def admit(self, name: str) -> None:
+        """It is known who speaks: frames may have their full size."""
+
     def abort(self) -> None:
         """End the connection at once, without a word."""
 
@@ -81,6 +84,29 @@ class Carrier(Protocol):
 
     def resume_reading(self) -> None:
         """Go on handing in frames."""
+
+
+class _Gone:
+    """In the place of a carrier that is gone: nothing leaves any more, and nothing holds on to the carrier."""
+
+    __slots__ = ()
+
+    def send(self, payloads: Sequence[bytes]) -> None:
+        """Nobody hears it."""
+
+    def close(self, code: int, reason: str) -> None:
+        """It is closed."""
+
+    def admit(self, name: str) -> None:
+        """Nobody is there."""
+
+    def abort(self) -> None:
+        """It is closed."""
+
+    pause_reading = resume_reading = abort
+
+
+_GONE = _Gone()
 
 
 class _Phase(Enum):
@@ -190,6 +216,7 @@ class PeerConnection:
     def connection_lost(self) -> None:
         """The carrier is gone."""
         self._leave()
+        self._carrier = _GONE
 
     # What the conversation calls: the Wire port.
 
@@ -314,6 +341,7 @@ class PeerConnection:
         if self._phase is not _Phase.OPENING:
             return
         self._phase = _Phase.ACTIVE
+        self._carrier.admit(self.name)
         self._answer(replies[0])
         self._conversation.receive(window=None)
         self._conversation.hold(False)

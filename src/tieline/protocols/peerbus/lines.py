@@ -23,17 +23,28 @@ class LineTooLong(ValueError):
 class LineBuffer:
     """Collects the bytes of one stream and gives back its lines, in order and without their ends."""
 
-    __slots__ = ("_data", "_line_bytes_max", "_searched")
+    __slots__ = ("_data", "_searched", "line_bytes_max")
 
     def __init__(self, line_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._line_bytes_max = line_bytes_max
+        # May be changed between two lines.
+        self.line_bytes_max = line_bytes_max
         self._data = bytearray()
         # How much of it is known to hold no newline, so that no byte is looked at twice.
         self._searched = 0
 
+    @property
+    def held(self) -> int:
+        """Bytes of a line that is not whole yet."""
+        return len(self._data)
+
     def receive_data(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
         self._data += data
+
+    def reset(self) -> None:
+        """Forget them."""
+        self._data = bytearray()
+        self._searched = 0
 
     def next_lines(self) -> Iterator[bytes]:
         """Every whole line that says something. Raises `LineTooLong` after those before it were given."""
@@ -41,13 +52,13 @@ class LineBuffer:
         data = self._data
         try:
             while (end := data.find(_NEWLINE, max(start, self._searched))) >= 0:
-                if end - start > self._line_bytes_max:
+                if end - start > self.line_bytes_max:
                     raise LineTooLong
                 line = bytes(data[start:end]).strip()
                 start = end + 1
                 if line:
                     yield line
-            if len(data) - start > self._line_bytes_max:
+            if len(data) - start > self.line_bytes_max:
                 raise LineTooLong
         finally:
             del data[:start]
@@ -62,13 +73,14 @@ def encode_line(payload: bytes) -> bytes:
 class LineCarrier(Stream):
     """One connection."""
 
-    __slots__ = ("_buffer", "_connection", "_server")
+    __slots__ = ("_buffer", "_connection", "_server", "_share")
 
     def __init__(self, server: "PeerbusServer") -> None:
         super().__init__()
         self._server = server
         self._connection = server.connect(self)
-        self._buffer = LineBuffer()
+        self._buffer = LineBuffer(min(server.hub.limits.greeting_bytes_max, FRAME_BYTES_MAX))
+        self._share = server.unfinished.share(self._too_much)
 
     # What asyncio calls.
 
@@ -82,12 +94,14 @@ class LineCarrier(Stream):
         self._buffer.receive_data(data)
         try:
             for line in self._buffer.next_lines():
+                # The first was small. Until the peer is let in, nothing is read behind it.
+                self._buffer.line_bytes_max = FRAME_BYTES_MAX
                 self._connection.receive_text(line)
         except LineTooLong:
-            self._connection.connection_lost()
-            self.hang_up()
+            self._too_much()
             return
         self._connection.finish_turn()
+        self._share.hold(self._buffer.held)
 
     def eof_received(self) -> bool:
         self._connection.receive_eof()
@@ -102,6 +116,8 @@ class LineCarrier(Stream):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._buffer.reset()
+        self._share.close()
         self._connection.connection_lost()
 
     # What the connection calls: the Carrier port, with what a stream has of it.
@@ -112,4 +128,15 @@ class LineCarrier(Stream):
 
     def close(self, code: int, reason: str) -> None:
         """End the connection, which says nothing of why."""
+        self.hang_up()
+
+    def admit(self, name: str) -> None:
+        """It is known who speaks."""
+        self._share.admit(name)
+
+    # Inside.
+
+    def _too_much(self) -> None:
+        self._buffer.reset()
+        self._connection.connection_lost()
         self.hang_up()

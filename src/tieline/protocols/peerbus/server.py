@@ -20,6 +20,7 @@ from tieline.protocols.peerbus.connection import Carrier, PeerConnection
 from tieline.protocols.peerbus.lines import LineCarrier
 from tieline.protocols.peerbus.websocket import WebSocketCarrier
 from tieline.wire.hosts import Hosts
+from tieline.wire.unfinished import Unfinished
 from tieline.wire.unix import UnixServer, listen
 
 DEFAULT_PORT = 47821
@@ -46,8 +47,17 @@ def check_secret(secret: str | None) -> bytes | None:
 class PeerbusServer:
     """All peers of a hub."""
 
-    def __init__(self, hub: Hub, *, tokens: Iterable[str] = (), secret: str | None = None) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        *,
+        tokens: Iterable[str] = (),
+        secret: str | None = None,
+        unfinished: Unfinished | None = None,
+    ) -> None:
         self.hub = hub
+        # What all carriers may hold of frames that are not whole yet.
+        self.unfinished = unfinished or Unfinished(hub.limits)
         # What the hub checks signatures with, and signs what other protocols say.
         self.secret = check_secret(secret)
         self.connections: set[PeerConnection] = set()

@@ -14,12 +14,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
 from websockets.exceptions import InvalidState
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from tieline.protocols.peerbus.codec import FRAME_BYTES_MAX
+from tieline.wire.unfinished import TOO_MUCH
 
 if TYPE_CHECKING:
     from tieline.protocols.peerbus.server import PeerbusServer
@@ -36,6 +37,8 @@ _REASON_BYTES_MAX = 123
 """What fits into a close frame beside its code."""
 _SILENCE_SECONDS = 60
 """After so long without a word the system asks whether the peer's machine is still there."""
+_STRANGER_UNSENT_BYTES_MAX = 16 * 1024
+"""What waits for a stranger before it is read no further."""
 _CLOSE_SECONDS = 1.0
 """How long the peer may take to answer a close frame."""
 
@@ -54,19 +57,34 @@ _silent.setLevel(logging.CRITICAL + 1)
 class WebSocketCarrier(asyncio.Protocol):
     """One connection."""
 
-    __slots__ = ("_closing", "_connection", "_fragments", "_held", "_needed", "_protocol", "_server", "_transport")
+    __slots__ = (
+        "_admitted",
+        "_closing",
+        "_connection",
+        "_fragments",
+        "_held",
+        "_needed",
+        "_protocol",
+        "_server",
+        "_share",
+        "_transport",
+    )
 
     def __init__(self, server: "PeerbusServer") -> None:
         self._server = server
         self._connection = server.connect(self)
-        self._protocol = ServerProtocol(max_size=FRAME_BYTES_MAX, logger=_silent)
+        # A stranger has one small message. Behind it frames may be large, because nothing is read until the hub knows
+        # the peer.
+        self._protocol = ServerProtocol(max_size=self._first_bytes_max, logger=_silent)
+        self._admitted = False
+        self._share = server.unfinished.share(self._too_much)
         self._transport: asyncio.Transport | None = None
         # Bytes of a frame, or of the opening request, that is not whole yet.
         self._held = bytearray()
         # How many of them make it whole, as far as is known: until then nothing has to be looked at again.
         self._needed = 0
         # A text message that comes in several frames, as far as it came; `None` for any other message.
-        self._fragments: list[bytes] | None = None
+        self._fragments: bytearray | None = None
         # Ends the connection when the peer does not answer our close frame.
         self._closing: asyncio.TimerHandle | None = None
 
@@ -75,7 +93,8 @@ class WebSocketCarrier(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not an `isinstance` check: uvloop's transports are none of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=self._server.hub.limits.unsent_bytes_max)
+        # Pongs are all that a stranger can ask for.
+        self._transport.set_write_buffer_limits(high=_STRANGER_UNSENT_BYTES_MAX)
         sock = transport.get_extra_info("socket")
         with contextlib.suppress(OSError, AttributeError):
             # The protocol has no heartbeat; a peer whose machine is gone must not count as connected for ever.
@@ -89,6 +108,7 @@ class WebSocketCarrier(asyncio.Protocol):
         if self._held:
             self._held += data
             if len(self._held) < self._needed:
+                self._count()
                 return
             data = bytes(self._held)
             self._held.clear()
@@ -114,6 +134,9 @@ class WebSocketCarrier(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._forget()
+        # The library's protocol and its parser refer to each other.
+        self._protocol.parser.close()
         self._server.leave(self)
         if self._closing is not None:
             self._closing.cancel()
@@ -136,8 +159,17 @@ class WebSocketCarrier(asyncio.Protocol):
         with contextlib.suppress(InvalidState):
             self._protocol.send_close(code, reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore"))
         self._write_out()
+        if not self._admitted:
+            self._protocol.max_message_size = self._first_bytes_max
         self.resume_reading()
         self._closing = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
+
+    def admit(self, name: str) -> None:
+        """It is known who speaks."""
+        self._admitted = True
+        self._share.admit(name)
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=self._server.hub.limits.unsent_bytes_max)
 
     def abort(self) -> None:
         """Drop the connection."""
@@ -156,10 +188,15 @@ class WebSocketCarrier(asyncio.Protocol):
 
     # Inside.
 
+    @property
+    def _first_bytes_max(self) -> int:
+        return min(self._server.hub.limits.greeting_bytes_max, FRAME_BYTES_MAX)
+
     def _hold_request(self, data: bytes) -> None:
         if len(data) > _REQUEST_BYTES_MAX:
             self.abort()
         self._held += data
+        self._count()
 
     def _open(self) -> None:
         """Answer the opening request."""
@@ -182,6 +219,7 @@ class WebSocketCarrier(asyncio.Protocol):
         """Take out every whole frame; what is no text message in one frame goes through the library."""
         at, end = 0, len(data)
         protocol, connection = self._protocol, self._connection
+        bytes_max = protocol.max_message_size or FRAME_BYTES_MAX
         while end - at >= 2 and protocol.state is State.OPEN:  # noqa: PLR2004 - the shortest header
             size, start = data[at + 1] & ~_MASKED, at + 2
             if size == _LENGTH_16:
@@ -190,7 +228,7 @@ class WebSocketCarrier(asyncio.Protocol):
                 size, start = int.from_bytes(data[start : start + 8], "big"), start + 8
             stop = start + 4 + size
             masked = data[at + 1] >= _MASKED
-            if start <= end and (size > FRAME_BYTES_MAX or not masked):
+            if start <= end and (size > bytes_max or not masked):
                 # It refuses these as soon as it has read the header.
                 self._through_library(data[at:])
                 return
@@ -198,13 +236,16 @@ class WebSocketCarrier(asyncio.Protocol):
                 self._needed = stop - at if start <= end else 0
                 break
             if data[at] == _TEXT and protocol.current_size is None:
+                bytes_max = protocol.max_message_size = FRAME_BYTES_MAX
                 connection.receive_text(apply_mask(data[start + 4 : stop], data[start : start + 4]))
             else:
                 self._through_library(data[at:stop])
+                bytes_max = protocol.max_message_size or FRAME_BYTES_MAX
             at = stop
         if protocol.state is State.OPEN:
             self._held += data[at:]
             connection.finish_turn()
+            self._count()
         elif at < end:
             self._through_library(data[at:])
 
@@ -224,17 +265,35 @@ class WebSocketCarrier(asyncio.Protocol):
         """A message in several frames, or one that is no text."""
         match frame.opcode:
             case Opcode.TEXT:
-                self._fragments = [bytes(frame.data)]
+                self._fragments = bytearray(frame.data)
             case Opcode.BINARY:
                 self._fragments = None
                 self._connection.receive_binary()
             case Opcode.CONT if self._fragments is not None:
-                self._fragments.append(bytes(frame.data))
+                self._fragments += frame.data
             case _:
                 return
         if frame.fin and self._fragments is not None:
             fragments, self._fragments = self._fragments, None
-            self._connection.receive_text(b"".join(fragments))
+            self._protocol.max_message_size = FRAME_BYTES_MAX
+            self._connection.receive_text(bytes(fragments))
+
+    def _count(self) -> None:
+        self._share.hold(len(self._held) + (self._protocol.current_size or 0))
+
+    def _too_much(self) -> None:
+        self._connection.connection_lost()
+        self.close(CloseCode.TRY_AGAIN_LATER, TOO_MUCH)
+        self._forget()
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _forget(self) -> None:
+        """Let go of what is not whole: it may be large, and the garbage collector takes its time."""
+        self._share.close()
+        self._held = bytearray()
+        self._needed = 0
+        self._fragments = None
 
     def _write_out(self) -> None:
         out = b"".join(self._protocol.data_to_send())

@@ -43,6 +43,14 @@ class Transport:
         """Send what is left and close."""
         raise NotImplementedError
 
+    def admit(self, owner: str) -> None:
+        """It is known who speaks: batches may have their full size."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Take no more batches, and hang up soon whatever the client does."""
+        raise NotImplementedError
+
     def pause_reading(self) -> None:
         """Take no more batches."""
         raise NotImplementedError
@@ -50,6 +58,26 @@ class Transport:
     def resume_reading(self) -> None:
         """Go on taking batches."""
         raise NotImplementedError
+
+
+class _Gone(Transport):
+    """In the place of a carrier that is gone: nothing leaves any more, and nothing holds on to the carrier."""
+
+    __slots__ = ()
+
+    def send(self, payload: bytes) -> None:
+        """Nobody hears it."""
+
+    def close(self) -> None:
+        """It is closed."""
+
+    def admit(self, owner: str) -> None:
+        """Nobody is there."""
+
+    abort = pause_reading = resume_reading = close
+
+
+_GONE = _Gone()
 
 
 _ENCODED_BYTES_MAX = 8 * 1024 * 1024
@@ -142,7 +170,7 @@ class NativeConnection:
         self._hub = hub
         # The token that the carrier brought, as a browser's does; one in `hello` counts before it.
         self._token = token
-        self._transport = transport
+        self._transport: Transport = transport
         # Whether the carrier is a socket of the hub's own user: only there does the key of the home count.
         self._local = local
         # Hangs up on a connection that does not say who it is.
@@ -205,6 +233,7 @@ class NativeConnection:
         finally:
             # Whatever else fails, the session ends with its connection.
             self._conversation.close()
+            self._transport = _GONE
 
     # What the conversation calls: the Wire port.
 
@@ -269,6 +298,7 @@ class NativeConnection:
     def _too_late(self) -> None:
         self._deadline = None
         self.end(Refusal(Code.UNAUTHORIZED, "say hello first"))
+        self._transport.abort()
 
     def _forget_deadline(self) -> None:
         if self._deadline is not None:
@@ -305,6 +335,8 @@ class NativeConnection:
         if isinstance(member, Refusal):
             self.end(member)
             return
+        # What follows may be large, and is not taken from whoever is not let in.
+        self._conversation.hold(True)
         attach = c.Attach(protocol=PROTOCOL, credential=credential, member=member)
         self._conversation.open(attach, lambda reply: self._opened(hello, reply))
 
@@ -315,6 +347,8 @@ class NativeConnection:
         if hello.receive and reply.member is None:
             self.end(Refusal(Code.INVALID_REQUEST, "only a member receives: say which one in hello"))
             return
+        self._transport.admit(reply.speaker)
+        self._conversation.hold(False)
         window = max(1, min(hello.window, self._hub.limits.window_max))
         limits = self._hub.limits
         welcome = f.Welcome(f.VERSION, reply.session, reply.speaker, reply.member, window, limits.frame_bytes_max)

@@ -8,17 +8,19 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.wire.frames import FrameBuffer, FrameError, encode_frame
 from tieline.wire.native.server import NativeConnection, Transport
 from tieline.wire.stream import Stream
+from tieline.wire.unfinished import TOO_MUCH, Unfinished
 from tieline.wire.unix import UnixServer, listen
 
 
 class _UnixConnection(Stream, Transport):
-    __slots__ = ("_buffer", "_connection", "_connections", "_hub")
+    __slots__ = ("_buffer", "_connection", "_connections", "_hub", "_share")
 
-    def __init__(self, hub: Hub, connections: "set[_UnixConnection]") -> None:
+    def __init__(self, hub: Hub, connections: "set[_UnixConnection]", unfinished: Unfinished) -> None:
         super().__init__()
         self._hub = hub
         self._connections = connections
-        self._buffer = FrameBuffer(hub.limits.frame_bytes_max)
+        self._buffer = FrameBuffer(min(hub.limits.greeting_bytes_max, hub.limits.frame_bytes_max))
+        self._share = unfinished.share(self._too_much)
         self._connection = NativeConnection(hub, self, local=True)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -32,11 +34,14 @@ class _UnixConnection(Stream, Transport):
         self._buffer.receive_data(data)
         try:
             for payload in self._buffer.next_frames():
+                # The first was small. Until the client is let in, nothing is read behind it.
+                self._buffer.frame_bytes_max = self._hub.limits.frame_bytes_max
                 self._connection.receive_batch(payload)
                 if self.ended:
                     return
         except FrameError as error:
             self.end(Refusal(Code.INVALID_REQUEST, str(error)))
+        self._share.hold(self._buffer.held)
 
     def pause_writing(self) -> None:
         self._connection.pause_writing()
@@ -48,6 +53,7 @@ class _UnixConnection(Stream, Transport):
         super().connection_lost(exc)
         # Half a frame may be large, and the garbage collector takes its time with what is left of a connection.
         self._buffer.reset()
+        self._share.close()
         self._connections.discard(self)
         self._connection.connection_lost()
 
@@ -57,9 +63,16 @@ class _UnixConnection(Stream, Transport):
     def close(self) -> None:
         self.hang_up()
 
+    def admit(self, owner: str) -> None:
+        self._share.admit(owner)
+
     def end(self, why: Refusal) -> None:
         """Say why, and hang up."""
         self._connection.end(why)
+
+    def _too_much(self) -> None:
+        self._buffer.reset()
+        self.end(Refusal(Code.MESSAGE_TOO_LARGE, TOO_MUCH))
 
 
 class NativeListener:
@@ -70,10 +83,11 @@ class NativeListener:
         self._connections = connections
 
     @classmethod
-    async def start(cls, hub: Hub, path: Path) -> "NativeListener":
+    async def start(cls, hub: Hub, path: Path, unfinished: Unfinished | None = None) -> "NativeListener":
         """Listen at `path`, for the hub's own user alone."""
         connections: set[_UnixConnection] = set()
-        server = await listen(path, lambda: _UnixConnection(hub, connections), mode=0o600)
+        bound = unfinished or Unfinished(hub.limits)
+        server = await listen(path, lambda: _UnixConnection(hub, connections, bound), mode=0o600)
         return cls(server, connections)
 
     @property
