@@ -506,8 +506,8 @@ class ChannelsServer:
             # Whatever it was, those who come later still want their sockets.
             log.exception("sockets could not be changed", names=[*changes], error=str(error))
             failed = {}
-        for name, error in failed.items():
-            log.error("a socket could not be opened", name=name, error=str(error))
+        for name, why in failed.items():
+            log.error("a socket could not be opened", name=name, error=str(why))
         for name in changes:
             if name not in group:
                 self._places.pop(name, None)
