@@ -1,4 +1,4 @@
-"""Logins of humans: sessions that slide, counts of wrong codes, and a strict cookie."""
+"""Logins of humans: sessions that slide, suspicion after wrong codes, and a strict cookie."""
 
 import os
 
@@ -6,10 +6,12 @@ import pytest
 
 from tieline.protocols.ac7.login import (
     SESSION_MS,
+    TOO_MANY,
     Denied,
     Logins,
     SignedIn,
     clear_cookie,
+    digest_of,
     read_cookie,
     set_cookie,
 )
@@ -80,21 +82,109 @@ def test_what_is_kept_survives_a_restart_and_opens_nothing_by_itself(desk: Desk)
     assert isinstance(again.sign_in(desk.right("bob", NOW), "bob", NOW), SignedIn)
 
 
-@pytest.mark.parametrize("name", ["ada", "nobody"])
-def test_five_wrong_codes_make_a_name_wait(desk: Desk, name: str) -> None:
+@pytest.mark.parametrize("name", ["ada", "nobody", None])
+def test_after_too_many_wrong_codes_right_and_wrong_ones_are_answered_alike(desk: Desk, name: str | None) -> None:
     for number in range(5):
         assert desk.logins.sign_in(desk.wrong(NOW), name, NOW + number) == Denied(401, "invalid code")
-    denied = desk.logins.sign_in(desk.right("ada", NOW), name, NOW + 5)
-    assert denied == Denied(429, "too many failed attempts", 900)
-    halfway = desk.logins.sign_in(desk.wrong(NOW), name, NOW + 10 * MINUTE)
-    assert halfway == Denied(429, "too many failed attempts", 300)
+    answers = [desk.logins.sign_in(code, name, NOW + 6) for code in (desk.wrong(NOW), desk.right("ada", NOW))]
+    for denied in answers:
+        assert isinstance(denied, Denied)
+        assert (denied.status, denied.error, denied.retry_after) == (429, TOO_MANY, 10)
+        assert denied.attempt is not None
+        assert len(denied.attempt) == 64
 
 
-def test_a_name_may_try_again_after_the_wait_and_others_never_waited(desk: Desk) -> None:
-    for _ in range(5):
-        desk.logins.sign_in(desk.wrong(NOW), "ada", NOW)
+def test_a_member_gets_in_with_three_codes_in_a_row_while_strangers_guess_without_end(desk: Desk) -> None:
+    now, attempt, statuses = NOW, None, []
+    for _ in range(3):
+        for _ in range(200):
+            stranger = desk.logins.sign_in(desk.wrong(NOW), "ada", now)
+            assert isinstance(stranger, Denied)
+        result = desk.logins.sign_in(desk.right("ada", now), "ada", now, attempt)
+        if isinstance(result, SignedIn):
+            statuses.append(200)
+            break
+        statuses.append(result.status)
+        attempt = result.attempt
+        assert result.retry_after is not None
+        now += 1000 * result.retry_after
+    assert statuses == [429, 429, 200]
+    assert now - NOW <= 60_000, "the short delay that strangers can cause"
+
+
+def test_right_codes_count_together_only_in_one_attempt_of_one_member(desk: Desk) -> None:
+    suspect(desk, "ada")
+    codes = [desk.right("ada", NOW + step * 30_000) for step in range(-1, 2)]
+    alone = [desk.logins.sign_in(code, "ada", NOW) for code in codes]
+    assert [denied.status for denied in alone if isinstance(denied, Denied)] == [429] * 3
+    first = attempt_of(desk.logins.sign_in(codes[0], "ada", NOW))
+    assert attempt_of(desk.logins.sign_in(codes[1], "ada", NOW, "0" * 64)) != first, "another browser"
+    suspect(desk, "bob")
+    bobs = desk.logins.sign_in(desk.right("bob", NOW), "bob", NOW, first)
+    assert isinstance(bobs, Denied), "another member's attempt"
+
+
+def test_a_wrong_code_ends_the_attempt_and_the_same_code_again_does_not(desk: Desk) -> None:
+    suspect(desk, "ada")
+    codes = [desk.right("ada", NOW + step * 30_000) for step in range(-1, 2)]
+    attempt = attempt_of(desk.logins.sign_in(codes[0], "ada", NOW))
+    for code in (codes[0], codes[1], codes[1], codes[0]):
+        attempt = attempt_of(desk.logins.sign_in(code, "ada", NOW, attempt))
+    for member in ("ada", None, "bob", "nobody"):
+        suspect(desk, member)
+        attempt = attempt_of(desk.logins.sign_in(codes[0], "ada", NOW))
+        attempt = attempt_of(desk.logins.sign_in(codes[1], "ada", NOW, attempt))
+        wrong = attempt_of(desk.logins.sign_in(desk.wrong(NOW), member, NOW, attempt))
+        for over in (wrong, attempt):
+            assert isinstance(desk.logins.sign_in(codes[2], "ada", NOW, over), Denied)
+    attempt = attempt_of(desk.logins.sign_in(codes[0], "ada", NOW))
+    attempt = attempt_of(desk.logins.sign_in(codes[1], "ada", NOW, attempt))
+    assert isinstance(desk.logins.sign_in(codes[2], "ada", NOW, attempt), SignedIn)
+
+
+def test_an_attempt_is_over_after_five_minutes(desk: Desk) -> None:
+    suspect(desk, "ada")
+    attempt = attempt_of(desk.logins.sign_in(desk.right("ada", NOW), "ada", NOW))
+    attempt = attempt_of(desk.logins.sign_in(desk.right("ada", NOW + 30_000), "ada", NOW + 30_000, attempt))
+    late = NOW + 5 * MINUTE
+    assert isinstance(desk.logins.sign_in(desk.right("ada", late), "ada", late, attempt), Denied)
+
+
+def test_a_name_is_trusted_again_after_the_wait_and_others_were_all_the_time(desk: Desk) -> None:
+    suspect(desk, "ada")
     desk.sign_in("bob")
     desk.sign_in("ada", NOW + 15 * MINUTE)
+
+
+def test_a_patient_stranger_has_ten_guesses_a_day_though_the_member_logs_in_meanwhile(desk: Desk) -> None:
+    for number in range(10):
+        now = NOW + number * 20 * MINUTE
+        assert desk.logins.sign_in(desk.wrong(now), "ada", now) == Denied(401, "invalid code")
+        if number in (0, 3, 6):
+            desk.sign_in("ada", now)
+    now = NOW + 200 * MINUTE
+    assert attempt_of(desk.logins.sign_in(desk.wrong(now), "ada", now))
+    desk.sign_in("ada", NOW + 24 * 60 * MINUTE + 200 * MINUTE)
+
+
+def test_right_codes_of_suspected_logins_take_bounded_room(desk: Desk) -> None:
+    suspect(desk, "ada")
+    first = attempt_of(desk.logins.sign_in(desk.right("ada", NOW), "ada", NOW))
+    for _ in range(100):
+        desk.logins.sign_in(desk.right("ada", NOW), "ada", NOW)
+    assert len(desk.logins._attempts) <= 4
+    assert digest_of(first) not in desk.logins._attempts
+
+
+def suspect(desk: Desk, name: str | None) -> None:
+    for _ in range(5):
+        desk.logins.sign_in(desk.wrong(NOW), name, NOW)
+
+
+def attempt_of(result: SignedIn | Denied) -> str:
+    assert isinstance(result, Denied)
+    assert result.attempt is not None
+    return result.attempt
 
 
 def test_a_right_code_forgives_the_wrong_ones_before_it(desk: Desk) -> None:
@@ -110,12 +200,18 @@ def test_a_login_without_a_name_finds_whose_code_it_is(desk: Desk) -> None:
     assert result.session.member == "bob"
 
 
-def test_ten_wrong_codes_without_a_name_make_everybody_without_a_name_wait(desk: Desk) -> None:
-    for number in range(10):
-        assert desk.logins.sign_in(desk.wrong(NOW), None, NOW) == Denied(401, "invalid code"), number
-    assert desk.logins.sign_in(desk.right("bob", NOW), None, NOW) == Denied(429, "too many failed attempts", 900)
-    desk.sign_in("bob")
-    assert desk.logins.sign_in(desk.wrong(NOW), None, NOW) == Denied(429, "too many failed attempts", 900)
+def test_wrong_codes_without_a_name_count_once_for_each_member_that_has_an_app(desk: Desk) -> None:
+    for _ in range(5):
+        assert desk.logins.sign_in(desk.wrong(NOW), None, NOW) == Denied(401, "invalid code")
+    codes = [desk.right("bob", NOW + step * 30_000) for step in range(-1, 2)]
+    attempt = None
+    for code in codes[:2]:
+        attempt = attempt_of(desk.logins.sign_in(code, None, NOW, attempt))
+    result = desk.logins.sign_in(codes[2], None, NOW, attempt)
+    assert isinstance(result, SignedIn)
+    assert result.session.member == "bob"
+    assert attempt_of(desk.logins.sign_in(desk.wrong(NOW), None, NOW)), "a right code does not clear the count of all"
+    desk.sign_in("ada")
 
 
 def test_inventing_names_does_not_make_a_members_count_be_forgotten(desk: Desk) -> None:
@@ -123,7 +219,7 @@ def test_inventing_names_does_not_make_a_members_count_be_forgotten(desk: Desk) 
         desk.logins.sign_in(desk.wrong(NOW), "ada", NOW)
     for number in range(3000):
         desk.logins.sign_in("000000", f"ghost-{number}", NOW)
-    assert desk.logins.sign_in(desk.right("ada", NOW), "ada", NOW) == Denied(429, "too many failed attempts", 900)
+    assert attempt_of(desk.logins.sign_in(desk.right("ada", NOW), "ada", NOW))
 
 
 def test_a_member_that_is_forgotten_or_enrolled_anew_is_signed_out(desk: Desk) -> None:

@@ -4,9 +4,20 @@ Above: the routes of `/session`, and whoever authenticates a request by cookie. 
 no chance and no disk of its own: the caller says what time it is, and writes `encode()` to a private file whenever a
 method says that it changed. Of a session only a digest is kept, so what is on disk opens nothing.
 
-Wrong codes are counted by member; a login that names no member tries everybody's secret, so it has a count of its own,
-one for all. Names that nobody has are counted like members, apart from them: they cannot be told from members, and
-inventing many of them does not make a member's count be forgotten.
+**Wrong codes never lock a member out.** A stranger may guess at any name, from the member's own address (on loopback
+and behind a proxy everybody has the same one). So a name with too many wrong codes is not blocked: it is *suspected*,
+and a suspected login must show three codes of three steps in a row, from one browser. Until then every answer is the
+same, 429 with the seconds to the next step, whether the code was right or wrong; a cookie holds the attempt together.
+A wrong code ends the attempt. Whoever has the app is in after about a minute, however many others guess meanwhile.
+
+**The arithmetic.** Three codes are good at a time (`totp.WINDOW`), so one guess is right with p = 3e-6. Without
+suspicion a name has 5 wrong codes in 15 minutes and 10 in a day, so 3,650 guesses a year find it with 1.1 %. Under
+suspicion an attempt needs three right guesses that answer nothing until the last: p**3 = 2.7e-17. At 3,000 guesses a
+second, more than the hub answers, that is 2.6e-6 a year. A login without a name tries everybody's secret, so its wrong
+codes are counted once for each member that has one, in one count for all.
+
+Names that nobody has are counted like members, apart from them: they cannot be told from members, and inventing many of
+them does not make a member's count be forgotten.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,6 +31,7 @@ from tieline.wire.allowance import Allowance, seconds
 from tieline.wire.http import LOGIN_COOKIE
 
 COOKIE = LOGIN_COOKIE
+ATTEMPT_COOKIE = "ac7_attempt"
 SESSION_MS = 7 * 24 * 3600 * 1000
 """How long a session lasts after its last use."""
 
@@ -33,11 +45,21 @@ _MEMBER_SESSIONS_MAX = 32
 _WINDOW_MS = 15 * 60 * 1000
 _FAILURES_MAX = 5
 _NAMELESS_FAILURES_MAX = 10
+_DAY_MS = 24 * 3600 * 1000
+_DAY_FAILURES_MAX = 10
+_NAMES_MAX = 1_000_000
 _UNKNOWN_NAMES_MAX = 1024
 _COOKIE_CHARS_MAX = 8192
 
+_CODES = 3
+"""Codes in a row that a suspected login must show."""
+_ATTEMPT_MS = 5 * 60 * 1000
+"""How long a suspected login may take."""
+_MEMBER_ATTEMPTS_MAX = 4
+"""Suspected logins of one member that have shown a right code: one for each browser, and only the app makes more."""
+
 INVALID_CODE = "invalid code"
-TOO_MANY = "too many failed attempts"
+TOO_MANY = "too many failed attempts: enter the next code when your app shows it, and again until you are in"
 
 
 class LoginSession(Struct, frozen=True):
@@ -74,6 +96,45 @@ class Denied(Struct, frozen=True):
     error: str
     retry_after: int | None = None
     """Seconds to wait, with status 429."""
+    attempt: str | None = None
+    """For the cookie by which the next code of this attempt is known, with status 429."""
+
+
+class _Attempt(Struct, frozen=True):
+    """A suspected login that has shown right codes only."""
+
+    member: str
+    step: int
+    """The step of the last code."""
+    codes: int
+    until_ms: int
+
+
+class _Failures:
+    """Wrong codes by name."""
+
+    def __init__(self, most: int, names_max: int) -> None:
+        self._lately = Allowance(most, _WINDOW_MS, names_max)
+        self._today = Allowance(_DAY_FAILURES_MAX, _DAY_MS, names_max)
+
+    def suspects(self, name: str, now_ms: int) -> bool:
+        """Whether there were too many."""
+        return self._lately.wait_ms(name, now_ms) > 0 or self._today.wait_ms(name, now_ms) > 0
+
+    def add(self, name: str, now_ms: int, secrets: int = 1) -> None:
+        """Count one that was tried against so many secrets."""
+        self._lately.spend(name, now_ms)
+        for _ in range(min(secrets, _DAY_FAILURES_MAX)):
+            self._today.spend(name, now_ms)
+
+    def forgive(self, name: str) -> None:
+        """Forget what was mistyped; the day's count stays, because a stranger may have made it."""
+        self._lately.clear(name)
+
+    def forget(self, name: str) -> None:
+        """The name is nobody's any more."""
+        self._lately.clear(name)
+        self._today.clear(name)
 
 
 class _Kept(Struct, frozen=True):
@@ -92,9 +153,11 @@ class Logins:
         self._credentials = dict(data.credentials)
         # By digest, in the order of their last use.
         self._sessions = {session.digest: session for session in data.sessions}
-        self._failures = Allowance(_FAILURES_MAX, _WINDOW_MS, keys_max=1_000_000)
-        self._unknown_failures = Allowance(_FAILURES_MAX, _WINDOW_MS, keys_max=_UNKNOWN_NAMES_MAX)
-        self._nameless_failures = Allowance(_NAMELESS_FAILURES_MAX, _WINDOW_MS)
+        self._failures = _Failures(_FAILURES_MAX, _NAMES_MAX)
+        self._unknown_failures = _Failures(_FAILURES_MAX, _UNKNOWN_NAMES_MAX)
+        self._nameless_failures = _Failures(_NAMELESS_FAILURES_MAX, 1)
+        # Suspected logins that have shown right codes, by the digest of the attempt's id, oldest first.
+        self._attempts: dict[str, _Attempt] = {}
 
     def encode(self) -> bytes:
         """What must be there again after a restart. It holds secrets: write it to a private file."""
@@ -113,7 +176,9 @@ class Logins:
 
     def forget(self, member: str) -> bool:
         """A member is gone; returns whether that changes what is kept."""
-        self._failures.clear(member)
+        self._failures.forget(member)
+        for digest in self._attempts_of(member):
+            del self._attempts[digest]
         known = self._credentials.pop(member, None) is not None
         return self._end_all(member) or known
 
@@ -132,27 +197,59 @@ class Logins:
         """The sessions that a member has, by their digests."""
         return [session.digest for session in self._sessions.values() if session.member == member]
 
-    def sign_in(self, code: str, member: str | None, now_ms: int) -> SignedIn | Denied:
-        """Open a session for whom the code is right. Changes what is kept, when it is."""
-        failures: Allowance
+    def sign_in(self, code: str, member: str | None, now_ms: int, attempt: str | None = None) -> SignedIn | Denied:
+        """Open a session for whom the code is right. `attempt` is what `Denied` gave this browser before.
+
+        Changes what is kept, when a session is opened.
+        """
         if member is None:
-            failures, key = self._nameless_failures, ""
-        elif member in self._credentials:
-            failures, key = self._failures, member
+            failures, key, secrets = self._nameless_failures, "", len(self._credentials)
         else:
-            failures, key = self._unknown_failures, member
-        wait_ms = failures.wait_ms(key, now_ms)
-        if wait_ms > 0:
-            return Denied(429, TOO_MANY, seconds(wait_ms))
+            failures = self._failures if member in self._credentials else self._unknown_failures
+            key, secrets = member, 1
+        suspected = failures.suspects(key, now_ms)
+        # Whatever this code is, nobody guesses at the same attempt again.
+        before = self._attempts.pop(digest_of(attempt), None) if attempt is not None else None
         found = self._accept(code, member, now_ms)
         if found is None:
-            failures.spend(key, now_ms)
-            return Denied(401, INVALID_CODE)
+            failures.add(key, now_ms, secrets)
+            return self._not_yet(now_ms) if suspected else Denied(401, INVALID_CODE)
         name, step = found
+        if suspected:
+            denied = self._continue(name, step, before, now_ms)
+            if denied is not None:
+                return denied
         # The count of logins without a name stays: whoever has a code of its own could clear it to go on guessing.
-        self._failures.clear(name)
+        self._failures.forgive(name)
         self._credentials[name] = msgspec.structs.replace(self._credentials[name], last_step=step)
         return self._open(name, now_ms)
+
+    def _continue(self, name: str, step: int, before: _Attempt | None, now_ms: int) -> Denied | None:
+        """Note a right code of a suspected login; none when it has shown enough of them."""
+        if before is None or before.member != name or before.until_ms <= now_ms:
+            now = _Attempt(name, step, 1, now_ms + _ATTEMPT_MS)
+        elif step > before.step:
+            now = _Attempt(name, step, before.codes + 1, before.until_ms)
+        else:
+            # The same code again: its app shows no other yet.
+            now = before
+        if now.codes >= _CODES:
+            return None
+        own = self._attempts_of(name)
+        if len(own) >= _MEMBER_ATTEMPTS_MAX:
+            del self._attempts[own[0]]
+        denied = self._not_yet(now_ms)
+        assert denied.attempt is not None, "made a moment ago"
+        self._attempts[digest_of(denied.attempt)] = now
+        return denied
+
+    def _attempts_of(self, member: str) -> list[str]:
+        return [digest for digest, attempt in self._attempts.items() if attempt.member == member]
+
+    def _not_yet(self, now_ms: int) -> Denied:
+        """The answer to every code of a suspected login but the last right one."""
+        step_ms = totp.STEP_SECONDS * 1000
+        return Denied(429, TOO_MANY, seconds(step_ms - now_ms % step_ms), self._randomness(_ID_BYTES).hex())
 
     def find(self, session_id: str, now_ms: int) -> tuple[LoginSession | None, bool]:
         """The session of a cookie, and whether that changes what is kept: using it prolongs it."""
@@ -228,17 +325,22 @@ def clear_cookie(*, secure: bool) -> str:
     return _cookie("", 0, secure=secure)
 
 
-def read_cookie(header: str) -> str | None:
-    """The session's id in a `Cookie` header; the first counts."""
+def set_attempt(attempt: str, *, secure: bool) -> str:
+    """The header value by which a browser goes on with a suspected login."""
+    return _cookie(attempt, _ATTEMPT_MS // 1000, secure=secure, name=ATTEMPT_COOKIE)
+
+
+def read_cookie(header: str, cookie: str = COOKIE) -> str | None:
+    """The value of one cookie in a `Cookie` header, the session's id by default; the first counts."""
     if len(header) > _COOKIE_CHARS_MAX:
         return None
     for pair in header.split(";"):
         name, _, value = pair.strip().partition("=")
-        if name == COOKIE and value:
+        if name == cookie and value:
             return value
     return None
 
 
-def _cookie(value: str, age_seconds: int, *, secure: bool) -> str:
-    text = f"{COOKIE}={value}; Max-Age={age_seconds}; Path=/; HttpOnly; SameSite=Strict"
+def _cookie(value: str, age_seconds: int, *, secure: bool, name: str = COOKIE) -> str:
+    text = f"{name}={value}; Max-Age={age_seconds}; Path=/; HttpOnly; SameSite=Strict"
     return f"{text}; Secure" if secure else text

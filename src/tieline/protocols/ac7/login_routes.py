@@ -16,7 +16,14 @@ from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code
 from tieline.protocols.ac7 import shapes as s
 from tieline.protocols.ac7 import totp, view
-from tieline.protocols.ac7.login import Denied, clear_cookie, set_cookie
+from tieline.protocols.ac7.login import (
+    ATTEMPT_COOKIE,
+    Denied,
+    clear_cookie,
+    read_cookie,
+    set_attempt,
+    set_cookie,
+)
 from tieline.protocols.ac7.operator import Operator
 from tieline.protocols.ac7.passes import Passes
 from tieline.protocols.ac7.route import EXCERPT, NO_CONTENT, Call, Refused, Route, later, no, own_member
@@ -78,11 +85,11 @@ class LoginRoutes:
 
     async def sign_in(self, call: Call, form: LoginRequest) -> Answer:
         """Log in with a code; the answer sets a cookie."""
-        result = await self._passes.sign_in(form.code, form.member)
+        attempt = read_cookie(call.header(b"cookie") or "", ATTEMPT_COOKIE)
+        result = await self._passes.sign_in(form.code, form.member, attempt)
         if isinstance(result, Denied):
             self._hub.submit((c.RecordRefusal(PROTOCOL, Code.UNAUTHORIZED, "log in"),))
-            denied = later(result.error, result.retry_after) if result.retry_after else no(result.status, result.error)
-            raise Refused(denied)
+            raise Refused(_denied(call, result))
         members = await self._operator.members(MemberName(result.session.member))
         if not members:
             raise Refused(no(401, "session expired"))
@@ -118,6 +125,14 @@ class LoginRoutes:
 
 def _session(member: Member, expires_at_ms: int) -> SessionResponse:
     return SessionResponse(member.name, view.role(member), view.permissions(member.permissions), expires_at_ms)
+
+
+def _denied(call: Call, denied: Denied) -> Answer:
+    if denied.attempt is None:
+        return no(denied.status, denied.error)
+    said = later(denied.error, denied.retry_after)
+    cookie = set_attempt(denied.attempt, secure=_secure(call))
+    return replace(said, headers=(*said.headers, (b"set-cookie", cookie.encode())))
 
 
 def _secure(call: Call) -> bool:

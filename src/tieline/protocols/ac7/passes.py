@@ -55,9 +55,9 @@ class Passes:
         await self._tidy(member)
         return secret
 
-    async def sign_in(self, code: str, member: str | None) -> SignedIn | Denied:
+    async def sign_in(self, code: str, member: str | None, attempt: str | None = None) -> SignedIn | Denied:
         """Give a pass to whom the code is right for."""
-        result = self._logins.sign_in(code, member, self._now_ms())
+        result = self._logins.sign_in(code, member, self._now_ms(), attempt)
         if isinstance(result, Denied):
             return result
         # Before anybody is let in: a code is good once, whatever happens next.

@@ -88,7 +88,7 @@ def verify(secret: str, code: str, at_ms: int, last_step: int) -> Accepted | Rej
 
 def hotp(key: bytes, counter: int, digits: int = DIGITS) -> str:
     """The code of a counter (RFC 4226, section 5.3)."""
-    digest = hmac.new(key, counter.to_bytes(8, "big"), hashlib.sha1).digest()
+    digest = hmac.digest(key, counter.to_bytes(8, "big"), hashlib.sha1)
     offset = digest[-1] & 0x0F
     number = int.from_bytes(digest[offset : offset + 4], "big") & 0x7FFF_FFFF
     return str(number % 10**digits).zfill(digits)
