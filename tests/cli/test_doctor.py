@@ -11,6 +11,7 @@ from typing import Any
 
 import apsw
 import pytest
+from structlog.testing import capture_logs
 
 from tests.cli.hub_process import HubProcess, run_cli
 from tests.server.hubs import house
@@ -293,3 +294,12 @@ def test_files_that_were_refused_from_the_spool_are_found(folder: Path) -> None:
     assert done.returncode == Exit.FAILED
     assert "forbidden" in done.stdout
     assert os.fspath(refused) in done.stdout
+
+
+async def test_what_the_hub_says_of_its_own_health_is_found(folder: Path) -> None:
+    async with house(folder / "home") as there:
+        assert there.hub.exchange is not None
+        with capture_logs():
+            there.hub.exchange.health.store.failed("the disk is full", "make room")
+        found = the_wrong(await asyncio.to_thread(look, folder / "home"))
+    assert (found.about, found.what, found.do) == ("hub", "the message store: the disk is full", "make room")

@@ -1,16 +1,23 @@
-"""A disk that is full, or fails now and then: nothing accepted is lost, and nothing refused is stored."""
+"""A disk that is full, or fails: nothing accepted is lost, nothing refused is stored, and no session ends."""
 
 import asyncio
+import json
 import random
+import shutil
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 from structlog.testing import capture_logs
 
+from tests.faults.disks import FaultyVfs, fill, small_disk
 from tests.faults.processes import SOAK, seed_of_the_day
 from tests.faults.test_kill import audit
-from tests.server.hubs import CARRIERS, House, house
+from tests.server.hubs import CARRIERS, WAIT_SECONDS, House, house, silent, take, until
 from tieline.client import Client, HubError, HubRefused
 from tieline.contract.refusal import Code
 from tieline.core.store import DiskError, Store
@@ -157,3 +164,194 @@ async def test_a_database_that_cannot_grow_refuses_and_goes_on_when_there_is_roo
         assert await stored(there) == accepted
     report = audit(folder)
     assert report.intact, report.findings
+
+
+# Disks that really are full, and disks that fail under the database.
+
+
+async def health(there: House) -> tuple[int, dict[str, Any]]:
+    """Status and document of the hub's health."""
+
+    def get() -> tuple[int, bytes]:
+        try:
+            with urllib.request.urlopen(f"{there.running.http}/healthz", timeout=10) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    status, text = await asyncio.to_thread(get)
+    return status, json.loads(text)
+
+
+async def metric(there: House, name: str) -> float:
+    """A figure of the hub."""
+
+    def get() -> str:
+        with urllib.request.urlopen(f"{there.running.http}/metrics", timeout=10) as answer:
+            return str(answer.read(), "utf-8")
+
+    text = await asyncio.to_thread(get)
+    return float(next(line.split()[1] for line in text.splitlines() if line.startswith(f"{name} ")))
+
+
+class Company:
+    """Sessions that were there before the fault; each is used again and again, and none may end."""
+
+    def __init__(self, there: House) -> None:
+        self.there = there
+        self.accepted: list[str] = []
+        self.refused: set[str] = set()
+        self.codes: set[Code] = set()
+
+    async def join(self) -> None:
+        await self.there.add("alice", "bob", "carol")
+        self.alice = await self.there.join("alice", carrier="unix")
+        self.carol = await self.there.join("carol", carrier="websocket")
+        self.bob = await self.there.join("bob", receive=True, carrier="websocket")
+
+    async def send(self, body: str) -> bool:
+        """Have both say it; whether the second was accepted."""
+        await self.say(self.alice, body)
+        return await self.say(self.carol, body)
+
+    async def say(self, client: Client, body: str) -> bool:
+        """Have one of them say it; whether it was accepted."""
+        said = f"{len(self.accepted) + len(self.refused)} {body}"
+        try:
+            await client.send("@bob", said)
+        except HubRefused as refusal:
+            self.refused.add(said)
+            self.codes.add(refusal.code)
+        else:
+            self.accepted.append(said)
+        return said in self.accepted
+
+    async def hear(self) -> None:
+        """See that the session that listens has heard all that was accepted, and nothing else."""
+        heard = [delivery.message.body for delivery in await take(self.bob, len(self.accepted))]
+        assert heard == self.accepted
+        assert self.codes <= {Code.STORE_FAILED}
+        await silent(self.bob)
+
+    async def until_accepted(self, body: str) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not await self.send(body):
+                pass
+
+    async def until_healthy(self) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while (await health(self.there))[0] != 200:
+                pass
+
+
+async def kept(home: Path) -> list[str]:
+    """What a hub that starts with this home has for bob."""
+    async with house(home, http="127.0.0.1:0") as there:
+        async with await there.operator() as operator:
+            there.tokens["bob"] = (await operator.rotate_token("bob")).token
+        return await stored(there)
+
+
+async def test_a_full_disk_refuses_sends_ends_no_session_and_is_over_when_there_is_room(folder: Path) -> None:
+    with small_disk(folder / "d", 12_000) as disk, capture_logs() as logs:
+        async with house(disk / "h") as there:
+            company = Company(there)
+            await company.join()
+            assert await company.send("before")
+            ballast = await asyncio.to_thread(fill, disk)
+            async with asyncio.timeout(WAIT_SECONDS):
+                while len(company.refused) < 40:
+                    await company.send("x" * 20_000)
+            with pytest.raises(HubRefused) as caught:
+                await company.alice.record_activity({"kind": "x", "text": "y" * 200_000})
+            assert caught.value.code is Code.STORE_FAILED
+            status, document = await health(there)
+            assert (status, document["status"]) == (503, "failing")
+            assert "full" in document["reasons"][0]["reason"]
+            assert await metric(there, "tieline_store_failing") == 1
+            assert await metric(there, "tieline_commit_failures_total") >= 3
+            assert len(await company.carol.members()) == 3, "reads go on"
+            ballast.unlink()
+            await company.until_accepted("there is room")
+            await company.until_healthy()
+            await company.alice.record_activity({"kind": "x"})
+            assert await metric(there, "tieline_store_failing") == 0
+            await company.hear()
+        assert await kept(disk / "h") == company.accepted
+        assert audit(disk / "h").intact
+    lines = [(entry["event"], entry.get("what")) for entry in logs if entry.get("what") == "the message store"]
+    assert lines == [
+        ("writing fails; what cannot be kept is refused", "the message store"),
+        ("writing works again", "the message store"),
+    ]
+
+
+async def test_a_checkpoint_that_fails_after_the_commit_refuses_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tieline.stores.sqlite.store.CHECKPOINT_PAGES", 1000)
+    # The search index would take up the room that the log needs.
+    monkeypatch.setattr("tieline.server.searcher._IDLE_SECONDS", 1000)
+    with small_disk(folder / "d", 16_000) as disk, capture_logs():
+        async with house(disk / "h") as there:
+            company = Company(there)
+            await company.join()
+            exchange = there.hub.exchange
+            assert exchange is not None
+            store = exchange._broker.store
+            assert isinstance(store, SqliteStore)
+            while store._wal_pages < 600:
+                assert await company.send("x" * 20_000)
+            # Room for what is missing in the log, and not for moving all of it.
+            ballast = await asyncio.to_thread(fill, disk, leave=2_500_000)
+            while not exchange.health.checkpoint.failures:
+                assert await company.say(company.alice, "x" * 20_000), "the log has room, though the database has not"
+            _, document = await health(there)
+            assert "write-ahead log" in str(document["reasons"])
+            ballast.unlink()
+            await until(lambda: not exchange.health.ailments)
+            await company.hear()
+        assert company.refused == set()
+        assert await kept(disk / "h") == company.accepted
+
+
+FAULTS = {
+    "EIO on write": ("write", apsw.IOError, apsw.SQLITE_IOERR_WRITE),
+    "EIO on sync": ("sync", apsw.IOError, apsw.SQLITE_IOERR_FSYNC),
+    "a disk that became read-only": ("write", apsw.ReadOnlyError, apsw.SQLITE_READONLY),
+    "no space": ("write", apsw.FullError, apsw.SQLITE_FULL),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_when_the_disk_fails_every_refused_send_is_absent_and_every_accepted_one_is_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    home, vfs = folder / "h", FaultyVfs("faulty")
+    monkeypatch.setattr("tieline.server.hub.open_store", lambda _url, home: SqliteStore(home, vfs=vfs.name))
+    try:
+        with capture_logs():
+            async with house(home) as there:
+                company = Company(there)
+                await company.join()
+                for _ in range(3):
+                    assert await company.send("before")
+                for round_number in range(2):
+                    vfs.fail(*FAULTS[fault])
+                    for _ in range(4):
+                        assert not await company.send("while it fails")
+                    assert (await health(there))[0] == 503
+                    # What a crash at this moment would leave; what is not synced is there, as after kill -9.
+                    crash = folder / f"c{round_number}"
+                    await asyncio.to_thread(shutil.copytree, home, crash, ignore=shutil.ignore_patterns("*.sock"))
+                    accepted = list(company.accepted)
+                    vfs.failing = ""
+                    (crash / "run.json").unlink()
+                    assert await kept(crash) == accepted
+                    await company.until_accepted("after")
+                await company.until_healthy()
+                await company.hear()
+        assert await kept(home) == company.accepted
+    finally:
+        vfs.unregister()
+    assert audit(home).intact

@@ -11,6 +11,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,6 +28,7 @@ _FREE_BYTES_MIN = 256 * 1024 * 1024
 _FREE_BYTES_FEW = 1024 * 1024 * 1024
 _ANSWER_SECONDS = 2.0
 _OK = 200
+_HEALTH_BYTES_MAX = 64 * 1024
 _SHOWN_MAX = 5
 _SECRETS = {
     KEY_FILE: "whoever reads it can act as any member",
@@ -105,7 +107,7 @@ def _room(home: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(home).free
     text = f"{free / 2**30:.1f} GiB are free on the disk of {home}"
     if free < _FREE_BYTES_MIN:
-        why = "a hub that cannot write accepts nothing more, and stops"
+        why = "a hub that cannot write accepts nothing more until there is room"
         yield wrong("home", text, why, f"df -h {home}; make room, or move the home and name it with --home")
     elif free < _FREE_BYTES_FEW:
         yield note("home", text)
@@ -179,7 +181,9 @@ def _listeners(running: Running, restart: str) -> Iterator[Finding]:
     paths = [running.hub_socket, running.relay_socket, running.peerbus_socket, general]
     sockets = [path for path in paths if path is not None]
     problems = {path: _socket_problem(path) for path in sockets}
-    problems[running.http] = _http_problem(running.http)
+    problems[running.http], ailments = _ask_health(running.http)
+    for what, reason, do in ailments:
+        yield wrong("hub", f"{what}: {reason}", "the hub says so itself", do or "look at what it logs")
     if running.peerbus is not None:
         problems[running.peerbus] = _port_problem(running.peerbus)
     why = "whoever uses it cannot reach the hub"
@@ -200,15 +204,20 @@ def _socket_problem(path: str) -> str:
     return ""
 
 
-def _http_problem(url: str) -> str:
+def _ask_health(url: str) -> tuple[str, list[tuple[str, str, str]]]:
+    """Why the port does not answer, if so; and what fails, as the hub says: where, why, and what to do."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_ANSWER_SECONDS)
     with contextlib.closing(connection):
         try:
             connection.request("GET", "/healthz")
-            status = connection.getresponse().status
+            answer = connection.getresponse()
+            text = answer.read(_HEALTH_BYTES_MAX)
         except (OSError, http.client.HTTPException) as error:
-            return str(error) or type(error).__name__
-    return "" if status == _OK else f"status {status}"
+            return str(error) or type(error).__name__, []
+    with contextlib.suppress(msgspec.MsgspecError, KeyError):
+        reasons = msgspec.json.decode(text, type=dict[str, Any])["reasons"]
+        return "", [(str(one["what"]), str(one["reason"]), str(one["do"])) for one in reasons]
+    return "" if answer.status == _OK else f"status {answer.status}", []
 
 
 def _port_problem(url: str) -> str:

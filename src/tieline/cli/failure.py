@@ -85,7 +85,7 @@ def _of_hub(error: Exception) -> Failure | None:
         case Disconnected():
             return Failure(Exit.UNREACHABLE, f"the connection to the hub ended: {error}")
         case StoreError():
-            return Failure(Exit.FAILED, str(error))
+            return Failure(Exit.FAILED, str(error), error.hint)
         case _:
             return None
 

@@ -171,6 +171,10 @@ class Journal:
         """Make everything carried out so far durable."""
         self._store.commit()
 
+    def retry(self) -> None:
+        """Find out whether the store can write again."""
+        self._store.retry()
+
     def restore(self) -> None:
         """Go back to what is committed."""
         self._end = self._store.restore()

@@ -149,6 +149,7 @@ class Broker(Memory):
         return None
 
     def _fault(self, place: int, command: c.Command, error: Exception) -> Fault:
+        error = self.store.explain(error)
         if isinstance(command, c.Tick) and self._chore:
             self._rests[self._chore] = self.now_ms + _CHORE_REST_MS
         if isinstance(error, StoreError):

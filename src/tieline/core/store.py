@@ -54,9 +54,18 @@ def page(items: Iterable[_T], size: Callable[[_T], int], bytes_max: int) -> list
 class StoreError(Exception):
     """The store cannot be used: it is newer than this program, held by another process, full or damaged."""
 
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+        """What a person can do about it."""
+
 
 class DiskError(StoreError):
-    """The disk does not take what is written: it is full, read-only, failing or damaged. No command is to blame."""
+    """The disk does not take what is written: it is full, read-only or failing. No command is to blame."""
+
+
+class DamagedError(StoreError):
+    """What is stored cannot be read: some of it, or all."""
 
 
 def pack_route(numbers: Sequence[int], keys: Sequence[int], stream_seqs: Sequence[int]) -> bytes:
@@ -340,6 +349,9 @@ class ActivityStore(Protocol):
     def commit(self) -> None:
         """Make everything buffered durable, at once."""
 
+    def retry(self) -> None:
+        """Find out, while nothing is buffered, whether the store can write again; raises if it cannot."""
+
     def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
         """A member's committed activity, newest first by the time it happened."""
 
@@ -390,6 +402,9 @@ class Store(Protocol):
     @property
     def trouble(self) -> str:
         """Work on what is committed that failed and is tried again later; empty if there is none."""
+
+    def explain(self, error: Exception) -> Exception:
+        """The `StoreError` that an error from below this port stands for; any other error as it is."""
 
     def retry(self) -> None:
         """Find out, while nothing is buffered, whether the store can write again; raises if it cannot."""

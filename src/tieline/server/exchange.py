@@ -72,13 +72,13 @@ class Exchange:
         index: SearchIndex | None = None,
     ) -> None:
         self._broker = broker
-        self._searcher = Searcher(index) if index is not None else None
-        self.recorder = Recorder(activity or MemoryActivity(), broker.limits, self._recorded)
+        self.health = Health()
+        self._searcher = Searcher(index, self.health) if index is not None else None
+        self.recorder = Recorder(activity or MemoryActivity(), broker.limits, self._recorded, self.health)
         # Who tells a human of what was not seen.
         self._notify = notify
         self.limits = broker.limits
         self.tally = Tally()
-        self.health = Health()
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
         self._loop = asyncio.get_running_loop()
@@ -319,7 +319,7 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was committed
             self._broker.roll_back()
             if isinstance(error, DiskError):
-                self.health.store.failed(str(error))
+                self.health.store.failed(str(error), error.hint)
             else:
                 self._report((Fault(0, "commit", error, _store_failed(str(error))),))
             return error
@@ -346,7 +346,7 @@ class Exchange:
         try:
             self._broker.store.retry()
         except DiskError as error:
-            health.store.failed(str(error))
+            health.store.failed(str(error), error.hint)
         else:
             health.store.succeeded()
             self._note_checkpoint()

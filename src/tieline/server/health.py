@@ -10,6 +10,7 @@ import structlog
 from msgspec import Struct
 
 from tieline.core.outcome import Fault
+from tieline.core.store import DamagedError
 
 log = structlog.get_logger(__name__)
 
@@ -29,15 +30,21 @@ class Ailment(Struct, frozen=True):
 
     what: str
     reason: str
+    do: str
+    """What a person can do about it."""
+    severe: bool
+    """Whether something that members ask for cannot be done; otherwise it only has to be looked after."""
 
 
 class Writing:
     """How one store takes what is written to it. Its methods are for the thread that writes."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, severe: bool) -> None:
         self.what = what
+        self.severe = severe
         # Why writing fails at present, or the last time it did; empty while all is well.
         self.reason = ""
+        self.do = ""
         # Since the start.
         self.failures = 0
         # Since the trouble began: when that was, when it failed last, and how often.
@@ -54,13 +61,13 @@ class Writing:
             return 0.0
         return max(0.0, self._last + _REST_SECONDS - time.monotonic())
 
-    def failed(self, reason: str) -> None:
+    def failed(self, reason: str, do: str = "") -> None:
         """Something could not be written."""
         now = time.monotonic()
         if not self.reason:
             log.error("writing fails; what cannot be kept is refused", what=self.what, reason=reason)
             self._since, self._count = now, 0
-        self.reason = reason
+        self.reason, self.do = reason, do
         self._last = now
         self._count += 1
         self._in_a_row += 1
@@ -80,11 +87,13 @@ class Health:
     """All that can fail while the hub runs."""
 
     def __init__(self) -> None:
-        self.store = Writing("the message store")
+        self.store = Writing("the message store", severe=True)
         # Moving the write-ahead log into the database.
-        self.checkpoint = Writing("the message store's checkpoint")
-        self.activity = Writing("the activity log")
-        self.search = Writing("the search index")
+        self.checkpoint = Writing("the message store's checkpoint", severe=False)
+        self.activity = Writing("the activity log", severe=True)
+        self.search = Writing("the search index", severe=False)
+        # Where something stored could not be read, and why.
+        self._damage: dict[str, DamagedError] = {}
         # Commands and chores that raised.
         self.faults = 0
         # When each kind of fault was last in the log, and how many came since.
@@ -94,11 +103,21 @@ class Health:
     def ailments(self) -> list[Ailment]:
         """What fails at present."""
         writers = (self.store, self.checkpoint, self.activity, self.search)
-        return [Ailment(writing.what, writing.reason) for writing in writers if writing.reason]
+        failing = [Ailment(one.what, one.reason, one.do, one.severe) for one in writers if one.reason]
+        return failing + [Ailment(what, str(error), error.hint, severe=True) for what, error in self._damage.items()]
+
+    def damaged(self, what: str, error: DamagedError) -> None:
+        """Something stored could not be read. That stays so: nobody can tell how much of it is damaged."""
+        if what not in self._damage:
+            log.error("a database is damaged", what=what, reason=str(error), do=error.hint)
+            self._damage = {**self._damage, what: error}
 
     def fault(self, fault: Fault) -> None:
         """A command or chore raised, and was taken back."""
         self.faults += 1
+        if isinstance(fault.error, DamagedError):
+            self.damaged(self.store.what, fault.error)
+            return
         kind, now = (fault.what, type(fault.error).__name__), time.monotonic()
         at, since = self._logged.get(kind, (-_FAULT_SECONDS, 0))
         if now - at < _FAULT_SECONDS:

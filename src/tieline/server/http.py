@@ -141,18 +141,25 @@ class _Collector:
         self._roster = roster
 
     def collect(self) -> Iterator[Metric]:
-        tally, recorder = self._exchange.tally, self._exchange.recorder
+        tally, recorder, health = self._exchange.tally, self._exchange.recorder, self._exchange.health
         for name, text, value in (
             ("tieline_messages_accepted", "Messages made durable since the start", tally.accepted),
             ("tieline_deliveries_created", "Deliveries of those messages", tally.deliveries),
             ("tieline_batches", "Batches of commands decided", tally.batches),
             ("tieline_commits", "Transactions committed", tally.commits),
             ("tieline_commit_seconds", "Time spent in commits", tally.commit_seconds),
+            ("tieline_commit_failures", "Transactions that failed", health.store.failures),
+            ("tieline_checkpoint_failures", "Moves of the write-ahead log that failed", health.checkpoint.failures),
+            ("tieline_activity_commit_failures", "Transactions of activity that failed", health.activity.failures),
+            ("tieline_search_failures", "Failures of the search index", health.search.failures),
+            ("tieline_faults", "Commands at which the hub failed", health.faults),
             ("tieline_activity_events", "Events of activity made durable since the start", recorder.tally.events),
             ("tieline_activity_commits", "Transactions of the activity log", recorder.tally.commits),
             ("tieline_activity_commit_seconds", "Time spent in those", recorder.tally.commit_seconds),
         ):
             yield CounterMetricFamily(name, text, value=value)
+        severe = any(ailment.severe for ailment in health.ailments)
+        yield GaugeMetricFamily("tieline_store_failing", "1 while something cannot be kept or read", value=severe)
         yield GaugeMetricFamily("tieline_activity_waiting", "Uploads and questions that wait", value=recorder.waiting)
         yield GaugeMetricFamily("tieline_members", "Members", value=len(self._roster.members))
         sessions = GaugeMetricFamily("tieline_sessions", "Open sessions of members", labels=["protocol"])
@@ -329,8 +336,15 @@ class HttpListener:
 
     async def _health(self, _request: Request) -> Response:
         if self._exchange.failure.done():
-            return JSONResponse({"status": "failed", "version": __version__}, 503)
-        return JSONResponse({"status": "ok", "version": __version__})
+            reason = str(self._exchange.failure.result())
+            return JSONResponse({"status": "failed", "version": __version__, "reason": reason}, 503)
+        ailments = self._exchange.health.ailments
+        if not ailments:
+            return JSONResponse({"status": "ok", "version": __version__})
+        severe = any(ailment.severe for ailment in ailments)
+        reasons = [{"what": one.what, "reason": one.reason, "do": one.do} for one in ailments]
+        status = "failing" if severe else "impaired"
+        return JSONResponse({"status": status, "version": __version__, "reasons": reasons}, 503 if severe else 200)
 
     async def _metrics(self, _request: Request) -> Response:
         registry = CollectorRegistry(auto_describe=False)

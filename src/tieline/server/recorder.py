@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-import structlog
 from msgspec import Struct
 
 from tieline.contract.activity import ActivityRow
@@ -19,9 +18,9 @@ from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Recorded, Reply
 from tieline.core.activity import PRUNE_MAX, Errand, Journal, Prune, Record
-from tieline.core.store import ActivityStore
-
-log = structlog.get_logger(__name__)
+from tieline.core.outcome import Fault
+from tieline.core.store import ActivityStore, DamagedError, DiskError
+from tieline.server.health import Health
 
 Answered = Callable[[Reply], None]
 _Item = tuple[Errand, Answered]
@@ -29,6 +28,8 @@ _Item = tuple[Errand, Answered]
 _PASS_SECONDS = 3600.0
 _PAUSE_SECONDS = 0.05
 """Between two passes of retention, and within one."""
+_RETRY_SECONDS = 1.0
+"""How often a store that fails is tried while nobody uploads."""
 _BATCH_MAX = 64
 """Errands in one commit: bounds how long the first of them waits for the last."""
 
@@ -52,7 +53,14 @@ class Tally(Struct):
 class Recorder:
     """A journal behind a queue."""
 
-    def __init__(self, store: ActivityStore, limits: Limits, recorded: Callable[[Sequence[ActivityRow]], None]) -> None:
+    def __init__(
+        self,
+        store: ActivityStore,
+        limits: Limits,
+        recorded: Callable[[Sequence[ActivityRow]], None],
+        health: Health,
+    ) -> None:
+        self._health = health
         self._journal = Journal(store, limits, _breathe)
         self._limits = limits
         # Told on the event loop of what was kept.
@@ -112,10 +120,25 @@ class Recorder:
 
     def _run(self) -> None:
         held: _Item | None = None
-        while (item := held or self._queue.get()) is not None:
+        while True:
+            try:
+                item = held or self._queue.get(timeout=_RETRY_SECONDS if self._health.activity.reason else None)
+            except queue.Empty:
+                self._retry()
+                continue
+            if item is None:
+                break
             items, held = self._gather(item)
             self._work(items)
         self._journal.close()
+
+    def _retry(self) -> None:
+        try:
+            self._journal.retry()
+        except Exception as error:  # noqa: BLE001 - it is tried again
+            self._note(error)
+        else:
+            self._health.activity.succeeded()
 
     def _gather(self, item: _Item) -> tuple[list[_Item], _Item | None]:
         """This upload and those that wait behind it, and the question after them; a question comes alone.
@@ -144,11 +167,16 @@ class Recorder:
                 rows.extend(kept)
             if any(isinstance(errand, Record) for errand, _ in items):
                 self._commit(len(rows))
-        except Exception as error:
-            log.exception("the activity log failed; going back to what is committed", error=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was kept
+            self._note(error)
+            self._restore()
+            if len(items) > 1 and not isinstance(error, DiskError):
+                # One of them is to blame: each alone shows which.
+                for item in items:
+                    self._work((item,))
+                return
             replies = [Refusal(Code.STORE_FAILED, f"the activity log failed, nothing was kept: {error}")] * len(items)
             rows = []
-            self._restore()
         self._loop.call_soon_threadsafe(self._publish, items, replies, rows)
 
     def _commit(self, events: int) -> None:
@@ -157,13 +185,22 @@ class Recorder:
         self.tally.commits += 1
         self.tally.commit_seconds += time.perf_counter() - started
         self.tally.events += events
+        self._health.activity.succeeded()
+
+    def _note(self, error: Exception) -> None:
+        if isinstance(error, DiskError):
+            self._health.activity.failed(str(error), error.hint)
+        elif isinstance(error, DamagedError):
+            self._health.damaged(self._health.activity.what, error)
+        else:
+            refusal = Refusal(Code.STORE_FAILED, str(error))
+            self._health.fault(Fault(0, "the activity log", error, refusal))
 
     def _restore(self) -> None:
         try:
             self._journal.restore()
-        except Exception as error:
-            # The next errand will say so too, unless the disk has come back.
-            log.exception("the activity log cannot be read", error=str(error))
+        except Exception as error:  # noqa: BLE001 - the next errand will say so too, unless the disk has come back
+            self._note(error)
 
     # On the event loop.
 

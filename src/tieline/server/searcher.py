@@ -9,13 +9,12 @@ import queue
 import threading
 from collections.abc import Callable
 
-import structlog
-
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import History, Reply
 from tieline.core.inquiry import Inquiry, SearchIndex
-
-log = structlog.get_logger(__name__)
+from tieline.core.outcome import Fault
+from tieline.core.store import StoreError
+from tieline.server.health import Health
 
 Answered = Callable[[Reply], None]
 _Item = tuple[Inquiry, Answered]
@@ -32,8 +31,9 @@ _STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; ask again when it i
 class Searcher:
     """An index behind a queue."""
 
-    def __init__(self, index: SearchIndex) -> None:
+    def __init__(self, index: SearchIndex, health: Health) -> None:
         self._index = index
+        self._health = health
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="searcher", daemon=True)
@@ -81,18 +81,22 @@ class Searcher:
     def _find(self, inquiry: Inquiry) -> Reply:
         try:
             return History(tuple(self._index.find(inquiry)))
-        except Exception as error:
-            log.exception("the search index failed", error=str(error))
-            return Refusal(Code.STORE_FAILED, "the search index failed; the log says why")
+        except StoreError as error:
+            self._health.search.failed(str(error))
+            return Refusal(Code.STORE_FAILED, f"the search index failed: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next question is another
+            refusal = Refusal(Code.INTERNAL_ERROR, "the hub failed at this search; its log says why")
+            self._health.fault(Fault(0, "Search", error, refusal))
+            return refusal
 
     def _follow(self) -> None:
         """Take in what is new, until somebody asks."""
         try:
             while self._index.work() and self._queue.empty():
                 pass
-        except Exception as error:
-            # It is tried again, and whoever asks is told.
-            log.exception("the search index does not follow the log", error=str(error))
+            self._health.search.succeeded()
+        except Exception as error:  # noqa: BLE001 - it is tried again, and whoever asks is told
+            self._health.search.failed(str(error))
 
     # On the event loop.
 

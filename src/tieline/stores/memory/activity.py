@@ -34,6 +34,9 @@ class MemoryActivity:
         """See `ActivityStore.commit`."""
         self._committed_end = self._start + len(self._entries)
 
+    def retry(self) -> None:
+        """See `ActivityStore.retry`."""
+
     def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
         """See `ActivityStore.select`."""
         wanted = [

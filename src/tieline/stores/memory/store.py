@@ -186,6 +186,10 @@ class MemoryStore:
         self._committed_end = len(self._log)
         self._undo.clear()
 
+    def explain(self, error: Exception) -> Exception:
+        """See `Store.explain`."""
+        return error
+
     def retry(self) -> None:
         """See `Store.retry`."""
 

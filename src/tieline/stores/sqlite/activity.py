@@ -4,7 +4,7 @@ Above: the journal, on one thread. Below: `activity.db`. Statements are in `quer
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import msgspec
 
 from tieline.contract.event import LogRow
 from tieline.core.store import ActivityEntry, ActivityQuery, StoreError, page
-from tieline.stores.sqlite.database import CHECKPOINT_PAGES, open_database
+from tieline.stores.sqlite.database import CHECKPOINT_PAGES, explain, open_database, write_nothing
 from tieline.stores.sqlite.statements import QUERIES
 
 ACTIVITY_FILE = "activity.db"
@@ -25,7 +25,8 @@ class SqliteActivity:
     """See `ActivityStore`."""
 
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
-        self._connection = open_database(folder / ACTIVITY_FILE, "activity", synchronous=synchronous, vfs=vfs)
+        self._path = folder / ACTIVITY_FILE
+        self._connection = open_database(self._path, "activity", synchronous=synchronous, vfs=vfs)
         self._connection.set_wal_hook(self._note_wal_size)
         # Pages in the write-ahead log after the last commit.
         self._wal_pages = 0
@@ -62,9 +63,16 @@ class SqliteActivity:
                 ((one.offset, one.at_ms, one.number, one.event, one.kind, one.ts_ms) for one in entries),
             )
         if self._wal_pages >= CHECKPOINT_PAGES:
-            # Passive: moves what no reader still needs and never waits for one.
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            self._wal_pages = 0
+            # What is committed is committed, whether or not it can be moved now.
+            with suppress(apsw.Error):
+                # Passive: moves what no reader still needs and never waits for one.
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                self._wal_pages = 0
+
+    def retry(self) -> None:
+        """See `ActivityStore.retry`."""
+        with self._refusing():
+            write_nothing(self._connection)
 
     def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
         """See `ActivityStore.select`."""
@@ -108,5 +116,6 @@ class SqliteActivity:
     def _refusing(self) -> Iterator[None]:
         try:
             yield
-        except apsw.Error as error:
-            raise StoreError(f"the activity database refused: {error}") from error
+        except (apsw.Error, OverflowError) as error:
+            explained = explain(error, self._path)
+            raise explained if isinstance(explained, StoreError) else StoreError(f"{self._path}: {error}") from error

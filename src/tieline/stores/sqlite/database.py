@@ -1,12 +1,13 @@
 """Opening a database file: durability settings, and the schema brought up to date, forward only."""
 
+import errno
 import re
 from importlib.resources import files
 from pathlib import Path
 
 import apsw
 
-from tieline.core.store import StoreError
+from tieline.core.store import DamagedError, DiskError, StoreError
 
 _BUSY_MS = 5000
 """Another process holds the write lock only while it checks or migrates; waiting longer would hide a fault."""
@@ -15,19 +16,48 @@ _BUSY_MS = 5000
 CHECKPOINT_PAGES = 4000
 """Pages in the write-ahead log before they are moved into the database: 16 MB, read back in well under a second."""
 
-DISK_ERRORS = (
+_DISK_ERRORS = (
     apsw.FullError,
     apsw.IOError,
     apsw.ReadOnlyError,
     apsw.CantOpenError,
     apsw.BusyError,
     apsw.LockedError,
-    apsw.CorruptError,
-    apsw.NotADBError,
     apsw.NoMemError,
     apsw.PermissionsError,
 )
 """What the database says when the disk or the system fails it, and not what it was asked to do."""
+
+
+def explain(error: Exception, path: Path) -> Exception:
+    """The error of the Store port that an error of the database or the file system stands for, with what to do."""
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+        hint = f"make room there (df -h {path.parent}); nothing that was accepted is lost"
+        return DiskError(f"the disk of {path.parent} is full", hint)
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return DamagedError(f"{path} is damaged: {error}", _MENDING.get(path.name, ""))
+    if isinstance(error, apsw.ReadOnlyError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
+        hint = f"look whether its disk is mounted read-only, and at who owns it (ls -l {path})"
+        return DiskError(f"{path} can only be read", hint)
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return DiskError(f"{path} is held by another process", f"fuser {path} names it")
+    if isinstance(error, _DISK_ERRORS):
+        return DiskError(f"{path}: {error}", "look at the disk: the system's log (dmesg) says more")
+    return StoreError(f"{path}: {error}") if isinstance(error, apsw.Error | OSError) else error
+
+
+_MENDING = {
+    "tieline.db": (
+        "stop the hub, keep a copy of the whole home, and put the last backup in place; without one, "
+        "'sqlite3 tieline.db .recover' saves what can be read, and 'tieline doctor --deep' shows what is left"
+    ),
+    "activity.db": "stop the hub and move activity.db* away: an empty one is made, and messages are not touched",
+    "files.db": "stop the hub and put files.db* of the last backup in place; messages are not touched",
+    "search.db": "stop the hub and remove search.db*: it is made anew from the messages",
+}
+"""What to do about a damaged file."""
 
 
 def _migrations(schema: str) -> list[str]:
@@ -60,8 +90,13 @@ def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: st
         connection.wal_autocheckpoint(0)
         _migrate(connection, path, _migrations(schema))
     except (apsw.Error, OSError) as error:
-        raise StoreError(f"{path} cannot be opened: {error}") from error
+        raise explain(error, path) from error
     return connection
+
+
+def write_nothing(connection: apsw.Connection) -> None:
+    """Write a page that says what it said before. A row that stays the same would not be written at all."""
+    connection.pragma("user_version", connection.pragma("user_version"))
 
 
 def open_for_reading(path: Path) -> apsw.Connection:
@@ -73,7 +108,7 @@ def open_for_reading(path: Path) -> apsw.Connection:
         connection.set_busy_timeout(_BUSY_MS)
         connection.pragma("user_version")
     except apsw.Error as error:
-        raise StoreError(f"{path} cannot be read: {error}") from error
+        raise explain(error, path) from error
     return connection
 
 

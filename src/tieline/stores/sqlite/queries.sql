@@ -154,10 +154,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 -- name: set_snapshot_end
 UPDATE snapshot SET log_end = ?
 
--- name: change_nothing
--- Writes a page all the same, and so shows whether the disk takes one.
-UPDATE snapshot SET log_end = log_end
-
 -- name: append_activity
 INSERT INTO activity (offset, at_ms, number, event, kind, ts_ms) VALUES (?, ?, ?, ?, ?, ?)
 

@@ -6,15 +6,15 @@ anew. Statements are in `queries.sql`, the schema is in `schema/`.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 
 from tieline.contract.message import Message
 from tieline.core.inquiry import Inquiry, Term
-from tieline.core.store import StoreError
-from tieline.stores.sqlite.database import CHECKPOINT_PAGES, open_database
+from tieline.core.store import DamagedError, DiskError, StoreError
+from tieline.stores.sqlite.database import CHECKPOINT_PAGES, explain, open_database
 from tieline.stores.sqlite.statements import QUERIES
 from tieline.stores.sqlite.store import MAIN_FILE, decode_message
 
@@ -36,6 +36,8 @@ class SqliteSearch:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        # Whether it was found damaged and made anew since the start.
+        self._made_anew = False
         self._connection = self._open()
         # Where the log ended when it was looked at last; it grows while somebody writes.
         self._looked = -1
@@ -48,12 +50,16 @@ class SqliteSearch:
         path = self._folder / SEARCH_FILE
         try:
             return self._connect(path)
+        except DiskError:
+            raise
         except (StoreError, apsw.Error):
             # It holds nothing that cannot be made again.
-            for suffix in ("", "-wal", "-shm"):
-                with suppress(FileNotFoundError):
-                    Path(f"{path}{suffix}").unlink()
+            self._remove()
             return self._connect(path)
+
+    def _remove(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self._folder / SEARCH_FILE}{suffix}").unlink(missing_ok=True)
 
     def _connect(self, path: Path) -> apsw.Connection:
         # Without syncs: after a crash it follows the log from where it is, or is made anew.
@@ -155,8 +161,16 @@ class SqliteSearch:
     def _refusing(self) -> Iterator[None]:
         try:
             yield
-        except apsw.Error as error:
-            raise StoreError(f"the search database refused: {error}") from error
+        except (apsw.Error, OverflowError) as error:
+            explained = explain(error, self._folder / SEARCH_FILE)
+            if isinstance(explained, DamagedError) and not self._made_anew:
+                # Once: what is damaged may be the hub's own database, which this one reads.
+                self._made_anew = True
+                self._connection.close()
+                self._remove()
+                self._connection = self._connect(self._folder / SEARCH_FILE)
+                raise StoreError("the search index was damaged, and is being made anew; ask again soon") from error
+            raise explained if isinstance(explained, StoreError) else StoreError(f"search: {error}") from error
 
 
 def _expression(terms: Sequence[Term]) -> str:

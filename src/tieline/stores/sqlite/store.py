@@ -25,7 +25,6 @@ from tieline.core.ladder import STATES
 from tieline.core.store import (
     ROUTE_BYTES,
     Chronicle,
-    DiskError,
     Foundation,
     Grant,
     Known,
@@ -41,7 +40,7 @@ from tieline.core.store import (
     TokenRow,
 )
 from tieline.stores.sqlite.channels import SqliteChannels
-from tieline.stores.sqlite.database import CHECKPOINT_PAGES, DISK_ERRORS, open_database
+from tieline.stores.sqlite.database import CHECKPOINT_PAGES, explain, open_database, write_nothing
 from tieline.stores.sqlite.objectives import SqliteObjectives
 from tieline.stores.sqlite.statements import QUERIES, repeat
 
@@ -60,7 +59,8 @@ class SqliteStore:
     """A hub's storage in one folder."""
 
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
-        self._main = open_database(folder / MAIN_FILE, "main", synchronous=synchronous, vfs=vfs)
+        self._path = folder / MAIN_FILE
+        self._main = open_database(self._path, "main", synchronous=synchronous, vfs=vfs)
         self._main.set_wal_hook(self._note_wal_size)
         # Pages in the write-ahead log after the last commit.
         self._wal_pages = 0
@@ -243,21 +243,27 @@ class SqliteStore:
             self._abandon()
             if failed_commit and isinstance(error, apsw.IOError):
                 self._overwrite()
-            kind = DiskError if isinstance(error, DISK_ERRORS) else StoreError
-            raise kind(f"the database refused a batch: {error}") from error
+            explained = self.explain(error)
+            if not isinstance(explained, StoreError):
+                explained = StoreError(f"the database refused a batch: {error}")
+            raise explained from error
 
     def _overwrite(self) -> None:
         """Write over what a commit left that failed after it was written: a start after a crash would find it valid."""
         with suppress(apsw.Error):
-            self._main.execute(QUERIES["change_nothing"])
+            write_nothing(self._main)
+
+    def explain(self, error: Exception) -> Exception:
+        """See `Store.explain`."""
+        return explain(error, self._path)
 
     def retry(self) -> None:
         """See `Store.retry`."""
         assert not self._in_transaction, "nothing is buffered"
         try:
-            self._main.execute(QUERIES["change_nothing"])
+            write_nothing(self._main)
         except apsw.Error as error:
-            raise DiskError(f"the database cannot be written to: {error}") from error
+            raise self.explain(error) from error
         if self.trouble:
             self._checkpoint()
 
@@ -316,7 +322,7 @@ class SqliteStore:
             # Passive: moves what no reader still needs and never waits for one.
             self._main.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
-            self.trouble = f"the write-ahead log cannot be moved into the database: {error}"
+            self.trouble = f"the write-ahead log cannot be moved into the database: {self.explain(error)}"
             self._checkpoint_at = self._wal_pages + CHECKPOINT_PAGES
             return
         self.trouble = ""

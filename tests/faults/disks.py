@@ -1,0 +1,77 @@
+"""Disks that fail: a small one that is really full, and one whose writes and syncs a test can have refused."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+
+
+@contextmanager
+def small_disk(folder: Path, kibibytes: int) -> Iterator[Path]:
+    """A file system of this size in memory; only root can have one."""
+    folder.mkdir()
+    options = f"size={kibibytes}k,mode=0700"
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip(f"a file system cannot be mounted here: {made.stderr.decode()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(folder: Path, *, leave: int = 0) -> Path:
+    """Put a file there that takes all room but this many bytes; returns it."""
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 4096)
+        except OSError:
+            pass
+        file.truncate(max(0, file.tell() - leave))
+    return ballast
+
+
+class _File(apsw.VFSFile):
+    def __init__(self, vfs: "FaultyVfs", name: str | apsw.URIFilename | None, flags: list[int]) -> None:
+        super().__init__("", name, flags)
+        self._vfs = vfs
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        self._vfs.check("write")
+        super().xWrite(data, offset)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        # The data is written by then, and may survive.
+        super().xSync(flags)
+        self._vfs.check("sync")
+
+
+class FaultyVfs(apsw.VFS):
+    """The system's files, but for the operations that fail now."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        # The operation that fails, and how: as `EIO` does, as a disk that became read-only, or as a full one.
+        self.failing = ""
+        self.error: type[apsw.Error] = apsw.IOError
+        self.code = apsw.SQLITE_IOERR_WRITE
+        super().__init__(name, "")
+
+    def fail(self, operation: str, error: type[apsw.Error], code: int) -> None:
+        """Have an operation fail from now on."""
+        self.failing, self.error, self.code = operation, error, code
+
+    def check(self, operation: str) -> None:
+        """Raise, if this operation fails."""
+        if operation == self.failing:
+            failure = self.error(f"the {operation} failed")
+            failure.extendedresult = self.code  # type: ignore[attr-defined]  # apsw reads it, its stubs have no such field
+            raise failure
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
+        return _File(self, name, flags)
