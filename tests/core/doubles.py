@@ -198,7 +198,12 @@ class Desk:
 
     def log(self, log: str = "main") -> Sequence[LogRow]:
         """All committed rows of a log."""
-        return self.expect(LogRows, c.ReadLog(self.operator, log, 0, self.limits.page_max)).rows
+        rows: list[LogRow] = []
+        while True:
+            page = self.expect(LogRows, c.ReadLog(self.operator, log, len(rows), self.limits.read_max))
+            rows += page.rows
+            if len(rows) >= page.end:
+                return tuple(rows)
 
     def events(self) -> list[AnyEvent]:
         """All committed events of the main log."""

@@ -158,7 +158,7 @@ def test_only_what_was_not_offered_yet_is_read_when_asked_so(desk: Desk) -> None
 
 
 def test_a_page_is_never_larger_than_the_limit(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(page_max=2))
+    desk = make_desk(Limits(read_max=2))
     ada, bob = desk.join("ada"), desk.join("bob")
     for _ in range(3):
         desk.send(ada, "@bob")
@@ -477,3 +477,22 @@ def test_an_accepted_message_asks_for_a_commit_and_an_acknowledgement_does_not_h
     desk.decide(c.Advance(bob, ((1, 1),)))
     assert desk.broker.dirty
     assert not desk.outcome.urgent
+
+
+def test_receipts_of_many_recipients_come_in_pages_by_name(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(receipts_max=2))
+    ada = desk.join("ada")
+    for name in ("eve", "bob", "cy", "dan", "flo"):
+        desk.join(name)
+    sent = desk.send(ada, "*")
+    desk.remove("cy")
+    seen: list[str] = []
+    more = True
+    while more:
+        page = desk.expect(Receipts, c.ReadReceipts(ada, sent.message_id, seen[-1] if seen else ""))
+        assert len(page.receipts) <= 2
+        seen += [receipt.member for receipt in page.receipts]
+        more = page.more
+    assert seen == ["bob", "cy", "dan", "eve", "flo"]
+    only = desk.expect(Receipts, c.ReadReceipts(ada, sent.message_id, members=("flo", "nobody"))).receipts
+    assert [receipt.member for receipt in only] == ["flo"]

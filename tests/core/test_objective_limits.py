@@ -92,7 +92,7 @@ def test_a_change_that_somebody_has_no_room_for_is_refused_whole(make_desk: Make
 
 
 def test_long_lists_and_logs_come_in_pages(make_desk: MakeDesk) -> None:
-    team = _team(make_desk, page_max=3, page_bytes_max=500)
+    team = _team(make_desk, read_max=3, page_bytes_max=500)
     objectives = [team.create() for _ in range(4)]
     page = team.desk.expect(ObjectiveList, team.query("ada"))
     assert (0 < len(page.objectives) <= 3, page.complete) == (True, False)

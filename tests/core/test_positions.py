@@ -1,7 +1,7 @@
 """Streams from the recipient's side: where they stand, and what is given again."""
 
 from tests.core.conftest import MakeDesk
-from tests.core.doubles import Desk
+from tests.core.doubles import Desk, content
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import SessionId
@@ -104,3 +104,27 @@ def test_a_fetch_gives_replayed_deliveries_among_the_unsettled_ones_page_by_page
         after, complete = page.through, page.complete
     acked, pending = State.ACKED, State.PENDING
     assert given == [(2, acked), (3, pending), (4, acked), (5, acked), (6, pending)]
+
+
+def test_much_that_is_missing_is_found_page_by_page_and_nothing_of_it_is_left_out(desk: Desk) -> None:
+    ada, bob, eve = desk.join("ada"), desk.join("bob"), desk.join("eve")
+    desk.subscribe(bob, "dev")
+    total = 1500
+    sends = [c.Send(ada, content("@bob" if number % 3 else "#dev", topic="chat")) for number in range(total)]
+    others = [c.Send(ada, content("@eve", topic="chat")) for _ in range(100)]
+    desk.ask_all(*sends, *others, c.Send(eve, content("@bob", topic="chat")))
+    desk.ask(c.Advance(bob, ((1, total - 10),), State.ACKED))
+    positions = (c.Position("chat", 2, "ada"), c.Position("chat", 0, "eve"))
+    found: list[int] = []
+    following, pages = None, 0
+    while True:
+        told = desk.expect(Streams, c.ReadStreams(bob, positions, following))
+        assert not told.stale
+        found += [item.stream_seq for item in told.replay]
+        pages += 1
+        following = told.following
+        if following is None:
+            break
+    # What is not settled comes by itself.
+    assert sorted(found) == list(range(3, total - 9))
+    assert pages > 1

@@ -141,7 +141,7 @@ def test_reading_from_before_the_beginning_is_reading_from_the_beginning(told: D
 
 
 def test_a_page_of_the_log_is_never_larger_than_the_limit(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(page_max=3))
+    desk = make_desk(Limits(read_max=3))
     for name in ("a", "b", "c", "d", "e"):
         desk.add(name)
     assert len(desk.expect(LogRows, c.ReadLog(desk.operator, "main", 0, 1000)).rows) == 3

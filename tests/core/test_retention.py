@@ -128,7 +128,7 @@ def test_streams_and_keys_go_on_after_everything_was_forgotten(desk: Desk) -> No
 
 
 def test_many_messages_are_forgotten_a_few_at_a_time(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(retention_ms=DAY_MS, page_max=10_000))
+    desk = make_desk(Limits(retention_ms=DAY_MS))
     ada, bob = desk.join("ada"), desk.join("bob")
     desk.ask_all(*(c.Send(ada, content("@bob")) for _ in range(1200)))
     desk.ask(c.Advance(bob, ((1, 1199),)))

@@ -194,7 +194,7 @@ class Client:
     async def follow(self, message_id: str, until: str = "acked") -> tuple[f.ReceiptView, ...]:
         """Receipts of a message now; later steps come from `progress`."""
         n = next(self._numbers)
-        return (await self._ask(n, f.Follow(n, message_id, until), f.Receipts)).receipts
+        return await self._all_receipts(await self._ask(n, f.Follow(n, message_id, until), f.Receipts))
 
     async def progress(self) -> AsyncIterator[f.Progress]:
         """Steps of the messages that this session follows, as they happen."""
@@ -299,7 +299,15 @@ class Client:
     async def receipts(self, message_id: str) -> tuple[f.ReceiptView, ...]:
         """What became of a message."""
         n = next(self._numbers)
-        return (await self._ask(n, f.ReadReceipts(n, message_id), f.Receipts)).receipts
+        return await self._all_receipts(await self._ask(n, f.ReadReceipts(n, message_id), f.Receipts))
+
+    async def _all_receipts(self, first: f.Receipts) -> tuple[f.ReceiptView, ...]:
+        found, page = list(first.receipts), first
+        while page.more:
+            n = next(self._numbers)
+            page = await self._ask(n, f.ReadReceipts(n, first.id, found[-1].member), f.Receipts)
+            found += page.receipts
+        return tuple(found)
 
     async def history(
         self,

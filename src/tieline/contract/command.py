@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from tieline.contract.channel import AnyChange as ChannelChange
-from tieline.contract.delivery import Replayed, State
+from tieline.contract.delivery import Replayed, State, StreamCursor
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.member import Credential, MemberKind
 from tieline.contract.message import Attachment, Content, Signature
@@ -145,6 +145,8 @@ class ReadStreams(Struct, frozen=True):
 
     session: SessionId
     positions: tuple[Position, ...] = ()
+    following: StreamCursor | None = None
+    """Go on from here, with the same positions."""
 
 
 class Follow(Struct, frozen=True):
@@ -341,6 +343,10 @@ class ReadReceipts(Struct, frozen=True):
 
     session: SessionId
     message_id: MessageId
+    after: str = ""
+    """Only for recipients whose names come after this one."""
+    members: tuple[str, ...] = ()
+    """Only for these; for all, if there are none."""
 
 
 class ReadHistory(Struct, frozen=True):

@@ -59,6 +59,16 @@ class Delivery(Struct, frozen=True):
     message: Message
 
 
+class StreamCursor(Struct, frozen=True):
+    """How far the search for what a recipient misses got: it goes back in one stream after the other."""
+
+    stream: str
+    before: int | None
+    """Only messages before this log offset were not looked at in that stream."""
+    left: int
+    """Messages of that stream that are missing and not found yet."""
+
+
 class Replayed(Struct, frozen=True):
     """A settled delivery that its recipient asks for again."""
 

@@ -92,11 +92,17 @@ class Limits(Struct, frozen=True):
     frame_bytes_max: int = 32 * MEBIBYTE
     """One frame of the hub's own protocol: a body at its limit may double in size when escaped."""
 
+    read_max: int = 1000
+    """Rows that one command reads: a few tens of milliseconds. The next page starts where this one ended."""
+
     page_max: int = 10_000
-    """Rows in one answer to a read; the next page starts where this one ended."""
+    """Rows in one answer of a protocol that has no pages: the hub reads them in several commands."""
 
     page_bytes_max: int = 8 * MEBIBYTE
     """Stored bytes of the messages in one answer, though always one message: it must fit a client's frame."""
+
+    receipts_max: int = 500
+    """Recipients in one answer of receipts: each is looked up rung by rung, some tens of microseconds each."""
 
     activity_events_max: int = 500
     """Events of one upload."""

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from tieline.contract.activity import ActivityRow
 from tieline.contract.channel import ChannelId, ChannelMember
-from tieline.contract.delivery import Delivery, Receipt, Replayed, State
+from tieline.contract.delivery import Delivery, Receipt, Replayed, State, StreamCursor
 from tieline.contract.event import LogRow
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.member import Member, Presence, TokenView
@@ -83,6 +83,8 @@ class Streams(Struct, frozen=True):
     """Settled deliveries after the positions, in key order."""
     stale: bool
     """Whether retention has forgotten some of them."""
+    following: StreamCursor | None = None
+    """Where to ask on for the rest of `replay`, unless this is all."""
 
 
 class Receipts(Struct, frozen=True):
@@ -90,6 +92,9 @@ class Receipts(Struct, frozen=True):
 
     message_id: MessageId
     receipts: tuple[Receipt, ...]
+    """By name."""
+    more: bool = False
+    """Whether there are recipients whose names come after the last of these."""
 
 
 class Issued(Struct, frozen=True):

@@ -119,7 +119,7 @@ def _select(broker: "Broker", command: c.ReadActivity) -> Reply:
         from_ms=command.from_ms,
         to_ms=command.to_ms,
         kinds=command.kinds,
-        limit=max(1, min(command.limit, limits.page_max)),
+        limit=max(1, min(command.limit, limits.read_max)),
         bytes_max=limits.page_bytes_max,
     )
     return leave(broker, Select(account.name, query))

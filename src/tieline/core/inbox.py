@@ -8,7 +8,9 @@ delivery stays readable, but nobody is late with it, so it is not backlog.
 """
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import compress
 
 from msgspec import Struct
 
@@ -17,6 +19,10 @@ from tieline.contract.delivery import State
 _SETTLED = 2 * State.ACKED
 _MUTE = 2 * State.OFFERED + 1
 _COMPACT_AT = 256
+_LOOKED_AT = 4096
+"""Deliveries looked at for one answer beside those in it: whoever asks goes on from there."""
+_IS_AWAITED = bytes(rung < _SETTLED and rung != _MUTE for rung in range(256))
+"""For each rung, whether somebody may still acknowledge a delivery on it."""
 
 
 class Image(Struct, frozen=True):
@@ -94,13 +100,11 @@ class Inbox:
 
     def find(self, offset: int) -> int | None:
         """The key of the unsettled delivery of the message at this log offset."""
-        # Offsets grow with keys, so a binary search would do; the scan from the head is bounded by the backlog and
-        # runs in C.
-        try:
-            index = self._offsets.index(offset, self._head)
-        except ValueError:
+        # Offsets grow with keys.
+        index = bisect_left(self._offsets, offset, self._head)
+        if index == len(self._offsets) or self._offsets[index] != offset or self._rungs[index] >= _SETTLED:
             return None
-        return self._base + index if self._rungs[index] < _SETTLED else None
+        return self._base + index
 
     def move(self, first: int, last: int, state: State, *, mute: bool = False) -> list[tuple[int, int]]:
         """Move deliveries `first` to `last` to `state`; returns the ranges that did move.
@@ -158,6 +162,7 @@ class Inbox:
         end = len(self._rungs)
         border = unoffered_until - self._base
         bound = 2 * State.SEEN if unseen else _SETTLED
+        end = min(end, index + _LOOKED_AT + 4 * limit)
         while index < end and len(entries) < limit:
             rung = self._rungs[index]
             if rung < (2 * State.OFFERED if index < border else bound):
@@ -180,18 +185,18 @@ class Inbox:
 
     def awaited_offsets(self) -> Iterator[int]:
         """Log offsets of all messages that somebody may still acknowledge here."""
-        for index in range(self._head, len(self._rungs)):
-            if self._rungs[index] < _SETTLED and self._rungs[index] != _MUTE:
-                yield self._offsets[index]
+        awaited = self._rungs[self._head :].translate(_IS_AWAITED)
+        yield from compress(self._offsets[self._head :], awaited)
 
     def muted_until(self, offset: int) -> list[tuple[int, int]]:
         """Deliveries of messages up to a log offset that went out on a wire without acknowledgement, as ranges."""
         keys: list[tuple[int, int]] = []
-        for index in range(self._head, len(self._rungs)):
-            if self._offsets[index] > offset:
-                break
-            if self._rungs[index] == _MUTE:
-                keys.append((index + self._base, index + self._base))
+        # Offsets grow with keys.
+        end = bisect_right(self._offsets, offset, self._head)
+        index = self._rungs.find(_MUTE, self._head, end)
+        while index >= 0:
+            keys.append((index + self._base, index + self._base))
+            index = self._rungs.find(_MUTE, index + 1, end)
         return keys
 
     def image(self) -> Image:

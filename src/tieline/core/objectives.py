@@ -343,8 +343,8 @@ def view(broker: "Broker", command: c.ViewObjective) -> Reply:
     if isinstance(row, Refusal):
         return row
     after = max(-1, min(command.after, broker.ledger.end))
-    events = broker.store.objectives.events(row.serial, after, broker.limits.page_max + 1)
-    within = events[: broker.limits.page_max]
+    events = broker.store.objectives.events(row.serial, after, broker.limits.read_max + 1)
+    within = events[: broker.limits.read_max]
     shown = page(within, lambda event: len(ledger.encode_struct(event.what)), broker.limits.page_bytes_max)
     return ObjectiveView(row.objective, tuple(shown), len(shown) == len(events))
 
@@ -368,7 +368,7 @@ def select(broker: "Broker", command: c.ListObjectives) -> Reply:
         assignee=assignee.number if assignee is not None else None,
         statuses=command.statuses,
         before=before.serial if before is not None else None,
-        limit=max(1, min(command.limit, broker.limits.page_max)) + 1,
+        limit=max(1, min(command.limit, broker.limits.read_max)) + 1,
     )
     rows = [row.objective for row in broker.store.objectives.select(query)]
     shown = page(rows[: query.limit - 1], lambda row: len(ledger.encode_struct(row)), broker.limits.page_bytes_max)

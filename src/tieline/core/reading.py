@@ -1,6 +1,6 @@
 """Rules of who may read what: inboxes, receipts, history, the logs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ def fetch(broker: "Broker", command: c.Fetch) -> Reply:
         return session
     if session.account is None:
         return Refusal(Code.INVALID_REQUEST, "only a member has an inbox")
-    limit = max(1, min(command.limit, broker.limits.page_max))
+    limit = max(1, min(command.limit, broker.limits.read_max))
     inbox = session.account.inbox
     entries, through = inbox.read(command.after, limit, unoffered_until=command.unoffered_until, unseen=command.unseen)
     if command.replay:
@@ -119,7 +119,9 @@ def _unfollow(broker: "Broker", offset: int, session: SessionId) -> None:
 def receipts(broker: "Broker", command: c.ReadReceipts) -> Reply:
     """What became of a message."""
     found = _visible(broker, command.session, command.message_id)
-    return found if isinstance(found, Refusal) else _receipts(broker, found[1], found[2])
+    if isinstance(found, Refusal):
+        return found
+    return _receipts(broker, found[1], found[2], command.after, command.members)
 
 
 def _visible(
@@ -144,15 +146,25 @@ def said(session: Session, message: Message) -> bool:
     return message.sender == session.speaker and (session.account is None or message.offset >= session.account.since)
 
 
-def _receipts(broker: "Broker", message: Message, route: Route) -> Receipts:
+def _receipts(
+    broker: "Broker", message: Message, route: Route, after: str = "", members: Collection[str] = ()
+) -> Receipts:
     # What a session has just settled may still wait for its row in the log.
     broker.write_moves()
-    names = broker.store.names(route.numbers)
+    accounts = broker.directory.accounts
+    names: dict[int, str] = {number: accounts[number].name for number in route.numbers if number in accounts}
+    names |= broker.store.names([number for number in route.numbers if number not in names])
+    wanted = sorted(
+        (names[number], number, key)
+        for number, key in zip(route.numbers, route.keys, strict=True)
+        if names[number] > after and (not members or names[number] in members)
+    )
+    page = wanted[: broker.limits.receipts_max]
     signature = (f"signature {message.signature}",) if message.signature else ()
     evidence = "; ".join((*signature, *message.content.notes))
     pending = Step(State.PENDING, message.sent_at_ms, protocol=message.protocol, evidence=evidence)
     made = []
-    for number, key in zip(route.numbers, route.keys, strict=True):
+    for name, number, key in page:
         steps = [pending, *broker.store.steps(number, key)]
         state = steps[-1].state
         fallen = ""
@@ -163,9 +175,8 @@ def _receipts(broker: "Broker", message: Message, route: Route) -> Receipts:
             evidence = f"no evidence by {fall.after}"
             steps.insert(place, Step(steps[place - 1].state, fall.at_ms, evidence=evidence, way=fall.way))
         way = way_of(broker, number, key, fallen)
-        made.append(Receipt(names[number], key, state, tuple(steps), way))
-    made.sort(key=lambda receipt: receipt.member)
-    return Receipts(message.id, tuple(made))
+        made.append(Receipt(name, key, state, tuple(steps), way))
+    return Receipts(message.id, tuple(made), len(page) < len(wanted))
 
 
 def members(broker: "Broker", command: c.ListMembers) -> Reply:
@@ -229,7 +240,7 @@ def view_of(broker: "Broker", account: Account | None, peer: str | None, limit: 
         places=places,
         peer=peer if places is None else None,
         before=None,
-        limit=max(1, min(limit, broker.limits.page_max)),
+        limit=max(1, min(limit, broker.limits.read_max)),
         bytes_max=broker.limits.page_bytes_max,
     )
 
@@ -287,7 +298,7 @@ def log(broker: "Broker", command: c.ReadLog) -> Reply:
         return Refusal(Code.FORBIDDEN, f"{session.speaker} lacks the permission {READ_LOG}")
     if command.log not in (MAIN, ACTIVITY):
         return Refusal(Code.UNKNOWN_LOG, f"there is no log {command.log!r}; there are {MAIN} and {ACTIVITY}")
-    start, limit = max(0, min(command.start, INTEGER_MAX)), max(1, min(command.limit, broker.limits.page_max))
+    start, limit = max(0, min(command.start, INTEGER_MAX)), max(1, min(command.limit, broker.limits.read_max))
     if command.log == ACTIVITY:
         return activity.leave(broker, activity.ReadRows(start, limit))
     rows, end = broker.store.read_log(start, limit)

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 _PASS_MS = 60 * 60 * 1000
 """A pass an hour: retention is counted in days."""
 _BATCH = 500
-"""Messages forgotten in one transaction: a few milliseconds."""
+"""Messages looked at in one transaction, and forgotten at most: a few milliseconds."""
 
 
 class Retention:
     """The state of the current pass."""
 
-    __slots__ = ("_before_ms", "_keep", "_limits", "_next_pass_ms")
+    __slots__ = ("_before_ms", "_keep", "_limits", "_next_pass_ms", "_start")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -25,6 +25,8 @@ class Retention:
         # Offsets that the running pass must not touch, and the time before which it may; `None` between passes.
         self._keep: frozenset[int] | None = None
         self._before_ms = 0
+        # The offset that it goes on from.
+        self._start = 0
 
     def start_over(self) -> None:
         """What was settled when the running pass began may not be any more: begin another."""
@@ -44,12 +46,15 @@ class Retention:
             broker.snapshot()
             broker.dirty = True
             self._before_ms = broker.now_ms - self._limits.retention_ms
+            self._start = 0
             self._keep = frozenset(offset for account in accounts for offset in account.inbox.awaited_offsets())
-        pruned = broker.store.prune(self._before_ms, self._keep, _BATCH)
+        pruned, following = broker.store.prune(self._start, self._before_ms, self._keep, _BATCH)
         if pruned:
             broker.dirty = True
             for account in accounts:
                 muted = account.inbox.muted_until(pruned[-1])
                 broker.move(account, muted, State.EXPIRED, evidence="kept as long as retention says")
-        if len(pruned) < _BATCH:
+        if following is None:
             self._keep = None
+        else:
+            self._start = following

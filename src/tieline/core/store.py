@@ -259,6 +259,16 @@ class Received(Struct, frozen=True):
     stream_seq: int
 
 
+class ReceivedPage(Struct, frozen=True):
+    """Some deliveries of a member, newest first."""
+
+    received: Sequence[Received]
+    looked: int
+    """Messages that were looked at for it."""
+    following: int | None
+    """The offset before which to go on, unless there is nothing more."""
+
+
 class Known(Struct, frozen=True):
     """What is stored under a sender's wire id."""
 
@@ -266,6 +276,10 @@ class Known(Struct, frozen=True):
     offset: int
     digest: str
     recipients: int
+
+
+THREADS_MAX = 1000
+"""Threads of objectives, the newest, among all that a reader may see; an older one is read by its own name."""
 
 
 class Chronicle(Struct, frozen=True, kw_only=True):
@@ -278,7 +292,7 @@ class Chronicle(Struct, frozen=True, kw_only=True):
     spans: Sequence[Span] = ()
     """What the reader may see beside what it sent itself."""
     threads: int | None = None
-    """It may see the threads of the objectives that the member with this number has a part in, too."""
+    """It may see the threads of the newest objectives that the member with this number has a part in, too."""
     all_threads: bool = False
     """It may see the threads of all objectives."""
     places: Sequence[Span] | None = None
@@ -457,10 +471,11 @@ class Store(Protocol):
     def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
         """Replace the images of these members: they hold what the log says before `end`."""
 
-    def prune(self, before_ms: int, keep: frozenset[int], limit: int) -> Sequence[int]:
-        """Forget up to `limit` messages sent before a time, oldest first, except those at offsets in `keep`.
+    def prune(self, start: int, before_ms: int, keep: frozenset[int], limit: int) -> tuple[Sequence[int], int | None]:
+        """Look at the next `limit` messages from an offset on, and forget those sent before a time and not in `keep`.
 
-        Returns the offsets of what was forgotten; their rows in the log stay.
+        Returns the offsets of what was forgotten, whose rows in the log stay, and where to go on, or `None` if nothing
+        older is left.
         """
 
     def commit(self) -> None:
@@ -479,8 +494,12 @@ class Store(Protocol):
         how many of the offsets it got to.
         """
 
-    def received(self, number: int) -> Iterator[Received]:
-        """What a member was sent, newest first, as far as retention reaches."""
+    def received(self, number: int, name: str, peer: str, before: int | None, limit: int) -> ReceivedPage:
+        """What a member was sent by a peer, newest first, as far as retention reaches.
+
+        `@place` stands for those without an identity, who spoke to that channel or to the member. Looks at no more than
+        `limit` messages that the peer may have sent, before a log offset if one is given.
+        """
 
     def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
         """A message and where it went."""

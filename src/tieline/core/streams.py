@@ -3,15 +3,19 @@
 from typing import TYPE_CHECKING
 
 from tieline.contract import command as c
-from tieline.contract.delivery import Replayed, State
+from tieline.contract.delivery import Replayed, State, StreamCursor
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply, Streams, StreamView
-from tieline.core.directory import Account
+from tieline.core.directory import Session
 
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
 
 _SEPARATOR = "\x1f"
+
+_LOOKS_MAX = 1000
+"""Messages looked at for one answer."""
+_LOOKS_MIN = 16
 
 
 def stream_name(sender: str, topic: str) -> str:
@@ -37,30 +41,49 @@ def read(broker: "Broker", command: c.ReadStreams) -> Reply:
         if position is not None and position < last_seq:
             missing[stream] = range(max(position, 0) + 1, last_seq + 1)
     views.sort(key=lambda view: (view.topic, view.peer))
-    replay, left = _find(broker, session.account, missing, given_once=not session.acknowledges)
-    return Streams(tuple(views), tuple(replay), left > 0)
+    found, following, stale = _find(broker, session, missing, command.following)
+    return Streams(tuple(views), tuple(found), stale, following)
 
 
 def _find(
-    broker: "Broker", account: Account, missing: dict[str, range], *, given_once: bool
-) -> tuple[list[Replayed], int]:
-    """What of the missing does not come by itself, in key order, and how many are not kept any more.
+    broker: "Broker", session: Session, missing: dict[str, range], cursor: StreamCursor | None
+) -> tuple[list[Replayed], StreamCursor | None, bool]:
+    """What of the missing does not come by itself, in key order; where to go on; and if some is not kept any more.
 
     What is not settled comes by itself, but to one who is given each delivery once only until it was offered.
     """
+    account = session.account
+    assert account is not None, "only a member has streams"
     found: list[Replayed] = []
-    left = sum(map(len, missing.values()))
-    if not left:
-        return found, 0
-    for received in broker.store.received(account.number):
-        wanted = missing.get(stream_name(received.sender, received.topic))
-        if wanted is None or received.stream_seq not in wanted:
-            continue
-        left -= 1
-        entry = account.inbox.entry(received.key)
-        if entry is None or (given_once and entry.state is not State.PENDING):
-            found.append(Replayed(received.key, received.offset, received.stream_seq))
-        if not left:
-            break
-    found.reverse()
-    return found, left
+    looks = _LOOKS_MAX
+    stale = False
+    for stream in sorted(stream for stream in missing if cursor is None or stream >= cursor.stream):
+        wanted = missing[stream]
+        if cursor is None or cursor.stream != stream:
+            cursor = StreamCursor(stream, None, len(wanted))
+        peer, _, topic = stream.partition(_SEPARATOR)
+        before, left, more = cursor.before, cursor.left, True
+        while more:
+            if looks <= 0:
+                return _in_order(found), StreamCursor(stream, before, left), stale
+            # Mostly those that are missing are the newest, and there are no others.
+            limit = min(looks, len(wanted) + _LOOKS_MIN)
+            page = broker.store.received(account.number, account.name, peer, before, limit)
+            looks -= page.looked
+            before, more = page.following, page.following is not None
+            for one in page.received:
+                if one.topic != topic or one.stream_seq not in wanted:
+                    continue
+                left -= 1
+                entry = account.inbox.entry(one.key)
+                if entry is None or (not session.acknowledges and entry.state is not State.PENDING):
+                    found.append(Replayed(one.key, one.offset, one.stream_seq))
+                # A stream grows with the log: there is no older one to find.
+                more = more and one.stream_seq > wanted.start
+        looks -= 1
+        stale = stale or left > 0
+    return _in_order(found), None, stale
+
+
+def _in_order(found: list[Replayed]) -> list[Replayed]:
+    return sorted(found, key=lambda replayed: replayed.key)

@@ -5,6 +5,7 @@ sees what that member may see. The shapes are those of the hub's own protocol, s
 the same; a "no" is `{"error", "code"}` with the refusal's code.
 """
 
+import contextlib
 import re
 from collections.abc import Sequence
 from urllib.parse import parse_qsl
@@ -47,6 +48,8 @@ class ReceiptsView(Struct, frozen=True):
 
     id: str
     receipts: tuple[f.ReceiptView, ...]
+    more: bool
+    """Whether there are more recipients: ask again with `after`, the name of the last."""
 
 
 class SearchView(Struct, frozen=True):
@@ -100,6 +103,7 @@ class Api:
             return _no(403, Code.FORBIDDEN, "a page from elsewhere may not ask this")
         asked = _RECEIPTS.match(scope["path"])
         question = None if asked else _question(scope["query_string"])
+        after = _after(scope["query_string"]) if asked else ""
         if isinstance(question, Answer):
             return question
         token = session_token(scope)
@@ -113,11 +117,11 @@ class Api:
             if question is not None:
                 return (question.command(session),)
             assert asked is not None, "one of the two routes"
-            return (c.ReadReceipts(session, MessageId(asked[1])),)
+            return (c.ReadReceipts(session, MessageId(asked[1]), after),)
 
         match await self._sessions.ask(token, held, make):
-            case (r.Receipts(message_id, receipts),):
-                return answer(ReceiptsView(message_id, tuple(map(views.view_receipt, receipts))))
+            case (r.Receipts(message_id, receipts, more),):
+                return answer(ReceiptsView(message_id, tuple(map(views.view_receipt, receipts)), more))
             case (r.History(messages),):
                 return answer(SearchView(tuple(map(views.view_message, messages))))
             case (Refusal() as refusal, *_):
@@ -134,6 +138,13 @@ def _question(query: bytes) -> Question | Answer:
         return msgspec.convert(dict(pairs), Question, strict=False)
     except (ValueError, msgspec.ValidationError) as error:
         return _no(400, Code.INVALID_REQUEST, f"invalid query: {error}")
+
+
+def _after(query: bytes) -> str:
+    """The name behind which receipts go on. What is no query asks for the first page."""
+    with contextlib.suppress(ValueError):
+        return dict(parse_qsl(query.decode("ascii"), max_num_fields=_PARAMETERS_MAX)).get("after", "")
+    return ""
 
 
 def _refused(refusal: Refusal) -> Answer:

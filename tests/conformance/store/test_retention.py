@@ -16,10 +16,10 @@ def test_pruning_forgets_the_oldest_first_up_to_a_limit_except_what_is_kept(writ
     for at_ms in (10, 20, 30, 40, 50):
         writer.accept(at_ms=at_ms, wire_id=f"w{at_ms}")
     writer.store.commit()
-    assert list(writer.store.prune(50, frozenset({1}), 2)) == [0, 2]
+    assert writer.store.prune(0, 50, frozenset({1}), 3) == ([0, 2], 3)
     assert set(writer.store.messages(range(5), PAGE_BYTES)[0]) == {1, 3, 4}
-    assert list(writer.store.prune(50, frozenset({1}), 10)) == [3]
-    assert list(writer.store.prune(50, frozenset({1}), 10)) == []
+    assert writer.store.prune(3, 50, frozenset({1}), 10) == ([3], None)
+    assert writer.store.prune(0, 50, frozenset({1}), 10) == ([], None)
     writer.store.commit()
     writer.crash()
     assert set(writer.store.messages(range(5), PAGE_BYTES)[0]) == {1, 4}
@@ -28,11 +28,13 @@ def test_pruning_forgets_the_oldest_first_up_to_a_limit_except_what_is_kept(writ
     assert writer.store.find_wire_id("ada", "hub", "w20") is not None
 
 
-def test_pruning_looks_past_any_number_of_messages_that_are_kept(writer: Writer) -> None:
+def test_pruning_goes_on_behind_any_number_of_messages_that_are_kept(writer: Writer) -> None:
     for _ in range(30):
         writer.accept(at_ms=10)
     writer.store.commit()
-    assert list(writer.store.prune(50, frozenset(range(29)), 2)) == [29]
+    keep = frozenset(range(29))
+    assert writer.store.prune(0, 50, keep, 20) == ([], 20)
+    assert writer.store.prune(20, 50, keep, 20) == ([29], None)
 
 
 def test_pruning_leaves_the_rows_of_the_log(writer: Writer) -> None:
@@ -40,7 +42,7 @@ def test_pruning_leaves_the_rows_of_the_log(writer: Writer) -> None:
     writer.advance(Acknowledged, (1, 1))
     writer.store.commit()
     rows = list(writer.store.read_log(0, 10)[0])
-    assert list(writer.store.prune(50, frozenset(), 10)) == [0]
+    assert writer.store.prune(0, 50, frozenset(), 10) == ([0], None)
     writer.store.commit()
     writer.crash()
     assert list(writer.store.read_log(0, 10)[0]) == rows
@@ -49,7 +51,7 @@ def test_pruning_leaves_the_rows_of_the_log(writer: Writer) -> None:
 
 def test_pruning_sees_what_is_buffered(writer: Writer) -> None:
     writer.accept(at_ms=10)
-    assert list(writer.store.prune(50, frozenset(), 10)) == [0]
+    assert writer.store.prune(0, 50, frozenset(), 10) == ([0], None)
     writer.store.commit()
     assert writer.crash().log_end == 1
     assert writer.store.messages([0], PAGE_BYTES)[0] == {}
@@ -60,6 +62,6 @@ def test_pruning_one_delivery_leaves_the_steps_of_the_others(writer: Writer) -> 
     writer.accept(route=Route([2], [2], [2]), at_ms=90)
     writer.advance(Delivered, (1, 2))
     writer.advance(Acknowledged, (2, 2))
-    writer.store.prune(50, frozenset(), 10)
+    writer.store.prune(0, 50, frozenset(), 10)
     writer.store.commit()
     assert [step.state for step in writer.store.steps(2, 2)] == [State.OFFERED, State.ACKED]

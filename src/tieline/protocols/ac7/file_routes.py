@@ -19,6 +19,7 @@ from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.protocols.ac7 import shapes as s
 from tieline.protocols.ac7.files import EntryView, Files, Reading, reading_headers, view
 from tieline.protocols.ac7.route import NO_CONTENT, Call, Download, Query, Refused, Route, fail, no
+from tieline.protocols.ac7.threads import objectives_of
 from tieline.protocols.ac7.tree import Collide, FileRefusal, Viewer, Written
 from tieline.wire.http import discard, failure
 
@@ -201,14 +202,13 @@ class FileRoutes:
 
     async def shared(self, call: Call, _: None) -> EntryList:
         """What others showed to the member, newest first."""
-        most = call.hub.limits.page_max
-        replies = await call.ask(lambda session: (c.ListChannels(session), c.ListObjectives(session, limit=most)))
-        match replies:
-            case (r.Channels(channels), r.ObjectiveList(objectives)):
+        objectives = await objectives_of(call)
+        match await call.ask(lambda session: (c.ListChannels(session),)):
+            case (r.Channels(channels),):
                 own = [f"chan:{channel.id}" for channel in channels if call.member in channel.subscribers]
                 own += [f"obj:{objective.id}" for objective in objectives if _takes_part(call.member, objective)]
                 return _entries(await reached(self._files.shared(Viewer(call.member, groups=frozenset(own)))))
-            case _:
+            case replies:
                 raise fail(replies)
 
     async def everything(self, call: Call, _: None) -> EntryList:

@@ -17,6 +17,7 @@ from tieline.protocols.ac7 import view
 from tieline.protocols.ac7.attachments import Attachments
 from tieline.protocols.ac7.messages import Messages, content_of, thread_target
 from tieline.protocols.ac7.route import Call, Query, Refused, Route, fail, no
+from tieline.protocols.ac7.threads import objectives_of
 
 _CHANGING = (404, 409, 429)
 _UNKNOWN_NAME = frozenset({Code.UNKNOWN_MEMBER, Code.INVALID_NAME, Code.RESERVED_NAME})
@@ -96,15 +97,8 @@ async def listing(call: Call, _: None) -> s.ObjectiveListing:
         raise Refused(no(400, f"status is none of {', '.join(one.value for one in o.Status)}"))
     statuses = (o.Status(status),) if status is not None else ()
     whose = MemberName(assignee) if assignee is not None else None
-    most = call.hub.limits.page_max
-    replies = await call.ask(lambda session: (c.ListObjectives(session, statuses, whose, limit=most),))
-    match replies:
-        case (r.ObjectiveList(objectives),):
-            return s.ObjectiveListing([view.objective(objective) for objective in objectives])
-        case (Refusal(Code.UNKNOWN_MEMBER),):
-            return s.ObjectiveListing([])
-        case _:
-            raise fail(replies)
+    found = await objectives_of(call, statuses, whose)
+    return s.ObjectiveListing([view.objective(objective) for objective in found])
 
 
 async def show(call: Call, _: None) -> s.ObjectiveWithEvents:

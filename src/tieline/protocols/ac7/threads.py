@@ -7,9 +7,10 @@ is where it may, or the answer that says why not.
 from msgspec import Struct
 
 from tieline.contract import command as c
+from tieline.contract import objective as o
 from tieline.contract import reply as r
 from tieline.contract.file import EVERYBODY as EVERYBODY_SEES
-from tieline.contract.identifiers import GENERAL, ChannelName, parse_member_name
+from tieline.contract.identifiers import GENERAL, ChannelName, MemberName, SessionId, parse_member_name
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, Target, TargetKind, parse_target, to_channel, to_member
 from tieline.protocols.ac7 import view
@@ -96,3 +97,26 @@ async def _named_thread(call: Call, wanted: object) -> Thread:
         case _:
             pass
     raise Refused(no(400, "invalid push payload: data.thread is none of chan:<id> and obj:<id>"))
+
+
+async def objectives_of(
+    call: Call, statuses: tuple[o.Status, ...] = (), assignee: MemberName | None = None
+) -> list[o.Objective]:
+    """Objectives that the member may see, newest first, as many as fit an answer."""
+    found: list[o.Objective] = []
+
+    def page(session: SessionId) -> tuple[c.Command]:
+        before, left = found[-1].id if found else None, call.hub.limits.page_max - len(found)
+        return (c.ListObjectives(session, statuses, assignee, before, left),)
+
+    while True:
+        replies = await call.ask(page)
+        match replies:
+            case (r.ObjectiveList(objectives, complete),):
+                found += objectives
+                if complete or len(found) >= call.hub.limits.page_max:
+                    return found
+            case (Refusal(Code.UNKNOWN_MEMBER),) if not found:
+                return found
+            case _:
+                raise fail(replies)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
+from tieline.contract.delivery import Replayed, StreamCursor
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.agent_relay import codec, handshake
 from tieline.protocols.agent_relay.codec import Envelope, ErrorCode
@@ -15,6 +16,8 @@ from tieline.protocols.agent_relay.handshake import Greeting
 if TYPE_CHECKING:
     from tieline.protocols.agent_relay.connection import RelayConnection
 
+_REPLAY_MAX = 100_000
+"""Settled deliveries that are given again at once: whoever lost more than that starts afresh."""
 _NOT_KEPT = "what happened since is not kept any more; send a fresh HELLO"
 
 
@@ -44,8 +47,7 @@ def _attach(connection: "RelayConnection", greeting: Greeting) -> None:
             connection.send("WELCOME", handshake.welcome(reply, limits))
             connection.activate(greeting, reply)
         else:
-            read = c.ReadStreams(reply.session, greeting.positions)
-            connection.submit(read, lambda streams: _synchronize(connection, greeting, reply, streams))
+            _read(connection, greeting, reply, (), None)
 
     connection.open(greeting.attach(), opened)
 
@@ -60,9 +62,24 @@ def _refused(connection: "RelayConnection", greeting: Greeting, refusal: Refusal
         connection.end(refusal)
 
 
-def _synchronize(connection: "RelayConnection", greeting: Greeting, attached: r.Attached, reply: r.Reply) -> None:
-    if not isinstance(reply, r.Streams) or reply.stale:
-        connection.stay(_NOT_KEPT)
-        return
-    connection.send("SYNC", handshake.sync(attached, reply.streams, connection.server.frame_bytes_max))
-    connection.activate(greeting, attached, reply.replay)
+def _read(
+    connection: "RelayConnection",
+    greeting: Greeting,
+    attached: r.Attached,
+    before: tuple[Replayed, ...],
+    following: StreamCursor | None,
+) -> None:
+    """Ask what the client misses, a page after the other; `before` is what was found so far."""
+
+    def answered(reply: r.Reply) -> None:
+        if not isinstance(reply, r.Streams) or reply.stale or len(before) > _REPLAY_MAX:
+            connection.stay(_NOT_KEPT)
+            return
+        replay = before + reply.replay
+        if reply.following is not None:
+            _read(connection, greeting, attached, replay, reply.following)
+            return
+        connection.send("SYNC", handshake.sync(attached, reply.streams, connection.server.frame_bytes_max))
+        connection.activate(greeting, attached, tuple(sorted(replay, key=lambda one: one.key)))
+
+    connection.submit(c.ReadStreams(attached.session, greeting.positions, following), answered)

@@ -172,7 +172,7 @@ class Intake:
         suspects = [one for one in found if _is_ours(one.message.id)]
         if not suspects:
             return list(found)
-        asked = [c.ReadReceipts(operator, MessageId(one.message.id)) for one in suspects]
+        asked = [c.ReadReceipts(operator, MessageId(one.message.id), members=one.owners) for one in suspects]
         known = dict(zip(suspects, await ask_all(self._hub, asked), strict=True))
         left = []
         for one in found:
@@ -241,7 +241,7 @@ class Intake:
 
     async def _known(self, operator: SessionId, letter: Letter, message_id: MessageId) -> list[Letter]:
         """The wire id was used before for the same content: it was this very file, or one of the same message."""
-        receipts = await self._hub.ask(c.ReadReceipts(operator, message_id))
+        receipts = await self._hub.ask(c.ReadReceipts(operator, message_id, members=letter.owners))
         if not isinstance(receipts, r.Receipts):
             assert isinstance(receipts, Refusal), "receipts are asked for"
             await self._refuse(letter, receipts, by_hub=True)

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, takewhile
 
 from tieline.contract.delivery import Fall, State, Step
 from tieline.contract.event import Fell, LogRow, Moved
@@ -21,6 +22,7 @@ from tieline.core.store import (
     MemberRow,
     MovedReplay,
     Received,
+    ReceivedPage,
     Replay,
     Route,
     SentReplay,
@@ -164,14 +166,11 @@ class MemoryStore:
         self._keep("_images", {**self._images, **{image.number: image for image in images}})
         self._keep("_snapshot_end", end)
 
-    def prune(self, before_ms: int, keep: frozenset[int], limit: int) -> Sequence[int]:
+    def prune(self, start: int, before_ms: int, keep: frozenset[int], limit: int) -> tuple[Sequence[int], int | None]:
         """See `Store.prune`."""
-        doomed: list[int] = []
-        for offset, kept in self._messages.items():
-            if kept.message.sent_at_ms >= before_ms or len(doomed) == limit:
-                break
-            if offset not in keep:
-                doomed.append(offset)
+        looked = list(islice((offset for offset in self._messages if offset >= start), limit))
+        old = list(takewhile(lambda offset: self._messages[offset].message.sent_at_ms < before_ms, looked))
+        doomed = [offset for offset in old if offset not in keep]
         if doomed:
             gone = set(doomed)
             ids = {key: offset for key, offset in self._offsets_by_id.items() if offset not in gone}
@@ -179,7 +178,7 @@ class MemoryStore:
             self._keep("_messages", {offset: kept for offset, kept in self._messages.items() if offset not in gone})
             self._keep("_offsets_by_id", ids)
             self._keep("_offsets_by_wire_id", wire_ids)
-        return doomed
+        return doomed, looked[-1] + 1 if len(old) == limit else None
 
     def commit(self) -> None:
         """See `Store.commit`."""
@@ -278,14 +277,23 @@ class MemoryStore:
             found[offset] = kept.message
         return found, len(offsets)
 
-    def received(self, number: int) -> Iterator[Received]:
+    def received(self, number: int, name: str, peer: str, before: int | None, limit: int) -> ReceivedPage:
         """See `Store.received`."""
-        for offset, kept in reversed(self._messages.items()):
-            route, message = kept.route, kept.message
-            if number in route.numbers:
+        end = len(self._log) if before is None else before
+        asked = (
+            offset
+            for offset in reversed(self._messages)
+            if offset < end and _may_have_said(self._messages[offset].message, name, peer)
+        )
+        offsets = list(islice(asked, limit))
+        found = []
+        for offset in offsets:
+            route, message = self._messages[offset].route, self._messages[offset].message
+            if number in route.numbers and (message.sender == peer or message.sender.endswith(peer)):
                 index = route.numbers.index(number)
                 topic = message.content.topic
-                yield Received(offset, message.sender, topic, route.keys[index], route.stream_seqs[index])
+                found.append(Received(offset, message.sender, topic, route.keys[index], route.stream_seqs[index]))
+        return ReceivedPage(found, len(offsets), offsets[-1] if len(offsets) == limit else None)
 
     def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
         """See `Store.find_message`."""
@@ -366,6 +374,14 @@ class MemoryStore:
 
     def close(self) -> None:
         """See `Store.close`."""
+
+
+def _may_have_said(message: Message, name: str, peer: str) -> bool:
+    """Whether a message may be one of a peer to a member, as far as its target and sender tell."""
+    target = str(message.content.target)
+    if peer.startswith("@"):
+        return target in (f"#{peer.removeprefix('@')}", f"@{name}")
+    return message.sender == peer and (target == f"@{name}" or not target.startswith("@"))
 
 
 def _wire_key(message: Message, shared: bool) -> _WireKey | None:

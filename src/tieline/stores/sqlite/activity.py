@@ -3,13 +3,13 @@
 Above: the journal, on one thread. Below: `activity.db`. Statements are in `queries.sql`, the schema is in `schema/`.
 """
 
+import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 
 import apsw
-import msgspec
 
 from tieline.contract.event import LogRow
 from tieline.core.store import ActivityEntry, ActivityQuery, StoreError, page
@@ -78,10 +78,24 @@ class SqliteActivity:
         """See `ActivityStore.select`."""
         first = _MS_MIN if query.from_ms is None else max(query.from_ms, _MS_MIN)
         last = _MS_MAX if query.to_ms is None else min(query.to_ms, _MS_MAX)
-        kinds = msgspec.json.encode(query.kinds).decode()
-        values = (query.number, first, last, not query.kinds, kinds, query.limit)
         with self._refusing():
-            rows = self._connection.execute(QUERIES["activity_of_member"], values)
+            found: Iterator[tuple[int, int]]
+            if query.kinds:
+                found = heapq.merge(
+                    *(
+                        self._connection.execute(
+                            QUERIES["activity_of_kind"], (query.number, first, last, kind, query.limit)
+                        )
+                        for kind in set(query.kinds)
+                    ),
+                    reverse=True,
+                )
+            else:
+                values = (query.number, first, last, query.limit)
+                found = iter(list(self._connection.execute(QUERIES["activity_of_member"], values)))
+            rows = (
+                self._connection.execute(QUERIES["activity_at"], (row[1],)).get for row in islice(found, query.limit)
+            )
             return page((ActivityEntry(*row) for row in rows), lambda entry: len(entry.event), query.bytes_max)
 
     def read_log(self, start: int, limit: int, bytes_max: int) -> tuple[Sequence[LogRow], int]:

@@ -1,6 +1,7 @@
 """Objectives in the SQLite store: the part of the Store port that is about them, within the store's transactions."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -9,8 +10,8 @@ from tieline.contract.event import LogRow
 from tieline.contract.objective import AnyHappening, Objective, ObjectiveEvent, ObjectiveId, Status
 from tieline.core import ledger
 from tieline.core.store import ObjectiveQuery, ObjectiveRow
+from tieline.stores.sqlite.walk import merge, walk
 
-_json = msgspec.json
 _objective_decoder = msgspec.json.Decoder(Objective)
 _happening_decoder: msgspec.json.Decoder[AnyHappening] = msgspec.json.Decoder(AnyHappening)
 _parties_decoder = msgspec.json.Decoder(tuple[int, ...])
@@ -41,7 +42,7 @@ class SqliteObjectives:
         self._write("replace_objective", values)
         self._write("delete_parties", (kept.serial,))
         for number in kept.parties:
-            self._write("insert_party", (number, kept.serial))
+            self._write("insert_party", (number, kept.serial, objective.status.value, kept.assignee))
         happening = ledger.encode_struct(event.what)
         self._write("insert_objective_event", (event.offset, kept.serial, event.at_ms, event.actor, happening))
 
@@ -51,14 +52,23 @@ class SqliteObjectives:
 
     def select(self, query: ObjectiveQuery) -> Sequence[ObjectiveRow]:
         """See `ObjectiveStore.select`."""
-        statuses = _json.encode(query.statuses or tuple(Status)).decode()
+        party, assignee = query.party, query.assignee
         before = _SERIAL_MAX if query.before is None else query.before
-        values = (before, statuses, query.assignee, query.assignee)
-        if query.party is None:
-            rows = self._select("objectives", (*values, query.limit))
+        statement: str
+        who: tuple[int, ...]
+        if party is None and assignee is None:
+            statement, who = "objectives", ()
+        elif party is None or party == assignee:
+            assert assignee is not None, "one of them is asked for"
+            statement, who = "objectives_of_assignee", (assignee,)
+        elif assignee is None:
+            statement, who = "objectives_of_party", (party,)
         else:
-            rows = self._select("objectives_of_party", (query.party, *values, query.limit))
-        return [_objective_row(row) for row in rows]
+            statement, who = "objectives_of_both", (party, assignee)
+        statuses = set(query.statuses or Status)
+        walks = [walk(self._select, statement, (*who, status.value), 0, before) for status in statuses]
+        found = islice(merge(walks), query.limit)
+        return [_objective_row(next(self._select("objective_at", (serial,)))) for serial in found]
 
     def events(self, serial: int, after: int, limit: int) -> Sequence[ObjectiveEvent]:
         """See `ObjectiveStore.events`."""

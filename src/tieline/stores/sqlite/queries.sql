@@ -16,9 +16,11 @@ INSERT OR IGNORE INTO step (number, state, first, last, offset) VALUES (?, ?, ?,
 INSERT OR IGNORE INTO fall (number, last, first, offset) VALUES (?, ?, ?, ?)
 
 -- name: falls_of
-SELECT fall.first, fall.last, log.at_ms, log.event
-FROM fall JOIN log ON log.offset = fall.offset
-WHERE fall.number = ? AND fall.last >= ? AND fall.first <= ? ORDER BY fall.offset
+-- Ranges of one member lie within each other where deliveries that fell together fell again one by one.
+SELECT found.first, found.last, log.at_ms, log.event
+FROM (SELECT first, last, offset FROM fall WHERE number = ? AND last >= ? ORDER BY last LIMIT ?) AS found
+JOIN log ON log.offset = found.offset
+WHERE found.first <= ? ORDER BY found.offset
 
 -- name: has_falls
 SELECT EXISTS (SELECT 1 FROM fall)
@@ -115,7 +117,7 @@ ON CONFLICT (serial) DO UPDATE SET
 DELETE FROM objective_party WHERE serial = ?
 
 -- name: insert_party
-INSERT OR IGNORE INTO objective_party (number, serial) VALUES (?, ?)
+INSERT OR IGNORE INTO objective_party (number, serial, status, assignee) VALUES (?, ?, ?, ?)
 
 -- name: insert_objective_event
 INSERT INTO objective_event (offset, serial, at_ms, actor, event) VALUES (?, ?, ?, ?, ?)
@@ -127,16 +129,23 @@ SELECT serial, parties, content FROM objective WHERE id = ?
 SELECT serial, parties, content FROM objective
 WHERE status IN ('active', 'blocked') ORDER BY serial
 
+-- name: objective_at
+SELECT serial, parties, content FROM objective WHERE serial = ?
+
 -- name: objectives
--- The statuses are passed as a JSON array.
-SELECT serial, parties, content FROM objective
-WHERE serial < ? AND status IN (SELECT value FROM json_each(?)) AND (? IS NULL OR assignee = ?)
-ORDER BY serial DESC LIMIT ?
+SELECT serial FROM objective WHERE status = ? AND serial >= ? AND serial < ? ORDER BY serial DESC LIMIT ?
+
+-- name: objectives_of_assignee
+SELECT serial FROM objective
+WHERE assignee = ? AND status = ? AND serial >= ? AND serial < ? ORDER BY serial DESC LIMIT ?
 
 -- name: objectives_of_party
-SELECT serial, parties, content FROM objective_party JOIN objective USING (serial)
-WHERE number = ? AND serial < ? AND status IN (SELECT value FROM json_each(?)) AND (? IS NULL OR assignee = ?)
-ORDER BY serial DESC LIMIT ?
+SELECT serial FROM objective_party
+WHERE number = ? AND status = ? AND serial >= ? AND serial < ? ORDER BY serial DESC LIMIT ?
+
+-- name: objectives_of_both
+SELECT serial FROM objective_party
+WHERE number = ? AND assignee = ? AND status = ? AND serial >= ? AND serial < ? ORDER BY serial DESC LIMIT ?
 
 -- name: objective_events
 SELECT offset, at_ms, actor, event FROM objective_event WHERE serial = ? AND offset > ? ORDER BY offset LIMIT ?
@@ -158,10 +167,15 @@ UPDATE snapshot SET log_end = ?
 INSERT INTO activity (offset, at_ms, number, event, kind, ts_ms) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: activity_of_member
--- The kinds are passed as a JSON array; the flag before it says that all are wanted.
-SELECT offset, at_ms, number, kind, ts_ms, event FROM activity
-WHERE number = ? AND ts_ms BETWEEN ? AND ? AND (? OR kind IN (SELECT value FROM json_each(?)))
-ORDER BY ts_ms DESC, offset DESC LIMIT ?
+SELECT ts_ms, offset FROM activity
+WHERE number = ? AND ts_ms BETWEEN ? AND ? ORDER BY ts_ms DESC, offset DESC LIMIT ?
+
+-- name: activity_of_kind
+SELECT ts_ms, offset FROM activity
+WHERE number = ? AND ts_ms BETWEEN ? AND ? AND kind = ? ORDER BY ts_ms DESC, offset DESC LIMIT ?
+
+-- name: activity_at
+SELECT offset, at_ms, number, kind, ts_ms, event FROM activity WHERE offset = ?
 
 -- name: oldest_activity
 -- All but the newest row, which says where the log goes on.
@@ -222,63 +236,73 @@ FROM message WHERE protocol = ? AND wire_id = ? AND shared_id = 1
 SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature
 FROM message WHERE offset = ?
 
--- name: received
-SELECT offset, sender, content, route FROM message ORDER BY offset DESC
+-- name: sent_at
+SELECT sender, content, route FROM message WHERE offset = ?
 
 -- name: message_by_id
 SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature, route
 FROM message WHERE id = ?
 
 -- name: step_of
+-- As with falls: what was offered together on a wire without acknowledgement may be offered again one by one.
 SELECT log.at_ms, log.event
-FROM step JOIN log ON log.offset = step.offset
-WHERE step.number = ? AND step.state = ? AND step.last >= ? AND step.first <= ? ORDER BY step.last LIMIT 1
+FROM (SELECT first, last, offset FROM step WHERE number = ? AND state = ? AND last >= ? ORDER BY last LIMIT ?) AS found
+JOIN log ON log.offset = found.offset
+WHERE found.first <= ? ORDER BY found.last LIMIT 1
 
 -- name: name_of
 SELECT name FROM member WHERE number = ?
 
--- name: history_of_target
-SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature
-FROM message WHERE target = ? AND offset >= ? AND offset < ? ORDER BY offset DESC LIMIT ?
+-- name: target_back
+SELECT offset FROM message WHERE target = ? AND offset >= ? AND offset < ? ORDER BY offset DESC LIMIT ?
 
--- name: history_between
-SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature
-FROM message WHERE target = ? AND sender = ? AND offset >= ? AND offset < ? ORDER BY offset DESC LIMIT ?
+-- name: target_forth
+SELECT offset FROM message WHERE target = ? AND offset >= ? AND offset < ? ORDER BY offset LIMIT ?
 
--- name: history_of_all
-SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature
-FROM message WHERE offset >= ? AND offset < ? ORDER BY offset DESC LIMIT ?
+-- name: trail_back
+SELECT first, offsets FROM trail WHERE sender = ? AND target = ? AND first < ? ORDER BY first DESC LIMIT 1
 
--- name: history_of_reader
--- The set of targets is passed as a JSON array; scanning back from the newest finds recent traffic first. The target
--- comes last, because its name may have been another channel's at that offset, which the caller knows.
-SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature, target
-FROM message
-WHERE offset >= ? AND offset < ?
-    AND (
-        sender = ?
-        OR target IN (SELECT value FROM json_each(?))
-        OR target IN (SELECT 'obj:' || id FROM objective_party JOIN objective USING (serial) WHERE number = ?)
-        OR (? AND target >= 'obj:' AND target < 'obj;')
-    )
-ORDER BY offset DESC
+-- name: trail_forth
+SELECT first, offsets FROM trail WHERE sender = ? AND target = ? AND first > ? ORDER BY first LIMIT 1
 
--- name: all_from
-SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature
-FROM message WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?
+-- name: all_back
+SELECT offset FROM message WHERE offset >= ? AND offset < ? ORDER BY offset DESC LIMIT ?
 
--- name: seen_from
--- As before, from the oldest on.
-SELECT offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature, target
-FROM message
-WHERE offset >= ? AND offset < ?
-    AND (
-        sender = ?
-        OR target IN (SELECT value FROM json_each(?))
-        OR target IN (SELECT 'obj:' || id FROM objective_party JOIN objective USING (serial) WHERE number = ?)
-        OR (? AND target >= 'obj:' AND target < 'obj;')
-    )
-ORDER BY offset
+-- name: all_forth
+SELECT offset FROM message WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?
+
+-- name: targets_of_sender
+-- From each target to the next one, instead of over all that was said.
+WITH RECURSIVE spoken (target) AS (
+    SELECT min(target) FROM trail WHERE sender = ?1
+    UNION ALL
+    SELECT (SELECT min(target) FROM trail WHERE sender = ?1 AND trail.target > spoken.target)
+    FROM spoken WHERE spoken.target IS NOT NULL
+)
+SELECT target FROM spoken WHERE target IS NOT NULL
+
+-- name: targets_with_messages
+-- The targets are passed as a JSON array.
+SELECT value FROM json_each(?1)
+WHERE EXISTS (SELECT 1 FROM message WHERE target = value AND offset >= ?2 AND offset < ?3)
+
+-- name: threads_of_party
+SELECT 'obj:' || id FROM objective_party JOIN objective USING (serial) WHERE number = ? ORDER BY serial DESC LIMIT ?
+
+-- name: threads
+SELECT 'obj:' || id FROM objective ORDER BY serial DESC LIMIT ?
+
+-- name: untrailed
+SELECT sender, target, offset FROM message WHERE offset >= (SELECT log_end FROM trail_end) ORDER BY sender, target, offset
+
+-- name: insert_trail
+INSERT INTO trail (sender, target, first, offsets) VALUES (?, ?, ?, ?)
+
+-- name: set_trail_end
+UPDATE trail_end SET log_end = ?
+
+-- name: delete_trail
+DELETE FROM trail WHERE sender = ? AND target = ? AND first = ?
 
 -- name: read_main
 SELECT offset, at_ms, event, hash FROM log WHERE offset >= ? ORDER BY offset LIMIT ?
@@ -287,7 +311,7 @@ SELECT offset, at_ms, event, hash FROM log WHERE offset >= ? ORDER BY offset LIM
 SELECT offset, at_ms, event FROM activity WHERE offset >= ? ORDER BY offset LIMIT ?
 
 -- name: by_age
-SELECT offset, sent_at_ms, route FROM message ORDER BY offset
+SELECT offset, sent_at_ms, route, sender, target FROM message WHERE offset >= ? ORDER BY offset LIMIT ?
 
 -- name: delete_message
 DELETE FROM message WHERE offset = ?

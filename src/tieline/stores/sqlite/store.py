@@ -4,10 +4,9 @@ Above: the broker, on one thread. Below: `tieline.db`; the activity log has a fi
 are in `queries.sql`; the schema is in `schema/`, applied forward only.
 """
 
-import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +31,30 @@ from tieline.core.store import (
     MemberRow,
     MovedReplay,
     Received,
+    ReceivedPage,
     Replay,
     Route,
     SentReplay,
-    Span,
     StoreError,
     TokenRow,
 )
 from tieline.stores.sqlite.channels import SqliteChannels
 from tieline.stores.sqlite.database import CHECKPOINT_PAGES, explain, open_database, write_nothing
+from tieline.stores.sqlite.history import SqliteHistory
 from tieline.stores.sqlite.objectives import SqliteObjectives
 from tieline.stores.sqlite.statements import QUERIES, repeat
+from tieline.stores.sqlite.trail import Trail
 
 MAIN_FILE = "tieline.db"
 
 _ROWS = 25
 """Rows inserted by one statement where there are many: each statement costs some time of its own."""
 _INSERT_MANY = {name: repeat(QUERIES[name], _ROWS) for name in ("append_log", "insert_message")}
+
+_NESTED = 256
+"""Ranges looked at for the one that holds a delivery, where ranges may lie within each other."""
+_FALLS = 8
+"""Falls of one delivery: the ways in which a member is reached are fewer."""
 
 _content_decoder = msgspec.json.Decoder(Content)
 _json = msgspec.json
@@ -83,6 +89,8 @@ class SqliteStore:
         # Why the write-ahead log could not be moved, and the size at which that is tried again.
         self.trouble = ""
         self._checkpoint_at = CHECKPOINT_PAGES
+        self._trail = Trail(self._select)
+        self._history = SqliteHistory(self._select, self._trail)
         self.channels = SqliteChannels(self._write, self._select)
         self.objectives = SqliteObjectives(self.record, self._write, self._select)
         # How often the disk was asked to sync on behalf of a commit, and for moving the write-ahead log.
@@ -94,7 +102,7 @@ class SqliteStore:
     def accept(self, row: LogRow, message: Message, content: bytes, route: bytes, shared_id: bool = False) -> None:
         """See `Store.accept`."""
         self._append(row)
-        said = message.content
+        said, target = message.content, str(message.content.target)
         self._message_rows.append(
             (
                 message.offset,
@@ -102,7 +110,7 @@ class SqliteStore:
                 message.sender,
                 message.protocol,
                 message.wire_id,
-                str(said.target),
+                target,
                 message.sent_at_ms,
                 None if said.ttl_ms is None else message.sent_at_ms + said.ttl_ms,
                 message.verified,
@@ -114,6 +122,7 @@ class SqliteStore:
                 shared_id,
             )
         )
+        self._trail.note(message.sender, target, message.offset)
         if message.wire_id is not None:
             self._fresh_wire_ids["" if shared_id else message.sender, message.protocol, message.wire_id] = Known(
                 message.id, message.offset, ledger.digest(content), len(route) // ROUTE_BYTES
@@ -191,20 +200,16 @@ class SqliteStore:
             self._write("replace_image", (image.number, *arrays, _json.encode(image.streams), image.last_seen_ms))
         self._write("set_snapshot_end", (end,))
 
-    def prune(self, before_ms: int, keep: frozenset[int], limit: int) -> Sequence[int]:
+    def prune(self, start: int, before_ms: int, keep: frozenset[int], limit: int) -> tuple[Sequence[int], int | None]:
         """See `Store.prune`."""
         self._foreseen.clear()
         self._flush()
-        doomed: list[tuple[int, bytes]] = []
-        for offset, sent_at_ms, route in self._main.execute(QUERIES["by_age"]):
-            if sent_at_ms >= before_ms:
-                break
-            if offset not in keep:
-                doomed.append((offset, route))
-                if len(doomed) == limit:
-                    break
+        looked = list(self._select("by_age", (start, limit)))
+        old = list(takewhile(lambda row: row[1] < before_ms, looked))
+        doomed = [row for row in old if row[0] not in keep]
         fell = bool(self._main.execute(QUERIES["has_falls"]).get)
-        for offset, packed in doomed:
+        self._trail.drop([(sender, target, offset) for offset, _, _, sender, target in doomed], self._write)
+        for offset, _, packed, _, _ in doomed:
             self._write("delete_message", (offset,))
             route = Route.unpack(packed)
             for number, key in zip(route.numbers, route.keys, strict=True):
@@ -212,16 +217,21 @@ class SqliteStore:
                 self._write("delete_steps", (number, key, key))
                 if fell:
                     self._write("delete_falls", (number, key, key))
-        return [offset for offset, _ in doomed]
+        return [row[0] for row in doomed], looked[-1][0] + 1 if len(old) == limit else None
 
     def commit(self) -> None:
         """See `Store.commit`."""
         with self._abandoning():
             self._flush()
             if self._in_transaction:
+                trailed = self._trail.due
+                if trailed:
+                    self._bring_in_trail()
                 self._main.execute("COMMIT")
                 self._in_transaction = False
                 self.commits += 1
+                if trailed:
+                    self._trail.clear()
         self._committed_end = self._log_end
         self._fresh_wire_ids.clear()
         self._foreseen.clear()
@@ -232,6 +242,10 @@ class SqliteStore:
     def intact(self) -> bool:
         """See `Store.intact`. The database itself ends a transaction after some errors."""
         return not self._abandoned and not (self._in_transaction and self._main.get_autocommit())
+
+    def _bring_in_trail(self) -> None:
+        self._main.executemany(QUERIES["insert_trail"], self._trail.rows())
+        self._main.execute(QUERIES["set_trail_end"], (self._log_end,))
 
     @contextmanager
     def _abandoning(self) -> Iterator[None]:
@@ -339,6 +353,13 @@ class SqliteStore:
         main = self._main
         tail = main.execute(QUERIES["log_tail"]).fetchone()
         self._log_end = self._committed_end = tail[0] + 1 if tail else 0
+        self._trail.restore()
+        if self._trail.due:
+            # All of it, in a home that is older than the trail. A disk that is full keeps nobody from reading.
+            with suppress(apsw.Error):
+                with main:
+                    self._bring_in_trail()
+                self._trail.clear()
         return Foundation(
             members=[_member_row(row) for row in main.execute(QUERIES["members"])],
             tokens=[TokenRow(*row) for row in main.execute(QUERIES["tokens"])],
@@ -418,15 +439,20 @@ class SqliteStore:
             found[offset] = decode_message(row)
         return found, len(offsets)
 
-    def received(self, number: int) -> Iterator[Received]:
+    def received(self, number: int, name: str, peer: str, before: int | None, limit: int) -> ReceivedPage:
         """See `Store.received`."""
         self._flush()
-        for offset, sender, content, packed in self._main.execute(QUERIES["received"]):
+        end = self._log_end if before is None else before
+        offsets = list(islice(self._history.received(name, peer, end), limit))
+        found = []
+        for offset in offsets:
+            sender, content, packed = self._main.execute(QUERIES["sent_at"], (offset,)).get
             route = Route.unpack(packed)
-            if number in route.numbers:
+            if number in route.numbers and (sender == peer or sender.endswith(peer)):
                 index = route.numbers.index(number)
                 topic = _content_decoder.decode(content).topic
-                yield Received(offset, sender, topic, route.keys[index], route.stream_seqs[index])
+                found.append(Received(offset, sender, topic, route.keys[index], route.stream_seqs[index]))
+        return ReceivedPage(found, len(offsets), offsets[-1] if len(offsets) == limit else None)
 
     def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
         """See `Store.find_message`."""
@@ -439,7 +465,8 @@ class SqliteStore:
         self._flush()
         steps = []
         for state in State:
-            row = self._main.execute(QUERIES["step_of"], (number, int(state), key, key)).fetchone()
+            nested = _NESTED if state is State.OFFERED else 1
+            row = self._main.execute(QUERIES["step_of"], (number, int(state), key, nested, key)).fetchone()
             if row is not None:
                 event = ledger.decode_event(row[1])
                 assert isinstance(event, Moved), "a step points at the event that made it"
@@ -450,7 +477,8 @@ class SqliteStore:
         """See `Store.falls`."""
         self._flush()
         falls = []
-        for fell_first, fell_last, at_ms, event_bytes in self._select("falls_of", (number, first, last)):
+        values = (number, first, _NESTED + (last - first) * _FALLS, last)
+        for fell_first, fell_last, at_ms, event_bytes in self._select("falls_of", values):
             event = ledger.decode_event(event_bytes)
             assert isinstance(event, Fell), "a fall points at the event that says so"
             falls.append(Fall(fell_first, fell_last, at_ms, event.way, event.after))
@@ -463,40 +491,16 @@ class SqliteStore:
     def history(self, chronicle: Chronicle) -> Sequence[Message]:
         """See `Store.history`."""
         self._flush()
-        before = chronicle.before if chronicle.before is not None else self._log_end
-        return _until(self._chronicle(chronicle, before), chronicle.bytes_max)
-
-    def _chronicle(self, chronicle: Chronicle, before: int) -> Iterator[_Row]:
-        reader, peer, since, limit = chronicle.reader, chronicle.peer, chronicle.since, chronicle.limit
-        if chronicle.places is not None:
-            spans = ((span, min(before, before if span.end is None else span.end)) for span in chronicle.places[::-1])
-            rows = (
-                self._select("history_of_target", (span.target, max(since, span.start), end, limit))
-                for span, end in spans
-            )
-            # Spans may lie beside each other: each is read from its newest on.
-            return islice(heapq.merge(*rows, key=lambda row: -int(row[0])), limit)
-        if peer is not None:
-            if reader is None:
-                return self._select("history_of_target", (f"@{peer}", since, before, limit))
-            forth = self._select("history_between", (f"@{peer}", reader, since, before, limit))
-            if peer == reader:
-                return forth
-            back = self._select("history_between", (f"@{reader}", peer, since, before, limit))
-            return islice(heapq.merge(forth, back, key=lambda row: -int(row[0])), limit)
-        if reader is None:
-            return self._select("all_from" if chronicle.forward else "history_of_all", (since, before, limit))
-        spans_of: dict[str, list[Span]] = {}
-        for span in chronicle.spans:
-            spans_of.setdefault(span.target, []).append(span)
-        targets = _json.encode(list(spans_of)).decode()
-        values = (since, before, reader, targets, chronicle.threads, chronicle.all_threads)
-        found = (
-            row[:-1]
-            for row in self._select("seen_from" if chronicle.forward else "history_of_reader", values)
-            if row[2] == reader or any(span.holds(row[0]) for span in spans_of.get(row[-1], _WHOLE))
-        )
-        return islice(found, limit)
+        before = self._log_end if chronicle.before is None else min(chronicle.before, self._log_end)
+        found: list[Message] = []
+        total = 0
+        for offset in islice(self._history.offsets(chronicle, before), chronicle.limit):
+            row = self._main.execute(QUERIES["message_at"], (offset,)).get
+            total += len(row[_CONTENT])
+            if found and total > chronicle.bytes_max:
+                break
+            found.append(decode_message(row))
+        return found
 
     def _select(self, statement: str, values: _Row) -> Iterator[_Row]:
         return iter(self._main.execute(QUERIES[statement], values))
@@ -520,23 +524,8 @@ class SqliteStore:
             self._main.close()
 
 
-_WHOLE = (Span(""),)
-"""What holds for a target that was never another's: all of it."""
-
 _CONTENT = 5
 """Where the content stands in a row of a message."""
-
-
-def _until(rows: Iterator[_Row], bytes_max: int) -> list[Message]:
-    """Messages of rows, up to an amount of content, but at least one."""
-    found: list[Message] = []
-    total = 0
-    for row in rows:
-        total += len(row[_CONTENT])
-        if found and total > bytes_max:
-            break
-        found.append(decode_message(row))
-    return found
 
 
 def decode_message(row: Sequence[Any]) -> Message:

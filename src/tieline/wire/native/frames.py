@@ -175,6 +175,8 @@ class ReadReceipts(Frame, frozen=True, omit_defaults=True, tag="read_receipts"):
 
     n: int
     id: str
+    after: str = ""
+    """Only for recipients whose names come after this one."""
 
 
 class ReadHistory(Frame, frozen=True, omit_defaults=True, tag="read_history"):
@@ -370,11 +372,13 @@ class ReceiptView(Struct, frozen=True, omit_defaults=True):
 
 
 class Receipts(Frame, frozen=True, omit_defaults=True, tag="receipts"):
-    """What became of a message."""
+    """What became of a message, by the names of its recipients."""
 
     n: int
     id: str
     receipts: tuple[ReceiptView, ...]
+    more: bool = False
+    """Whether there are recipients whose names come after the last of these."""
 
 
 class Progress(Frame, frozen=True, omit_defaults=True, tag="progress"):

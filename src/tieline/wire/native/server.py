@@ -499,7 +499,7 @@ class NativeConnection:
             case f.ListMembers():
                 return c.ListMembers(session)
             case f.ReadReceipts():
-                return c.ReadReceipts(session, MessageId(frame.id))
+                return c.ReadReceipts(session, MessageId(frame.id), frame.after)
             case f.ReadHistory():
                 return c.ReadHistory(
                     session, frame.peer, frame.before, frame.limit, after=frame.after, everything=frame.everything
@@ -544,7 +544,8 @@ def _answer(n: int, reply: r.Reply) -> f.Answer | activity.RawActivityRows:
             items = tuple(views.view_delivery(delivery) for delivery in reply.deliveries)
             return f.Inbox(n, items, reply.through, reply.complete)
         case r.Receipts():
-            return f.Receipts(n, reply.message_id, tuple(views.view_receipt(receipt) for receipt in reply.receipts))
+            receipts = tuple(views.view_receipt(receipt) for receipt in reply.receipts)
+            return f.Receipts(n, reply.message_id, receipts, reply.more)
         case r.Issued():
             return f.Issued(n, reply.member, reply.token)
         case r.Roster():

@@ -1,0 +1,75 @@
+"""History in the SQLite store: which messages a reader asks for, found by their targets and senders.
+
+Above: the store. Below: the index of messages by target, and the trail. What is asked for is a set of walks, each over
+the messages to one target or from one sender to one target. They are merged, so a page costs a step into each walk and
+what the page shows, however many messages there are.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from tieline.core.store import THREADS_MAX, Chronicle, Span
+from tieline.stores.sqlite.trail import Trail
+from tieline.stores.sqlite.walk import Select, merge, walk
+
+
+class SqliteHistory:
+    """Finds the offsets of messages; the store reads them."""
+
+    def __init__(self, select: Select, trail: Trail) -> None:
+        self._select = select
+        self._trail = trail
+
+    def offsets(self, chronicle: Chronicle, before: int) -> Iterator[int]:
+        """Offsets of all messages that are asked for and stand before an offset, in the order that is asked for."""
+        since, forward = chronicle.since, chronicle.forward
+        if chronicle.reader is None and chronicle.peer is None and chronicle.places is None:
+            return walk(self._select, "all_forth" if forward else "all_back", (), since, before, forward=forward)
+        return merge(self._walks(chronicle, since, before), forward=forward)
+
+    def _walks(self, chronicle: Chronicle, since: int, before: int) -> Iterator[Iterator[int]]:
+        reader, peer, forward = chronicle.reader, chronicle.peer, chronicle.forward
+        if chronicle.places is not None:
+            for span in chronicle.places:
+                yield self._at(span, since, before, forward=forward)
+        elif peer is not None and reader is None:
+            yield self._at(Span(f"@{peer}"), since, before, forward=forward)
+        elif peer is not None and reader is not None:
+            yield self._trail.walk(reader, f"@{peer}", since, before, forward=forward)
+            yield self._trail.walk(peer, f"@{reader}", since, before, forward=forward)
+        elif reader is not None:
+            for target in self._trail.targets_of(reader):
+                yield self._trail.walk(reader, target, since, before, forward=forward)
+            yield from self._seen(chronicle, since, before)
+
+    def _seen(self, chronicle: Chronicle, since: int, before: int) -> Iterator[Iterator[int]]:
+        """Walks over what others said that the reader may see, where there is something."""
+        spans: dict[str, list[Span]] = {}
+        for span in chronicle.spans:
+            spans.setdefault(span.target, []).append(span)
+        if chronicle.all_threads:
+            threads = self._select("threads", (THREADS_MAX,))
+        else:
+            threads = self._select("threads_of_party", (chronicle.threads, THREADS_MAX))
+        for (target,) in threads:
+            spans[target] = [Span(target)]
+        targets = msgspec.json.encode(list(spans)).decode()
+        for (target,) in list(self._select("targets_with_messages", (targets, since, before))):
+            for span in spans[target]:
+                yield self._at(span, since, before, forward=chronicle.forward)
+
+    def _at(self, span: Span, since: int, before: int, *, forward: bool) -> Iterator[int]:
+        """A walk over messages to one target."""
+        end = before if span.end is None else min(before, span.end)
+        query = "target_forth" if forward else "target_back"
+        return walk(self._select, query, (span.target,), max(since, span.start), end, forward=forward)
+
+    def received(self, name: str, peer: str, before: int) -> Iterator[int]:
+        """Offsets of what a peer may have said to a member, newest first. `@place` are all without identity there."""
+        if peer.startswith("@"):
+            place = peer.removeprefix("@")
+            return merge(self._at(Span(target), 0, before, forward=False) for target in (f"#{place}", f"@{name}"))
+        # What it said to somebody else directly is left alone.
+        targets = (target for target in self._trail.targets_of(peer) if target == f"@{name}" or target[0] != "@")
+        return merge(self._trail.walk(peer, target, 0, before) for target in targets)
