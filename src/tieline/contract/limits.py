@@ -56,8 +56,8 @@ class Limits(Struct, frozen=True):
     strangers_bytes_max: int = 8 * MEBIBYTE
     """Unfinished frames and requests of all connections that nobody has shown a credential on, beyond 4 KiB each."""
 
-    unfinished_bytes_max: int = 96 * MEBIBYTE
-    """Unfinished frames and bodies of all members: three of the largest at once; whoever holds most must send again."""
+    unfinished_bytes_max: int = 64 * MEBIBYTE
+    """Unfinished frames and bodies of all members: two of the largest at once; whoever holds most must send again."""
 
     token_bytes_max: int = 4096
     """A token as a request shows it: the hub's own have 47 bytes; it is hashed before anybody is known."""

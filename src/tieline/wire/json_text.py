@@ -33,6 +33,9 @@ def without_strings(text: bytes) -> bytes:
 
 def mend_pairs(text: bytes) -> bytes:
     """The text, as long as it was, with U+FFFD for each half of a surrogate pair that is escaped alone."""
+    if rb"\ud" not in text and rb"\uD" not in text:
+        # Nearly always; and what is no JSON at all is not worth a copy.
+        return text
     mended = bytearray(text)
     for half in _HALF_PAIR.finditer(masked(text)):
         mended[half.start() : half.end()] = _REPLACEMENT

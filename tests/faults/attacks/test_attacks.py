@@ -45,17 +45,14 @@ def attack(name: str, hub: WatchedHub, how: Callable[[WatchedHub], Awaitable[Non
     assert hub.complaints() == ""
 
 
-@not_yet
 def test_bytes_of_strangers_are_bounded_on_every_port(hub: WatchedHub) -> None:
     attack("strangers' bytes", hub, strangers.send_bytes)
 
 
-@not_yet
 def test_bytes_are_bounded_on_every_socket_before_hello(hub: WatchedHub) -> None:
     attack("bytes before hello", hub, strangers.send_local_bytes)
 
 
-@not_yet
 def test_nothing_that_a_stranger_says_takes_long_to_read(hub: WatchedHub) -> None:
     attack("strangers' processor time", hub, strangers.spend_time)
 

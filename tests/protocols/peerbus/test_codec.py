@@ -188,6 +188,19 @@ def test_the_time_to_read_grows_with_the_length_alone() -> None:
         assert large < 160 * small + 0.1, unit
 
 
+@pytest.mark.parametrize("unit", [b"[", b'{"a":', b'"\\ud800",', b"1", b"\\", b'"', b" ", b'"TYPE":1,', b"\xff"])
+def test_the_time_to_read_a_strangers_first_frame_grows_with_its_length_alone(unit: bytes) -> None:
+    def seconds(size: int) -> float:
+        payload = b'{"type":"register",' + unit * (size // len(unit)) + b'"name":"x"}'
+        started = time.thread_time()
+        with contextlib.suppress(codec.FrameError):
+            codec.decode_handshake(payload)
+        return time.thread_time() - started
+
+    small, large = (min(seconds(size) for _ in range(3)) for size in (4_000, 64_000))
+    assert large < 40 * small + 0.01
+
+
 # A push
 
 
