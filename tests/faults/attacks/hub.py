@@ -7,8 +7,10 @@ last one are written to FILE, and the count begins anew.
 
 import asyncio
 import functools
+import gc
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -22,8 +24,11 @@ from tieline.core.broker import Broker
 from tieline.server.exchange import Exchange
 from tieline.server.hub import Options, RunningHub, raise_file_limit, spare_collector, stop_signals
 
-LOOP, COMMAND, BATCH = "loop", "command", "batch"
-"""One callback of the event loop, one command of the broker, and all that it decides in one go, with its commit."""
+LOOP, COMMAND, BATCH, COLLECTOR = "loop", "command", "batch", "collector"
+"""One callback of the event loop; one command of the broker, and all it decides in one go with its commit; one pass
+of the garbage collector, which is a part of whatever it falls into."""
+
+_ADDRESSES_MAX = 4 * 1024**3
 
 _ENTRIES = (
     *("connection_made", "data_received", "buffer_updated", "eof_received", "connection_lost"),
@@ -36,6 +41,7 @@ class Holds:
 
     def __init__(self) -> None:
         self._longest: dict[str, tuple[float, str]] = {}
+        self._collecting = 0.0
 
     def timed(self, kind: str, work: Callable[..., Any], name: Callable[..., str]) -> Callable[..., Any]:
         """A callable that does the same and is watched."""
@@ -46,11 +52,20 @@ class Holds:
             try:
                 return work(*args, **kwargs)
             finally:
-                spent = time.thread_time() - started
-                if spent > self._longest.get(kind, (0.0, ""))[0]:
-                    self._longest[kind] = (spent, name(*args))
+                self._note(kind, time.thread_time() - started, name, *args)
 
         return watched
+
+    def collect(self, phase: str, about: dict[str, int]) -> None:
+        """What the garbage collector calls before and after each pass."""
+        if phase == "start":
+            self._collecting = time.thread_time()
+        else:
+            self._note(COLLECTOR, time.thread_time() - self._collecting, lambda: f"generation {about['generation']}")
+
+    def _note(self, kind: str, spent: float, name: Callable[..., str], *args: Any) -> None:
+        if spent > self._longest.get(kind, (0.0, ""))[0]:
+            self._longest[kind] = (spent, name(*args))
 
     def take(self) -> dict[str, tuple[float, str]]:
         """What was found; begins anew."""
@@ -67,7 +82,7 @@ def _named(work: Callable[..., Any]) -> Callable[..., str]:
     def name(*_: Any) -> str:
         inner = getattr(work, "__self__", None)
         if isinstance(inner, asyncio.Task):
-            return repr(inner.get_coro())
+            return getattr(inner.get_coro(), "__qualname__", repr(inner))
         return getattr(work, "__qualname__", None) or repr(work)
 
     return name
@@ -140,7 +155,10 @@ def main() -> int:
     home, report = map(Path, sys.argv[1:])
     raise_file_limit()
     os.environ.pop("TIELINE_HOME", None)
+    # If a bound does not hold, the machine shall not pay for it.
+    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES_MAX, _ADDRESSES_MAX))
     watch_broker()
+    gc.callbacks.append(HOLDS.collect)
     with asyncio.Runner(loop_factory=WatchedLoop) as runner:
         return runner.run(_serve(Options(home=home, http="127.0.0.1:0"), report))
 

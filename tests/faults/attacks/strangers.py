@@ -83,16 +83,19 @@ async def all_at_once(*attempts: Awaitable[None]) -> None:
 # Bytes.
 
 _CONNECTIONS = 40 if SOAK else 6
-"""Of each kind, on each door."""
+"""For frames, on each door."""
+_BODIES = 10 if SOAK else 4
+"""On each route."""
+_HEADS = 500 if SOAK else 30
 _POURED = (30 if SOAK else 10) * MEBIBYTE
 _HELD_SECONDS = 3.0 if SOAK else 0.2
 
 
 async def send_bytes(hub: WatchedHub) -> None:
     """Requests and frames that are never finished, on every door at once; some are held open, some dropped."""
-    tasks = [_half_head(hub) for _ in range(_CONNECTIONS * 5)]
+    tasks = [_half_head(hub) for _ in range(_HEADS)]
     for path in (*OPEN_ROUTES, *CLOSED_ROUTES):
-        tasks += [_half_body(hub, path) for _ in range(_CONNECTIONS)]
+        tasks += [_half_body(hub, path) for _ in range(_BODIES)]
     for path in WEBSOCKETS:
         tasks += [_half_frame(hub, path, pieces=number % 2 == 0) for number in range(_CONNECTIONS)]
     await all_at_once(*tasks)
