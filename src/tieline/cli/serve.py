@@ -141,8 +141,9 @@ def configure_logs(level: LogLevel) -> None:
 async def _run(options: "Options") -> None:
     from tieline.server.config import ConfigError
     from tieline.server.home import HomeBusy
-    from tieline.server.hub import RunningHub, spare_collector, stop_signals
+    from tieline.server.hub import RunningHub, spare_collector, stop_signals, suspend_collector
 
+    suspend_collector()
     asked = stop_signals()
     hub = RunningHub(options)
     try:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from tests.protocols.backchannel.raw import Raw
 from tests.protocols.backchannel.relays import Agent
 from tests.protocols.backchannel.towns import ROOM, Town, eventually, process, town
 from tests.server.hubs import WAIT_SECONDS, bodies, house, silent, take, until
+from tieline.contract.member import Member
 from tieline.protocols.agent_channels import ChannelClient
 from tieline.protocols.backchannel import Spool
+from tieline.protocols.backchannel.adoption import Adoption
 
 # From the spool into the hub, and back.
 
@@ -130,6 +133,27 @@ async def test_a_member_of_another_protocol_is_reached_from_the_spool(place: Tow
     assert unread["tieline"] == {"verified": False}
     await bob.send("@lea", "and back")
     await place.unread("lea", "and back")
+
+
+async def test_members_that_come_together_are_given_their_mailboxes_together(
+    place: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = []
+    admit = Adoption._admit
+
+    async def counted(adoption: Adoption, members: Sequence[Member]) -> None:
+        rounds.append(len(members))
+        await admit(adoption, members)
+
+    monkeypatch.setattr(Adoption, "_admit", counted)
+    operator = await place.there.operator()
+    await asyncio.gather(*(operator.add_member(f"bulk-{number}") for number in range(300)))
+    await until(lambda: len(place.raw.agents()) == 300)
+    assert sum(rounds) == 300
+    assert len(rounds) <= 30, "a round of questions and threads for many"
+    place.raw.init("lea")
+    place.raw.send("lea", "@bulk-7", "found")
+    await until(lambda: place.raw.names("bulk-7") == [])
 
 
 # Between local agents.

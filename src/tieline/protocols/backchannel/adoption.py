@@ -50,6 +50,8 @@ _CATCH_UP_SECONDS = 0.02
 """How long to wait for a resident that has just come."""
 _REST = 4.0
 """After a look into a mailbox it is left alone for this many times as long as that took."""
+_TOGETHER_MAX = 256
+"""New members that are given their mailboxes together."""
 _LOCK = ".tieline.lock"
 
 log = structlog.get_logger(__name__)
@@ -95,6 +97,7 @@ class Adoption:
         self._ended: dict[str, Refusal] = {}
         self._stirred: set[str] = set()
         self._records_stirred = True
+        self._records_rest_until = 0.0
         self._unswept: set[str] = set()
         self._clerk: asyncio.Task[None] | None = None
         self._unobserve: Callable[[], None] | None = None
@@ -107,13 +110,16 @@ class Adoption:
         self._lock = await asyncio.to_thread(self._seize)
         self._unobserve = self._hub.observe(self, posts=False)
         self._postman.start()
+        self._notices.start()
         try:
             await self._take_stock()
         except BaseException:
             for name in self._residents:
                 self._hub.entrust(MemberName(name), None)
             raise
-        self._notices.start()
+
+    def follow(self) -> None:
+        """Go on from there as things happen."""
         self._clerk = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
@@ -251,12 +257,11 @@ class Adoption:
             self._start_over = False
             await self._take_stock()
         while self._changes:
-            await self._follow(self._changes.popleft())
+            await self._follow()
         while self._ended:
             await self._return(*self._ended.popitem())
         if self._records_stirred:
-            self._records_stirred = False
-            await self._read_records(await asyncio.to_thread(self._roll.changed))
+            await self._look_at_records()
         if self._channels.stale:
             await self._refresh_channels()
         if self._channels.unsettled:
@@ -268,6 +273,18 @@ class Adoption:
         await self._look()
         if self._intake.delay() == 0.0:
             await self._intake.take_in(await self._speak())
+
+    async def _look_at_records(self) -> None:
+        """Read the records that have changed, unless all of them were looked at a moment ago."""
+        now = self._loop.time()
+        if now < self._records_rest_until:
+            self._loop.call_at(self._records_rest_until, self._awake.set)
+            return
+        self._records_stirred = False
+        changed = await asyncio.to_thread(self._roll.changed)
+        ended = self._loop.time()
+        self._records_rest_until = ended + _REST * (ended - now)
+        await self._read_records(changed)
 
     async def _refresh_channels(self) -> None:
         """Ask for all channels, though not for each of many who join one after the other."""
@@ -283,6 +300,7 @@ class Adoption:
         stirred, self._stirred = self._stirred, set()
         ready = []
         for name in stirred:
+            self._notices.watch(name)
             mailbox, resident = self._mailboxes.get(name), self._residents.get(name)
             if mailbox is None or (resident is not None and resident.session is None):
                 continue
@@ -362,13 +380,28 @@ class Adoption:
         await self._channels.settle(operator)
         self._stirred.update(self._mailboxes)
 
-    async def _follow(self, change: Change) -> None:
-        if isinstance(change, MemberVanished):
-            await self._dismiss(change.name)
-        elif change.name not in self._mailboxes:
-            member = await self._member(change.name)
-            if member is not None and member.name == change.name:
-                await self._admit([member])
+    async def _follow(self) -> None:
+        """Follow the next change, and all like it that come right after."""
+        if isinstance(self._changes[0], MemberVanished):
+            await self._dismiss(self._changes.popleft().name)
+            return
+        names: list[MemberName] = []
+        while self._changes and len(names) < _TOGETHER_MAX:
+            change = self._changes[0]
+            if not isinstance(change, MemberAppeared):
+                break
+            self._changes.popleft()
+            if change.name not in self._mailboxes:
+                names.append(change.name)
+        operator = await self._speak()
+        found = []
+        for name, roster in zip(
+            names, await ask_all(self._hub, [c.ListMembers(operator, name) for name in names]), strict=True
+        ):
+            if not isinstance(roster, r.Roster):
+                raise _Interrupted(str(roster))
+            found += [presence.member for presence in roster.members if presence.member.name == name]
+        await self._admit(found)
 
     async def _admit(self, members: Sequence[Member]) -> None:
         """Give members of the hub their mailboxes."""
@@ -393,14 +426,15 @@ class Adoption:
 
         def make() -> None:
             for mailbox, card in hosted:
-                mailbox.make(durably=False)
-                if mailbox.card() != card:
+                if not mailbox.stands(card):
+                    mailbox.make(durably=False)
                     mailbox.label(card, durably=False)
 
         await asyncio.to_thread(make)
         for mailbox, _ in hosted:
             self._mailboxes[mailbox.name] = mailbox
             self._channels.host(mailbox.name)
+            self._notices.watch(mailbox.name)
             self._stirred.add(mailbox.name)
 
     async def _furnish(self, mailbox: Mailbox, card: Card) -> Resident:
@@ -412,6 +446,7 @@ class Adoption:
 
         shelf = self._shelves[name] = await asyncio.to_thread(Shelf, mailbox, card, sweep)
         self._mailboxes[name] = mailbox
+        self._notices.watch(name)
         self._hub.entrust(name, shelf)
         ended = partial(self._resident_ended, name)
         resident = self._residents[name] = Resident(self._hub, name, shelf, self._postman, ended)
@@ -491,6 +526,7 @@ class Adoption:
             resident.close()
         self._shelves.pop(name, None)
         self._mailboxes.pop(name, None)
+        self._notices.forget(name)
         self._channels.forget(name)
         self._ended.pop(name, None)
 

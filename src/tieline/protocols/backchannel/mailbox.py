@@ -71,6 +71,10 @@ class Mailbox:
         """Whether the folder is: a disk that was taken away must not look like messages that were."""
         return (self.hub / CARD).exists()
 
+    def stands(self, card: Card) -> bool:
+        """Whether the folder is made and says this, so that nothing has to be done."""
+        return self.card() == card and self.new.is_dir()
+
     def make(self, *, durably: bool) -> None:
         """Make the folder."""
         for path in (self.folder, *(self.folder / name for name in _FOLDERS)):

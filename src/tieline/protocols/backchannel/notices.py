@@ -1,17 +1,20 @@
 """Notices: what the file system tells of an adopted spool as it happens.
 
 Above: the adoption, which looks again every few seconds in any case, because a notice can get lost, or there may be
-none at all (a network share, too many watches on the machine). Below: watchfiles.
+none at all (a network share, too many watches on the machine). Below: inotify, and watchfiles where there is none.
 """
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
+from tieline.protocols.backchannel.inotify import Inotify
+
 _STEP_MS = 10
-"""How often the watching thread wakes up to see whether anything came: half of how late a file is noticed."""
+"""What comes within this time is told of together: many files are one look into their folder."""
 
 log = structlog.get_logger(__name__)
 
@@ -25,17 +28,83 @@ class Notices:
         # Told whose mailbox has changed, and that a record has.
         self._mailbox = mailbox
         self._records = records
+        self._loop = asyncio.get_running_loop()
+        self._inotify: Inotify | None = None
+        # Mailboxes by the number of their watch, and the other way round.
+        self._names: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._records_number = -1
+        self._full = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to watch."""
-        self._task = asyncio.create_task(self._watch())
+        """Begin to watch. The folders are there, because whoever adopts the spool makes them first."""
+        try:
+            self._inotify = Inotify()
+            self._records_number = self._inotify.add(str(self._agents))
+        except OSError:
+            self._close()
+            self._task = asyncio.create_task(self._watch())
+        else:
+            self._loop.add_reader(self._inotify.file, self._read)
 
     async def stop(self) -> None:
         """Watch no more."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._close()
+
+    def watch(self, name: str) -> None:
+        """Watch a mailbox too; one that is watched already stays so."""
+        if self._inotify is None or name in self._numbers:
+            return
+        try:
+            number = self._inotify.add(f"{self._spool}/{name}/new")
+        except OSError as error:
+            if error.errno == errno.ENOSPC and not self._full:
+                self._full = True
+                log.warning("too many folders are watched; other mailboxes are looked at instead", error=str(error))
+            return
+        self._names[number] = name
+        self._numbers[name] = number
+
+    def forget(self, name: str) -> None:
+        """A mailbox is gone."""
+        number = self._numbers.pop(name, None)
+        if number is not None and self._inotify is not None:
+            del self._names[number]
+            self._inotify.remove(number)
+
+    def _close(self) -> None:
+        inotify, self._inotify = self._inotify, None
+        if inotify is not None:
+            self._loop.remove_reader(inotify.file)
+            inotify.close()
+
+    def _read(self) -> None:
+        inotify = self._inotify
+        if inotify is None:
+            return
+        told: set[str] = set()
+        records = False
+        for number, over in inotify.read():
+            records = records or number == self._records_number
+            name = self._names.get(number)
+            if name is not None:
+                told.add(name)
+                if over:
+                    del self._names[number], self._numbers[name]
+        for name in told:
+            self._mailbox(name)
+        if records:
+            self._records()
+        self._loop.remove_reader(inotify.file)
+        self._loop.call_later(_STEP_MS / 1000, self._read_on)
+
+    def _read_on(self) -> None:
+        if self._inotify is not None:
+            self._loop.add_reader(self._inotify.file, self._read)
 
     async def _watch(self) -> None:
         from watchfiles import awatch  # noqa: PLC0415 - only those who watch need it
@@ -43,7 +112,6 @@ class Notices:
         agents = f"{self._agents}/"
         spool = f"{self._spool}/"
         try:
-            # Both are there, because whoever adopts the spool makes them first.
             changes = awatch(
                 self._agents, self._spool, watch_filter=None, step=_STEP_MS, debounce=2 * _STEP_MS, recursive=True
             )
