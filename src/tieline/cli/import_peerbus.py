@@ -18,7 +18,9 @@ from tieline.cli.output import print_json, say, warn
 from tieline.cli.session import JsonOption, ended_by
 
 if TYPE_CHECKING:
+    from tieline.contract.command import Command
     from tieline.contract.identifiers import SessionId
+    from tieline.contract.reply import Reply
     from tieline.core.broker import Broker
     from tieline.protocols.peerbus.database import Source, Waiting
 
@@ -153,13 +155,21 @@ class Importer:
         content = structs.replace(content, target=target)
         signature = codec.signature_of(envelope, waiting.sender, self._secret)
         command = c.Send(session, content, waiting.key, shared_id=True, signature=signature)
-        (reply,) = self._broker.handle((command,)).replies
+        reply = self._ask(command)
         if isinstance(reply, Refusal):
             return reply.message
         assert isinstance(reply, Accepted), "a send is answered by these"
         self.tally.known += reply.duplicate
         self.tally.messages += not reply.duplicate
         return None
+
+    def _ask(self, command: "Command") -> "Reply":
+        outcome = self._broker.handle((command,))
+        for fault in outcome.faults:
+            # It took what was not committed yet with it; whoever imports again starts from what is.
+            raise fault.error
+        (reply,) = outcome.replies
+        return reply
 
     def _session(self, name: str) -> "SessionId | _Problem":
         """A session under this name, which is made if need be; or why there cannot be one."""
@@ -175,7 +185,7 @@ class Importer:
         from tieline.protocols.peerbus.codec import PROTOCOL
 
         attach = c.Attach(protocol=PROTOCOL, credential=ByShared(self._token), member=MemberName(name))
-        (reply,) = self._broker.handle((attach,)).replies
+        reply = self._ask(attach)
         return reply.session if isinstance(reply, Attached) else _Problem(getattr(reply, "message", "refused"))
 
 

@@ -5,6 +5,7 @@ run: logs on stderr, one screen on stdout that says what runs where and what to 
 """
 
 import contextlib
+import errno
 import os
 import sys
 from enum import StrEnum
@@ -183,6 +184,12 @@ def _failed_start(options: "Options", error: OSError) -> Failure:
     from tieline.wire.unix import SocketCheckTimeout, SocketInUse, SocketPathTooLong
 
     match error:
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            hint = f"make room there (df -h {options.home}); nothing that was accepted is lost"
+            return Failure(Exit.FAILED, f"the disk of {error.filename or options.home} is full", hint)
+        case OSError(errno=errno.EROFS):
+            hint = "look at how it is mounted, or name another home with --home DIR"
+            return Failure(Exit.FAILED, f"the disk of {error.filename or options.home} can only be read", hint)
         case SpoolAdopted():
             return Failure(Exit.FAILED, str(error), "stop that hub, or name another spool with --spool DIR")
         case NotOurs():

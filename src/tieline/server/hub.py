@@ -21,7 +21,7 @@ from tieline.contract.member import ByHomeKey
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.inquiry import SearchIndex
-from tieline.core.store import ActivityStore, Store
+from tieline.core.store import ActivityStore, DamagedError, Store, StoreError
 from tieline.protocols.ac7.blobs import Blobs
 from tieline.protocols.ac7.files import Files
 from tieline.protocols.ac7.passes import UnreadableLogins
@@ -51,6 +51,11 @@ from tieline.server.nature import RealNature
 from tieline.server.notifier import Notifier
 from tieline.stores.memory import MemoryActivity, MemorySearch, MemoryStore
 from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch, SqliteStore
+from tieline.stores.sqlite.activity import ACTIVITY_FILE
+from tieline.stores.sqlite.database import MENDING
+from tieline.stores.sqlite.files import FILES_FILE
+from tieline.stores.sqlite.search import SEARCH_FILE
+from tieline.stores.sqlite.store import MAIN_FILE
 from tieline.wire.home import HUB_SOCKET, Running
 from tieline.wire.http import HttpApp
 from tieline.wire.native.unix import NativeListener
@@ -90,8 +95,22 @@ class Options(Struct, frozen=True):
     ac7: bool | None = None
 
 
+def _look_for_missing(home: Path) -> None:
+    """Refuse a home that has lost its messages: an empty hub in their place would be taken for the old one."""
+    if (home / MAIN_FILE).exists():
+        return
+    left = [name for name in (ACTIVITY_FILE, FILES_FILE, SEARCH_FILE) if (home / name).exists()]
+    if left:
+        hint = f"put {MAIN_FILE} back from a backup; or, to begin with an empty hub, move all that is in {home} away"
+        raise StoreError(f"{home / MAIN_FILE} is missing, though a hub ran here ({', '.join(left)} are there)", hint)
+    if (home / "key").exists():
+        log.warning("a hub ran here, and there is no database: this one begins empty", home=str(home))
+
+
 def open_store(url: str, home: Path) -> Store:
     """The store that a URL names."""
+    if url.startswith("sqlite"):
+        _look_for_missing(home)
     match url:
         case "sqlite":
             return SqliteStore(home)
@@ -134,7 +153,15 @@ def open_broker(home: Home, config: Config, store_url: str | None = None) -> Bro
     notifies = bool(config.notify.command)
     key = token_digest(home.key())
     kept = config.console.owner
-    return Broker(store, RealNature(), config.limits, home_key=key, signs=signs, notifies=notifies, kept_name=kept)
+    try:
+        return Broker(store, RealNature(), config.limits, home_key=key, signs=signs, notifies=notifies, kept_name=kept)
+    except Exception as error:
+        store.close()
+        explained = store.explain(error)
+        if isinstance(explained, StoreError):
+            raise explained from error
+        # Whatever it is that no rule expects, it is in what was stored.
+        raise DamagedError(f"{home.path / MAIN_FILE} is damaged: {error}", MENDING[MAIN_FILE]) from error
 
 
 def raise_file_limit() -> None:
@@ -208,6 +235,7 @@ class RunningHub:
         self.owner = config.console.owner
         store_url = options.store or config.store.url
         broker = open_broker(home, config, store_url)
+        self._closing.callback(broker.store.close)
         notifier = Notifier(config.notify.command) if config.notify.command else None
         if notifier is not None:
             self._closing.push_async_callback(notifier.stop)

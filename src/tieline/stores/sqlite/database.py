@@ -2,6 +2,8 @@
 
 import errno
 import re
+import shutil
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -33,11 +35,11 @@ def explain(error: Exception, path: Path) -> Exception:
     """The error of the Store port that an error of the database or the file system stands for, with what to do."""
     if isinstance(error, StoreError):
         return error
-    if isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+    if _is_full(error, path):
         hint = f"make room there (df -h {path.parent}); nothing that was accepted is lost"
         return DiskError(f"the disk of {path.parent} is full", hint)
     if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-        return DamagedError(f"{path} is damaged: {error}", _MENDING.get(path.name, ""))
+        return DamagedError(f"{path} is damaged: {error}", MENDING.get(path.name, ""))
     if isinstance(error, apsw.ReadOnlyError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
         hint = f"look whether its disk is mounted read-only, and at who owns it (ls -l {path})"
         return DiskError(f"{path} can only be read", hint)
@@ -48,7 +50,20 @@ def explain(error: Exception, path: Path) -> Exception:
     return StoreError(f"{path}: {error}") if isinstance(error, apsw.Error | OSError) else error
 
 
-_MENDING = {
+def _is_full(error: Exception, path: Path) -> bool:
+    """Whether there is no room. For the index of the write-ahead log the database calls that an I/O error."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, apsw.IOError | apsw.CantOpenError):
+        with suppress(OSError):
+            return shutil.disk_usage(path.parent).free < _ROOM_BYTES
+    return isinstance(error, apsw.FullError)
+
+
+_ROOM_BYTES = 64 * 1024
+"""A disk with less than this has no room for the smallest step of the database's files."""
+
+MENDING = {
     "tieline.db": (
         "stop the hub, keep a copy of the whole home, and put the last backup in place; without one, "
         "'sqlite3 tieline.db .recover' saves what can be read, and 'tieline doctor --deep' shows what is left"

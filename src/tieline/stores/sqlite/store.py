@@ -24,6 +24,7 @@ from tieline.core.ladder import STATES
 from tieline.core.store import (
     ROUTE_BYTES,
     Chronicle,
+    DamagedError,
     Foundation,
     Grant,
     Known,
@@ -39,7 +40,7 @@ from tieline.core.store import (
     TokenRow,
 )
 from tieline.stores.sqlite.channels import SqliteChannels
-from tieline.stores.sqlite.database import CHECKPOINT_PAGES, explain, open_database, write_nothing
+from tieline.stores.sqlite.database import CHECKPOINT_PAGES, MENDING, explain, open_database, write_nothing
 from tieline.stores.sqlite.history import SqliteHistory
 from tieline.stores.sqlite.objectives import SqliteObjectives
 from tieline.stores.sqlite.statements import QUERIES, repeat
@@ -531,13 +532,17 @@ _CONTENT = 5
 def decode_message(row: Sequence[Any]) -> Message:
     """A message from its row."""
     offset, message_id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature = row
+    try:
+        said = _content_decoder.decode(content)
+    except msgspec.MsgspecError as error:
+        raise DamagedError(f"the message at offset {offset} is damaged: {error}", MENDING[MAIN_FILE]) from error
     return Message(
         id=message_id,
         offset=offset,
         sender=sender,
         protocol=protocol,
         sent_at_ms=sent_at_ms,
-        content=_content_decoder.decode(content),
+        content=said,
         wire_id=wire_id,
         verified=bool(verified),
         hops=hops,
