@@ -33,6 +33,7 @@ class FakeNature:
 
     def __init__(self) -> None:
         self.time_ms = START_MS
+        self.step_ms = 0
         self._count = 0
 
     def _next(self) -> int:
@@ -41,6 +42,15 @@ class FakeNature:
 
     def now_ms(self) -> int:
         return self.time_ms
+
+    def take_step_ms(self) -> int:
+        step, self.step_ms = self.step_ms, 0
+        return step
+
+    def set_clock(self, by_ms: int) -> None:
+        """Set the time in one step."""
+        self.time_ms += by_ms
+        self.step_ms += by_ms
 
     def message_id(self, now_ms: int) -> MessageId:
         return MessageId(f"{now_ms:013d}-{self._next():06d}")

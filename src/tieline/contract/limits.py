@@ -47,6 +47,12 @@ class Limits(Struct, frozen=True):
     refusal_rows_max: int = 60
     """Rows of refusals in an hour for one member, and for all strangers together; then each kind has one an hour."""
 
+    clock_step_ms: int = 5_000
+    """How far the system's clock may be corrected at once: past it, it has jumped, and the hub does not follow."""
+
+    clock_patience_ms: int = 15 * 60_000
+    """How long a jump of the clock must last before the hub follows: time servers and people set it right sooner."""
+
     hello_ms: int = 10_000
     """A connection that has not said who it is by then is hung up on."""
 

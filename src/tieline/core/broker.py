@@ -46,6 +46,8 @@ from tieline.core.loops import Judgement, Loop
 from tieline.core.memory import Memory
 from tieline.core.nature import Nature
 from tieline.core.outcome import Fault, Followed, Outcome, Post
+from tieline.core.refusals import Refusals
+from tieline.core.retention import Retention
 from tieline.core.store import Route, Store, StoreError, pack_route
 from tieline.core.streams import stream_name
 
@@ -104,6 +106,9 @@ class Broker(Memory):
         outcome has fewer replies than there are commands.
         """
         self.now_ms = self.nature.now_ms()
+        step_ms = self.nature.take_step_ms()
+        if step_ms:
+            self._follow_clock(step_ms)
         failed: Fault | None = None
         while True:
             fault = self._decide_all(commands)
@@ -147,6 +152,16 @@ class Broker(Memory):
             outcome.replies.append(reply)
         outcome.urgent = bool(outcome.awaited)
         return None
+
+    def _follow_clock(self, step_ms: int) -> None:
+        """The time was set: what lasts for a while from some moment on lasts as long as before."""
+        self.escalation.shift(step_ms)
+        self.loops.shift(step_ms)
+        self.refusals = Refusals(self.limits)
+        self.retention = Retention(self.limits)
+        self._rests.clear()
+        for account in self.directory.accounts.values():
+            account.busy_until_ms += step_ms if account.busy_until_ms else 0
 
     def _fault(self, place: int, command: c.Command, error: Exception) -> Fault:
         error = self.store.explain(error)

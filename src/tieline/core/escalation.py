@@ -153,6 +153,11 @@ class Escalation:
             if unseen:
                 self._fall(broker, account, reach, wait, unseen)
 
+    def shift(self, step_ms: int) -> None:
+        """The clock was set by this much: nothing is due sooner or later for it."""
+        for wait in self._waits:
+            wait.deadline_ms += step_ms
+
     def _put_back(self, waits: list[_Wait]) -> None:
         self._waits = []
         self._latest = {}

@@ -277,6 +277,10 @@ class Loops:
             self._rings.pop(first, None)
         return lambda: self._paused.pop(name, None) if before is None else self._paused.update({name: before})
 
+    def shift(self, step_ms: int) -> None:
+        """The clock was set by this much: pauses last as long as before."""
+        self._paused = {name: until_ms + step_ms for name, until_ms in self._paused.items()}
+
     def pauses(self, now_ms: int) -> tuple[tuple[str, int], ...]:
         """Paused conversations with the ends of their pauses."""
         return tuple((name, until_ms) for name, until_ms in self._paused.items() if until_ms > now_ms)

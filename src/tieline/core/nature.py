@@ -9,7 +9,10 @@ class Nature(Protocol):
     """What the broker cannot decide by rule. The server has the real one; tests bring their own."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch; never goes backwards within one run."""
+        """Milliseconds since the epoch; does not go backwards, unless `take_step_ms` says so."""
+
+    def take_step_ms(self) -> int:
+        """How far the time was set in one step, forwards or backwards, since this was last asked."""
 
     def message_id(self, now_ms: int) -> MessageId:
         """A new id that sorts by time."""

@@ -74,7 +74,9 @@ class Exchange:
         self._broker = broker
         self.health = Health()
         self._searcher = Searcher(index, self.health) if index is not None else None
-        self.recorder = Recorder(activity or MemoryActivity(), broker.limits, self._recorded, self.health)
+        self.recorder = Recorder(
+            activity or MemoryActivity(), broker.limits, self._recorded, self.health, broker.nature.now_ms
+        )
         # Who tells a human of what was not seen.
         self._notify = notify
         self.limits = broker.limits

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from tieline.core.outcome import Fault
 from tieline.core.store import DamagedError
+from tieline.server.clock import Clock
 
 log = structlog.get_logger(__name__)
 
@@ -94,6 +95,7 @@ class Health:
         self.search = Writing("the search index", severe=False)
         # Where something stored could not be read, and why.
         self._damage: dict[str, DamagedError] = {}
+        self.clock: Clock | None = None
         # Commands and chores that raised.
         self.faults = 0
         # When each kind of fault was last in the log, and how many came since.
@@ -104,7 +106,15 @@ class Health:
         """What fails at present."""
         writers = (self.store, self.checkpoint, self.activity, self.search)
         failing = [Ailment(one.what, one.reason, one.do, one.severe) for one in writers if one.reason]
+        if self.clock is not None and self.clock.jump_ms:
+            reason = f"the system's clock jumped by {self.clock.jump_ms // 1000} s; the hub does not follow it yet"
+            do = "set it right (timedatectl); if it is right now, the hub follows within 15 minutes"
+            failing.append(Ailment("the clock", reason, do, severe=False))
         return failing + [Ailment(what, str(error), error.hint, severe=True) for what, error in self._damage.items()]
+
+    def watch(self, clock: Clock) -> None:
+        """Tell of this clock's jumps, too."""
+        self.clock = clock
 
     def damaged(self, what: str, error: DamagedError) -> None:
         """Something stored could not be read. That stays so: nobody can tell how much of it is damaged."""

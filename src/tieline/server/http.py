@@ -160,6 +160,10 @@ class _Collector:
             yield CounterMetricFamily(name, text, value=value)
         severe = any(ailment.severe for ailment in health.ailments)
         yield GaugeMetricFamily("tieline_store_failing", "1 while something cannot be kept or read", value=severe)
+        if health.clock is not None:
+            jump = health.clock.jump_ms / 1000
+            yield GaugeMetricFamily("tieline_clock_jump_seconds", "How far the system's clock is off", value=jump)
+            yield CounterMetricFamily("tieline_clock_jumps", "Jumps of the system's clock", value=health.clock.jumps)
         yield GaugeMetricFamily("tieline_activity_waiting", "Uploads and questions that wait", value=recorder.waiting)
         yield GaugeMetricFamily("tieline_members", "Members", value=len(self._roster.members))
         sessions = GaugeMetricFamily("tieline_sessions", "Open sessions of members", labels=["protocol"])

@@ -34,6 +34,7 @@ from tieline.protocols.backchannel.identity import default_root
 from tieline.protocols.backchannel.relay import Relay
 from tieline.protocols.peerbus.server import DEFAULT_PORT, PeerbusServer
 from tieline.server.api import Api
+from tieline.server.clock import Clock
 from tieline.server.config import (
     Ac7Section,
     AgentRelay,
@@ -146,15 +147,16 @@ def open_index(store: Store, home: Path) -> SearchIndex:
     return MemorySearch(store) if isinstance(store, MemoryStore) else SqliteSearch(home)
 
 
-def open_broker(home: Home, config: Config, store_url: str | None = None) -> Broker:
+def open_broker(home: Home, config: Config, store_url: str | None = None, nature: RealNature | None = None) -> Broker:
     """A broker over the store of a home that this process holds."""
+    nature = nature or RealNature(Clock(config.limits))
     store = open_store(store_url or config.store.url, home.path)
     signs = bool(config.peerbus.hmac_secret)
     notifies = bool(config.notify.command)
     key = token_digest(home.key())
     kept = config.console.owner
     try:
-        return Broker(store, RealNature(), config.limits, home_key=key, signs=signs, notifies=notifies, kept_name=kept)
+        return Broker(store, nature, config.limits, home_key=key, signs=signs, notifies=notifies, kept_name=kept)
     except Exception as error:
         store.close()
         explained = store.explain(error)
@@ -206,6 +208,7 @@ class RunningHub:
         self._closing = contextlib.AsyncExitStack()
         self.first_start = False
         self.running: Running | None = None
+        self.nature: RealNature | None = None
         self.exchange: Exchange | None = None
         # What connections may hold of messages that are not whole yet.
         self.unfinished: Unfinished | None = None
@@ -234,7 +237,8 @@ class RunningHub:
         config = load_config(home.path)
         self.owner = config.console.owner
         store_url = options.store or config.store.url
-        broker = open_broker(home, config, store_url)
+        nature = self.nature = RealNature(Clock(config.limits))
+        broker = open_broker(home, config, store_url, nature)
         self._closing.callback(broker.store.close)
         notifier = Notifier(config.notify.command) if config.notify.command else None
         if notifier is not None:
@@ -242,6 +246,7 @@ class RunningHub:
         activity = open_activity(store_url, home.path)
         index = open_index(broker.store, home.path)
         exchange = self.exchange = Exchange(broker, activity, notifier.notify if notifier else None, index)
+        exchange.health.watch(nature.clock)
         exchange.start()
         self._closing.push_async_callback(exchange.stop)
         unfinished = self.unfinished = Unfinished(exchange.limits)
@@ -262,7 +267,7 @@ class RunningHub:
         apps = self._http_apps(exchange, home, config.backchannel)
         if config.ac7.enabled if options.ac7 is None else options.ac7:
             apps.append(await self._start_ac7(exchange, home, config.ac7, store_url))
-        self.entrance = Entrance(exchange, ByHomeKey(home.key()), RealNature().now_ms, __version__)
+        self.entrance = Entrance(exchange, ByHomeKey(home.key()), nature.now_ms, __version__)
         apps += [Api(exchange), self.entrance, Insights(exchange, home.path), Site()]
         if store_url != "memory":
             apps.append(LogApi(exchange, home.path))
@@ -352,7 +357,8 @@ class RunningHub:
         return [Relay(exchange, ByHomeKey(home.key()), config.room_token, unfinished=self.unfinished)]
 
     async def _start_ac7(self, exchange: Exchange, home: Home, config: Ac7Section, store_url: str) -> Ac7:
-        nature = RealNature()
+        nature = self.nature
+        assert nature is not None, "made before"
         self._closing.callback(shutil.rmtree, home.path / FORGOTTEN_FOLDER, ignore_errors=True)
         files = open_files(store_url, home.path, nature.now_ms)
         keeping = Keeping(ByHomeKey(home.key()), files, None if store_url == "memory" else home.path)

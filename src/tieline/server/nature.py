@@ -2,19 +2,19 @@
 
 import random
 import secrets
-import time
 
 from tieline.contract.identifiers import MessageId, SessionId
+from tieline.server.clock import Clock
 
 _COUNT_MAX = 0xFFF
 _VARIANT = 0x8000_0000_0000_0000
 
 
 class RealNature:
-    """The system's clock, kept from going backwards, and the system's randomness."""
+    """The hub's clock, and the system's randomness."""
 
-    def __init__(self) -> None:
-        self._last_ms = 0
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or Clock()
         # Ids must not collide and must sort; they are no secrets, so a seeded generator is enough for their tail.
         self._random = random.Random(secrets.randbits(128))  # noqa: S311
         # The millisecond that ids are made in, how many were made in it, and what stands before and after that count.
@@ -25,8 +25,11 @@ class RealNature:
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
-        self._last_ms = max(self._last_ms, time.time_ns() // 1_000_000)
-        return self._last_ms
+        return self.clock.now_ms()
+
+    def take_step_ms(self) -> int:
+        """See `Nature.take_step_ms`."""
+        return self.clock.take_step_ms()
 
     def message_id(self, now_ms: int) -> MessageId:
         """A UUIDv7 whose bits after the time count within the millisecond, so that ids sort as they were made.

@@ -59,7 +59,9 @@ class Recorder:
         limits: Limits,
         recorded: Callable[[Sequence[ActivityRow]], None],
         health: Health,
+        now_ms: Callable[[], int],
     ) -> None:
+        self._now_ms = now_ms
         self._health = health
         self._journal = Journal(store, limits, _breathe)
         self._limits = limits
@@ -114,7 +116,7 @@ class Recorder:
                 more = isinstance(reply, Recorded) and reply.count >= PRUNE_MAX
                 self._pruner = self._loop.call_later(_PAUSE_SECONDS if more else _PASS_SECONDS, self._prune)
 
-        self.submit(Prune(time.time_ns() // 1_000_000), done)
+        self.submit(Prune(self._now_ms()), done)
 
     # On the recorder's thread.
 
