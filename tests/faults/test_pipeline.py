@@ -20,7 +20,7 @@ from tieline.pipeline.catalogue import SCHEMAS
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.report import make_report
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200 if SOAK else 900), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200 if SOAK else 900)]
 
 KILLS = 20 if SOAK else 1
 STAGES_MAX = 40

@@ -23,7 +23,7 @@ from tieline.pipeline.run import run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 MESSAGES, ACKED = 120, 10
 """So many wait that it is worth an alert."""

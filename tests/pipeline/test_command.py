@@ -30,7 +30,7 @@ from tieline.pipeline.lake import Lake
 from tieline.pipeline.run import run
 from tieline.pipeline.sqlite_log import SECRET_VARIABLE, SqliteLog
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 WAIT_SECONDS = 300
 COLUMNS = 36

@@ -9,7 +9,7 @@ from tests.pipeline.oracle import QUERIES, Oracle, stored
 from tieline.pipeline.catalogue import GOLD, SCHEMAS
 from tieline.pipeline.lake import Lake
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_the_oracle_knows_every_gold_table() -> None:

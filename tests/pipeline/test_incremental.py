@@ -22,7 +22,7 @@ from tieline.pipeline.report import make_report
 from tieline.pipeline.run import Watch, _Batches, is_brief, new_rows, rebuild, run
 from tieline.pipeline.tables.deliveries import CLOSED
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tieline.pipeline.lake import Lake
 from tieline.pipeline.prices import load_prices
 from tieline.pipeline.run import RunFailed, Watch, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROWS, ALL = 1500, 1_000_000
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,7 +19,7 @@ from tieline.pipeline import verify as audit
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.synth import Generator
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 Ask = Callable[..., Result]
 

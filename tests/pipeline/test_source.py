@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from tieline.pipeline.lake import Lake
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_query_for_offsets_reads_those_and_no_others(spark: SparkSession, made_home: Path) -> None:

@@ -14,7 +14,7 @@ from tieline.pipeline.run import run
 from tieline.pipeline.synth import Generator
 from tieline.pipeline.tables import deliveries
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
