@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,8 @@ _ANSWER_SECONDS = 60
 _SILENCE_SECONDS = 1.0
 _FATE = (ConnectionError, BrokenPipeError, asyncio.IncompleteReadError, TimeoutError, OSError)
 """What a hub may do to a stranger at any time."""
+FATES: Counter[str] = Counter()
+"""What it did: the statuses of its answers, and connections without one."""
 
 OPEN_ROUTES = ("/v1/register", "/session/totp", "/enroll", "/enroll/poll")
 """That are answered without a token; their bodies are read."""
@@ -76,8 +79,10 @@ async def pour(writer: Writer, size: int) -> None:
 async def all_at_once(*attempts: Awaitable[None]) -> None:
     """Wait for all, whatever the hub does to each."""
     for outcome in await asyncio.gather(*attempts, return_exceptions=True):
-        if isinstance(outcome, BaseException) and not isinstance(outcome, _FATE):
-            raise outcome
+        if isinstance(outcome, BaseException):
+            if not isinstance(outcome, _FATE):
+                raise outcome
+            FATES["silent" if isinstance(outcome, TimeoutError) else "hung up"] += 1
 
 
 # Bytes.
@@ -153,90 +158,98 @@ async def _half_local(path: Path, begin: bytes) -> None:
 
 # Processor time.
 
-_WIDE = 60_000
-"""As much as fits into the headers of one request."""
+_WIDTHS = (4000, 60_000)
+"""Of headers and paths: what a bound may let pass, and as much as one request ever has."""
+_SIZES = (3_000, 60_000, 900_000)
+"""Of documents, by the same reason."""
 _CPU_ROUNDS = 20 if SOAK else 1
 
 
-def _hostile_headers() -> Iterator[tuple[str, str]]:
+def _hostile_headers(wide: int) -> Iterator[tuple[str, str]]:
     for value in (
-        *(f"x{' ' * _WIDE}x", f"Bearer {' ' * _WIDE}x", f"Bearer {'a' * _WIDE}", "bearer\t" * (_WIDE // 7)),
-        *("Basic " + "=" * _WIDE, "Bearer " + "a." * (_WIDE // 2)),
+        *(f"x{' ' * wide}x", f"Bearer {' ' * wide}x", f"Bearer {'a' * wide}", "bearer\t" * (wide // 7)),
+        *("Basic " + "=" * wide, "Bearer " + "a." * (wide // 2)),
     ):
         yield "authorization", value
-    for value in ("a=b; " * (_WIDE // 5), "=" * _WIDE, ";" * _WIDE, '"\\' * (_WIDE // 2), "ac7_session=" + "a" * _WIDE):
+    for value in ("a=b; " * (wide // 5), "=" * wide, ";" * wide, '"\\' * (wide // 2), "ac7_session=" + "a" * wide):
         yield "cookie", value
-    for value in ("http://" + "[" * _WIDE, "http://" + "a." * (_WIDE // 2), ":" * _WIDE):
+    for value in ("http://" + "[" * wide, "http://" + "a." * (wide // 2), ":" * wide):
         yield "origin", value
-    yield "accept-encoding", "gzip;q=0," * (_WIDE // 9)
-    yield "accept-encoding", "gzip;q=" + "0." * (_WIDE // 2)
-    yield "content-type", "multipart/form-data; " + "boundary=a; " * (_WIDE // 12)
-    yield "if-none-match", '"a", ' * (_WIDE // 5)
-    yield "range", "bytes=" + "0-," * (_WIDE // 3)
-    yield "last-event-id", "9" * _WIDE
+    yield "accept-encoding", "gzip;q=0," * (wide // 9)
+    yield "accept-encoding", "gzip;q=" + "0." * (wide // 2)
+    yield "content-type", "multipart/form-data; " + "boundary=a; " * (wide // 12)
+    yield "if-none-match", '"a", ' * (wide // 5)
+    yield "range", "bytes=" + "0-," * (wide // 3)
+    yield "last-event-id", "9" * wide
     yield "content-length", "9" * 5000
-    yield "transfer-encoding", "chunked, " * (_WIDE // 9)
-    yield "sec-websocket-protocol", "a," * (_WIDE // 2)
-    yield "x-forwarded-for", "1.1.1.1," * (_WIDE // 8)
-    yield "x-backchannel-room", "-" * _WIDE
+    yield "transfer-encoding", "chunked, " * (wide // 9)
+    yield "sec-websocket-protocol", "a," * (wide // 2)
+    yield "x-forwarded-for", "1.1.1.1," * (wide // 8)
+    yield "x-backchannel-room", "-" * wide
 
 
-def _hostile_paths() -> Iterator[str]:
-    yield "/" + "%2f" * (_WIDE // 3)
-    yield "/api/messages/" + "a/" * (_WIDE // 2) + "receipts"
-    yield "/api/log/" + "%2e" * (_WIDE // 3)
-    yield "/fs/read/" + "../" * (_WIDE // 3)
-    yield "/objectives/" + "%00" * (_WIDE // 3)
-    yield "/history?" + "a=b&" * (_WIDE // 4)
-    yield "/api/search?q=" + "%41" * (_WIDE // 3)
-    yield "/api/search?q=" + "%22a%22+" * (_WIDE // 8)
-    yield "/login#" + "a" * _WIDE
-    yield "/assets/" + "..%2f" * (_WIDE // 5)
+def _hostile_paths(wide: int) -> Iterator[str]:
+    yield "/" + "%2f" * (wide // 3)
+    yield "/api/messages/" + "a/" * (wide // 2) + "receipts"
+    yield "/api/log/" + "%2e" * (wide // 3)
+    yield "/fs/read/" + "../" * (wide // 3)
+    yield "/objectives/" + "%00" * (wide // 3)
+    yield "/history?" + "a=b&" * (wide // 4)
+    yield "/api/search?q=" + "%41" * (wide // 3)
+    yield "/api/search?q=" + "%22a%22+" * (wide // 8)
+    yield "/login#" + "a" * wide
+    yield "/assets/" + "..%2f" * (wide // 5)
 
 
-def hostile_documents() -> Iterator[bytes]:
-    """JSON that costs whoever reads it carelessly."""
-    yield b"[" * 900_000
-    yield b'{"name":' * 100_000
-    yield b'{"name":"' + b"\\u00e9" * 140_000 + b'"}'
-    yield b'{"name":"' + b"\\ud800" * 140_000 + b'"}'
-    yield b'{"name":' + b"1" * 900_000 + b"}"
-    yield b'{"name":1e' + b"9" * 900_000 + b"}"
-    yield b'{"name":"a"' + b',"name":"a"' * 80_000 + b"}"
-    yield b"{" + b",".join(b'"%d":0' % number for number in range(90_000)) + b"}"
-    yield b"[" + b"{}," * 300_000 + b"{}]"
-    yield b'{"name":"' + b"a" * 900_000 + b'"}'
-    yield b" " * 900_000 + b"{}"
+def hostile_documents(size: int) -> Iterator[bytes]:
+    """JSON of about this size that costs whoever reads it carelessly."""
+    yield b"[" * size
+    yield b'{"name":' * (size // 8)
+    yield b'{"name":"' + b"\\u00e9" * (size // 6) + b'"}'
+    yield b'{"name":"' + b"\\ud800" * (size // 6) + b'"}'
+    yield b'{"name":' + b"1" * size + b"}"
+    yield b'{"name":1e' + b"9" * size + b"}"
+    yield b'{"name":"a"' + b',"name":"a"' * (size // 11) + b"}"
+    yield b"{" + b",".join(b'"%d":0' % number for number in range(size // 10)) + b"}"
+    yield b"[" + b"{}," * (size // 3) + b"{}]"
+    yield b'{"name":"' + b"a" * size + b'"}'
+    yield b" " * size + b"{}"
 
 
 async def spend_time(hub: WatchedHub) -> None:
-    """Headers, paths and documents that are slow to read, one after the other, on every door that reads them."""
+    """Headers, paths and documents that are slow to read, on every door that reads them."""
     for _ in range(_CPU_ROUNDS):
-        requests = [head(hub, "GET", "/api/search?q=x", pair) + b"\r\n" for pair in _hostile_headers()]
-        requests += [head(hub, "GET", "/history", pair) + b"\r\n" for pair in _hostile_headers()]
-        requests += [head(hub, "GET", path) + b"\r\n" for path in _hostile_paths()]
-        routes = (*OPEN_ROUTES, *CLOSED_ROUTES)
-        for number, document in enumerate(hostile_documents()):
-            # A short run asks each route with some of them.
-            taken = routes if SOAK else (routes[number % len(routes)], routes[0])
-            sized = ("content-length", str(len(document)))
-            requests += [head(hub, "POST", path, sized) + b"\r\n" + document for path in taken]
-        for request in requests:
-            await all_at_once(_ask(hub, request))
-        for path in WEBSOCKETS:
-            await all_at_once(*(_say(hub, path, document) for document in hostile_documents()))
+        for wide in _WIDTHS:
+            for pair in _hostile_headers(wide):
+                for path in ("/api/search?q=x", "/history", "/v1/agents"):
+                    await all_at_once(_ask(hub, head(hub, "GET", path, pair) + b"\r\n"))
+            for path in _hostile_paths(wide):
+                await all_at_once(_ask(hub, head(hub, "GET", path) + b"\r\n"))
+        for size in _SIZES:
+            documents = list(hostile_documents(size))
+            for document in documents:
+                await all_at_once(*(_offer(hub, path, document) for path in (*OPEN_ROUTES, *CLOSED_ROUTES)))
+            for path in WEBSOCKETS:
+                await all_at_once(*(_say(hub, path, document) for document in documents))
+
+
+async def _offer(hub: WatchedHub, path: str, document: bytes) -> None:
+    sized = ("content-length", str(len(document)))
+    await _ask(hub, head(hub, "POST", path, sized, ("content-type", "application/json")) + b"\r\n" + document)
 
 
 async def _ask(hub: WatchedHub, request: bytes) -> None:
     async with dialled(hub) as (reader, writer):
         writer.write(request)
-        await asyncio.wait_for(reader.readuntil(b"\r\n"), _ANSWER_SECONDS)
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), _ANSWER_SECONDS)
+        FATES[answer.split()[1].decode()] += 1
 
 
 async def _say(hub: WatchedHub, path: str, document: bytes) -> None:
     async with dialled(hub) as (reader, writer):
         writer.write(upgrade(hub, path))
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _ANSWER_SECONDS)
+        FATES[answer.split()[1].decode()] += 1
         if b" 101 " in answer.split(b"\r\n")[0]:
             writer.write(ws_frame(document))
             await writer.drain()

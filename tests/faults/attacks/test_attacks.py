@@ -41,7 +41,10 @@ def hub() -> Iterator[WatchedHub]:
 
 def attack(name: str, hub: WatchedHub, how: Callable[[WatchedHub], Awaitable[None]]) -> None:
     """Run a campaign and see that its bounds were kept."""
+    strangers.FATES.clear()
     asyncio.run(campaign.run(name, hub, how)).check()
+    if strangers.FATES:
+        sys.stdout.write(f"fates: {dict(strangers.FATES.most_common())}\n")
     assert hub.complaints() == ""
 
 
