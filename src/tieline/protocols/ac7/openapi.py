@@ -27,6 +27,7 @@ _ERRORS = {
     413: "The body is too large.",
     415: "The body is of a kind that is not read here.",
     429: "Not now: too much or too many at once; the text says what.",
+    500: "The hub failed at this request, and changed nothing.",
     503: "The hub is stopping, or cannot store anything at the moment.",
 }
 _TEMPLATE = "#/components/schemas/{name}"

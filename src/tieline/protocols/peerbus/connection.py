@@ -44,6 +44,7 @@ BAD_TOKEN = (POLICY_VIOLATION, "invalid bearer token")
 NAME_CLAIMED = (POLICY_VIOLATION, "name claimed under a different token")
 BAD_NAME = (POLICY_VIOLATION, "invalid peer name")
 NOT_KEPT = (INTERNAL_ERROR, "peer persistence failed")
+_NOT_KEPT_CODES = frozenset({Code.STORE_FAILED, Code.INTERNAL_ERROR})
 STOPPING = (GOING_AWAY, "server shutting down")
 DONE = (NORMAL, "bye")
 
@@ -192,7 +193,12 @@ class PeerConnection:
         self._flush_acks()
         if self._commands:
             commands, self._commands = self._commands, []
-            self._conversation.submit(commands)
+            self._conversation.submit(commands, self._decided)
+
+    def _decided(self, replies: Sequence[r.Reply]) -> None:
+        # The wire has no refusal. A peer that is closed on sends again; one that stays would take this for accepted.
+        if any(isinstance(reply, Refusal) and reply.code in _NOT_KEPT_CODES for reply in replies):
+            self._fail(NOT_KEPT)
 
     def receive_eof(self) -> None:
         """The peer will say no more: the connection ends when everything it asked is answered."""
