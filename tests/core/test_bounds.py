@@ -53,6 +53,13 @@ def test_strangers_who_invent_names_share_the_rows_of_their_cause(desk: Desk) ->
     assert [row.claimed for row in rows] == [("invented-0",), ("invented-1", "invented-2", "invented-3")]
 
 
+def test_refusals_that_were_counted_when_the_hub_stops_are_in_the_log(desk: Desk) -> None:
+    for number in range(400):
+        desk.refused(_stranger(f"invented-{number}"))
+    desk.restart()
+    assert [row.count for row in refusals(desk)] == [1, 399]
+
+
 def test_clients_without_an_identity_share_rows_too(desk: Desk) -> None:
     for number in range(50):
         session = desk.expect(

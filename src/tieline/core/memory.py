@@ -215,6 +215,7 @@ class Memory:
 
     def close(self) -> None:
         """Commit what is left, with a snapshot, so that the next start replays nothing."""
+        self.refusals.finish(cast("Broker", self))
         self.write_moves()
         self.snapshot()
         self.store.commit()

@@ -108,6 +108,12 @@ class Refusals:
         else:
             self._kinds[kind] = before
 
+    def finish(self, broker: "Broker") -> None:
+        """Write rows for everything that was counted, because the hub stops."""
+        for kind, unwritten in list(self._kinds.items()):
+            if unwritten.count:
+                broker.record(self._row(kind, unwritten, broker.now_ms), urgent=False)
+
     def _note(self, kind: _Kind, name: str, now_ms: int) -> Refused | None:
         """Count a refusal; returns its row if it is time for one."""
         unwritten = self._kinds.get(kind)

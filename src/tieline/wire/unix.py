@@ -117,10 +117,12 @@ async def listen(
     `SocketCheckTimeout` or `SocketPathTooLong`, each with a sentence for a person, or the `OSError` of the system.
     """
     check_path(path)
-    if not path.parent.is_dir():
-        path.parent.mkdir(parents=True, exist_ok=True)
     await _refuse_live(path)
-    sock, identity = _bind(path, mode, backlog)
+    try:
+        sock, identity = _bind(path, mode, backlog)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sock, identity = _bind(path, mode, backlog)
     try:
         server = await asyncio.get_running_loop().create_unix_server(factory, sock=sock, backlog=backlog)
     except BaseException:

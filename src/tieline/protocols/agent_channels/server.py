@@ -356,6 +356,7 @@ class ChannelsServer:
         # Names whose sockets are left out: their path does not fit into a Unix address, or the files run out.
         self.left_out: set[str] = set()
         self._sockets_max = int(_SOCKETS_SHARE * resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self._name_bytes_max = PATH_BYTES_MAX - len(os.fsencode(folder / ".sock"))
         self._inboxes = inboxes
         # Names that nobody here may claim.
         self._members: set[object] = set()
@@ -402,7 +403,7 @@ class ChannelsServer:
         return place.channel
 
     def _fits(self, name: str) -> bool:
-        if len(os.fsencode(self.folder / f"{name}.sock")) <= PATH_BYTES_MAX:
+        if len(os.fsencode(name)) <= self._name_bytes_max:
             return True
         self.left_out.add(name)
         log.warning("a socket is left out: its path is too long", name=name)
