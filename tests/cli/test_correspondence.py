@@ -9,7 +9,7 @@ import pytest
 from tieline.cli import correspondence
 from tieline.cli.correspondence import Correspondence, Notices, Outbox, Outgoing, printed, typed
 from tieline.cli.session import Link
-from tieline.client import HubRefused, Message
+from tieline.client import Accepted, HubRefused, Message
 from tieline.contract.message import Priority
 from tieline.contract.refusal import Code
 from tieline.protocols.agent_relay.instruction import Instruction
@@ -138,12 +138,13 @@ async def test_what_does_not_fit_the_outbox_is_told(monkeypatch: pytest.MonkeyPa
     assert await take(talk.notices.lines(), 1) == ["tieline: not sent to @bob: 1 others wait for the hub already"]
 
 
-async def test_a_refusal_that_stops_a_loop_is_not_told_to_the_program() -> None:
+async def test_that_a_message_is_held_is_told_to_the_person_and_a_refusal_to_the_program() -> None:
     talk = Correspondence(Link(), "alice", inject=True, match=None, on_screen=True)
-    for code in (Code.THREAD_PAUSED, Code.UNKNOWN_MEMBER):
-        talk._refused(Outgoing(hello(), 1), HubRefused(code, f"because {code}"))
-    assert await take(talk.notices.lines(), 1) == ["tieline: not sent to @bob: because thread_paused"]
-    assert await take(talk.incoming(), 1) == ["tieline: not sent to @bob: because unknown_member"]
+    talk._accepted(Outgoing(hello(), 1), Accepted(1, "m", 0, 1, held="held: because"))
+    talk._accepted(Outgoing(hello(), 1), Accepted(1, "m", 0, 1, held="slowed: because"))
+    talk._refused(Outgoing(hello(), 1), HubRefused(Code.UNKNOWN_MEMBER, "because"))
+    assert list(talk.notices.rest()) == ["tieline: to @bob, kept for later: held: because"]
+    assert await take(talk.incoming(), 1) == ["tieline: not sent to @bob: because"]
 
 
 async def test_the_same_answer_twice_is_typed_once_and_then_printed() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import TIELINE, HubProcess, wait_until
-from tieline.agents.forwarder import arrivals
+from tieline.agents.arrivals import Given, arrivals
 from tieline.cli.context import Context
 from tieline.cli.session import Link
 from tieline.cli.watch import Watcher, Wish
@@ -106,7 +106,7 @@ def test_messages_arrive_past_a_window_full_of_what_was_passed_over(hub: HubProc
     async def collect() -> list[str]:
         async with await hub.connect(bob, receive=True, window=2) as client:
             bodies = []
-            async for delivery in arrivals(client, 0):
+            async for delivery in arrivals(client, Given()):
                 bodies.append(delivery.message.body)
                 if len(bodies) == 5:
                     return bodies

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.server.hubs import House, take
+from tests.server.hubs import House, bodies, take
 from tieline.client import HubRefused
 from tieline.contract.member import MemberKind
 from tieline.contract.refusal import Code
@@ -99,28 +99,28 @@ async def test_a_removed_member_is_told_why_its_session_ends(there: House) -> No
     assert caught.value.code is Code.UNAUTHORIZED
 
 
-async def test_a_loop_is_refused_and_resumed_by_a_human(there: House) -> None:
+async def test_pauses_are_for_people_and_what_is_held_meanwhile_comes_after_them(there: House) -> None:
     await there.add("hugo", kind=MemberKind.HUMAN)
-    alice, bob, hugo = await there.join("alice"), await there.join("bob"), await there.join("hugo")
-
-    async def chat() -> None:
-        for _ in range(40):
-            ping = await alice.send("@bob", "ping")
-            assert await bob.claim(ping.id) is not None
-            pong = await bob.send("@alice", "pong")
-            assert await alice.claim(pong.id) is not None
-
-    with pytest.raises(HubRefused) as caught:
-        await chat()
-    assert caught.value.code is Code.LOOP_DETECTED
-    with pytest.raises(HubRefused) as caught:
-        await alice.send("@bob", "ping")
-    assert caught.value.code is Code.THREAD_PAUSED
+    alice, hugo = await there.join("alice"), await there.join("hugo")
+    bob = await there.join("bob", receive=True)
+    await hugo.pause_thread("@alice+@bob")
+    sent = await alice.send("@bob", "ping")
+    assert sent.held.startswith("held: hugo paused @alice+@bob")
+    (receipt,) = await alice.receipts(sent.id)
+    assert (receipt.state, receipt.held) == ("pending", sent.held)
+    await hugo.send("@bob", "from a person")
+    assert bodies(await take(bob, 1)) == ["from a person"]
+    assert (await bob.inbox()).held == 1
     (pause,) = await hugo.pauses()
-    assert pause.thread == "@alice+@bob"
-    with pytest.raises(HubRefused) as caught:
-        await alice.pauses()
-    assert caught.value.code is Code.FORBIDDEN
+    assert (pause.thread, pause.by, pause.held) == ("@alice+@bob", "hugo", 1)
+    for asking in (alice.pauses(), alice.resume_thread("@alice+@bob"), alice.allow_thread("@alice+@bob")):
+        with pytest.raises(HubRefused) as caught:
+            await asking
+        assert caught.value.code is Code.FORBIDDEN
+    await hugo.allow_thread("@bob+@alice", 60_000)
+    assert bodies(await take(bob, 1)) == ["ping"]
+    (allowed,) = await hugo.pauses()
+    assert allowed.allowed
     await hugo.resume_thread("@alice+@bob")
     assert await hugo.pauses() == ()
     await alice.send("@bob", "ping")

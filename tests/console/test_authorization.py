@@ -16,7 +16,6 @@ from websockets.asyncio.client import connect as dial
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.server.hubs import House, house
-from tieline.client import HubRefused
 from tieline.console.entrance import PATH
 from tieline.console.site import POLICY, STATIC
 from tieline.contract.member import MemberKind
@@ -71,8 +70,8 @@ async def _furnish(there: House) -> Scene:
     given = await chief.create_objective(f"Find the {SECRET}", SECRET, "alice", body=SECRET)
     await alice.change_objective(given.id, Block(SECRET))
     await alice.record_activity({"kind": "llm_exchange", "entry": {"request": {"model": SECRET}}})
-    with pytest.raises(HubRefused, match="paused"):
-        await _loop(alice, bob)
+    await chief.pause_thread("@alice+@bob")
+    assert (await alice.send("@bob", f"held {SECRET}")).held
     headers = {"authorization": f"Bearer {there.tokens['alice']}"}
     async with httpx.AsyncClient(base_url=there.running.http) as client:
         path = f"/alice/{SECRET}.txt"
@@ -86,12 +85,6 @@ async def _furnish(there: House) -> Scene:
     (there.home / "lake" / "report.json").write_text(json.dumps({"totals": SECRET}))
     (token, *_) = await alice.tokens("alice")
     return Scene(sent.id, given.id, token.id, path, device, there=there)
-
-
-async def _loop(alice: Any, bob: Any) -> None:
-    for _ in range(40):
-        await bob.claim((await alice.send("@bob", f"ping {SECRET}")).id)
-        await alice.claim((await bob.send("@alice", f"pong {SECRET}")).id)
 
 
 async def _cookie(there: House, name: str) -> dict[str, str]:
@@ -215,6 +208,7 @@ def _refused(scene: Known) -> list[tuple[str, dict[str, Any], str]]:
         ("update_member", {"name": "carol", "permissions": [LOG_READ]}, "forbidden"),
         ("reach", alice, "forbidden"),
         ("pause_thread", {"thread": "@alice+@chief"}, "forbidden"),
+        ("allow_thread", {"thread": "@alice+@chief"}, "forbidden"),
         ("resume_thread", {"thread": "@alice+@bob"}, "forbidden"),
         ("pauses", {}, "forbidden"),
         ("read_activity", {"member": "alice"}, "forbidden"),
@@ -313,7 +307,7 @@ async def test_a_person_without_permissions_lets_loops_go_on_and_nothing_else(sc
     async with _stream(scene.there, await _cookie(scene.there, "dora")) as stream:
         page = Page(stream)
         await page.hello()
-        stewards = {"pauses", "pause_thread", "resume_thread"}
+        stewards = {"pauses", "pause_thread", "resume_thread", "allow_thread"}
         asked = [row for row in _refused(scene) if row[0] not in stewards]
         assert [(t, fields, (await page.ask(t, **fields)).get("code")) for t, fields, _ in asked] == asked
         (pause,) = (await page.ask("pauses"))["pauses"]

@@ -37,7 +37,7 @@ def test_a_pause_lasts_as_long_as_it_should(desk: Desk, step_ms: int) -> None:
     desk.pass_ms(1000)
     desk.nature.set_clock(step_ms)
     (pause,) = desk.expect(Pauses, c.ListPauses(desk.operator)).pauses
-    assert pause[1] == desk.nature.time_ms + desk.limits.pause_ms - 1000
+    assert pause.until_ms == desk.nature.time_ms + desk.limits.pause_ms - 1000
 
 
 def test_retention_goes_on_after_the_time_was_set_back(desk: Desk) -> None:

@@ -1,13 +1,11 @@
-"""What the hub itself tells members: that a conversation is paused, that a message cannot be delivered."""
+"""What the hub itself tells members: that a conversation is held, that a message cannot be delivered."""
 
 from tests.core.conftest import MakeDesk
-from tests.core.doubles import Desk, content
-from tieline.contract import command as c
+from tests.core.doubles import Desk
 from tieline.contract.delivery import State
 from tieline.contract.limits import Limits
 from tieline.contract.member import MemberKind
 from tieline.contract.message import Kind, Message
-from tieline.contract.refusal import Code
 from tieline.core.notices import SPEAKER
 
 LIMITS = Limits(hops_max=4, backlog_max=12)
@@ -22,8 +20,9 @@ def loop(desk: Desk) -> None:
     ada, bob = desk.attach("ada"), desk.attach("bob")
     for turn in range(5):
         desk.send(*((ada, "@bob") if turn % 2 == 0 else (bob, "@ada")))
-        desk.offered(bob if turn % 2 == 0 else ada, turn // 2 + 1)
-    assert desk.refused(c.Send(bob, content("@ada"))).code is Code.LOOP_DETECTED
+        desk.advance(bob if turn % 2 == 0 else ada, turn // 2 + 1)
+        desk.pass_ms(1000)
+    assert desk.send(bob, "@ada").held
 
 
 def test_those_who_looped_and_the_humans_are_told_once(make_desk: MakeDesk) -> None:
@@ -32,11 +31,11 @@ def test_those_who_looped_and_the_humans_are_told_once(make_desk: MakeDesk) -> N
         desk.join(name)
     desk.join("hana", kind=MemberKind.HUMAN)
     loop(desk)
-    assert desk.refused(c.Send(desk.attach("ada"), content("@bob"))).code is Code.THREAD_PAUSED
+    assert desk.send(desk.attach("ada"), "@bob").held
     for name in ("ada", "bob", "hana"):
         (notice,) = told(desk, name)
         assert notice.content.kind is Kind.EVENT
-        assert notice.content.data == {"event": "paused", "conversation": "@ada+@bob", "refused": "bob"}
+        assert notice.content.data == {"event": "held", "conversation": "@ada+@bob", "by": "bob"}
         assert "tieline resume '@ada+@bob'" in notice.content.body
     assert told(desk, "cy") == []
 
@@ -49,8 +48,9 @@ def test_in_a_channel_only_those_who_looped_are_told(make_desk: MakeDesk) -> Non
     for turn in range(5):
         one, other = ("ada", "bob") if turn % 2 == 0 else ("bob", "ada")
         desk.send(sessions[one], "#dev")
-        desk.offered(sessions[other], turn // 2 + 1)
-    assert desk.refused(c.Send(sessions["bob"], content("#dev"))).code is Code.LOOP_DETECTED
+        desk.advance(sessions[other], turn // 2 + 1)
+        desk.pass_ms(1000)
+    assert desk.send(sessions["bob"], "#dev").held
     assert [len(told(desk, name)) for name in ("ada", "bob", "cy")] == [1, 1, 0]
 
 

@@ -19,12 +19,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.core.doubles import Desk, content
 from tieline.contract import command as c
 from tieline.contract.delivery import SETTLED, State
-from tieline.contract.identifiers import ChannelName, MemberName, MessageId
+from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.member import ByPlace
 from tieline.contract.message import Kind
 from tieline.contract.refusal import Refusal
-from tieline.contract.reply import Accepted, Channels, Claimed, Fetched, History, Issued, LogRows, Receipts
+from tieline.contract.reply import Accepted, Channels, Claimed, Done, Fetched, History, Issued, LogRows, Receipts
 from tieline.core.store import Store
 from tieline.stores.memory import MemoryStore
 from tieline.stores.sqlite import SqliteStore
@@ -186,6 +186,13 @@ class Restarts(RuleBasedStateMachine):
             self.decide(c.RecordActivity(session, ({"did": len(self.sent)},)))
         else:
             self.decide((c.Subscribe if what == "join" else c.Unsubscribe)(session, ChannelName("dev")))
+
+    @rule(
+        name=st.sampled_from(["@ada+@bob", "@ada+@ada", "#dev", "*"]),
+        make=st.sampled_from([c.PauseThread, c.PauseThread, c.ResumeThread, c.AllowThread]),
+    )
+    def steward(self, name: str, make: Callable[[SessionId, str], c.Command]) -> None:
+        assert self.decide(make(self.desk.operator, name)) == Done()
 
     @rule(milliseconds=st.sampled_from([1, 100, 3600 * 1000, 2 * DAY_MS]))
     def wait(self, milliseconds: int) -> None:

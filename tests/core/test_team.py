@@ -6,6 +6,7 @@ from tests.core.doubles import Desk
 from tieline.contract import command as c
 from tieline.contract.event import Registered, TeamChanged
 from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.member import MemberKind
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Done, Issued, MemberState, Roster, TeamState
 from tieline.contract.team import Team
@@ -85,8 +86,8 @@ def test_instructions_are_between_a_member_and_those_who_manage_members(desk: De
 @pytest.mark.parametrize("how", ["restart", "crash"])
 def test_changes_are_there_after_a_restart(desk: Desk, how: str) -> None:
     desk.add("ada")
-    about = {"title": "lead", "description": "leads", "instructions": "lead us"}
-    desk.expect(MemberState, c.UpdateMember(desk.operator, ADA, ("members.manage",), **about))
+    about = ("lead", "leads", "lead us", MemberKind.SCRIPT)
+    desk.expect(MemberState, c.UpdateMember(desk.operator, ADA, ("members.manage",), *about))
     team = desk.expect(TeamState, c.UpdateTeam(desk.operator, "us", presets={"lead": ("team.manage",)})).team
     before = desk.roster()["ada"].member
     getattr(desk, how)()

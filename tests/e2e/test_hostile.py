@@ -212,7 +212,7 @@ async def test_every_other_field_of_a_message_stays_text(there: Office) -> None:
 
 async def test_members_tokens_devices_and_pauses_stay_text(there: Office) -> None:
     root = await there.there.join("root")
-    alice, bob = await there.there.join("alice"), await there.there.join("bob")
+    alice = await there.there.join("alice")
     for wrong in ("<b>", "a\u200bb", "\u202eecila", "a b", "a/../b", "", "W" * 200):
         with pytest.raises(HubRefused):
             await root.add_member(wrong)
@@ -223,8 +223,8 @@ async def test_members_tokens_devices_and_pauses_stay_text(there: Office) -> Non
     for text in (*MARKUP, *SIGNS):
         await alice.issue_token("alice", label=text[:60].replace("\x00", ""))
     thread = f"{MARKUP[4]} {SIGNS[0]}"
-    with pytest.raises(HubRefused, match="paused"):
-        await _loop(alice, bob, thread)
+    await root.pause_thread(f"thread:{thread}")
+    assert (await alice.send("@bob", "ping", thread=thread)).held
     async with httpx.AsyncClient(base_url=there.url) as device:
         for text in (MARKUP[0], MARKUP[2], SIGNS[0]):
             headers = {"user-agent": "<img src=x onerror=window.hacked=1>"}
@@ -238,12 +238,6 @@ async def test_members_tokens_devices_and_pauses_stay_text(there: Office) -> Non
         await seen.see(f"#/members/{name}", ".tokens li")
     await seen.see("#/members/alice", ".tokens li")
     await expect(seen.page.locator(".tokens")).to_contain_text("<script>window.hacked = 1</script>")
-
-
-async def _loop(alice: Any, bob: Any, thread: str) -> None:
-    for _ in range(40):
-        await bob.claim((await alice.send("@bob", "ping", thread=thread)).id)
-        await alice.claim((await bob.send("@alice", "pong", thread=thread)).id)
 
 
 def _exchange(text: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def test_what_the_template_shows_as_an_example_works_when_uncommented(folder: Pa
     load_config(folder)
     path = folder / CONFIG_FILE
     text = path.read_text(encoding="utf-8").replace("# [limits]", "[limits]").replace("# hops_max", "hops_max")
-    path.write_text(text.replace("hops_max = 64", "hops_max = 7"), encoding="utf-8")
+    path.write_text(text.replace("hops_max = 200", "hops_max = 7"), encoding="utf-8")
     assert load_config(folder).limits.hops_max == 7
 
 

@@ -12,7 +12,7 @@ from tests.core.doubles import content
 from tests.server.hubs import until
 from tests.server.stores import StubbornStore
 from tieline.contract import command as c
-from tieline.contract.delivery import State
+from tieline.contract.delivery import SLOWED, State
 from tieline.contract.hub import Change, MemberAppeared
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.limits import Limits
@@ -35,9 +35,13 @@ class Ear:
 
     def __init__(self) -> None:
         self.keys: list[int] = []
+        self.free: list[int] = []
         self.steps: list[Progress] = []
         self.ended: list[Refusal] = []
         self.deaf = False
+
+    def released(self, keys: Sequence[int]) -> None:
+        self.free += keys
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
         del message, stream_seq
@@ -638,3 +642,35 @@ async def test_the_tally_counts_what_passed(office: Office) -> None:
     assert tally.commit_seconds > 0
     roster = await office.exchange.ask(c.ListMembers(office.alice))
     assert isinstance(roster, Roster)
+
+
+async def test_a_held_delivery_is_not_offered_before_it_is_released_and_then_its_key_is_told(office: Office) -> None:
+    ear = office.listen()
+    await office.exchange.ask(c.PauseThread(office.operator, "@alice+@bob"))
+    held = await office.accepted("held")
+    assert held.held
+    other = await office.exchange.ask(c.Send(office.bob, content("@bob", "another stream")))
+    assert isinstance(other, Accepted)
+    assert (ear.keys, ear.free) == ([2], [])
+    await office.exchange.ask(c.ResumeThread(office.operator, "@alice+@bob"))
+    assert (ear.keys, ear.free) == ([2], [1])
+    page = await office.exchange.ask(c.Fetch(office.bob, keys=(1,)))
+    assert isinstance(page, Fetched)
+    assert [item.message.content.body for item in page.deliveries] == ["held"]
+
+
+@pytest.mark.slow
+async def test_a_slowed_delivery_is_released_by_the_clock_alone(folder: Path) -> None:
+    office = Office(folder, Limits(hops_soft=0, hop_ms_min=0, space_ms_min=700, space_ms_max=700))
+    await office.open()
+    try:
+        ear = office.listen()
+        first = await office.exchange.ask(c.Send(office.bob, content("@alice")))
+        assert isinstance(first, Accepted)
+        reply = await office.exchange.ask(c.Send(office.alice, content("@bob", reply_to=first.message_id)))
+        assert isinstance(reply, Accepted)
+        assert reply.held.startswith(SLOWED)
+        await until(lambda: ear.free == [1])
+        assert ear.keys == []
+    finally:
+        await office.exchange.stop()

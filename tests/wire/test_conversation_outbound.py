@@ -216,3 +216,84 @@ async def test_only_what_nobody_was_offered_is_fetched_when_the_wire_asks_for_th
     (fetch,) = table.hub.asked(c.Fetch)
     assert isinstance(fetch, c.Fetch)
     assert fetch.unoffered_until == 1
+
+
+# Held and released
+
+
+def asked_keys(table: Table) -> list[tuple[int, ...]]:
+    """Keys that were asked for one by one, fetch by fetch."""
+    return [fetch.keys for fetch in table.hub.asked(c.Fetch) if isinstance(fetch, c.Fetch) and fetch.keys]
+
+
+async def test_what_is_released_behind_a_wires_back_is_asked_for_by_its_key_and_comes_before_what_is_new() -> None:
+    table = Table(pending=1)
+    table.offer(4)
+    table.page(4)
+    table.talk.released([2, 3])
+    table.offer(5)
+    assert asked_keys(table) == [(2, 3)]
+    table.page(2, 3)
+    table.page(5)
+    assert table.wire.keys == [1, 4, 2, 3, 5]
+    assert table.offered == [(1, 1), (4, 4), (2, 3), (5, 5)]
+    assert table.talk.caught_up
+
+
+async def test_what_is_released_ahead_of_a_wire_comes_with_the_inbox() -> None:
+    table = Table()
+    table.talk.released([1])
+    table.page(1, 2)
+    assert table.wire.keys == [1, 2]
+    # Nothing came after it, so this wire did not pass it.
+    table.talk.released([3])
+    table.page(3)
+    assert asked_keys(table) == []
+    assert table.wire.keys == [1, 2, 3]
+    assert table.talk.caught_up
+
+
+async def test_what_is_released_while_a_page_is_being_read_is_asked_for_after_it() -> None:
+    table = Table(pending=3)
+    table.offer(5)
+    table.talk.released([2])
+    table.page(5)
+    assert asked_keys(table) == [(2,)]
+    table.page(2)
+    table.page(through=5)
+    assert table.wire.keys == [1, 2, 3, 5, 2]
+    assert table.talk.caught_up
+
+
+async def test_what_is_released_waits_for_credit() -> None:
+    table = Table(window=2, pending=2)
+    table.offer(5)
+    table.talk.released([1, 2])
+    assert asked_keys(table) == []
+    table.talk.settled(1)
+    assert asked_keys(table) == [(1,)]
+    table.page(1)
+    table.talk.settled(2)
+    assert asked_keys(table) == [(1,), (2,)]
+
+
+async def test_what_was_released_and_settled_meanwhile_is_passed_over() -> None:
+    table = Table(pending=4)
+    table.talk.released([1, 2, 3])
+    table.page(2, through=3)
+    table.page(through=4)
+    assert table.wire.keys == [1, 2, 3, 4, 2]
+    assert table.talk.caught_up
+
+
+async def test_a_wire_that_is_full_in_the_middle_of_what_was_released_gets_the_rest_when_it_drains() -> None:
+    table = Table(window=None, pending=4)
+    table.wire.room = 1
+    table.talk.released([1, 2, 3])
+    table.page(1, 2, 3, size=300 * 1024)
+    assert table.wire.batches[1:] == [[1]]
+    table.wire.room = None
+    table.talk.resume_writing()
+    assert asked_keys(table)[-1] == (2, 3)
+    table.page(2, 3)
+    assert table.wire.keys == [1, 2, 3, 4, 1, 2, 3]

@@ -304,7 +304,7 @@ function OneMember({ member }: { member: Member }) {
         <dt>Sessions</dt>
         <dd>{member.sessions.length ? <Sessions of={member.sessions} /> : "none"}</dd>
         <dt>Backlog</dt>
-        <dd class={member.backlog && !member.sessions.length ? "unseen" : ""}>{member.backlog || "nothing"}</dd>
+        <dd class={member.backlog && !member.sessions.length ? "unseen" : ""}>{member.backlog || "nothing"}{member.held ? `, ${member.held} held` : ""}</dd>
         {waits.value.has(member.name) && (
           <>
             <dt>Waits for you</dt>

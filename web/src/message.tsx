@@ -243,6 +243,7 @@ export function Aside() {
         <section class="receipt" key={receipt.member}>
           <h3>
             {plain(receipt.member)} <span class={`state ${receipt.state}`}>{receipt.state}</span>
+            {receipt.held ? <span class="mark">{receipt.held.startsWith("slowed: ") ? "slowed" : "held"}</span> : null}
             {receipt.way && !SEEN.has(receipt.state) ? <span class="mark">by {receipt.way}</span> : null}
           </h3>
           <ol>

@@ -1,16 +1,27 @@
-// Conversations that stand still: agents looped in them, or somebody said so. For people and those who manage members.
+// Conversations that are held: agents answered each other too often, or somebody said so. For people and those who manage
+// members.
 import { Action } from "./action.tsx";
 import { plain } from "./prose.tsx";
 import { attempt, hub, now, pauses, readRoster, stewards } from "./state.ts";
+import { computed } from "@preact/signals";
 
-/** What a person is asked for first: conversations that stand still until somebody lets them go on. */
+/** Those whose limits are lifted wait for nobody. */
+const held = computed(() => pauses.value.filter((pause) => !pause.allowed));
+const minutes = (until: number) => Math.max(1, Math.ceil((until - now.value) / 60_000));
+
+const waiting = (count: number) => (count === 1 ? "1 message waits." : `${count || "No"} messages wait.`);
+
+/** What a person is asked for first: conversations that are held until somebody lets them go on. */
 export const Pauses = () => (
   <>
-    {pauses.value.map((pause) => (
-      <p class="alarm" key={pause.thread} role="alert">
+    {held.value.map((pause) => (
+      <p class="alarm" key={pause.thread} role="alert" title={plain(pause.reason ?? "")}>
         <span>
-          <b>{plain(pause.thread === "*" ? "What is said to everybody" : pause.thread)}</b> is paused for{" "}
-          {Math.max(1, Math.ceil((pause.until_ms - now.value) / 60_000))} min more: no agent can speak there.
+          <b>{plain(pause.thread === "*" ? "What is said to everybody" : pause.thread)}</b>{" "}
+          {pause.by
+            ? `is paused for ${minutes(pause.until_ms)} min more.`
+            : `is held: agents answered each other too often. One message passes in ${minutes(pause.until_ms)} min.`}{" "}
+          {waiting(pause.held ?? 0)}
         </span>
         <button
           type="button"
@@ -30,7 +41,7 @@ export const Pauses = () => (
 
 /** Pause conversations by hand, where that is for the viewer and they are not paused. */
 export function Pause({ conversations, name }: { conversations: readonly string[]; name: string }) {
-  const standing = new Set(pauses.value.map((pause) => pause.thread.split("+").toSorted().join("+")));
+  const standing = new Set(held.value.map((pause) => pause.thread.split("+").toSorted().join("+")));
   if (!stewards.value || conversations.every((one) => standing.has(one.split("+").toSorted().join("+")))) return null;
   const pause = async () => {
     for (const thread of conversations) await hub.ask("pause_thread", { thread });
@@ -38,7 +49,7 @@ export function Pause({ conversations, name }: { conversations: readonly string[
   };
   return (
     <Action name="Pause" title={`Pause ${plain(name)}`} act={pause} done="It is paused.">
-      <p>For ten minutes, or until somebody lets it go on, no agent can speak there. People can.</p>
+      <p>For ten minutes, or until somebody lets it go on, what is said there is held, but by people. It is kept.</p>
     </Action>
   );
 }

@@ -13,11 +13,11 @@ tools can still find it. It is settled when the agent takes it, or answers it. A
 know from a push has proved that it is shown pushes, and from then on what is seen is settled too.
 """
 
-import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from tieline.agents.arrivals import Given, arrivals, unsettled
 from tieline.agents.echo import should_suppress_self_echo
 from tieline.client import Client, Delivery, Item, Message
 
@@ -29,10 +29,6 @@ BACKLOG_PUSHED_MAX = 50
 
 AWAITING_MAX = 10_000
 """Pushes that wait for evidence: the oldest are given up first, and are pushed again by the next run."""
-
-_PAGE = 500
-_POLL_SECONDS = 1.0
-"""How often the inbox is read once the window is full of deliveries that were never settled."""
 
 Push = Callable[[Delivery | Item], Awaitable[None]]
 """Writes one delivery to the agent's program; returns when it is written."""
@@ -75,8 +71,8 @@ class Forwarder:
         self._takes = takes
         # The session now, if there is one.
         self._client: Client | None = None
-        # Key of the last delivery that was dealt with, in any session.
-        self._last_key = 0
+        # Deliveries that were dealt with, in any session.
+        self._given = Given()
         # Whether what waited at the start was dealt with.
         self._begun = False
         # Pushed, and no evidence yet, by key.
@@ -100,9 +96,9 @@ class Forwarder:
         try:
             self._tell_again(client)
             await self._catch_up(client)
-            async for delivery in arrivals(client, self._last_key):
+            async for delivery in arrivals(client, self._given):
                 await self._deal_with(client, delivery)
-                self._last_key = delivery.key
+                self._given.add(delivery.key)
         finally:
             self._client = None
 
@@ -177,20 +173,17 @@ class Forwarder:
     async def _catch_up(self, client: Client) -> None:
         """Deal with what waits in the inbox, whose states only the inbox knows: what was seen is not pushed again."""
         pushed = passed_over = 0
-        complete = False
-        while not complete:
-            page = await client.inbox(after=self._last_key, limit=_PAGE)
-            for item in page.items:
-                if item.state == "seen":
-                    self._note_unsettled(item)
-                elif not self._begun and pushed >= BACKLOG_PUSHED_MAX:
-                    passed_over += 1
-                    self._listen_to(item)
-                else:
-                    pushed += await self._deal_with(client, item)
-                self._last_key = max(self._last_key, item.key)
-            complete = page.complete
-            self._last_key = max(self._last_key, page.through)
+        async for item in unsettled(client):
+            if item.key in self._given:
+                continue
+            if item.state == "seen":
+                self._note_unsettled(item)
+            elif not self._begun and pushed >= BACKLOG_PUSHED_MAX:
+                passed_over += 1
+                self._listen_to(item)
+            else:
+                pushed += await self._deal_with(client, item)
+            self._given.add(item.key)
         self._begun = True
         if passed_over and self._left_out is not None:
             await self._left_out(passed_over)
@@ -221,36 +214,3 @@ def _keep(among: OrderedDict[K, V], key: K, value: V) -> None:
     among[key] = value
     if len(among) > AWAITING_MAX:
         among.popitem(last=False)
-
-
-async def arrivals(client: Client, after: int) -> AsyncIterator[Delivery | Item]:
-    """Deliveries with keys past `after`, as the hub pushes them; and read, once it may push no more.
-
-    The hub stops pushing when the window is full of deliveries that are not settled: those that are only seen, and
-    those that a watcher passes over while it waits for something rare.
-    """
-    pushed = client.deliveries()
-    coming: asyncio.Task[Delivery] | None = None
-    assert client.welcome is not None, "an open session was welcomed"
-    room = client.welcome.window
-    try:
-        while True:
-            coming = coming or asyncio.ensure_future(_next(pushed))
-            await asyncio.wait((coming,), timeout=None if room > 0 else _POLL_SECONDS)
-            if coming.done():
-                delivery, coming = coming.result(), None
-                room -= 1
-                if delivery.key > after:
-                    after = delivery.key
-                    yield delivery
-                continue
-            for item in (await client.inbox(after=after)).items:
-                after = item.key
-                yield item
-    finally:
-        if coming is not None:
-            coming.cancel()
-
-
-async def _next(pushed: AsyncIterator[Delivery]) -> Delivery:
-    return await anext(pushed)

@@ -23,13 +23,14 @@ from typing import Any
 
 import msgspec
 
-from tieline.agents.forwarder import arrivals
+from tieline.agents.arrivals import Given, arrivals, unsettled
 from tieline.cli.context import Context
 from tieline.cli.failure import Failure
 from tieline.cli.output import message_lines, neutral_line
 from tieline.cli.reconnection import is_passing, reopen
 from tieline.cli.session import Link
 from tieline.client import Accepted, Client, Delivery, HubError, HubRefused, Item, Message
+from tieline.contract.delivery import HELD
 from tieline.contract.message import Kind, Priority
 from tieline.contract.refusal import Code
 from tieline.protocols.agent_relay.instruction import Instruction
@@ -62,7 +63,6 @@ _CLOSE_SECONDS = 1.0
 """A hub that reads takes the last words in less; one that hangs must not keep the program's end from the person."""
 
 _BATCH = 256
-_PAGE = 100
 _NOTICES_MAX = 50
 _ANSWERS_MAX = 50
 _EXCERPT_CHARS = 40
@@ -70,8 +70,6 @@ _EXCERPT_CHARS = 40
 _ID_CHARS = 13
 
 _STATUS_KINDS = frozenset({"state", "thinking"})
-# Told to the program, these would go on with what they stop.
-_LOOP_CODES = frozenset({Code.LOOP_DETECTED, Code.THREAD_PAUSED})
 
 
 class Notices:
@@ -206,9 +204,9 @@ class Correspondence:
         # What was given to be shown, until it was.
         self._showing: tuple[str, Delivery | Item | None] | None = None
         self._room = asyncio.Semaphore(1)
-        # Keys of the last delivery that was taken from the hub to be shown, and of the last that was.
-        self._taken_key = 0
-        self._shown_key = 0
+        # Deliveries that were taken from the hub to be shown, and those that were.
+        self._taken = Given()
+        self._shown = Given()
         # Deliveries that waited already when the program started, and had been seen before.
         self._seen_before: int | None = 0
         self._declined: set[str] = set()
@@ -262,7 +260,7 @@ class Correspondence:
             yield text
             self._showing = None
             if delivery is not None:
-                self._shown_key = delivery.key
+                self._shown.add(delivery.key)
                 self._room.release()
                 if self._client is not None:
                     self._tell_shown(self._client, delivery)
@@ -363,14 +361,21 @@ class Correspondence:
                 if isinstance(answer, BaseException):
                     self._refused(outgoing, answer)
                 self._outbox.drop_first()
-                if isinstance(answer, Accepted) and outgoing.instruction.awaits:
-                    await self._await(client, outgoing, answer)
+                if isinstance(answer, Accepted):
+                    self._accepted(outgoing, answer)
+                    if outgoing.instruction.awaits:
+                        await self._await(client, outgoing, answer)
+
+    def _accepted(self, outgoing: Outgoing, accepted: Accepted) -> None:
+        """Tell the person of a message that is held: told to the program, that would go on with what it stops."""
+        if accepted.held.startswith(HELD):
+            self._answer(f"to {outgoing.target}, kept for later: {accepted.held}", to_person=True)
 
     def _refused(self, outgoing: Outgoing, error: BaseException) -> None:
         """Tell of a refusal. What only says that the session is over is raised, and the instruction stays."""
         if not isinstance(error, HubRefused) or (is_passing(error) and error.code is not Code.STORE_FAILED):
             raise error
-        self._answer(f"not sent to {outgoing.target}: {error.message}", to_person=error.code in _LOOP_CODES)
+        self._answer(f"not sent to {outgoing.target}: {error.message}")
 
     # Waiting for acknowledgements.
 
@@ -433,31 +438,28 @@ class Correspondence:
             message = delivery.message
             if message.sender == self._speaker or not await self._is_for_here(message):
                 continue  # its own words, or for a session elsewhere: left in the inbox
-            if delivery.key <= self._shown_key:
+            if delivery.key in self._shown:
                 # The hub offers it again, so it may not have heard of it before it went away.
                 self._tell_shown(client, delivery)
-            elif delivery.key > self._taken_key:
+            elif delivery.key not in self._taken:
                 if self._was_seen(delivery):
-                    self._taken_key = delivery.key
+                    self._taken.add(delivery.key)
                     continue
                 await self._room.acquire()
-                self._taken_key = delivery.key
+                self._taken.add(delivery.key)
                 self._incoming.put_nowait((typed(message) if self._inject else printed(message), delivery))
 
     async def _deliveries(self, client: Client) -> AsyncIterator[Delivery | Item]:
         """All that is unsettled: what waits, which is read because only there its state is told, then what comes."""
-        after = 0
-        complete = False
-        while not complete:
-            page = await client.inbox(after=after, limit=_PAGE)
-            for item in page.items:
-                yield item
-            after, complete = page.through, page.complete
+        given = Given()
+        async for item in unsettled(client):
+            given.add(item.key)
+            yield item
         if self._seen_before:
             many = "message waits" if self._seen_before == 1 else "messages wait"
             self.notices.add(f"{self._seen_before:,} {many} that you have seen; 'tieline inbox' shows, 'drain' takes")
         self._seen_before = None
-        async for delivery in arrivals(client, after):
+        async for delivery in arrivals(client, given):
             yield delivery
 
     async def _is_for_here(self, message: Message) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.output import print_brief, print_items, print_json, say
+from tieline.cli.output import print_brief, print_items, print_json, say, say_held
 from tieline.cli.session import JsonOption, Link, speaker_of, talks_anywhere
 from tieline.contract.scope import matches
 
@@ -50,7 +50,7 @@ async def inbox(
     """Show what waits, without taking it.
 
     The senders learn that it was seen, from a hub. Without --match it shows messages of every scope, with it only those
-    that match. A digest shows only how a message begins, so nothing is seen by it.
+    that match. A digest shows only how a message begins, so nothing is seen by it. Messages that are held are counted.
     """
     postbox = link.postbox()
     if postbox is not None:
@@ -76,6 +76,8 @@ async def inbox(
             say("Nothing waits.")
         # After it was shown: before, it would not be true.
         client.see(*items, evidence="inbox")
+        if not json:
+            say_held((await client.inbox(limit=1)).held)
 
 
 @talks_anywhere
@@ -101,7 +103,7 @@ async def take(
         whole = id if len(id) >= ID_CHARS else await complete_id(client, id)
         item = await client.claim(whole)
         if item is None:
-            raise Failure(Exit.REFUSED, f"{whole} is not there to take: another was first, or it never was")
+            raise Failure(Exit.REFUSED, f"{whole} is not there to take: another was first, it is held, or it never was")
         if json:
             print_json(item)
         else:

@@ -11,7 +11,7 @@ import typer
 
 from tieline import __version__
 from tieline.cli.audit import audit_app
-from tieline.cli.channels import channels, pause, resume, sub, unsub
+from tieline.cli.channels import allow, channels, pause, resume, sub, unsub
 from tieline.cli.demo.command import demo
 from tieline.cli.digest import discard
 from tieline.cli.doctor import doctor
@@ -93,6 +93,7 @@ _PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "unsub": unsub,
         "pause": pause,
         "resume": resume,
+        "allow": allow,
     },
 }
 for panel, commands in _PANELS.items():

@@ -38,7 +38,7 @@ async def add(
     permission: Annotated[
         list[str] | None, typer.Option(metavar="P", help="What it may do beyond speaking, e.g. members.manage.")
     ] = None,
-    kind: Annotated[MemberKind, typer.Option(help="Who is behind the name.")] = MemberKind.AGENT,
+    kind: Annotated[MemberKind, typer.Option(help="Who is behind the name; a program is a script.")] = MemberKind.AGENT,
     json: JsonOption = False,
 ) -> None:
     """Make a member and print its token, which is shown this once.
@@ -78,6 +78,26 @@ async def rotate(link: Link, name: NameArgument, json: JsonOption = False) -> No
     async with await open_registrar(link) as hub:
         issued = await hub.rotate_token(name)
     _print_issued(issued, f"{issued.member} has a new token; the old one is dead.", json=json)
+
+
+@member_app.command("kind")
+@talks
+async def kind(
+    link: Link,
+    name: NameArgument,
+    what: Annotated[MemberKind, typer.Argument(metavar="KIND", help="agent, human or script.", show_default=False)],
+    json: JsonOption = False,
+) -> None:
+    """Say who is behind a name.
+
+    Agents that answer each other without end are slowed and held; a program without a model behind it is a script.
+    """
+    async with await link.open_operator() as hub:
+        member = await hub.update_member(name, kind=what)
+    if json:
+        print_json(member)
+    else:
+        say(f"{neutral_line(name)} is {'an' if what is MemberKind.AGENT else 'a'} {what} now.")
 
 
 @member_app.command("alias")
@@ -237,7 +257,7 @@ def _print_members(found: "Sequence[MemberView]", *, json: bool) -> None:
             member.name,
             member.kind,
             ", ".join(member.sessions) or "–",
-            str(member.backlog),
+            f"{member.backlog} ({member.held} held)" if member.held else str(member.backlog),
             local_time(member.last_seen_ms) if member.last_seen_ms else "never",
             ", ".join(member.permissions),
         )

@@ -20,6 +20,7 @@ from tieline.cli.output import (
     without_framing,
 )
 from tieline.cli.session import JsonOption, Link, talks, talks_anywhere
+from tieline.contract.delivery import HELD
 from tieline.contract.identifiers import parse_member_name
 from tieline.contract.message import Level, Priority
 from tieline.contract.refusal import Refusal
@@ -76,7 +77,8 @@ async def send(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Say something; done once it is durable.
 
-    With --wait-for, done once every recipient came that far; exit code 1 when one expired or was removed before.
+    With --wait-for, done once every recipient came that far; exit code 1 when one expired or was removed before, and 3
+    when the message is held, because nobody knows for how long: it is kept, and comes later.
     Several words are one message. Where no hub is configured it goes into the spool of an agent on this machine.
     """
     if timeout is not None and wait_for is None:
@@ -106,6 +108,8 @@ async def send(  # noqa: PLR0913 - one parameter an option
         if not json:
             many = "recipient" if accepted.recipients == 1 else "recipients"
             say(f"{accepted.id}  accepted for {accepted.recipients} {many}")
+            if accepted.held:
+                say(f"  {neutral_line(accepted.held)}")
         if wait_for is None:
             if json:
                 print_json(without_framing(accepted))
@@ -177,6 +181,8 @@ class Wait:
         self._states: dict[str, str] = {}
         # The way that each is at, as far as we know of it.
         self._ways: dict[str, str] = {}
+        # Why it is held for anybody, if it is.
+        self._held = ""
 
     async def until_reached(self, client: "Client", timeout: float | None) -> "Client":
         """Follow until all are there, also through a restart of the hub; returns the session in use at the end."""
@@ -191,6 +197,8 @@ class Wait:
             # However it ends, the message was accepted, and a script wants to know as what.
             if self._quiet:
                 print_json({**without_framing(self._accepted), "receipts": await self._receipts(client)})
+        if self._held:
+            raise Failure(Exit.REFUSED, self._held, f"it is kept; 'tieline receipts {self._accepted.id}' shows it")
         lost = [name for name, state in self._states.items() if state not in _RUNGS]
         if lost:
             raise self._failed(Exit.FAILED, f"it can no longer be {self._wait_for} by {', '.join(lost)}")
@@ -225,11 +233,13 @@ class Wait:
 
     def _waiting(self) -> bool:
         goal = _RUNGS.index(self._wait_for.value)
-        return any(state in _RUNGS and _RUNGS.index(state) < goal for state in self._states.values())
+        return not self._held and any(state in _RUNGS and _RUNGS.index(state) < goal for state in self._states.values())
 
     def _climbed(self, receipt: "ReceiptView") -> None:
         """Steps that were taken before we followed; those before a reconnection were printed already."""
         self._ways[receipt.member] = receipt.way
+        # What is only slowed comes soon.
+        self._held = self._held or (receipt.held if receipt.held.startswith(HELD) else "")
         for step in receipt.steps:
             known = self._states.get(receipt.member)
             if known is None or (known in _RUNGS and step.state not in _RUNGS[: _RUNGS.index(known) + 1]):

@@ -206,6 +206,13 @@ def _evidence(receipt: "ReceiptView", index: int) -> str:
     return "; ".join(part for part in (step.evidence, f"by {way} now" if way else "") if part)
 
 
+def say_held(held: int) -> None:
+    """Say how many messages of an inbox are held; what they say is not shown before they are released."""
+    if held:
+        many = "1 message is" if held == 1 else f"{held} messages are"
+        say(f"{many} held: agents answered each other too often, or somebody paused them; they come later.")
+
+
 def print_ladders(receipts: Sequence["ReceiptView"]) -> None:
     """How far a message came for each recipient, step by step."""
     rows = [

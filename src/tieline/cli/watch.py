@@ -92,16 +92,18 @@ class Watcher:
     """One watch over a member's inbox, through any number of sessions."""
 
     def __init__(self, link: Link, wish: Wish) -> None:
+        from tieline.agents.arrivals import Given
+
         self._link = link
         self._wish = wish
-        # The key of the last delivery that was dealt with: a new session is offered everything unsettled again.
-        self._last_key = 0
+        # Deliveries that were dealt with: a new session is offered everything unsettled again.
+        self._given = Given()
         # A claim that the hub did not answer before it went away, and the session that claimed.
         self._unsure: tuple[Delivery | Item, str] | None = None
 
     async def run(self) -> None:
         """Watch until interrupted."""
-        from tieline.agents.forwarder import arrivals
+        from tieline.agents.arrivals import arrivals
         from tieline.cli.reconnection import is_passing, reopen
         from tieline.client import HubError
 
@@ -109,9 +111,9 @@ class Watcher:
         while True:
             try:
                 await self._resolve(client)
-                async for delivery in arrivals(client, self._last_key):
+                async for delivery in arrivals(client, self._given):
                     await self._deal_with(client, delivery)
-                    self._last_key = max(self._last_key, delivery.key)
+                    self._given.add(delivery.key)
             except HubError as error:
                 if not is_passing(error):
                     raise
@@ -158,7 +160,7 @@ class Watcher:
         steps = [step for receipt in await client.receipts(delivery.message.id) for step in receipt.steps]
         self._unsure = None
         if any(step.state == "acked" and step.session == session for step in steps):
-            self._last_key = max(self._last_key, delivery.key)
+            self._given.add(delivery.key)
             await self._handle(client, delivery)
 
     async def _handle(self, client: "Client", delivery: "Delivery | Item") -> None:

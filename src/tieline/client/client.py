@@ -235,17 +235,22 @@ class Client:
         await self._ask(n, f.Unsubscribe(n, channel), f.Done)
 
     async def pause_thread(self, thread: str) -> None:
-        """Let no agent speak in a conversation for a while."""
+        """Hold what is said in a conversation for a while, but by people."""
         n = next(self._numbers)
         await self._ask(n, f.PauseThread(n, thread), f.Done)
 
     async def resume_thread(self, thread: str) -> None:
-        """End the pause of a conversation."""
+        """End the pause of a conversation, so that what is held in it is delivered."""
         n = next(self._numbers)
         await self._ask(n, f.ResumeThread(n, thread), f.Done)
 
+    async def allow_thread(self, thread: str, for_ms: int | None = None) -> None:
+        """Lift the limits of the loop rule for a conversation for a while, and end its pause."""
+        n = next(self._numbers)
+        await self._ask(n, tm.AllowThread(n, thread, for_ms), f.Done)
+
     async def pauses(self) -> tuple[tm.PauseView, ...]:
-        """Conversations that are paused."""
+        """Conversations that are paused, or whose limits are lifted."""
         n = next(self._numbers)
         return (await self._ask(n, tm.ListPauses(n), tm.PauseList)).pauses
 
@@ -394,10 +399,11 @@ class Client:
         title: str | None = None,
         description: str | None = None,
         instructions: str | None = None,
+        kind: MemberKind | None = None,
     ) -> tm.MemberFile:
         """Change what a member may do and what it is told; what is left out stays."""
         n = next(self._numbers)
-        frame = tm.UpdateMember(n, name, permissions, title, description, instructions)
+        frame = tm.UpdateMember(n, name, permissions, title, description, instructions, kind)
         return (await self._ask(n, frame, tm.MemberState)).member
 
     async def reach(self, name: str, reach: Reach | None = None) -> Reach:

@@ -127,6 +127,8 @@ class Fetch(Struct, frozen=True):
     """Settled deliveries to be given again, in key order, among the unsettled ones."""
     unseen: bool = False
     """Leave out deliveries that something shows to have been read."""
+    keys: tuple[int, ...] = ()
+    """Only these, in this order: what was released behind a reader's back."""
 
 
 class Position(Struct, frozen=True):
@@ -177,17 +179,26 @@ class Unsubscribe(Struct, frozen=True):
 
 
 class ResumeThread(Struct, frozen=True):
-    """Let a paused thread speak again."""
+    """End the pause of a conversation: what is held in it is delivered, and its chains start anew."""
 
     session: SessionId
     thread: str
 
 
 class PauseThread(Struct, frozen=True):
-    """Let no agent speak in a conversation for a while: `thread:<id>`, a target, or `@one+@other`."""
+    """Hold what is said in a conversation for a while, but by people: `thread:<id>`, a target, or `@one+@other`."""
 
     session: SessionId
     thread: str
+
+
+class AllowThread(Struct, frozen=True):
+    """Lift the limits of the loop rule for a conversation for a while, and end its pause."""
+
+    session: SessionId
+    thread: str
+    for_ms: int | None = None
+    """The hub's own idea, if nobody says how long."""
 
 
 class ListPauses(Struct, frozen=True):
@@ -221,6 +232,7 @@ class UpdateMember(Struct, frozen=True):
     title: str | None = None
     description: str | None = None
     instructions: str | None = None
+    kind: MemberKind | None = None
 
 
 class SetReach(Struct, frozen=True):
@@ -494,6 +506,7 @@ Command = (
     | Unsubscribe
     | ResumeThread
     | PauseThread
+    | AllowThread
     | ListPauses
     | AddMember
     | UpdateMember

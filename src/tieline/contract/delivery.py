@@ -48,6 +48,12 @@ SETTLED = frozenset(state for state, following in TRANSITIONS.items() if not fol
 """States that nothing follows."""
 
 
+HELD = "held: "
+"""How the reason begins if a delivery waits until somebody resumes its conversation, or the hold cools down…"""
+SLOWED = "slowed: "
+"""…and if it comes by itself, within `space_ms_max` or so."""
+
+
 class Delivery(Struct, frozen=True):
     """One message for one recipient, as a reader of the recipient's inbox sees it."""
 
@@ -110,3 +116,5 @@ class Receipt(Struct, frozen=True):
     """In time order, beginning with `pending`."""
     way: str = ""
     """The way by which it is to be seen now, where the member has any and nothing shows that it was."""
+    held: str = ""
+    """Why it is held, if it is; begins with `HELD` or `SLOWED`."""

@@ -63,6 +63,14 @@ class Died(Moved, frozen=True, omit_defaults=True, tag="die", gc=False):
     """They can never be delivered; the evidence says why."""
 
 
+class Held(Moved, frozen=True, omit_defaults=True, tag="hold", gc=False):
+    """They were accepted and are held; the evidence says why."""
+
+
+class Released(Moved, frozen=True, omit_defaults=True, tag="release", gc=False):
+    """They are held no more."""
+
+
 class Fell(Event, frozen=True, omit_defaults=True, tag="fall", gc=False):
     """Deliveries of one member fell to another way, because nothing showed in time that they were seen."""
 
@@ -158,7 +166,7 @@ class ObjectiveChanged(Event, frozen=True, omit_defaults=True, tag="objective", 
 
 
 class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
-    """A thread was paused, because agents looped in it or somebody said so."""
+    """A conversation was paused: agents answered each other past a limit there, or somebody said so."""
 
     thread: str
     message: str
@@ -167,10 +175,19 @@ class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
 
 
 class Resumed(Event, frozen=True, omit_defaults=True, tag="resume", gc=False):
-    """A paused thread may speak again."""
+    """A paused conversation may go on."""
 
     thread: str
     by: str
+    """Who said so; empty if the pause ended by itself."""
+
+
+class Allowed(Event, frozen=True, omit_defaults=True, tag="allow", gc=False):
+    """The limits of the loop rule were lifted for a conversation."""
+
+    thread: str
+    by: str
+    until_ms: int
 
 
 AnyEvent = (
@@ -181,6 +198,8 @@ AnyEvent = (
     | Claimed
     | Expired
     | Died
+    | Held
+    | Released
     | Fell
     | Registered
     | Removed
@@ -193,6 +212,7 @@ AnyEvent = (
     | ObjectiveChanged
     | Paused
     | Resumed
+    | Allowed
 )
 
 

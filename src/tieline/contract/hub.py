@@ -56,7 +56,10 @@ class Listener(Protocol):
     """The receiving end of a session. Its methods return at once and never raise."""
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """A new delivery for the session's member. Keys come in order, without gaps, from `Hub.listen` on."""
+        """A new delivery for the session's member. Keys come in order from `Hub.listen` on; those left out are held."""
+
+    def released(self, keys: Sequence[int]) -> None:
+        """Deliveries that were left out are held no more: `Fetch` has them now."""
 
     def progress(self, step: Progress) -> None:
         """A followed message took a step."""

@@ -68,14 +68,38 @@ class Limits(Struct, frozen=True):
     token_bytes_max: int = 4096
     """A token as a request shows it: the hub's own have 47 bytes; it is hashed before anybody is known."""
 
-    hops_max: int = 64
-    """Quick automatic replies in one causal chain: storms reach it within minutes, real work rarely does."""
+    hops_soft: int = 40
+    """Answers of agents in one causal chain, past which it is slowed: work goes on, and a storm costs little."""
+
+    hops_max: int = 200
+    """The same, past which the conversation is held: by then a storm has gone on for more than half an hour."""
+
+    objective_hops_soft: int = 200
+    """As `hops_soft`, inside an objective: somebody asked for that work."""
+
+    objective_hops_max: int = 1000
+    """As `hops_max`, inside an objective."""
+
+    hop_ms_min: int = 250
+    """What answers sooner is a program and no agent, so its answers are no hops; back-pressure slows it."""
 
     reply_window_ms: int = 60_000
-    """A message counts as caused by the last one offered to its sender when it follows within this time."""
+    """What comes later than this after a message reached its sender is no answer to it."""
+
+    space_ms_min: int = 1000
+    """Between the deliveries of a chain that is slowed, at `hops_soft`…"""
+
+    space_ms_max: int = 30_000
+    """…growing to this at `hops_max`: half the reply window, so that a slowed chain is still one."""
 
     pause_ms: int = 10 * 60_000
-    """How long a looping thread stays paused when nobody resumes it by command."""
+    """How long a pause lasts; a conversation that is held for its hops lets one message pass this often."""
+
+    allow_ms: int = 2 * 3600 * 1000
+    """How long the limits of a conversation are lifted when nobody says how long."""
+
+    holds_max: int = 10_000
+    """Conversations that are paused, held or allowed at the same time; past it the ones that end first are let go."""
 
     loop_memory_max: int = 100_000
     """Remembered (member, conversation) pairs for the loop rule; the oldest are forgotten first."""

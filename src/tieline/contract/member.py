@@ -8,11 +8,12 @@ from tieline.contract.identifiers import MemberName
 
 
 class MemberKind(StrEnum):
-    """Who is behind the name. A human's message starts a new causal chain."""
+    """Who is behind the name. Only agents answer each other without end, so the loop rule counts theirs alone."""
 
     AGENT = "agent"
     HUMAN = "human"
     SCRIPT = "script"
+    """A program without a model behind it: its messages are never slowed, nor held for their hops."""
 
 
 class Origin(StrEnum):
@@ -51,6 +52,8 @@ class Presence(Struct, frozen=True):
     last_seen_ms: int | None
     busy: bool = False
     """Whether it said lately that it is at work."""
+    held: int = 0
+    """Those of the backlog that are held."""
 
 
 class TokenView(Struct, frozen=True):

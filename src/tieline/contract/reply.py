@@ -46,6 +46,8 @@ class Accepted(Struct, frozen=True, gc=False):
     """The same wire id with the same content was accepted before; nothing was sent again."""
     backlog: int = 0
     """How much waits for the recipient that is furthest behind."""
+    held: str = ""
+    """Why it is not delivered yet, if it is held for any recipient: it is kept, and comes later."""
 
 
 class Claimed(Struct, frozen=True):
@@ -62,6 +64,8 @@ class Fetched(Struct, frozen=True):
     """Every key up to this one was considered."""
     complete: bool
     """Whether `through` is the end of the inbox."""
+    held: int = 0
+    """How many deliveries wait in the inbox that are held, and in no page before they are released."""
 
 
 class StreamView(Struct, frozen=True):
@@ -230,10 +234,25 @@ class Progress(Struct, frozen=True):
     """If it did not move but fell: the way that it is at now."""
 
 
-class Pauses(Struct, frozen=True):
-    """Paused conversations with the time when each pause ends, soonest first."""
+class Pause(Struct, frozen=True):
+    """A conversation that is paused, or whose limits are lifted."""
 
-    pauses: tuple[tuple[str, int], ...]
+    conversation: str
+    until_ms: int
+    """When it ends, or, if the hub held it, lets the next message pass."""
+    by: str = ""
+    """Who said so; empty if the hub did, because of its hops."""
+    held: int = 0
+    """Deliveries that wait for its end."""
+    reason: str = ""
+    allowed: bool = False
+    """Whether its limits are lifted, and nothing is held."""
+
+
+class Pauses(Struct, frozen=True):
+    """Paused and allowed conversations, soonest end first."""
+
+    pauses: tuple[Pause, ...]
 
 
 Reply = (

@@ -13,8 +13,9 @@ from typing import assert_never
 
 from tieline.contract import command as c
 from tieline.contract.delivery import SETTLED, Delivery, State, Step
-from tieline.contract.event import Paused, Sent
-from tieline.contract.identifiers import MessageId, SessionId
+from tieline.contract.event import Claimed as ClaimedEvent
+from tieline.contract.event import Sent
+from tieline.contract.identifiers import SessionId
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.member import MemberKind
 from tieline.contract.message import Content, Message, Priority, check_content
@@ -42,7 +43,8 @@ from tieline.core import (
     wire_ids,
 )
 from tieline.core.directory import Account, Session
-from tieline.core.loops import Judgement, Loop
+from tieline.core.holds import Verdict
+from tieline.core.loops import INNOCENT, Judgement
 from tieline.core.memory import Memory
 from tieline.core.nature import Nature
 from tieline.core.outcome import Fault, Followed, Outcome, Post
@@ -109,6 +111,7 @@ class Broker(Memory):
         step_ms = self.nature.take_step_ms()
         if step_ms:
             self._follow_clock(step_ms)
+        count = len(commands)
         failed: Fault | None = None
         while True:
             fault = self._decide_all(commands)
@@ -119,7 +122,8 @@ class Broker(Memory):
             commands = commands[: fault.place]
         if failed is not None:
             self.outcome.faults.append(failed)
-            self.outcome.replies.append(failed.refusal)
+            if failed.place < count:
+                self.outcome.replies.append(failed.refusal)
         return self.outcome
 
     def _decide_all(self, commands: Sequence[c.Command]) -> Fault | None:
@@ -151,12 +155,26 @@ class Broker(Memory):
                 outcome.awaited.append(len(outcome.replies))
             outcome.replies.append(reply)
         outcome.urgent = bool(outcome.awaited)
+        return self._let_go(len(commands))
+
+    def _let_go(self, place: int) -> Fault | None:
+        """Release what is held no more. After all commands, so that no reply of the batch is about what goes."""
+        if self._rests.get("holds", 0) > self.now_ms:
+            return None
+        self._chore = "holds"
+        try:
+            self.holds.work(self)
+        except Exception as error:  # noqa: BLE001 - it must not touch the commands before it
+            return self._fault(place, c.Tick(), error)
+        finally:
+            self._chore = ""
         return None
 
     def _follow_clock(self, step_ms: int) -> None:
         """The time was set: what lasts for a while from some moment on lasts as long as before."""
         self.escalation.shift(step_ms)
         self.loops.shift(step_ms)
+        self.holds.shift(step_ms)
         self.refusals = Refusals(self.limits)
         self.retention = Retention(self.limits)
         self._rests.clear()
@@ -207,6 +225,8 @@ class Broker(Memory):
                 return membership.resume_thread(self, command)
             case c.PauseThread():
                 return membership.pause_thread(self, command)
+            case c.AllowThread():
+                return membership.allow_thread(self, command)
             case c.ListPauses():
                 return membership.pauses(self, command)
             case c.AddMember():
@@ -284,21 +304,24 @@ class Broker(Memory):
         """Move deliveries that nobody outside the hub can take any more."""
         mute = state is State.OFFERED and (mute or (session is not None and not session.acknowledges))
         step = Step(state, self.now_ms, session.id if session else "", session.protocol if session else "", evidence)
+        inbox, held = account.inbox, account.inbox.held
         moved = False
         self.changed = True
         for first, last in ranges:
             if self.followers:
                 self._tell_followers(account, first, last, state)
-            if session is not None:
+            if session is not None and state <= State.ACKED:
                 # Only the newest few: an agent answers what it was shown last.
                 for key in range(max(first, last - _NEWEST + 1), last + 1):
-                    offset = account.inbox.offset(key)
-                    if offset is not None:
-                        self.loops.offered(account.name, offset)
-            done = account.inbox.move(first, last, state, mute=mute)
+                    offset = inbox.offset(key)
+                    if offset is not None and not (held and inbox.is_held(key)):
+                        self.loops.reached(account.name, offset, self.now_ms, seen=state is not State.OFFERED)
+            done = inbox.move(first, last, state, mute=mute)
             if done:
-                self.ladder.note(account, done, step, mute=mute, claimed=claimed)
+                self.ladder.note(account, done, step, ClaimedEvent if claimed else None, mute=mute)
                 moved = True
+        if inbox.held < held:
+            self.holds.recheck(account)
         if moved:
             account.changed = True
             self.dirty = True
@@ -313,7 +336,7 @@ class Broker(Memory):
     def post(self, session: Session, content: Content, accounts: Collection[Account]) -> None:
         """Say in a session's name what a rule has to tell these members."""
         encoded, stream = ledger.encode_content(content), stream_name(session.speaker, content.topic)
-        self._accept(c.Send(session.id, content), session, encoded, stream, accounts, Judgement(0, None))
+        self._accept(c.Send(session.id, content), session, encoded, stream, accounts, INNOCENT)
 
     # Rules of the message path.
 
@@ -353,25 +376,21 @@ class Broker(Memory):
         refusal = signing.refuse(self, command, found)
         if refusal is not None:
             return refusal
-        human = session.account is not None and session.account.member.kind is MemberKind.HUMAN
-        judgement = self.loops.judge(content, sender, self.now_ms, human=human)
-        if isinstance(judgement, Loop):
-            self._pause(judgement.conversation, content.reply_to)
-            notices.paused(self, judgement, session, found)
-            return judgement.refusal
-        if isinstance(judgement, Refusal):
-            return judgement
         stream = stream_name(sender, content.topic)
         backlog = max([account.inbox.backlog for account in found], default=0)
         refusal = self._check_room(found, backlog, stream if content.topic else None)
         if refusal is not None:
             return refusal
-        post = self._accept(command, session, encoded, stream, found, judgement)
+        agent = session.account is not None and session.account.member.kind is MemberKind.AGENT
+        counts = agent and not self.holds.allows(content, sender, self.now_ms)
+        judgement = self.loops.judge(content, sender, self.now_ms, counts=counts)
+        verdict = self.holds.decide(self, session, content, judgement, found)
+        post, held = self._accept(command, session, encoded, stream, found, judgement, verdict)
         if superseded is not None:
             staleness.supersede(self, superseded, post)
         if content.reply_to is not None:
             evidence.replied(self, session, content.reply_to)
-        return Accepted(post.message.id, post.message.offset, len(post.keys), backlog=backlog)
+        return Accepted(post.message.id, post.message.offset, len(post.keys), backlog=backlog, held=held)
 
     def _check_room(self, accounts: Collection[Account], backlog: int, stream: str | None) -> Refusal | None:
         """Refuse what a recipient has no room for. `backlog` is the largest of theirs, `stream` one with a topic."""
@@ -410,8 +429,9 @@ class Broker(Memory):
         stream: str,
         found: Collection[Account],
         judgement: Judgement,
-    ) -> Post:
-        """Stamp a message that nothing speaks against, and keep it with its deliveries."""
+        verdict: Verdict | None = None,
+    ) -> tuple[Post, str]:
+        """Stamp a message that nothing speaks against, and keep it with its deliveries; says why any are held."""
         self.changed = self.dirty = self.outcome.urgent = True
         content, sender = command.content, session.speaker
         message = self._stamp(command, session, judgement)
@@ -420,6 +440,9 @@ class Broker(Memory):
         seal = ledger.seal_message(message, encoded, route)
         row = self.ledger.append(Sent(message.id, sender, str(content.target), len(post.keys), seal), self.now_ms)
         self.store.accept(row, message, encoded, route, command.shared_id)
+        held = ""
+        if verdict is not None or self.holds.any:
+            held = self.holds.keep(self, post, stream, verdict)
         if content.ttl_ms is not None:
             deadline_ms = self.now_ms + content.ttl_ms
             for number, key in zip(post.numbers, post.keys, strict=True):
@@ -429,7 +452,7 @@ class Broker(Memory):
         self.loops.note(message.id, message.offset, content, sender, judgement, self.now_ms)
         self.outcome.posts.append(post)
         signing.give_up(self, command, found)
-        return post
+        return post, held
 
     def _known(self, owner: str, protocol: str, wire_id: str, digest: str) -> Reply | None:
         if not wire_id or len(wire_id.encode()) > self.limits.text_bytes_max:
@@ -535,7 +558,8 @@ class Broker(Memory):
             if account is None or (number, key) in self._stuck:
                 continue
             try:
-                self.move(account, ((key, key),), State.EXPIRED, evidence="time to live passed")
+                held = " while it was held" if account.inbox.is_held(key) else ""
+                self.move(account, ((key, key),), State.EXPIRED, evidence=f"time to live passed{held}")
             except Exception as error:  # noqa: BLE001 - it would raise again and again, and nothing would be decided
                 self._stuck.add((number, key))
                 self.faults.append(self._fault(0, c.Tick(), error))
@@ -559,10 +583,6 @@ class Broker(Memory):
     def _follow_again(self, offset: int, followed: Followed, number: int) -> None:
         followed.unsettled.add(number)
         self.followers[offset] = followed
-
-    def _pause(self, name: str, message_id: MessageId | None) -> None:
-        self.undo.append(self.loops.pause(name, self.now_ms))
-        self.record(Paused(name, message_id or ""), urgent=False)
 
 
 _DONE = Done()

@@ -34,7 +34,9 @@ def win(broker: "Broker", account: Account, ranges: Ranges, session: Session | N
     custodian = broker.custodians.get(account.name)
     if custodian is None or (session is not None and session.id == custodian.session):
         return ranges
-    won: list[tuple[int, int]] = []
+    # A held delivery was not put outside yet.
+    held = [(key, key) for first, last in ranges for key in _held(account, first, last)]
+    won: list[tuple[int, int]] = held
     taken: list[tuple[int, int]] = []
     for key, message in _unsettled(broker, account, ranges):
         # A rename outside cannot be undone by forgetting it.
@@ -49,6 +51,11 @@ def win(broker: "Broker", account: Account, ranges: Ranges, session: Session | N
         keeper = broker.directory.sessions.get(custodian.session)
         broker.climb(account, taken, State.ACKED, session=keeper, evidence=EVIDENCE)
     return won
+
+
+def _held(account: Account, first: int, last: int) -> Iterator[int]:
+    if account.inbox.held:
+        yield from (entry.key for entry in account.inbox.held_entries() if first <= entry.key <= last)
 
 
 def _unsettled(broker: "Broker", account: Account, ranges: Ranges) -> Iterator[tuple[int, Message]]:

@@ -315,6 +315,7 @@ class Directory:
                 account.inbox.backlog,
                 account.last_seen_ms,
                 account.busy_until_ms > now_ms,
+                account.inbox.held,
             )
             for account in sorted(accounts, key=lambda account: account.member.name)
         )

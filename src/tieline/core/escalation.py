@@ -91,8 +91,14 @@ class Escalation:
         """New deliveries wait at the first way of their members."""
         for number, key in zip(post.numbers, post.keys, strict=True):
             reach = self.reaches.get(number)
-            if reach is not None:
+            if reach is not None and number not in post.held:
                 self._wait(reach, number, 0, (key, key), now_ms, urgent=urgent)
+
+    def expect_released(self, number: int, key: int, now_ms: int) -> None:
+        """A delivery that was held waits from now on; whether it is urgent is not looked up."""
+        reach = self.reaches.get(number)
+        if reach is not None:
+            self._wait(reach, number, 0, (key, key), now_ms)
 
     def _wait(
         self, reach: Reach, number: int, place: int, keys: tuple[int, int], now_ms: int, *, urgent: bool = False

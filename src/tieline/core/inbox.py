@@ -3,8 +3,9 @@
 Keys count 1, 2, 3… and never come back. Settled deliveries at the front are forgotten, so that memory follows the
 backlog and not the history: 17 bytes a delivery in three parallel arrays.
 
-A rung is kept as `2 × State`, plus one where a delivery was offered on a wire that has no acknowledgement: such a
-delivery stays readable, but nobody is late with it, so it is not backlog.
+A rung is kept as `2 × State`, plus one for two special cases. A delivery that was offered on a wire that has no
+acknowledgement stays readable, but nobody is late with it, so it is not backlog. A pending delivery that is *held* is
+backlog, but nobody can read, claim or acknowledge it before it is released (`core.holds`).
 """
 
 from array import array
@@ -18,6 +19,7 @@ from tieline.contract.delivery import State
 
 _SETTLED = 2 * State.ACKED
 _MUTE = 2 * State.OFFERED + 1
+_HELD = 2 * State.PENDING + 1
 _COMPACT_AT = 256
 _LOOKED_AT = 4096
 """Deliveries looked at for one answer beside those in it: whoever asks goes on from there."""
@@ -46,7 +48,7 @@ class Entry(Struct, frozen=True):
 class Inbox:
     """Deliveries of one member. Only the broker changes it."""
 
-    __slots__ = ("_base", "_head", "_offsets", "_rungs", "_stream_seqs", "backlog")
+    __slots__ = ("_base", "_head", "_offsets", "_rungs", "_stream_seqs", "backlog", "held")
 
     def __init__(self) -> None:
         # Key of the entry at index 0 of the arrays.
@@ -58,6 +60,8 @@ class Inbox:
         self._rungs = bytearray()
         # Unsettled deliveries that a session could still acknowledge.
         self.backlog = 0
+        # Those of them that are held.
+        self.held = 0
 
     @property
     def next_key(self) -> int:
@@ -109,7 +113,8 @@ class Inbox:
     def move(self, first: int, last: int, state: State, *, mute: bool = False) -> list[tuple[int, int]]:
         """Move deliveries `first` to `last` to `state`; returns the ranges that did move.
 
-        A delivery moves only upwards and never out of a settled state, so moving twice is moving once.
+        A delivery moves only upwards and never out of a settled state, so moving twice is moving once. A held one
+        was shown to nobody, so it can only expire or die.
         """
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
@@ -118,19 +123,46 @@ class Inbox:
         rung = 2 * state + (1 if mute else 0)
         segment = self._rungs[low:high]
         below = min(2 * state, _SETTLED)
-        if max(segment) < below:
+        stuck = bool(self.held) and state < State.EXPIRED and _HELD in segment
+        if max(segment) < below and not stuck:
             ranges = [(low + self._base, high + self._base - 1)]
         else:
             # Offered again on a wire that can acknowledge, a muted delivery is waited for again.
             unmuted = _MUTE if rung == _MUTE - 1 else -1
-            ranges = list(_runs(segment, below, unmuted, low + self._base))
+            ranges = list(_runs(segment, below, unmuted, low + self._base, without=_HELD if stuck else -1))
         for start, end in ranges:
             self._set(start - self._base, end - self._base + 1, rung)
         if state >= State.ACKED:
             self._advance_head()
         return ranges
 
+    def hold(self, first: int, last: int, *, held: bool = True) -> list[tuple[int, int]]:
+        """Hold pending deliveries `first` to `last`, or release held ones; returns the ranges that changed."""
+        low = max(first - self._base, self._head)
+        high = min(last - self._base + 1, len(self._rungs))
+        before, after = (0, _HELD) if held else (_HELD, 0)
+        ranges = list(_runs(self._rungs[low:high], 0, before, low + self._base)) if low < high else []
+        for start, end in ranges:
+            count = end - start + 1
+            self._rungs[start - self._base : end - self._base + 1] = bytes((after,)) * count
+            self.held += count if held else -count
+        return ranges
+
+    def is_held(self, key: int) -> bool:
+        """Whether a delivery is held."""
+        index = key - self._base
+        return self._head <= index < len(self._rungs) and self._rungs[index] == _HELD
+
+    def held_entries(self) -> Iterator[Entry]:
+        """All deliveries that are held."""
+        index = self._rungs.find(_HELD, self._head)
+        while index >= 0:
+            yield Entry(index + self._base, self._offsets[index], self._stream_seqs[index], State.PENDING)
+            index = self._rungs.find(_HELD, index + 1)
+
     def _set(self, low: int, high: int, rung: int) -> None:
+        if self.held:
+            self.held -= self._rungs.count(_HELD, low, high)
         if rung >= _SETTLED or rung == _MUTE:
             segment = self._rungs[low:high]
             self.backlog -= (high - low) - segment.count(_MUTE)
@@ -152,7 +184,7 @@ class Inbox:
     def read(
         self, after: int, limit: int, *, unoffered_until: int = 0, unseen: bool = False
     ) -> tuple[list[Entry], int]:
-        """Unsettled deliveries with keys above `after`, and the last key that was considered.
+        """Unsettled deliveries with keys above `after` that are not held, and the last key that was considered.
 
         Those below `unoffered_until` only if they were not offered yet, and all of them, if `unseen`, only if nothing
         shows that they were read.
@@ -165,7 +197,7 @@ class Inbox:
         end = min(end, index + _LOOKED_AT + 4 * limit)
         while index < end and len(entries) < limit:
             rung = self._rungs[index]
-            if rung < (2 * State.OFFERED if index < border else bound):
+            if rung < (2 * State.OFFERED if index < border else bound) and rung != _HELD:
                 entries.append(
                     Entry(index + self._base, self._offsets[index], self._stream_seqs[index], State(rung >> 1))
                 )
@@ -173,10 +205,12 @@ class Inbox:
         return entries, self._base + index - 1
 
     def unseen(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Those of the deliveries `first` to `last` that nothing shows to have been seen, as ranges."""
+        """Those of the deliveries `first` to `last` that are not held and not known to be seen, as ranges."""
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
-        return list(_runs(self._rungs[low:high], 2 * State.SEEN, -1, low + self._base)) if low < high else []
+        if low >= high:
+            return []
+        return list(_runs(self._rungs[low:high], 2 * State.SEEN, -1, low + self._base, without=_HELD))
 
     def is_muted(self, key: int) -> bool:
         """Whether a delivery went out on a wire without acknowledgement, and nothing has shown that it was read."""
@@ -218,15 +252,18 @@ class Inbox:
         inbox._stream_seqs.frombytes(image.stream_seqs)
         inbox._rungs = bytearray(image.rungs)
         inbox.backlog = sum(1 for rung in inbox._rungs if rung < _SETTLED and rung != _MUTE)
+        inbox.held = inbox._rungs.count(_HELD)
         assert len(inbox._offsets) == len(inbox._stream_seqs) == len(inbox._rungs), "a torn snapshot"
         return inbox
 
 
-def _runs(segment: Sequence[int], below: int, exception: int, base: int) -> Iterator[tuple[int, int]]:
-    """Maximal runs of rungs that are below a bound or equal to an exception, as key ranges."""
+def _runs(
+    segment: Sequence[int], below: int, exception: int, base: int, *, without: int = -1
+) -> Iterator[tuple[int, int]]:
+    """Maximal runs of rungs that are below a bound but for one, or equal to an exception, as key ranges."""
     start: int | None = None
     for index, rung in enumerate(segment):
-        if rung < below or rung == exception:
+        if (rung < below and rung != without) or rung == exception:
             start = index if start is None else start
         elif start is not None:
             yield start + base, index - 1 + base

@@ -8,30 +8,35 @@ from tieline.contract.event import Keys, Moved
 from tieline.core.directory import Account
 
 EVENTS: dict[State, type[Moved]] = {
+    State.PENDING: event.Held,
     State.OFFERED: event.Delivered,
     State.SEEN: event.Seen,
     State.ACKED: event.Acknowledged,
     State.EXPIRED: event.Expired,
     State.DEAD: event.Died,
 }
-"""The event that says that deliveries reached a state, unless one session claimed them."""
+"""The event that says that deliveries reached a state, unless one session claimed them. Pending ones can be held."""
 
-STATES: dict[type[Moved], State] = {**{kind: state for state, kind in EVENTS.items()}, event.Claimed: State.ACKED}
+STATES: dict[type[Moved], State] = {
+    **{kind: state for state, kind in EVENTS.items()},
+    event.Claimed: State.ACKED,
+    event.Released: State.PENDING,
+}
 """The state that deliveries reached when such an event is in the log."""
 
 
 class Move:
     """Deliveries of one member that reached the same rung at the same time by the same evidence."""
 
-    __slots__ = ("account", "claimed", "mute", "ranges", "step")
+    __slots__ = ("account", "kind", "mute", "ranges", "step")
 
-    def __init__(self, account: Account, step: Step, *, mute: bool, claimed: bool) -> None:
+    def __init__(self, account: Account, step: Step, kind: type[Moved], *, mute: bool) -> None:
         self.account = account
         self.step = step
         # Whether they were offered on a wire that has no acknowledgement.
         self.mute = mute
-        # Whether one session took them for itself.
-        self.claimed = claimed
+        # The event that says so.
+        self.kind = kind
         self.ranges: list[tuple[int, int]] = []
 
     def add(self, ranges: list[tuple[int, int]]) -> None:
@@ -45,10 +50,9 @@ class Move:
     def event(self) -> Moved:
         """The fact for the log."""
         step = self.step
-        kind = event.Claimed if self.claimed else EVENTS[step.state]
         keys: Keys = tuple(self.ranges)
         name, number = self.account.member.name, self.account.number
-        return kind(name, number, keys, step.at_ms, step.session, step.protocol, step.evidence, self.mute)
+        return self.kind(name, number, keys, step.at_ms, step.session, step.protocol, step.evidence, self.mute)
 
 
 class Ladder:
@@ -57,19 +61,26 @@ class Ladder:
     __slots__ = ("_moves",)
 
     def __init__(self) -> None:
-        self._moves: dict[tuple[int, Step, bool, bool], Move] = {}
+        self._moves: dict[tuple[int, Step, type[Moved], bool], Move] = {}
 
     def __bool__(self) -> bool:
         return bool(self._moves)
 
     def note(
-        self, account: Account, ranges: list[tuple[int, int]], step: Step, *, mute: bool = False, claimed: bool = False
+        self,
+        account: Account,
+        ranges: list[tuple[int, int]],
+        step: Step,
+        kind: type[Moved] | None = None,
+        *,
+        mute: bool = False,
     ) -> None:
-        """Collect a move that the inbox has made."""
-        key = (account.number, step, mute, claimed)
+        """Collect a move that the inbox has made; without a kind, the event is the usual one of the state."""
+        kind = kind or EVENTS[step.state]
+        key = (account.number, step, kind, mute)
         move = self._moves.get(key)
         if move is None:
-            move = self._moves[key] = Move(account, step, mute=mute, claimed=claimed)
+            move = self._moves[key] = Move(account, step, kind, mute=mute)
         move.add(ranges)
 
     def take(self) -> Iterator[Move]:

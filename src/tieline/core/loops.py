@@ -1,23 +1,28 @@
-"""The loop rule: agents that answer each other without end are stopped, and nobody else is.
+"""The loop rule: it counts how long agents have been answering each other.
 
-A message's cause is what it explicitly replies to, if somebody else said that and it is remembered; else the last
-message that was offered to its sender in the same thread; else the last that was offered to it from the same target.
-Only a cause within the reply window counts, because a quick answer looks automatic: such a message has one hop more
-than its cause, any other starts at zero, and so does everything that a human says. Past the limit the send is refused,
-and the conversation in which the chain ran is paused for a while, no other.
+A message's *hops* are the answers of agents, at the pace of agents, that led to it. Past limits the hub slows and then
+holds what comes of such a chain (`core.holds`); nothing is ever refused or dropped for it.
 
-Agents that pass a message on in a ring (A to B, B to C, C to A) answer nobody, so none of this sees them. For a message
-without such a cause, the last that was offered to its sender from anywhere is a guess: it may have led to this one or
-not. A guess alone counts nothing, because work that is handed out and reported on looks just like it. It counts when
-the chain comes round: among the messages that led here, a few steps back, the same sender wrote to the same target.
-Each round adds its steps; a round that is missing starts the count at zero.
+**Cause.** Concurrency is no causality. A message can be caused by one that its sender was sent, and had seen, claimed
+or acknowledged before it spoke; and each received message causes at most one. What it explicitly replies to comes
+first, and needs no acknowledgement: where a wire has none, an explicit reply is all that counts. Otherwise the sender
+answers what its target told it since it last spoke there, in the same thread if there is any. All of that is answered
+then. If several spoke, as in a channel, the shortest of their chains goes on, so that ten reports to one request are
+one hop and not ten; chains of no hops are left out, or a bystander would end a loop of others.
 
-What was never offered to the sender cannot have caused anything, so members that only send are never stopped; and those
-without an identity are offered nothing. The state is a bounded memory of recent messages; it is not durable, because a
-restart outlasts the window.
+**Count.** Only hops of agents count: what a person or a script says starts at zero. And only at the pace of agents,
+from `hop_ms_min` to `reply_window_ms` after the cause reached the sender: programs answer sooner.
+
+**Rings.** Agents that pass messages on (A to B, B to C, C to A) answer nobody. So a message without a cause, to
+somebody who has told its sender nothing lately, may have been caused by what its sender heard last, in the same
+thread or at all. Such a guess alone counts nothing, because work that is handed out looks just like it. It counts
+when it comes round: a few steps back, by guesses and explicit replies alone, the same sender wrote to the same
+target. Each round adds its steps.
+
+The state is a bounded memory of recent messages; it is not durable.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -27,15 +32,15 @@ from tieline.contract.limits import Limits
 from tieline.contract.message import Content, Kind
 from tieline.contract.refusal import Code, Refusal
 
-_PAUSED_MAX = 10_000
-"""Pauses at the same time; past it the ones that end first are lifted."""
-
 _PAIR = 2
 _NAME_CHARACTERS_MAX = 1000
 """Far more than a thread or a channel has; what is paused is kept in memory."""
 
 _RING_MAX = 16
 """Members of a ring that is noticed: looking further back would take long, and find more that is chance."""
+
+_UNANSWERED_MAX = 32
+"""Messages from one place that wait for an answer: more are not answered one by one."""
 
 
 class Trace(Struct, frozen=True, gc=False):
@@ -48,8 +53,12 @@ class Trace(Struct, frozen=True, gc=False):
     at_ms: int
     target: str
     thread: str | None
+    chain: MessageId
+    """The first message of its chain."""
     parent: MessageId | None
     """What led to it, surely or by a guess."""
+    answers: bool
+    """Whether it went back to where its cause came from: a step of a dialogue, and not of a ring."""
 
     @property
     def place(self) -> str:
@@ -58,8 +67,37 @@ class Trace(Struct, frozen=True, gc=False):
 
     @property
     def conversation(self) -> str:
-        """What is paused when the chain that it belongs to loops."""
+        """The conversation that it belongs to."""
         return _conversation(self.thread, self.target, self.sender)
+
+
+class _Heard:
+    """A message that reached a member."""
+
+    __slots__ = ("answered", "at_ms", "seen", "trace")
+
+    def __init__(self, trace: Trace, at_ms: int) -> None:
+        self.trace = trace
+        # When it was first offered to the member.
+        self.at_ms = at_ms
+        # Whether there is evidence that the member read it.
+        self.seen = False
+        # Whether it has caused a message of the member.
+        self.answered = False
+
+
+class _Place:
+    """What a member read from one place, and has not answered."""
+
+    __slots__ = ("heard", "last_ms")
+
+    def __init__(self) -> None:
+        self.heard: list[_Heard] = []
+        # When the newest of it came.
+        self.last_ms = 0
+
+    def unanswered(self) -> list[_Heard]:
+        return [heard for heard in self.heard if not heard.answered]
 
 
 class Judgement(Struct, frozen=True, gc=False):
@@ -68,21 +106,16 @@ class Judgement(Struct, frozen=True, gc=False):
     hops: int
     cause: MessageId | None
     parent: MessageId | None = None
-    """What led to it, surely or by a guess, unless a human says it."""
+    chain: MessageId | None = None
+    """The first message of its chain, if another than this one."""
+    since_ms: int = 0
+    """When the cause reached the sender, if there are hops."""
+    answers: bool = False
 
 
-class Loop(Struct, frozen=True):
-    """A message that is refused because its chain is too long."""
-
-    refusal: Refusal
-    conversation: str
-    """To be paused."""
-    last: str
-    """Who said what led to it."""
-
-
-_INNOCENT = Judgement(0, None)
+INNOCENT = Judgement(0, None)
 _Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
 
 
 def conversation(content: Content, sender: str) -> str:
@@ -110,8 +143,8 @@ def _conversation(thread: str | None, target: str, sender: str) -> str:
     return target
 
 
-class _Memory(Generic[_Key]):
-    """The most recent traces by key, in two generations: when the younger is full, the older is forgotten at once.
+class _Memory(Generic[_Key, _Value]):
+    """The most recent values by key, in two generations: when the younger is full, the older is forgotten at once.
 
     Forgetting one at a time would be finer, but a dictionary that loses its first key again and again slows down.
     """
@@ -120,112 +153,139 @@ class _Memory(Generic[_Key]):
 
     def __init__(self, size_max: int) -> None:
         self._generation_max = max(1, size_max // 2)
-        self._young: dict[_Key, Trace] = {}
-        self._old: dict[_Key, Trace] = {}
+        self._young: dict[_Key, _Value] = {}
+        self._old: dict[_Key, _Value] = {}
 
-    def get(self, key: _Key) -> Trace | None:
-        return self._young.get(key) or self._old.get(key)
+    def get(self, key: _Key) -> _Value | None:
+        young = self._young.get(key)
+        return young if young is not None else self._old.get(key)
 
-    def put(self, key: _Key, trace: Trace) -> None:
+    def put(self, key: _Key, value: _Value) -> None:
         young = self._young
-        young[key] = trace
+        young[key] = value
         if len(young) >= self._generation_max:
             self._old, self._young = young, {}
 
-    def pop(self, key: _Key) -> Trace | None:
-        young, old = self._young.pop(key, None), self._old.pop(key, None)
-        return young or old
+    def values(self) -> Iterable[_Value]:
+        return [*self._old.values(), *self._young.values()]
 
-    def items(self) -> Iterator[tuple[_Key, Trace]]:
-        return iter({**self._old, **self._young}.items())
+    def forget(self, keys: Iterable[_Key]) -> None:
+        for key in keys:
+            self._young.pop(key, None)
+            self._old.pop(key, None)
 
 
 class Loops:
-    """Recent messages, what was offered to whom, and which conversations are paused."""
+    """Recent messages, and what each member read of them and did not answer yet."""
 
-    __slots__ = ("_by_id", "_by_offset", "_latest", "_limits", "_offered", "_paused", "_rings")
+    __slots__ = ("_by_id", "_by_offset", "_heard", "_latest", "_limits", "_places", "_told")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._by_id: _Memory[str] = _Memory(limits.loop_memory_max)
-        self._by_offset: _Memory[int] = _Memory(limits.loop_memory_max)
-        # The last message that was offered to a member in a thread or from a place.
-        self._offered: _Memory[tuple[str, str]] = _Memory(limits.loop_memory_max)
-        # The last message that was offered to a member from anywhere.
-        self._latest: dict[str, Trace] = {}
-        # Conversation to the time when its pause ends, in the order of those times.
-        self._paused: dict[str, int] = {}
-        # The last message of the chain that came round in a paused conversation.
-        self._rings: dict[str, MessageId] = {}
+        size = limits.loop_memory_max
+        self._by_id: _Memory[str, Trace] = _Memory(size)
+        self._by_offset: _Memory[int, Trace] = _Memory(size)
+        # What reached whom, by recipient and log offset.
+        self._heard: _Memory[tuple[str, int], _Heard] = _Memory(size)
+        # By recipient and place.
+        self._places: _Memory[tuple[str, str], _Place] = _Memory(size)
+        # What each member read last, in each thread, and without one in any.
+        self._latest: _Memory[tuple[str, str | None], _Heard] = _Memory(size)
+        # Chains that people were told of, with what they were told.
+        self._told: _Memory[tuple[MessageId, str], bool] = _Memory(size)
 
-    def judge(self, content: Content, sender: str, now_ms: int, *, human: bool) -> Judgement | Refusal | Loop:
-        """Decide on a message before it is accepted."""
+    # What is judged.
+
+    def judge(self, content: Content, sender: str, now_ms: int, *, counts: bool) -> Judgement:
+        """Look at a message before it is accepted. Without `counts`, it starts at zero, whatever led to it."""
         if content.kind is not Kind.CHAT:
-            return _INNOCENT
-        if self._paused and not human:
-            refusal = self._check_pause(conversation(content, sender), now_ms)
-            if refusal is not None:
-                return refusal
-        cause = self._cause(content, sender)
-        window_ms = self._limits.reply_window_ms
-        if cause is None or now_ms - cause.at_ms > window_ms:
-            known = content.reply_to if cause is None else cause.id
-            guess = None if human else self._latest.get(sender)
-            if guess is None or now_ms - guess.at_ms > window_ms:
-                return _INNOCENT if known is None else Judgement(0, known)
-            return self._judge_guess(content, sender, known, guess)
-        if human:
-            return Judgement(0, cause.id)
-        hops = cause.hops + 1
-        if hops <= self._limits.hops_max:
-            return Judgement(hops, cause.id, cause.id)
-        text = f"{hops} quick replies in a row in {cause.conversation}: it is paused; wait, or ask a human to resume it"
-        return Loop(Refusal(Code.LOOP_DETECTED, text), cause.conversation, cause.sender)
+            return INNOCENT
+        target = str(content.target)
+        causes = self._take_causes(content, target, sender)
+        if causes:
+            best = self._best([heard for heard in causes if self._in_pace(heard, now_ms)])
+            cause = (best or causes[-1]).trace
+            answers = target == cause.place
+            if best is None or not counts:
+                return Judgement(0, cause.id, answers=answers)
+            return Judgement(cause.hops + 1, cause.id, cause.id, cause.chain, best.at_ms, answers)
+        known = None if content.reply_to is None else Judgement(0, content.reply_to)
+        guess = self._latest.get((sender, content.thread)) or self._latest.get((sender, None)) if counts else None
+        if guess is None or not self._in_pace(guess, now_ms):
+            return known or INNOCENT
+        place = self._places.get((sender, target))
+        if place is not None and now_ms - place.last_ms <= self._limits.reply_window_ms:
+            # It passes nothing on to whom it talks with.
+            return known or INNOCENT
+        return self._judge_guess(content, target, sender, guess)
 
-    def _judge_guess(self, content: Content, sender: str, known: MessageId | None, guess: Trace) -> Judgement | Loop:
-        """Decide on a message that may or may not pass on what its sender was offered last."""
-        round_before, steps = self._round_before(sender, str(content.target), guess)
-        if round_before is None:
-            return Judgement(0, known, guess.id)
-        hops = round_before.hops + steps
-        if hops <= self._limits.hops_max:
-            return Judgement(hops, guess.id, guess.id)
-        name = conversation(content, sender)
-        self._rings[name] = guess.id
-        text = f"a message came round again and again, {hops} steps in all: {name} is paused; wait, or ask a human"
-        return Loop(Refusal(Code.LOOP_DETECTED, f"{text} to resume it"), name, guess.sender)
+    def _judge_guess(self, content: Content, target: str, sender: str, guess: _Heard) -> Judgement:
+        """Judge a message that may or may not pass on what its sender heard last."""
+        last = guess.trace
+        before, steps = self._round_before(sender, target, last)
+        if before is None or guess.answered:
+            return Judgement(0, content.reply_to, last.id)
+        guess.answered = True
+        chain = last.chain if last.hops else before.chain
+        return Judgement(before.hops + steps, last.id, last.id, chain, guess.at_ms)
 
     def _round_before(self, sender: str, target: str, last: Trace) -> tuple[Trace | None, int]:
-        """The message of this sender to this target in the chain that ends with `last`, and how many steps back."""
+        """The message of this sender to this target in the ring that ends with `last`, and how many steps back."""
         trace: Trace | None = last
         for steps in range(1, _RING_MAX + 1):
-            if trace is None or (trace.sender == sender and trace.target == target):
+            if trace is None or trace.answers:
+                return None, 0
+            if trace.sender == sender and trace.target == target:
                 return trace, steps
             trace = None if trace.parent is None else self._by_id.get(trace.parent)
         return None, 0
 
-    def _check_pause(self, name: str, now_ms: int) -> Refusal | None:
-        until_ms = self._paused.get(name)
-        if until_ms is None:
-            return None
-        if now_ms >= until_ms:
-            del self._paused[name]
-            self._rings.pop(name, None)
-            return None
-        seconds = (until_ms - now_ms + 999) // 1000
-        text = f"{name} is paused; it resumes in {seconds} s or by 'tieline resume'"
-        return Refusal(Code.THREAD_PAUSED, text)
-
-    def _cause(self, content: Content, sender: str) -> Trace | None:
+    def _take_causes(self, content: Content, target: str, sender: str) -> Sequence[_Heard]:
+        """What a message answers; it is answered by that."""
         if content.reply_to is not None:
-            named = self._by_id.get(content.reply_to)
-            if named is not None and named.sender != sender:
-                return named
-        if content.thread:
-            last = self._offered.get((sender, f"thread:{content.thread}"))
-            if last is not None:
-                return last
-        return self._offered.get((sender, str(content.target)))
+            named = self._take_named(content.reply_to, sender)
+            if named is not None:
+                return [named]
+        place = self._places.get((sender, target))
+        if place is None or not place.heard:
+            return ()
+        found = place.unanswered()
+        # An objective has limits of its own, so what was said there is answered there.
+        elsewhere = [heard for heard in found if not (heard.trace.thread or "").startswith("obj:")]
+        found = [heard for heard in found if heard.trace.thread == content.thread] or elsewhere
+        for heard in found:
+            heard.answered = True
+        place.heard = place.unanswered()
+        return found
+
+    def _take_named(self, message_id: MessageId, sender: str) -> _Heard | None:
+        """What an explicit reply answers, if it is remembered, somebody else's, and not answered yet."""
+        trace = self._by_id.get(message_id)
+        if trace is None or trace.sender == sender:
+            return None
+        heard = self._heard.get((sender, trace.offset))
+        if heard is None:
+            heard = _Heard(trace, trace.at_ms)
+            self._heard.put((sender, trace.offset), heard)
+        if heard.answered:
+            return None
+        heard.answered = True
+        return heard
+
+    def _in_pace(self, heard: _Heard, now_ms: int) -> bool:
+        return self._limits.hop_ms_min <= now_ms - heard.at_ms <= self._limits.reply_window_ms
+
+    def _best(self, causes: list[_Heard]) -> _Heard | None:
+        """The message whose chain goes on: of each sender the longest chain, and of those the shortest with hops."""
+        longest: dict[str, _Heard] = {}
+        for heard in causes:
+            other = longest.get(heard.trace.sender)
+            if other is None or heard.trace.hops >= other.trace.hops:
+                longest[heard.trace.sender] = heard
+        chains = list(longest.values())
+        return min([heard for heard in chains if heard.trace.hops] or chains, key=_hops_of, default=None)
+
+    # What happened.
 
     def note(
         self, message_id: MessageId, offset: int, content: Content, sender: str, judgement: Judgement, at_ms: int
@@ -233,69 +293,78 @@ class Loops:
         """Remember an accepted message."""
         if content.kind is not Kind.CHAT:
             return
-        target, hops, parent = str(content.target), judgement.hops, judgement.parent
-        trace = Trace(message_id, offset, sender, hops, at_ms, target, content.thread, parent)
+        target, hops = str(content.target), judgement.hops
+        chain = (judgement.chain if hops else None) or message_id
+        about = (target, content.thread, chain, judgement.parent, judgement.answers)
+        trace = Trace(message_id, offset, sender, hops, at_ms, *about)
         self._by_id.put(message_id, trace)
         self._by_offset.put(offset, trace)
 
-    def offered(self, recipient: str, offset: int) -> None:
-        """A remembered message reached a session of a member."""
+    def reached(self, recipient: str, offset: int, now_ms: int, *, seen: bool) -> None:
+        """A message was offered to a member, or there is evidence that the member read it."""
         trace = self._by_offset.get(offset)
         if trace is None or trace.sender == recipient:
             return
-        self._latest[recipient] = trace
-        if len(self._latest) > self._limits.loop_memory_max:
-            self._latest.clear()
-        self._offer((recipient, trace.place), trace)
+        heard = self._heard.get((recipient, offset))
+        if heard is None:
+            heard = _Heard(trace, now_ms)
+            self._heard.put((recipient, offset), heard)
+        if not seen or heard.seen:
+            return
+        heard.seen = True
+        self._latest.put((recipient, None), heard)
         if trace.thread:
-            self._offer((recipient, f"thread:{trace.thread}"), trace)
-
-    def _offer(self, key: tuple[str, str], trace: Trace) -> None:
-        known = self._offered.get(key)
-        if known is None or known.offset < trace.offset:
-            self._offered.put(key, trace)
+            self._latest.put((recipient, trace.thread), heard)
+        place = self._places.get((recipient, trace.place))
+        if place is None:
+            place = _Place()
+            self._places.put((recipient, trace.place), place)
+        place.last_ms = now_ms
+        place.heard.append(heard)
+        if len(place.heard) > _UNANSWERED_MAX:
+            place.heard = place.unanswered()[-_UNANSWERED_MAX // 2 :]
 
     def offset_of(self, message_id: MessageId) -> int | None:
-        """Where a remembered message stands in the log."""
+        """The log offset of a remembered message."""
         trace = self._by_id.get(message_id)
         return trace.offset if trace is not None else None
 
-    def forget(self, offsets: range) -> None:
-        """Messages at these log offsets were taken back: others will stand there."""
-        for offset in offsets:
-            trace = self._by_offset.pop(offset)
-            if trace is not None:
-                self._by_id.pop(trace.id)
+    def sender_of(self, message_id: MessageId | None) -> str:
+        """Who said a remembered message."""
+        trace = self._by_id.get(message_id) if message_id is not None else None
+        return trace.sender if trace is not None else ""
 
-    def pause(self, name: str, now_ms: int) -> Callable[[], object]:
-        """Pause a conversation; returns what takes that back."""
-        before = self._paused.pop(name, None)
-        self._paused[name] = now_ms + self._limits.pause_ms
-        if len(self._paused) > _PAUSED_MAX:
-            first = next(iter(self._paused))
-            del self._paused[first]
-            self._rings.pop(first, None)
-        return lambda: self._paused.pop(name, None) if before is None else self._paused.update({name: before})
+    def is_news(self, judgement: Judgement, what: str) -> bool:
+        """Whether this is told of a chain for the first time."""
+        if judgement.chain is None or self._told.get((judgement.chain, what)):
+            return False
+        self._told.put((judgement.chain, what), True)
+        return True
+
+    def take_back(self, offsets: range) -> None:
+        """Messages at these log offsets were taken back: others will stand there."""
+        gone = [trace for trace in map(self._by_offset.get, offsets) if trace is not None]
+        self._by_id.forget(trace.id for trace in gone)
+        self._by_offset.forget(trace.offset for trace in gone)
+
+    def forget(self, name: str) -> None:
+        """Forget the chains that went through a conversation, so that they start anew."""
+        chains = {trace.chain for trace in self._by_offset.values() if trace.conversation == name}
+        gone = [trace for trace in self._by_offset.values() if trace.chain in chains]
+        self._by_id.forget(trace.id for trace in gone)
+        self._by_offset.forget(trace.offset for trace in gone)
+        offsets = {trace.offset for trace in gone}
+        for heard in self._heard.values():
+            if heard.trace.offset in offsets:
+                heard.answered = True
 
     def shift(self, step_ms: int) -> None:
-        """The clock was set by this much: pauses last as long as before."""
-        self._paused = {name: until_ms + step_ms for name, until_ms in self._paused.items()}
+        """The clock was set by this much: what was heard a while ago was heard as long ago as before."""
+        for heard in self._heard.values():
+            heard.at_ms += step_ms
+        for place in self._places.values():
+            place.last_ms += step_ms
 
-    def pauses(self, now_ms: int) -> tuple[tuple[str, int], ...]:
-        """Paused conversations with the ends of their pauses."""
-        return tuple((name, until_ms) for name, until_ms in self._paused.items() if until_ms > now_ms)
 
-    def resume(self, name: str) -> bool:
-        """End a pause; says whether there was one. Its memory is cleared, so that the chain starts anew."""
-        for key, trace in self._offered.items():
-            if trace.conversation == name:
-                self._offered.pop(key)
-                self._by_id.pop(trace.id)
-                self._by_offset.pop(trace.offset)
-        last = self._rings.pop(name, None)
-        for _ in range(_RING_MAX):
-            if last is None:
-                break
-            cut = self._by_id.pop(last)
-            last = cut.parent if cut is not None else None
-        return self._paused.pop(name, None) is not None
+def _hops_of(heard: _Heard) -> int:
+    return heard.trace.hops

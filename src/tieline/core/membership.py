@@ -8,7 +8,7 @@ from msgspec import structs
 
 from tieline.contract import command as c
 from tieline.contract.delivery import State
-from tieline.contract.event import Paused, Registered, Removed, Resumed, TakenOver
+from tieline.contract.event import Registered, Removed, TakenOver
 from tieline.contract.hub import MemberAppeared, MemberVanished
 from tieline.contract.identifiers import GENERAL, USERS, MemberName, SessionId, parse_channel_name, parse_member_name
 from tieline.contract.member import ByHomeKey, ByPlace, ByShared, ByToken, ByUser, Member, MemberKind, Origin, Unnamed
@@ -50,6 +50,8 @@ def attach(broker: "Broker", command: c.Attach) -> Reply:
         session.resume_id = grant.id if grant else broker.nature.session_id()
     _take_over(broker, command, account, session)
     account.touch(broker.now_ms)
+    if account.inbox.held and account.name in broker.custodians:
+        broker.holds.recheck(account)
     _open(broker, session)
     token = _grant(broker, account, session.resume_id) if session.resume_id is not None else None
     return Attached(
@@ -381,8 +383,10 @@ def resume_thread(broker: "Broker", command: c.ResumeThread) -> Reply:
     session = _steward(broker, command.session)
     if isinstance(session, Refusal):
         return session
-    if broker.loops.resume(command.thread):
-        broker.record(Resumed(command.thread, session.speaker))
+    name = find_conversation(command.thread)
+    if isinstance(name, Refusal):
+        return name
+    broker.holds.resume(broker, name, session.speaker)
     return Done()
 
 
@@ -394,15 +398,29 @@ def pause_thread(broker: "Broker", command: c.PauseThread) -> Reply:
     name = find_conversation(command.thread)
     if isinstance(name, Refusal):
         return name
-    broker.undo.append(broker.loops.pause(name, broker.now_ms))
-    broker.record(Paused(name, "", session.speaker))
+    broker.holds.pause(broker, name, session.speaker)
+    return Done()
+
+
+def allow_thread(broker: "Broker", command: c.AllowThread) -> Reply:
+    """Lift the limits of a conversation; for the same."""
+    session = _steward(broker, command.session)
+    if isinstance(session, Refusal):
+        return session
+    name = find_conversation(command.thread)
+    if isinstance(name, Refusal):
+        return name
+    for_ms = broker.limits.allow_ms if command.for_ms is None else command.for_ms
+    if not 0 < for_ms <= broker.limits.ttl_ms_max:
+        return Refusal(Code.INVALID_REQUEST, f"limits are lifted for 1 to {broker.limits.ttl_ms_max} milliseconds")
+    broker.holds.allow(broker, name, session.speaker, broker.now_ms + for_ms)
     return Done()
 
 
 def pauses(broker: "Broker", command: c.ListPauses) -> Reply:
     """Conversations that are paused; for the same."""
     session = _steward(broker, command.session)
-    return session if isinstance(session, Refusal) else Pauses(broker.loops.pauses(broker.now_ms))
+    return session if isinstance(session, Refusal) else Pauses(broker.holds.list(broker.now_ms))
 
 
 def _steward(broker: "Broker", session_id: SessionId) -> Session | Refusal:

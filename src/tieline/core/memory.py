@@ -1,7 +1,7 @@
 """The broker's memory: read from the store, made durable in it, and brought back to it when something fails.
 
 Three kinds of memory have three ways back. What the store keeps is read from it again. What is in memory alone
-(sessions, who follows what, pauses, the times of escalation) is carried over, after the changes of the batch were taken
+(sessions, who follows what, the times of escalation) is carried over, after the changes of the batch were taken
 back one by one. What was decided and published and is not committed yet (offers, acknowledgements) is *owed*: it is
 done again, because nobody will say it twice. So a failed commit, or a command that raises half-way, ends no session.
 """
@@ -10,13 +10,15 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from tieline.contract.event import Event
+from tieline.contract.delivery import State
+from tieline.contract.event import Event, Released
 from tieline.contract.hub import Custodian
 from tieline.contract.identifiers import MemberName
 from tieline.contract.limits import Limits
 from tieline.core import channels, custody, objectives, team
 from tieline.core.directory import Directory
 from tieline.core.escalation import Escalation
+from tieline.core.holds import Holds
 from tieline.core.ladder import Ladder, Move
 from tieline.core.ledger import Ledger
 from tieline.core.loops import Loops
@@ -54,6 +56,7 @@ class Memory:
     def restore(self) -> None:
         """Start from what is committed; open sessions and anything not committed are forgotten."""
         self.loops = Loops(self.limits)
+        self.holds = Holds()
         self.refusals = Refusals(self.limits)
         self.retention = Retention(self.limits)
         # Messages that sessions follow, by their log offset.
@@ -88,7 +91,7 @@ class Memory:
         self.directory.carry_over(directory)
         self.escalation = Escalation()
         self.escalation.restore(cast("Broker", self), foundation.settings, escalation)
-        self.loops.forget(range(self.ledger.end, end))
+        self.loops.take_back(range(self.ledger.end, end))
         self.retention.start_over()
         for work in self._owed:
             self._do_again(work)
@@ -125,7 +128,10 @@ class Memory:
                     if account is not None:
                         account.changed = True
                         for first, last in event.ranges:
-                            account.inbox.move(first, last, event.state, mute=event.mute)
+                            if event.state is State.PENDING:
+                                account.inbox.hold(first, last, held=event.held)
+                            else:
+                                account.inbox.move(first, last, event.state, mute=event.mute)
         # (deadline, member number, key) of every delivery that can expire.
         self.deadlines: list[tuple[int, int, int]] = [
             (deadline_ms, number, key)
@@ -134,6 +140,8 @@ class Memory:
             if number in self.directory.accounts and self.directory.accounts[number].inbox.entry(key) is not None
         ]
         heapq.heapify(self.deadlines)
+        before, self.holds = self.holds, Holds()
+        self.holds.restore(cast("Broker", self), foundation.settings, before)
         return foundation
 
     def _do_again(self, work: _Work) -> None:
@@ -146,7 +154,7 @@ class Memory:
                     account.changed = True
                     for first, last in work.ranges:
                         done = account.inbox.move(first, last, work.step.state, mute=work.mute)
-                        self.ladder.note(account, done, work.step, mute=work.mute, claimed=work.claimed)
+                        self.ladder.note(account, done, work.step, work.kind, mute=work.mute)
             case Grant():
                 self.resumption.keep(work)
                 self.store.save_grant(work)
@@ -210,8 +218,13 @@ class Memory:
             self.changed = True
         for move in self.ladder.take():
             row = self.ledger.append(move.event(), move.step.at_ms)
-            self.store.advance(row, move.account.number, move.step.state, move.ranges)
-            self._lazy.append(move)
+            if move.kind is Released:
+                self.store.record(row)
+            else:
+                self.store.advance(row, move.account.number, move.step.state, move.ranges)
+            # Holding and releasing is waited for, like messages, so it is never owed.
+            if move.step.state is not State.PENDING:
+                self._lazy.append(move)
 
     def close(self) -> None:
         """Commit what is left, with a snapshot, so that the next start replays nothing."""

@@ -11,7 +11,6 @@ from tieline.contract.identifiers import USERS, SessionId
 from tieline.contract.message import Content, Kind, Message
 from tieline.contract.target import to_member
 from tieline.core.directory import Account, Session
-from tieline.core.loops import Loop
 
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
@@ -21,7 +20,7 @@ SPEAKER = "hub@notices"
 
 _PROTOCOL = "tieline"
 _HUMANS_MAX = 16
-"""Humans who are told of a loop: one of them will look."""
+"""People who are told of a loop: one of them will look."""
 _LETTERS_MAX = 64
 """Deliveries given up at once whose senders are told."""
 
@@ -35,22 +34,40 @@ def tell(broker: "Broker", accounts: Iterable[Account], title: str, body: str, d
             broker.post(session, content, (account,))
 
 
-def paused(broker: "Broker", loop: Loop, sender: Session, recipients: Collection[Account]) -> None:
-    """Tell those who looped, and the humans, that a conversation is paused and what to do about it."""
+def people(broker: "Broker") -> dict[int, Account]:
+    """The humans, or where there are none, those who manage members; each by its number."""
+    found = broker.directory.subscribers(USERS) or broker.directory.managers
+    return dict(list(found.items())[:_HUMANS_MAX])
+
+
+def slowed(broker: "Broker", conversation: str, reason: str) -> None:
+    """Tell people that agents go on answering each other, and what to do about it."""
+    limits = broker.limits
+    body = (
+        f"{reason}. From now on its messages come {limits.space_ms_min / 1000:g} to {limits.space_ms_max / 1000:g} s "
+        f"apart; nothing is lost. To stop it: tieline pause '{conversation}'. If it is work: tieline allow "
+        f"'{conversation}'"
+    )
+    data = {"event": "slowed", "conversation": conversation}
+    tell(broker, people(broker).values(), "conversation slowed", body, data)
+
+
+def held(
+    broker: "Broker", conversation: str, reason: str, speakers: tuple[str, str], recipients: Collection[Account]
+) -> None:
+    """Tell people, and the agents concerned, that a conversation is held and how it goes on."""
     # In a channel the others have no part in it.
     told = {account.number: account for account in recipients if len(recipients) == 1}
-    for account in (sender.account, broker.directory.find(loop.last)):
+    for account in map(broker.directory.find, speakers):
         if account is not None:
             told[account.number] = account
-    humans = broker.directory.subscribers(USERS) or {}
-    told |= dict(zip(list(humans)[:_HUMANS_MAX], humans.values(), strict=False))
-    minutes = broker.limits.pause_ms // 60_000
+    minutes = broker.limits.pause_ms / 60_000
     body = (
-        f"{loop.conversation} is paused: agents answered each other there without end. It resumes in {minutes} "
-        f"minutes, or when a human runs: tieline resume '{loop.conversation}'"
+        f"{reason}. What agents say there is accepted and kept, and one message passes every {minutes:g} minutes. To "
+        f"deliver all of it: tieline resume '{conversation}'. If it is work: tieline allow '{conversation}'"
     )
-    data = {"event": "paused", "conversation": loop.conversation, "refused": sender.speaker}
-    tell(broker, told.values(), "conversation paused", body, data)
+    data = {"event": "held", "conversation": conversation, "by": speakers[0]}
+    tell(broker, (told | people(broker)).values(), "conversation held", body, data)
 
 
 def doomed(broker: "Broker", account: Account, ranges: Sequence[tuple[int, int]]) -> list[Message]:

@@ -23,6 +23,8 @@ class Post(Struct):
     numbers: list[int]
     keys: list[int]
     stream_seqs: list[int]
+    held: set[int] = field(default_factory=set)
+    """Numbers of the recipients for whom it is held."""
 
 
 class Unseen(Struct, frozen=True):
@@ -52,11 +54,13 @@ class Fault(Struct, frozen=True):
 
 
 class Outcome(Struct):
-    """To be published after the commit, in this order: replies, changes, posts, progress, unseen, ended."""
+    """To be published after the commit, in this order: replies, changes, posts, released, progress, unseen, ended."""
 
     replies: list[Reply] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
+    released: dict[MemberName, list[int]] = field(default_factory=dict)
+    """Keys of deliveries that are held no more, by recipient. Every reply of the batch was decided before that."""
     progress: list[tuple[SessionId, Progress]] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
@@ -74,6 +78,8 @@ class Outcome(Struct):
         start = len(self.replies)
         for name in ("replies", "changes", "posts", "progress", "unseen", "ended", "faults"):
             getattr(self, name).extend(getattr(other, name))
+        for member, keys in other.released.items():
+            self.released.setdefault(member, []).extend(keys)
         self.errands |= {start + place: errand for place, errand in other.errands.items()}
 
     def spread(self, places: Sequence[int], count: int, refusal: Refusal) -> "Outcome":

@@ -18,7 +18,7 @@ from tieline.core import activity
 from tieline.core.channels import IMPLICIT
 from tieline.core.directory import Account, Session
 from tieline.core.escalation import way_of
-from tieline.core.inbox import Entry
+from tieline.core.inbox import Entry, Inbox
 from tieline.core.objectives import thread
 from tieline.core.outcome import Followed
 from tieline.core.store import ACTIVITY, INTEGER_MAX, MAIN, Chronicle, Route, Span
@@ -38,7 +38,7 @@ def fetch(broker: "Broker", command: c.Fetch) -> Reply:
         return Refusal(Code.INVALID_REQUEST, "only a member has an inbox")
     limit = max(1, min(command.limit, broker.limits.read_max))
     inbox = session.account.inbox
-    entries, through = inbox.read(command.after, limit, unoffered_until=command.unoffered_until, unseen=command.unseen)
+    entries, through = _entries(inbox, command, limit)
     if command.replay:
         again = [
             Entry(item.key, item.offset, item.stream_seq, State.ACKED)
@@ -52,23 +52,32 @@ def fetch(broker: "Broker", command: c.Fetch) -> Reply:
     offsets = [entry.offset for entry in entries]
     messages, considered = broker.store.messages(offsets, broker.limits.page_bytes_max)
     if considered < len(entries):
-        through = entries[considered].key - 1
+        through = entries[considered - 1].key if command.keys else entries[considered].key - 1
     deliveries = tuple(
         Delivery(entry.key, entry.stream_seq, entry.state, messages[entry.offset])
         for entry in entries
         if entry.offset in messages and messages[entry.offset].reaches(session.protocol)
     )
-    return Fetched(deliveries, through, through + 1 >= inbox.next_key)
+    return Fetched(deliveries, through, through + 1 >= inbox.next_key, inbox.held)
+
+
+def _entries(inbox: Inbox, command: c.Fetch, limit: int) -> tuple[list[Entry], int]:
+    """The deliveries that are asked for, by their keys or by a place to start from."""
+    if not command.keys:
+        return inbox.read(command.after, limit, unoffered_until=command.unoffered_until, unseen=command.unseen)
+    some = command.keys[:limit]
+    found = (inbox.entry(key) for key in some if not inbox.is_held(key))
+    return [entry for entry in found if entry is not None], some[-1]
 
 
 def unsettled_delivery(broker: "Broker", account: Account, message_id: MessageId) -> Delivery | None:
-    """The unsettled delivery of a message to a member."""
+    """The unsettled delivery of a message to a member, unless it is held."""
     found = broker.store.find_message(message_id)
     if found is None:
         return None
     message, _ = found
     key = account.inbox.find(message.offset)
-    entry = account.inbox.entry(key) if key is not None else None
+    entry = account.inbox.entry(key) if key is not None and not account.inbox.is_held(key) else None
     return Delivery(entry.key, entry.stream_seq, entry.state, message) if entry else None
 
 
@@ -175,8 +184,16 @@ def _receipts(
             evidence = f"no evidence by {fall.after}"
             steps.insert(place, Step(steps[place - 1].state, fall.at_ms, evidence=evidence, way=fall.way))
         way = way_of(broker, number, key, fallen)
-        made.append(Receipt(name, key, state, tuple(steps), way))
+        made.append(Receipt(name, key, state, tuple(steps), way, _hold_of(broker, number, key, steps)))
     return Receipts(message.id, tuple(made), len(page) < len(wanted))
+
+
+def _hold_of(broker: "Broker", number: int, key: int, steps: Sequence[Step]) -> str:
+    """Why a delivery is held, if it is."""
+    account = broker.directory.accounts.get(number)
+    if account is None or not account.inbox.is_held(key):
+        return ""
+    return next((step.evidence for step in reversed(steps) if step.state is State.PENDING), "")
 
 
 def members(broker: "Broker", command: c.ListMembers) -> Reply:

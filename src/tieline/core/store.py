@@ -244,6 +244,8 @@ class MovedReplay(Struct, frozen=True):
     ranges: Sequence[tuple[int, int]]
     state: State
     mute: bool
+    held: bool = False
+    """If they are still pending: whether they are held since then, or released."""
 
 
 Replay = SentReplay | MovedReplay

@@ -107,9 +107,10 @@ def update_member(broker: "Broker", command: c.UpdateMember) -> Reply:
     lost = set(before.permissions) - set(permissions)
     if MEMBERS_MANAGE in lost and not session.operator and is_last_manager(broker, account):
         return last_manager(account)
-    member = replace(before, permissions=permissions, **changed)
+    member = replace(before, permissions=permissions, kind=command.kind or before.kind, **changed)
     if member != before:
         what = "permissions" if member.permissions != before.permissions else "role"
+        what = f"kind {member.kind}" if member.kind is not before.kind else what
         broker.directory.update(account, member)
         broker.store.save_member(MemberRow(account.number, member, account.since))
         broker.record(Registered(account.name, session.speaker, what))

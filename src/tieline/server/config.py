@@ -87,7 +87,7 @@ command = []
 
 # [limits]
 # Any limit by its name, for example:
-# hops_max = 64
+# hops_max = 200
 """
 
 

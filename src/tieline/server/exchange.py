@@ -399,7 +399,11 @@ class Exchange:
                     observer.posted(message, post.origin)
                 except Exception:
                     log.exception("a receiver failed")
-            for name, key, stream_seq in zip(post.recipients, post.keys, post.stream_seqs, strict=True):
+            held = post.held
+            columns = zip(post.recipients, post.numbers, post.keys, post.stream_seqs, strict=True)
+            for name, number, key, stream_seq in columns:
+                if held and number in held:
+                    continue
                 for listener in listeners.get(name, ()):
                     try:
                         listener.offer(message, key, stream_seq)
@@ -407,6 +411,9 @@ class Exchange:
                         log.exception("a receiver failed")
             self.tally.deliveries += len(post.keys)
         self.tally.accepted += len(outcome.posts)
+        for name, keys in outcome.released.items():
+            for listener in listeners.get(name, ()):
+                self._call(listener.released, keys)
         for session, step in outcome.progress:
             known = self._sessions.get(session)
             if known is not None:

@@ -71,6 +71,7 @@ class Conversation:
         "_parcels",
         "_protocol",
         "_reading_paused",
+        "_released",
         "_replay",
         "_unoffered_until",
         "_window",
@@ -107,6 +108,8 @@ class Conversation:
         self._once: Callable[[Message], bool] | None = None
         # Settled deliveries that the wire asked for again, in key order, and that it was not given yet.
         self._replay: tuple[Replayed, ...] = ()
+        # Keys below `_next_key` of deliveries that were held when this wire came past them, and that it was not given.
+        self._released: list[int] = []
         # Whether the wire takes bytes.
         self._writable = True
         # What goes out at the end of this turn of the loop.
@@ -264,6 +267,12 @@ class Conversation:
             asyncio.get_running_loop().call_soon(self._flush)
         self._parcels.append((message, key, stream_seq))
 
+    def released(self, keys: Sequence[int]) -> None:
+        """Deliveries are held no more: those that this wire passed over come before anything new."""
+        self._released += [key for key in keys if key < self._next_key]
+        self._behind = True
+        self._catch_up()
+
     def progress(self, step: Progress) -> None:
         """A followed message took a step."""
         self._wire.write_progress(step)
@@ -310,6 +319,11 @@ class Conversation:
         if self._fetching or self._closed or not self._has_credit():
             return
         limit = _PAGE if self._window is None else min(_PAGE, self._window - self._outstanding)
+        if self._released:
+            self._fetching = True
+            keys = tuple(self._released[:limit])
+            self._hub.submit((c.Fetch(self.session, limit=limit, keys=keys),), self._caught_released)
+            return
         if self._replay:
             self._replay = self._replay[bisect_left(self._replay, self._next_key, key=lambda item: item.key) :]
         # One more than fits, so that the page ends before the first that is left out.
@@ -324,13 +338,30 @@ class Conversation:
         if self._closed or not isinstance(reply, Fetched):
             return
         self._next_key = reply.through + 1
-        self._behind = not reply.complete
+        self._behind = not reply.complete or bool(self._released)
         deliveries = [item for item in reply.deliveries if not self._is_over(item)]
         if deliveries:
             self._outstanding += len(deliveries)
             self._write([(item.message, item.key, item.stream_seq) for item in deliveries])
         if self._behind:
             self._catch_up()
+
+    def _caught_released(self, replies: Sequence[Reply]) -> None:
+        """The first of the released deliveries are here; those that were settled meanwhile are left out."""
+        self._fetching = False
+        (reply,) = replies
+        if self._closed or not isinstance(reply, Fetched):
+            return
+        del self._released[: self._released.index(reply.through) + 1]
+        parcels = [(item.message, item.key, item.stream_seq) for item in reply.deliveries]
+        start = 0
+        while start < len(parcels) and self._writable:
+            end = _slice_end(parcels, start)
+            self._outstanding += end - start
+            self._write(parcels[start:end])
+            start = end
+        self._released[:0] = [key for _, key, _ in parcels[start:]]
+        self._catch_up()
 
     def _is_over(self, item: Delivery) -> bool:
         """Whether a delivery was offered before this session was there, and is not given again."""

@@ -58,6 +58,9 @@ class Held:
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
         """Nothing is offered to a session that only answers."""
 
+    def released(self, keys: Sequence[int]) -> None:
+        """What was held is read like the rest."""
+
     def progress(self, step: Progress) -> None:
         """Nothing is followed by it either."""
 

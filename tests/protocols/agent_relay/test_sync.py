@@ -127,6 +127,18 @@ async def test_a_refused_synchronous_send_waits_for_nothing(relay: Relay) -> Non
     assert await alice.bodies(1) == ["x"]
 
 
+async def test_who_waits_for_an_answer_is_told_at_once_that_the_message_is_held(relay: Relay) -> None:
+    alice, bob = await relay.agents("alice", "bob")
+    operator = await relay.operator()
+    await operator.pause_thread("@alice+@bob")
+    await alice.send(asking("ready?", "bob", "c-1"))
+    error = (await alice.expect("ERROR"))["payload"]
+    assert (error["code"], error["correlationId"], error["fatal"]) == ("HELD", "c-1", False)
+    assert error["message"].startswith("held: operator paused @alice+@bob")
+    await operator.resume_thread("@alice+@bob")
+    assert await bob.bodies(1) == ["ready?"]
+
+
 async def test_a_repeated_synchronous_send_after_a_reconnect_still_times_out(relay: Relay) -> None:
     alice, bob = await relay.agents("alice", "bob")
     sent = await alice.send(asking("ready?", "bob", "c-1", 50))

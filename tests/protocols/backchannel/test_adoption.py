@@ -183,6 +183,38 @@ async def test_what_one_local_agent_writes_to_another_is_recorded_and_left_there
     assert len(await recorded()) == 1
 
 
+async def test_what_is_for_a_local_agent_is_never_held_and_what_it_says_is(place: Town) -> None:
+    bob = await place.join("bob")
+    await place.local("lea")
+    operator = await place.there.operator()
+    await operator.pause_thread("@bob+@lea")
+    sent = await bob.send("@lea", "hello")
+    assert not sent.held
+    await place.unread("lea", "hello")
+    place.raw.drain("lea")
+    await place.state(bob, sent.id, "lea", "acked")
+    place.raw.send("lea", "@bob", "thanks")
+    await until(lambda: place.raw.names("bob") == [])
+    assert (await bob.inbox()).held == 1
+    await operator.resume_thread("@bob+@lea")
+    assert bodies(await take(bob, 1)) == ["thanks"]
+
+
+async def test_what_was_held_before_a_spool_was_adopted_is_in_it_then(folder: Path) -> None:
+    async with town(folder) as place:
+        bob, carol = await place.join("bob"), await place.join("carol")
+        await place.local("lea")
+        tokens = dict(place.there.tokens)
+    async with town(folder, adopt=False) as place:
+        place.there.tokens.update(tokens)
+        bob, carol = await place.there.join("bob"), await place.there.join("carol")
+        await (await place.there.operator()).pause_thread("@bob+@lea")
+        assert (await bob.send("@lea", "held")).held
+        await carol.send("@lea", "hello")
+    async with town(folder) as place:
+        await place.unread("lea", "held", "hello")
+
+
 async def test_a_message_that_a_reader_puts_back_is_not_recorded_again_and_stays_for_the_next_reader(
     place: Town,
 ) -> None:

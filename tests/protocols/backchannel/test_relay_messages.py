@@ -134,20 +134,27 @@ async def test_what_the_hub_refuses_has_a_status_of_its_kind(folder: Path) -> No
         assert "waiting" in await alice.refused(429, "POST", "/v1/send", {"to": "@bob", "body": "x"})
 
 
-async def test_agents_that_loop_are_stopped_here_too(folder: Path) -> None:
-    async with room(folder, more="[limits]\nhops_max = 3\n") as made:
+async def test_agents_that_loop_are_held_here_too_and_nothing_is_lost(folder: Path) -> None:
+    async with room(folder, more="[limits]\nhops_max = 3\nhop_ms_min = 0\n") as made:
         alice, bob = await made.agents("alice", "bob")
-        thread, turns = None, [(alice, bob), (bob, alice)] * 3
-        statuses = []
-        for speaker, hearer in turns:
-            body = {"to": f"@{hearer.name}", "body": "ping", **({"thread": thread} if thread else {})}
-            reply = await speaker.ask("POST", "/v1/send", body)
-            statuses.append(reply.status)
-            if reply.status == 200:
-                thread = reply.value["id"]
-                await hearer.take(thread)
-        assert statuses[:4] == [200] * 4
-        assert 429 in statuses[4:]
+        fields: dict[str, str] = {}
+        for speaker, hearer in [(alice, bob), (bob, alice)] * 2:
+            sent = await speaker.send(f"@{hearer.name}", "ping", **fields)
+            assert await hearer.take(sent["id"]) == sent
+            fields = {"thread": sent["id"]}
+        held = await alice.send("@bob", "past the limit", **fields)
+        behind = await alice.send("@bob", "behind it")
+        (notice,) = await bob.inbox()
+        assert notice["from"] == "hub@notices"
+        assert await bob.take(held["id"]) is None
+        operator = await made.there.operator()
+        (pause,) = await operator.pauses()
+        assert pause.held >= 1
+        async with bob.watch() as stream:
+            assert await stream.next() == notice
+            await operator.resume_thread(pause.thread)
+            assert [await stream.next(), await stream.next()] == [held, behind]
+        assert sorted(one["id"] for one in await bob.inbox()) == sorted((notice["id"], held["id"], behind["id"]))
 
 
 # Inbox and take

@@ -147,6 +147,7 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     team.RevokeToken(31, "bob", "t1"),
     team.ReadTeam(32),
     team.ListPauses(31),
+    team.AllowThread(32, "thread:t", 5),
     team.UpdateTeam(33, "n", "d", "c", {"lead": ("team.manage",), "old": None}),
     team.UpdateTeam(30, aliases={"lead": "bob", "old": None}),
 ]
@@ -184,7 +185,7 @@ HUB_FRAMES: list[f.HubFrame] = [
     team.TokenIssued(19, "bob", "tie_x", TOKEN),
     team.TokenList(20, (TOKEN,)),
     team.TeamState(21, team.TeamView("n", "d", "c", {"lead": ("team.manage",)})),
-    team.PauseList(22, (team.PauseView("@alice+@bob", 5),)),
+    team.PauseList(22, (team.PauseView("@alice+@bob", 5, "", 2, "held: why"),)),
 ]
 
 

@@ -6,7 +6,18 @@ import msgspec
 from msgspec import Meta
 
 from tieline.agents.tools.lean import find_messages, full_target, members, state_line, view_objective
-from tieline.agents.tools.tool import Answer, Arguments, Desk, Nothing, Tool, fail, fit, json_answer, list_open
+from tieline.agents.tools.tool import (
+    Answer,
+    Arguments,
+    Desk,
+    Nothing,
+    Tool,
+    fail,
+    fit,
+    held_note,
+    json_answer,
+    list_open,
+)
 from tieline.agents.tracker import Open
 from tieline.client import Block, Cancel, Complete, Reassign, Unblock, Watch
 from tieline.contract import permission
@@ -65,7 +76,7 @@ async def _say(desk: Desk, target: str, asked: Broadcast | Send | Post) -> Answe
     accepted = await desk.client.send(
         target, asked.body, title=asked.title or None, level=Level(asked.level), wire_id=desk.wire_id
     )
-    return Answer(f"delivered to {accepted.recipients} recipients as {accepted.id}")
+    return Answer(f"delivered to {accepted.recipients} recipients as {accepted.id}{held_note(accepted)}")
 
 
 async def channels_list(desk: Desk, _asked: Nothing) -> Answer:

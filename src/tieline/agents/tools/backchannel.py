@@ -3,7 +3,7 @@
 from typing import Literal
 
 from tieline.agents.tools.lean import full_target, members
-from tieline.agents.tools.tool import Answer, Arguments, Desk, Nothing, Tool, claim_some
+from tieline.agents.tools.tool import Answer, Arguments, Desk, Nothing, Tool, claim_some, held_note
 from tieline.contract.message import Priority
 from tieline.contract.scope import matches
 
@@ -32,7 +32,7 @@ async def send(desk: Desk, asked: Send) -> Answer:
         refs=asked.refs,
         wire_id=desk.wire_id,
     )
-    return Answer(f"sent {accepted.id} to {asked.target}")
+    return Answer(f"sent {accepted.id} to {asked.target}{held_note(accepted)}")
 
 
 class Inbox(Arguments, frozen=True):

@@ -15,6 +15,7 @@ from tieline.agents.tools.tool import (
     claim_some,
     fail,
     fit,
+    held_note,
     lines_answer,
     list_open,
     plain_text,
@@ -68,7 +69,7 @@ async def send(desk: Desk, asked: Send) -> Answer:
         wire_id=desk.wire_id,
     )
     recipients = "1 recipient" if accepted.recipients == 1 else f"{accepted.recipients} recipients"
-    return Answer(f"accepted {accepted.id} for {recipients}")
+    return Answer(f"accepted {accepted.id} for {recipients}{held_note(accepted)}")
 
 
 async def _place(desk: Desk, text: str) -> str:

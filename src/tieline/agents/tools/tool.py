@@ -15,7 +15,7 @@ from msgspec import Struct
 from tieline.agents.forwarder import Takes, anywhere
 from tieline.agents.framing import attribute, channel_text, escape
 from tieline.agents.tracker import Open
-from tieline.client import Client, Disconnected, HubRefused, Item, Message
+from tieline.client import Accepted, Client, Disconnected, HubRefused, Item, Message
 from tieline.contract.text import neutral
 
 ANSWER_CHARS_MAX = 60_000
@@ -44,6 +44,11 @@ class Answer(Struct, frozen=True):
     failed: bool = False
     data: dict[str, Any] | None = None
     """The same for a program."""
+
+
+def held_note(accepted: Accepted) -> str:
+    """What an agent is told of a message that is held: waiting for an answer is no use, and sending again neither."""
+    return f" ({accepted.held}; do not send it again)" if accepted.held else ""
 
 
 @dataclass(frozen=True)

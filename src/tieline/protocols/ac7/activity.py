@@ -88,6 +88,9 @@ class Tail:
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
         """Messages are on other streams."""
 
+    def released(self, keys: Sequence[int]) -> None:
+        """Messages are on other streams."""
+
     def progress(self, step: r.Progress) -> None:
         """Nothing is followed by it."""
 

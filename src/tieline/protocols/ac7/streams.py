@@ -18,7 +18,7 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import ByToken, Unnamed
 from tieline.contract.message import Content, Kind, Message
 from tieline.contract.refusal import Refusal
-from tieline.contract.reply import Attached, Progress, Reply
+from tieline.contract.reply import Attached, Fetched, Progress, Reply
 from tieline.contract.target import to_member
 from tieline.protocols.ac7 import view
 from tieline.protocols.ac7.carriers import Carrier, Frame
@@ -77,6 +77,26 @@ class Stream:
         if self._closed or not message.reaches(PROTOCOL):
             return
         self.show(message)
+        self._written(key)
+
+    def released(self, keys: Sequence[int]) -> None:
+        """Deliveries are held no more: they come now, after what was said since."""
+
+        def done(replies: Sequence[Reply]) -> None:
+            (reply,) = replies
+            if self._closed or self.carrier is None or not isinstance(reply, Fetched):
+                return
+            for item in reply.deliveries:
+                self._streams.count(item.message)
+                self.carrier.write(self._streams.frame(item.message))
+                self._written(item.key)
+            left = keys[keys.index(reply.through) + 1 :]
+            if left:
+                self.released(left)
+
+        self._streams.hub.submit((c.Fetch(self.session, limit=len(keys), keys=tuple(keys)),), done)
+
+    def _written(self, key: int) -> None:
         if self._last and key == self._last + 1:
             self._last = key
             return

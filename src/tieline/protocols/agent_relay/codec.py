@@ -57,6 +57,7 @@ class ErrorCode(StrEnum):
     TOO_LARGE = "TOO_LARGE"
     BUSY = "BUSY"
     LOOP = "LOOP"
+    HELD = "HELD"
     STALE = "STALE"
     TIMEOUT = "TIMEOUT"
     RESUME_TOO_OLD = "RESUME_TOO_OLD"

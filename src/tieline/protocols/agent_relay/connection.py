@@ -17,7 +17,7 @@ import structlog
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
-from tieline.contract.delivery import Replayed, State
+from tieline.contract.delivery import HELD, Replayed, State
 from tieline.contract.identifiers import SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.agent_relay import channels, codec, opening
@@ -449,7 +449,9 @@ class RelayConnection(asyncio.Protocol):
             if isinstance(reply, Refusal):
                 self._refuse_words(envelope, reply)
             return
-        if pending is not None:
+        if pending is not None and reply.held.startswith(HELD):
+            self.server.syncs.give_up(pending, reply.held)
+        elif pending is not None:
             # Of a repeated SEND too: its sender waits anew, and the answer may have gone to a connection it lost.
             self.server.syncs.start(pending, reply.message_id)
         if self._greeting is not None and self._greeting.tells:

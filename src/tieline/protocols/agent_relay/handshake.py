@@ -23,6 +23,8 @@ MAX_INFLIGHT = 256
 ABOUT = ("cli", "program", "model", "task", "team", "displayName", "parent")
 """What HELLO may say of an agent, and a list of agents shows while it is connected."""
 _ABOUT_CHARACTERS_MAX = 1024
+_KINDS = {"user": MemberKind.HUMAN, "script": MemberKind.SCRIPT}
+"""By `entityType`; anything else is an agent."""
 
 
 class Greeting(Struct, frozen=True, kw_only=True):
@@ -31,7 +33,7 @@ class Greeting(Struct, frozen=True, kw_only=True):
     name: str
     token: str | None
     """The member token, for a name that belongs to one."""
-    human: bool
+    kind: MemberKind
     about: dict[str, str]
     acknowledges: bool
     tells: bool
@@ -50,9 +52,9 @@ class Greeting(Struct, frozen=True, kw_only=True):
             credential=ByToken(self.token) if self.token is not None else ByUser(),
             member=MemberName(self.name),
             acknowledges=self.acknowledges,
-            kind=MemberKind.HUMAN if self.human else MemberKind.AGENT,
+            kind=self.kind,
             # An agent has one connection, the newest; a person may have several.
-            exclusive=not self.human,
+            exclusive=self.kind is not MemberKind.HUMAN,
             resumable=True,
             resume_token=self.resume_token,
             resume_id=self.session_id,
@@ -98,7 +100,7 @@ def _terms(payload: Payload, limits: Limits) -> Payload | None:
     return {
         "name": name,
         "token": token,
-        "human": payload.get("entityType") == "user",
+        "kind": _KINDS.get(str(payload.get("entityType")), MemberKind.AGENT),
         "about": {
             key: value
             for key in ABOUT

@@ -2,9 +2,10 @@
 
 A SEND with `payload_meta.sync` names a `correlationId`. The recipient's ACK that carries it goes back to the sender
 with its `response` and `responseData`; an ACK without it acknowledges the delivery and completes nothing. If no such
-ACK comes within `timeoutMs`, the sender gets an ERROR. A recipient on another protocol has no ACK: there the first
-message that names this one as what it answers is the answer, and comes as a message too. Who waits is known only here
-and only while both are connected: after a restart of the hub the sender's own timeout speaks.
+ACK comes within `timeoutMs`, the sender gets an ERROR; at once, if the message is held. A recipient on another
+protocol has no ACK: there the first message that names this one as what it answers is the answer, and comes as a
+message too. Who waits is known only here and only while both are connected: after a restart of the hub the sender's
+own timeout speaks.
 """
 
 import asyncio
@@ -100,6 +101,11 @@ class Syncs:
             waits.remove(pending)
             if not waits:
                 del self._of_sender[pending.sender]
+
+    def give_up(self, pending: Pending, why: str) -> None:
+        """The message is accepted and held: its sender is not left waiting for an answer that may take hours."""
+        self.drop(pending)
+        self._fail(pending, ErrorCode.HELD, f"{why}; it is kept and comes later")
 
     def answer(self, correlation: str, recipient: "RelayConnection", envelope: Envelope) -> None:
         """A recipient's ACK: to whoever waits for it."""

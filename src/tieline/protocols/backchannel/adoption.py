@@ -168,6 +168,9 @@ class Adoption:
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
         """Nothing is offered to an operator."""
 
+    def released(self, keys: Sequence[int]) -> None:
+        """Nothing is held for an operator."""
+
     def progress(self, step: r.Progress) -> None:
         """Nothing is followed by it either."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, takewhile
 
 from tieline.contract.delivery import Fall, State, Step
-from tieline.contract.event import Fell, LogRow, Moved
+from tieline.contract.event import Fell, Held, LogRow, Moved
 from tieline.contract.identifiers import MessageId
 from tieline.contract.message import Message
 from tieline.contract.objective import ObjectiveId
@@ -243,7 +243,8 @@ class MemoryStore:
                 continue
             event = ledger.decode_event(row.event)
             if isinstance(event, Moved):
-                yield MovedReplay(event.number, event.keys, STATES[type(event)], event.mute)
+                held = isinstance(event, Held)
+                yield MovedReplay(event.number, event.keys, STATES[type(event)], event.mute, held)
 
     def expiring(self) -> Iterator[tuple[int, Route]]:
         """See `Store.expiring`."""

@@ -32,6 +32,7 @@ DELETE FROM fall WHERE number = ? AND last = ? AND first = ?
 INSERT INTO member (number, name, kind, permissions, origin, created_at_ms, since, title, description, instructions)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (number) DO UPDATE SET
+    kind = excluded.kind,
     permissions = excluded.permissions,
     origin = excluded.origin,
     title = excluded.title,

@@ -14,7 +14,7 @@ import apsw
 import msgspec
 
 from tieline.contract.delivery import Fall, State, Step
-from tieline.contract.event import Fell, LogRow, Moved
+from tieline.contract.event import Fell, Held, LogRow, Moved
 from tieline.contract.identifiers import MemberName, MessageId
 from tieline.contract.member import Member, MemberKind, Origin
 from tieline.contract.message import Content, Message, Signature
@@ -386,7 +386,8 @@ class SqliteStore:
                 continue
             event = ledger.decode_event(event_bytes)
             if isinstance(event, Moved):
-                yield MovedReplay(event.number, event.keys, STATES[type(event)], event.mute)
+                held = isinstance(event, Held)
+                yield MovedReplay(event.number, event.keys, STATES[type(event)], event.mute, held)
 
     def expiring(self) -> Iterator[tuple[int, Route]]:
         """See `Store.expiring`."""

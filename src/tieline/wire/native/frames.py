@@ -127,14 +127,14 @@ class Unsubscribe(Frame, frozen=True, omit_defaults=True, tag="unsub"):
 
 
 class PauseThread(Frame, frozen=True, omit_defaults=True, tag="pause_thread"):
-    """Let no agent speak in a conversation for a while. Answered by `done`."""
+    """Hold what is said in a conversation for a while, but by people. Answered by `done`."""
 
     n: int
     thread: str
 
 
 class ResumeThread(Frame, frozen=True, omit_defaults=True, tag="resume_thread"):
-    """End the pause of a conversation. Answered by `done`."""
+    """End the pause of a conversation: what is held in it is delivered. Answered by `done`."""
 
     n: int
     thread: str
@@ -297,6 +297,8 @@ class Accepted(Frame, frozen=True, omit_defaults=True, tag="accepted"):
     offset: int
     recipients: int
     duplicate: bool = False
+    held: str = ""
+    """Why it is not delivered yet, if it is held for any recipient: it is kept, and comes later."""
 
 
 class Refused(Frame, frozen=True, omit_defaults=True, tag="refused"):
@@ -347,6 +349,8 @@ class Inbox(Frame, frozen=True, omit_defaults=True, tag="inbox"):
     items: tuple[Item, ...]
     through: int
     complete: bool
+    held: int = 0
+    """How many more wait that are held, and in no page before they are released."""
 
 
 class StepView(Struct, frozen=True, omit_defaults=True):
@@ -369,6 +373,8 @@ class ReceiptView(Struct, frozen=True, omit_defaults=True):
     steps: tuple[StepView, ...]
     way: str = ""
     """The way by which it is to be seen now, where the member has any and nothing shows that it was."""
+    held: str = ""
+    """Why it is held, if it is."""
 
 
 class Receipts(Frame, frozen=True, omit_defaults=True, tag="receipts"):
@@ -413,6 +419,8 @@ class MemberView(Struct, frozen=True, omit_defaults=True):
     title: str = ""
     description: str = ""
     busy: bool = False
+    held: int = 0
+    """Those of the backlog that are held."""
 
 
 class Roster(Frame, frozen=True, omit_defaults=True, tag="roster"):

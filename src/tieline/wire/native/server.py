@@ -535,14 +535,14 @@ def _answerer(connection: NativeConnection, answer: f.Refused) -> Callable[[Sequ
 def _answer(n: int, reply: r.Reply) -> f.Answer | activity.RawActivityRows:
     match reply:
         case r.Accepted():
-            return f.Accepted(n, reply.message_id, reply.offset, reply.recipients, reply.duplicate)
+            return f.Accepted(n, reply.message_id, reply.offset, reply.recipients, reply.duplicate, reply.held)
         case Refusal():
             return f.Refused(reply.code, reply.message, n, reply.near)
         case r.Claimed():
             return f.Claimed(n, views.view_delivery(reply.delivery) if reply.delivery else None)
         case r.Fetched():
             items = tuple(views.view_delivery(delivery) for delivery in reply.deliveries)
-            return f.Inbox(n, items, reply.through, reply.complete)
+            return f.Inbox(n, items, reply.through, reply.complete, reply.held)
         case r.Receipts():
             receipts = tuple(views.view_receipt(receipt) for receipt in reply.receipts)
             return f.Receipts(n, reply.message_id, receipts, reply.more)

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.identifiers import MemberName, SessionId
-from tieline.contract.member import Member, TokenView
+from tieline.contract.member import Member, MemberKind, TokenView
 from tieline.contract.reach import Reach
 from tieline.contract.team import Team
 from tieline.wire.native.frame import Frame, Number
@@ -24,6 +24,7 @@ class UpdateMember(Frame, frozen=True, omit_defaults=True, tag="update_member"):
     title: str | None = None
     description: str | None = None
     instructions: str | None = None
+    kind: MemberKind | None = None
 
 
 class SetReach(Frame, frozen=True, omit_defaults=True, tag="reach"):
@@ -90,7 +91,27 @@ class ListPauses(Frame, frozen=True, omit_defaults=True, tag="pauses"):
     n: int
 
 
-Request = UpdateMember | SetReach | SetBusy | IssueToken | ListTokens | RevokeToken | ReadTeam | UpdateTeam | ListPauses
+class AllowThread(Frame, frozen=True, omit_defaults=True, tag="allow_thread"):
+    """Lift the limits of the loop rule for a conversation for a while, and end its pause. Answered by `done`."""
+
+    n: int
+    thread: str
+    for_ms: Number | None = None
+    """Two hours, unless the hub's configuration says something else."""
+
+
+Request = (
+    UpdateMember
+    | SetReach
+    | SetBusy
+    | IssueToken
+    | ListTokens
+    | RevokeToken
+    | ReadTeam
+    | UpdateTeam
+    | ListPauses
+    | AllowThread
+)
 
 
 # What the hub says.
@@ -157,14 +178,22 @@ class TeamState(Frame, frozen=True, omit_defaults=True, tag="team"):
 
 
 class PauseView(Struct, frozen=True):
-    """A conversation that is paused."""
+    """A conversation that is paused, or whose limits are lifted."""
 
     thread: str
     until_ms: int
+    """When it ends; of one that the hub held for its hops, when the next message passes."""
+    by: str = ""
+    """Who said so; empty if the hub did."""
+    held: int = 0
+    """Deliveries that wait for its end."""
+    reason: str = ""
+    allowed: bool = False
+    """Whether its limits are lifted, and nothing is held."""
 
 
 class PauseList(Frame, frozen=True, omit_defaults=True, tag="pause_list"):
-    """Conversations that are paused."""
+    """Conversations that are paused, or whose limits are lifted."""
 
     n: int
     pauses: tuple[PauseView, ...]
@@ -180,7 +209,7 @@ def command_of(frame: Request, session: SessionId) -> c.Command:
     """What a frame asks of the hub."""
     match frame:
         case UpdateMember():
-            about = (frame.permissions, frame.title, frame.description, frame.instructions)
+            about = (frame.permissions, frame.title, frame.description, frame.instructions, frame.kind)
             return c.UpdateMember(session, MemberName(frame.name), *about)
         case SetReach():
             return c.SetReach(session, MemberName(frame.name), frame.reach)
@@ -188,6 +217,8 @@ def command_of(frame: Request, session: SessionId) -> c.Command:
             return c.SetBusy(session, frame.busy)
         case ListPauses():
             return c.ListPauses(session)
+        case AllowThread():
+            return c.AllowThread(session, frame.thread, frame.for_ms)
         case IssueToken():
             name = MemberName(frame.name)
             return c.IssueToken(session, name, frame.label, frame.expires_at_ms, frame.token)
@@ -219,7 +250,11 @@ def answer_of(
         case r.TeamState():
             return TeamState(n, _view(reply.team))
         case r.Pauses():
-            return PauseList(n, tuple(PauseView(thread, until_ms) for thread, until_ms in reply.pauses))
+            views = (
+                PauseView(each.conversation, each.until_ms, each.by, each.held, each.reason, each.allowed)
+                for each in reply.pauses
+            )
+            return PauseList(n, tuple(views))
         case _:
             assert_never(reply)
 

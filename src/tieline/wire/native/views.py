@@ -99,7 +99,7 @@ def view_receipt(receipt: Receipt) -> f.ReceiptView:
         f.StepView(step.state.word, step.at_ms, step.session, step.protocol, step.evidence, step.way)
         for step in receipt.steps
     )
-    return f.ReceiptView(receipt.member, receipt.state.word, steps, receipt.way)
+    return f.ReceiptView(receipt.member, receipt.state.word, steps, receipt.way, receipt.held)
 
 
 def view_presence(presence: Presence) -> f.MemberView:
@@ -116,6 +116,7 @@ def view_presence(presence: Presence) -> f.MemberView:
         member.title,
         member.description,
         presence.busy,
+        presence.held,
     )
 
 

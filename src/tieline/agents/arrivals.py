@@ -1,0 +1,113 @@
+"""Arrivals: deliveries of a session as they come, each once, through any number of sessions.
+
+Above: whoever hands messages to a program. Below: the SDK. Keys come in order, but for deliveries that were held: they
+come late, with keys below others. So the last key does not say what was given before; `Given` does.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from tieline.client import Client, Delivery, Item
+
+_POLL_SECONDS = 1.0
+"""How often the inbox is read once the window is full of deliveries that were never settled."""
+_RANGES_MAX = 1000
+"""Gaps that are remembered; the oldest are taken for what others settled."""
+_PAGE = 500
+
+
+class Given:
+    """Keys of deliveries that were given, as ranges."""
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+
+    @property
+    def last(self) -> int:
+        """The highest of them."""
+        return self._lasts[-1] if self._lasts else 0
+
+    def copy(self) -> "Given":
+        """The same keys."""
+        other = Given()
+        other._firsts, other._lasts = self._firsts[:], self._lasts[:]
+        return other
+
+    def __contains__(self, key: int) -> bool:
+        place = bisect_right(self._firsts, key)
+        return place > 0 and key <= self._lasts[place - 1]
+
+    def add(self, key: int) -> None:
+        """A delivery was given."""
+        if key in self:
+            return
+        firsts, lasts = self._firsts, self._lasts
+        place = bisect_right(firsts, key)
+        joins_left = place > 0 and lasts[place - 1] + 1 == key
+        joins_right = place < len(firsts) and firsts[place] == key + 1
+        if joins_left and joins_right:
+            lasts[place - 1] = lasts[place]
+            del firsts[place], lasts[place]
+        elif joins_left:
+            lasts[place - 1] = key
+        elif joins_right:
+            firsts[place] = key
+        else:
+            firsts.insert(place, key)
+            lasts.insert(place, key)
+            if len(firsts) > _RANGES_MAX:
+                del firsts[1], lasts[0]
+
+
+async def arrivals(client: Client, given: Given) -> AsyncGenerator[Delivery | Item, None]:
+    """Deliveries that were not given yet, as the hub pushes them; and read, once it may push no more.
+
+    The hub stops pushing when the window is full of deliveries that are not settled: those that are only seen, and
+    those that a watcher passes over while it waits for something rare.
+    """
+    # Whoever asks says for itself what it has dealt with.
+    given = given.copy()
+    pushed = client.deliveries()
+    coming: asyncio.Task[Delivery] | None = None
+    assert client.welcome is not None, "an open session was welcomed"
+    room = client.welcome.window
+    held = 0
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(_next(pushed))
+            await asyncio.wait((coming,), timeout=None if room > 0 else _POLL_SECONDS)
+            if coming.done():
+                delivery, coming = coming.result(), None
+                room -= 1
+                if delivery.key not in given:
+                    given.add(delivery.key)
+                    yield delivery
+                continue
+            page = await client.inbox(after=given.last, limit=_PAGE)
+            released, held = page.held < held, page.held
+            items = [item async for item in unsettled(client)] if released else page.items
+            for item in items:
+                if item.key not in given:
+                    given.add(item.key)
+                    yield item
+    finally:
+        if coming is not None:
+            coming.cancel()
+
+
+async def unsettled(client: Client) -> AsyncIterator[Item]:
+    """All that waits in the inbox, page by page."""
+    after, complete = 0, False
+    while not complete:
+        page = await client.inbox(after=after, limit=_PAGE)
+        for item in page.items:
+            yield item
+        after, complete = page.through, page.complete
+
+
+async def _next(pushed: AsyncIterator[Delivery]) -> Delivery:
+    return await anext(pushed)

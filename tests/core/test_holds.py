@@ -1,0 +1,562 @@
+"""Chains of agents are slowed and then held; what is held is kept, in order, and comes when it may."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.core.conftest import MakeDesk
+from tests.core.doubles import Desk, content
+from tieline.contract import command as c
+from tieline.contract.delivery import State
+from tieline.contract.event import Allowed, Held, Paused, Released, Resumed
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.limits import Limits
+from tieline.contract.member import MemberKind
+from tieline.contract.message import Kind
+from tieline.contract.permission import OBJECTIVES_CREATE
+from tieline.contract.reach import Leg, Reach, Way
+from tieline.contract.refusal import Code
+from tieline.contract.reply import Accepted, Claimed, Done, ObjectiveState, Pauses, Receipts
+from tieline.core.notices import SPEAKER
+
+LIMITS = Limits(
+    hops_soft=4, hops_max=8, objective_hops_soft=40, objective_hops_max=60, space_ms_min=5000, space_ms_max=20_000
+)
+STEP_MS = 1000
+
+
+class Room:
+    """Members at a desk who read what comes, and answer."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.sessions: dict[str, SessionId] = {}
+        # What each member was given, in that order.
+        self.given: dict[str, list[str]] = {}
+
+    def join(self, *names: str, kind: MemberKind = MemberKind.AGENT) -> None:
+        for name in names:
+            self.sessions[name] = self.desk.join(name, kind=kind)
+            self.given[name] = []
+
+    def attach(self) -> None:
+        """Come back after a restart."""
+        for name in self.sessions:
+            self.sessions[name] = self.desk.attach(name)
+
+    def say(self, sender: str, target: str, body: str = "thanks", **fields: Any) -> Accepted:
+        return self.desk.send(self.sessions[sender], target, body, **fields)
+
+    def read(self, name: str) -> list[str]:
+        """Take all that there is for a member, but notices."""
+        waiting = self.desk.fetch(self.sessions[name])
+        deliveries = [delivery for delivery in waiting if delivery.message.sender != SPEAKER]
+        for delivery in deliveries:
+            self.desk.offered(self.sessions[name], delivery.key)
+            self.desk.advance(self.sessions[name], delivery.key)
+        bodies = [delivery.message.content.body for delivery in deliveries]
+        self.given[name] += bodies
+        return bodies
+
+    def notices(self, name: str) -> list[str]:
+        """The events that a member is told of, which are left where they are."""
+        deliveries = self.desk.fetch(self.sessions[name])
+        told = [delivery.message.content.data for delivery in deliveries if delivery.message.sender == SPEAKER]
+        return [data["event"] for data in told if data is not None]
+
+    def alternate(self, one: str, other: str, turns: int, **fields: Any) -> list[Accepted]:
+        """Let two answer each other, each as soon as it was given what it answers."""
+        said = []
+        pair = (one, other)
+        for turn in range(turns):
+            speaker, hearer = pair[turn % 2], pair[1 - turn % 2]
+            said.append(self.say(speaker, f"@{hearer}", f"{turn}", **fields))
+            self.wait_for(hearer)
+            self.desk.pass_ms(STEP_MS)
+        return said
+
+    def wait_for(self, name: str, most_ms: int = 200_000) -> None:
+        """Let time pass until a member is given something."""
+        for _ in range(most_ms // 250):
+            if self.read(name):
+                return
+            self.desk.pass_ms(250)
+        raise AssertionError(f"{name} was given nothing in {most_ms} ms")
+
+
+@pytest.fixture
+def room(make_desk: MakeDesk) -> Room:
+    made = Room(make_desk(LIMITS))
+    made.join("ada", "bob", "cy")
+    made.join("hana", kind=MemberKind.HUMAN)
+    return made
+
+
+@pytest.fixture
+def stuck(room: Room) -> Room:
+    """A room where ada and bob have thanked each other until they were held: bob's last words wait for ada."""
+    room.alternate("ada", "bob", LIMITS.hops_max + 1)
+    assert room.say("bob", "@ada", "held 0").held
+    return room
+
+
+def bodies(count: int) -> list[str]:
+    return [f"held {number}" for number in range(count)]
+
+
+# Slowed.
+
+
+def test_a_chain_past_the_soft_limit_is_spaced_more_and_more_and_people_are_told_once(room: Room) -> None:
+    desk = room.desk
+    waits = []
+    for turn in range(LIMITS.hops_max + 1):
+        speaker, hearer = ("ada", "bob") if turn % 2 == 0 else ("bob", "ada")
+        accepted = room.say(speaker, f"@{hearer}", f"{turn}")
+        before = desk.nature.time_ms
+        room.wait_for(hearer)
+        waits.append(desk.nature.time_ms - before)
+        assert bool(accepted.held) == bool(waits[-1])
+        desk.pass_ms(STEP_MS)
+    assert waits == [0] * 5 + [4000, 9000, 14_000, 19_000]
+    assert room.notices("hana") == ["slowed"]
+    assert room.notices("ada") == room.notices("bob") == []
+
+
+def test_a_slowed_message_says_until_when_and_why_and_names_the_setting_and_the_command(room: Room) -> None:
+    room.alternate("ada", "bob", 5)
+    accepted = room.say("bob", "@ada")
+    receipt = room.desk.receipts(room.sessions["bob"], accepted.message_id)["ada"]
+    assert receipt.state is State.PENDING
+    assert receipt.held == accepted.held == receipt.steps[-1].evidence
+    assert "hops_soft = 4" in receipt.held
+    assert "tieline allow @ada+@bob" in receipt.held
+    room.wait_for("ada")
+    receipt = room.desk.receipts(room.sessions["bob"], accepted.message_id)["ada"]
+    assert (receipt.held, receipt.state) == ("", State.ACKED)
+
+
+def test_a_chain_that_is_slower_than_its_spacing_is_not_delayed(room: Room) -> None:
+    for turn in range(LIMITS.hops_max):
+        speaker, hearer = ("ada", "bob") if turn % 2 == 0 else ("bob", "ada")
+        assert not room.say(speaker, f"@{hearer}").held
+        room.read(hearer)
+        room.desk.pass_ms(LIMITS.space_ms_max)
+
+
+# Held.
+
+
+def test_past_the_hard_limit_a_message_is_accepted_and_held_and_people_and_agents_are_told_once(stuck: Room) -> None:
+    said = [stuck.say("bob", "@ada", f"held {number}") for number in range(1, 4)]
+    assert all("hops_max = 8" in accepted.held for accepted in said)
+    assert stuck.read("ada") == []
+    assert stuck.desk.state(said[-1].message_id, "ada") is State.PENDING
+    assert stuck.notices("hana") == ["slowed", "held"]
+    assert stuck.notices("ada") == stuck.notices("bob") == ["held"]
+    assert stuck.notices("cy") == []
+    body = stuck.desk.fetch(stuck.sessions["hana"])[-1].message.content.body
+    assert "hops_max = 8" in body
+    assert "tieline resume '@ada+@bob'" in body
+
+
+def test_resuming_delivers_what_is_held_in_order_and_the_chain_starts_anew(stuck: Room) -> None:
+    for number in range(1, 5):
+        stuck.say("bob", "@ada", f"held {number}")
+    stuck.desk.expect(Done, c.ResumeThread(stuck.sessions["hana"], "@bob+@ada"))
+    assert [len(keys) for keys in stuck.desk.outcome.released.values()] == [5]
+    assert stuck.read("ada") == bodies(5)
+    stuck.desk.pass_ms(STEP_MS)
+    assert not any(accepted.held for accepted in stuck.alternate("ada", "bob", 4))
+    assert [event.by for event in stuck.desk.events() if isinstance(event, Resumed)] == ["hana"]
+
+
+def test_a_hold_that_cools_down_lets_one_message_pass_at_a_time_and_ends_when_none_is_left(stuck: Room) -> None:
+    stuck.say("bob", "@ada", "held 1")
+    stuck.desk.pass_ms(LIMITS.pause_ms - 1)
+    assert stuck.read("ada") == []
+    stuck.desk.pass_ms(1)
+    assert stuck.read("ada") == ["held 0"]
+    stuck.desk.pass_ms(STEP_MS)
+    # The agent answers, and so it goes on: the storm costs a message in ten minutes.
+    assert stuck.say("ada", "@bob", "again").held
+    stuck.desk.pass_ms(LIMITS.pause_ms)
+    assert (stuck.read("ada"), stuck.read("bob")) == (["held 1"], [])
+    stuck.desk.pass_ms(LIMITS.pause_ms)
+    assert (stuck.read("ada"), stuck.read("bob")) == ([], ["again"])
+    stuck.desk.pass_ms(LIMITS.pause_ms)
+    assert not stuck.say("bob", "@ada").held
+
+
+def test_only_the_conversation_that_looped_is_held(stuck: Room) -> None:
+    assert not stuck.say("ada", "@cy").held
+    assert not stuck.say("cy", "@bob").held
+    assert not stuck.say("hana", "@ada").held
+    # To where nothing is held, also in another thread.
+    assert not stuck.say("ada", "@bob", thread="another").held
+
+
+def test_people_and_scripts_are_never_held_for_hops(room: Room) -> None:
+    room.join("cron", kind=MemberKind.SCRIPT)
+    for one, other in (("hana", "ada"), ("cron", "ada"), ("cron", "hana")):
+        assert not any(accepted.held for accepted in room.alternate(one, other, 40))
+
+
+def test_a_channel_held_for_agents_still_takes_what_scripts_and_people_say(room: Room) -> None:
+    room.join("cron", kind=MemberKind.SCRIPT)
+    for name in room.sessions:
+        room.desk.subscribe(room.sessions[name], "dev")
+    held = ""
+    for turn in range(LIMITS.hops_max + 2):
+        held = room.say("ada" if turn % 2 == 0 else "bob", "#dev", f"{turn}").held
+        room.read("ada")
+        room.read("bob")
+        room.desk.pass_ms(LIMITS.space_ms_max)
+    assert "hops_max" in held
+    assert not room.say("cron", "#dev").held
+    assert not room.say("hana", "#dev").held
+    assert room.say("cy", "#dev").held
+
+
+# Order.
+
+
+def test_behind_a_held_message_everything_of_its_stream_is_held_and_nothing_of_others(stuck: Room) -> None:
+    status = stuck.say("bob", "@ada", "held 1", kind=Kind.STATUS)
+    aside = stuck.say("bob", "@ada", "held 2", thread="another")
+    assert "an earlier message" in status.held
+    assert "an earlier message" in aside.held
+    assert not stuck.say("bob", "@ada", "other stream", topic="topic", thread="another").held
+    assert not stuck.say("bob", "@cy").held
+    assert stuck.read("ada") == ["other stream"]
+    stuck.desk.expect(Done, c.ResumeThread(stuck.desk.operator, "@ada+@bob"))
+    assert stuck.read("ada") == bodies(3)
+
+
+def test_a_stream_waits_for_each_of_its_pauses_in_turn(room: Room) -> None:
+    for thread in ("one", "two"):
+        room.desk.expect(Done, c.PauseThread(room.desk.operator, f"thread:{thread}"))
+    for number, thread in enumerate(("one", "two", "", "one")):
+        assert room.say("ada", "@bob", f"held {number}", thread=thread or None).held
+    room.desk.expect(Done, c.ResumeThread(room.desk.operator, "thread:two"))
+    assert room.read("bob") == []
+    room.desk.expect(Done, c.ResumeThread(room.desk.operator, "thread:one"))
+    assert room.read("bob") == bodies(4)
+
+
+def test_a_message_in_a_channel_waits_for_those_alone_whose_stream_is_held(stuck: Room) -> None:
+    for name in ("ada", "cy", "bob"):
+        stuck.desk.subscribe(stuck.sessions[name], "dev")
+    accepted = stuck.say("bob", "#dev", "held 1")
+    assert stuck.read("cy") == ["held 1"]
+    receipts = stuck.desk.receipts(stuck.sessions["bob"], accepted.message_id)
+    assert (bool(receipts["ada"].held), bool(receipts["cy"].held)) == (True, False)
+
+
+# What a held delivery is.
+
+
+def test_a_held_delivery_cannot_be_read_claimed_or_acknowledged(stuck: Room) -> None:
+    desk, ada = stuck.desk, stuck.sessions["ada"]
+    held = stuck.say("bob", "@ada", "held 1").message_id
+    key = desk.receipts(stuck.sessions["bob"], held)["ada"].key
+    assert desk.claim(ada, held) is None
+    desk.advance(ada, key)
+    desk.advance(ada, key, State.SEEN)
+    desk.offered(ada, 1, key)
+    desk.expect(Done, c.AcknowledgeIds(ada, message_ids=(held,)))
+    assert desk.state(held, "ada") is State.PENDING
+    assert key not in [delivery.key for delivery in desk.fetch(ada)]
+    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    assert desk.expect(Claimed, c.Claim(ada, held)).delivery is not None
+
+
+def test_held_messages_count_in_the_backlog_and_past_it_the_usual_refusal_comes(make_desk: MakeDesk) -> None:
+    room = Room(make_desk(Limits(backlog_max=3)))
+    room.join("ada", "bob")
+    room.desk.expect(Done, c.PauseThread(room.desk.operator, "@ada+@bob"))
+    for _ in range(3):
+        assert room.say("ada", "@bob").held
+    presence = room.desk.roster()["bob"]
+    assert (presence.backlog, presence.held) == (3, 3)
+    refusal = room.desk.refused(c.Send(room.sessions["ada"], content("@bob")))
+    assert refusal.code is Code.BACKLOG_FULL
+
+
+def test_a_time_to_live_runs_on_while_held_and_what_stands_behind_goes_on(room: Room) -> None:
+    room.desk.expect(Done, c.PauseThread(room.desk.operator, "thread:t"))
+    mortal = room.say("ada", "@bob", "mortal", thread="t", ttl_ms=5000)
+    assert room.say("ada", "@bob", "behind").held
+    room.desk.pass_ms(5000)
+    receipt = room.desk.receipts(room.sessions["ada"], mortal.message_id)["bob"]
+    assert (receipt.state, receipt.held) == (State.EXPIRED, "")
+    assert receipt.steps[-1].evidence == "time to live passed while it was held"
+    assert room.read("bob") == ["behind"]
+
+
+def test_a_removed_member_takes_its_held_deliveries_along(stuck: Room) -> None:
+    held = stuck.say("bob", "@ada").message_id
+    stuck.desk.remove("ada")
+    assert stuck.desk.receipts(stuck.sessions["bob"], held)["ada"].state is State.DEAD
+    stuck.desk.pass_ms(2 * LIMITS.pause_ms)
+    stuck.desk.pass_ms(2 * LIMITS.pause_ms)
+    assert not stuck.desk.broker.holds.any
+
+
+def test_a_held_delivery_is_escalated_only_after_it_was_released(stuck: Room) -> None:
+    desk = stuck.desk
+    ways = Reach((Leg(Way.PUSH, 1000), Leg(Way.NOTIFY, 1000)), notify="hana")
+    desk.ask(c.SetReach(desk.operator, stuck.desk.roster()["ada"].member.name, ways))
+    stuck.say("bob", "@ada")
+    desk.pass_ms(10_000)
+    desk.pass_ms(10_000)
+    assert "unseen" not in stuck.notices("hana")
+    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.pass_ms(10_000)
+    desk.pass_ms(10_000)
+    assert "unseen" in stuck.notices("hana")
+
+
+def test_who_follows_a_message_is_told_at_once_that_it_is_held(stuck: Room) -> None:
+    held = stuck.say("bob", "@ada").message_id
+    receipts = stuck.desk.expect(Receipts, c.Follow(stuck.sessions["bob"], held)).receipts
+    assert [bool(receipt.held) for receipt in receipts] == [True]
+
+
+# Stewards.
+
+
+def test_a_pause_by_hand_holds_what_agents_and_scripts_say_and_ends_by_itself(room: Room) -> None:
+    room.join("cron", kind=MemberKind.SCRIPT)
+    room.desk.expect(Done, c.PauseThread(room.sessions["hana"], "#dev"))
+    for name in ("ada", "bob", "cron", "hana"):
+        room.desk.subscribe(room.sessions[name], "dev")
+    assert "hana paused #dev" in room.say("ada", "#dev", "0").held
+    assert room.say("cron", "#dev", "1").held
+    assert not room.say("hana", "#dev", "2").held
+    assert not room.say("ada", "@bob", "3", topic="t").held
+    room.desk.pass_ms(LIMITS.pause_ms)
+    assert room.read("bob") == ["0", "1", "2", "3"]
+    events = room.desk.events()
+    assert [(event.thread, event.by) for event in events if isinstance(event, Paused)] == [("#dev", "hana")]
+    assert [event.by for event in events if isinstance(event, Resumed)] == [""]
+    assert not room.say("ada", "#dev").held
+
+
+def test_allowing_a_conversation_lifts_its_limits_for_a_while_and_delivers_what_is_held(stuck: Room) -> None:
+    stuck.desk.expect(Done, c.AllowThread(stuck.sessions["hana"], "@bob+@ada", 100_000))
+    assert stuck.read("ada") == ["held 0"]
+    stuck.desk.pass_ms(STEP_MS)
+    assert not any(accepted.held for accepted in stuck.alternate("ada", "bob", 50))
+    assert [event.thread for event in stuck.desk.events() if isinstance(event, Allowed)] == ["@ada+@bob"]
+    stuck.desk.pass_ms(100_000)
+    assert any(accepted.held for accepted in stuck.alternate("ada", "bob", LIMITS.hops_soft + 2))
+
+
+def test_inside_an_objective_the_limits_are_higher(stuck: Room) -> None:
+    desk = stuck.desk
+    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    stuck.read("ada")
+    lead = desk.join("lead", OBJECTIVES_CREATE)
+    create = c.CreateObjective(session=lead, title="t", outcome="o", assignee=MemberName("ada"))
+    objective = desk.expect(ObjectiveState, create).objective
+    assert not any(accepted.held for accepted in stuck.alternate("ada", "bob", 20, thread=f"obj:{objective.id}"))
+    assert any(accepted.held for accepted in stuck.alternate("ada", "bob", 6, thread="obj:nothing"))
+
+
+def test_only_stewards_pause_resume_and_allow_and_only_what_is_a_conversation(desk: Desk) -> None:
+    ada = desk.join("ada")
+    for make in (c.PauseThread, c.ResumeThread, c.AllowThread):
+        assert desk.refused(make(ada, "@ada+@bob")).code is Code.FORBIDDEN
+        for name in ("", "ada", "@ada", "@+@bob", "#" + "x" * 1000):
+            assert desk.refused(make(desk.operator, name)).code is Code.INVALID_REQUEST
+        for name in ("*", "#dev", "obj:obj-1", "thread:t-1"):
+            desk.expect(Done, make(desk.operator, name))
+    for for_ms in (0, -1, desk.limits.ttl_ms_max + 1):
+        assert desk.refused(c.AllowThread(desk.operator, "*", for_ms)).code is Code.INVALID_REQUEST
+
+
+def test_resuming_what_is_not_paused_is_no_error_and_leaves_no_trace(desk: Desk) -> None:
+    desk.expect(Done, c.ResumeThread(desk.operator, "thread:nothing"))
+    assert not any(isinstance(event, Resumed) for event in desk.events())
+
+
+def test_pauses_are_listed_with_their_end_their_reason_and_how_much_waits(stuck: Room) -> None:
+    stuck.say("bob", "@ada")
+    stuck.desk.expect(Done, c.PauseThread(stuck.sessions["hana"], "#dev"))
+    stuck.desk.expect(Done, c.AllowThread(stuck.sessions["hana"], "#ops"))
+    listed = stuck.desk.expect(Pauses, c.ListPauses(stuck.sessions["hana"])).pauses
+    assert [(pause.conversation, pause.by, pause.held, pause.allowed) for pause in listed] == [
+        ("@ada+@bob", "", 2, False),
+        ("#dev", "hana", 0, False),
+        ("#ops", "hana", 0, True),
+    ]
+    assert "hops_max = 8" in listed[0].reason
+
+
+def test_past_their_limit_the_pauses_that_end_first_are_let_go(make_desk: MakeDesk) -> None:
+    room = Room(make_desk(Limits(holds_max=2)))
+    room.join("ada", "bob")
+    for thread in ("one", "two", "three"):
+        room.desk.expect(Done, c.PauseThread(room.desk.operator, f"thread:{thread}"))
+        assert room.say("ada", "@bob", thread, thread=thread).held
+        room.desk.pass_ms(1)
+    assert room.read("bob") == ["one"]
+
+
+# Restarts.
+
+
+@pytest.mark.parametrize("how", [Desk.restart, Desk.crash])
+def test_what_is_held_stays_held_through_a_restart_and_comes_in_order(stuck: Room, how: Callable[[Desk], None]) -> None:
+    first = stuck.say("bob", "@ada", "held 1").message_id
+    stuck.say("bob", "@ada", "held 2", kind=Kind.STATUS)
+    how(stuck.desk)
+    stuck.attach()
+    assert stuck.read("ada") == []
+    receipt = stuck.desk.receipts(stuck.sessions["bob"], first)["ada"]
+    assert "hops_max = 8" in receipt.held
+    assert stuck.say("bob", "@ada", "held 3").held
+    how(stuck.desk)
+    stuck.attach()
+    stuck.desk.expect(Done, c.ResumeThread(stuck.desk.operator, "@ada+@bob"))
+    how(stuck.desk)
+    stuck.attach()
+    assert stuck.read("ada") == bodies(4)
+    assert not stuck.desk.broker.holds.any
+
+
+@pytest.mark.parametrize("how", [Desk.restart, Desk.crash])
+def test_what_was_slowed_comes_in_order_after_a_restart(room: Room, how: Callable[[Desk], None]) -> None:
+    room.alternate("ada", "bob", 5)
+    assert room.say("bob", "@ada", "held 0").held
+    assert room.say("bob", "@ada", "held 1").held
+    how(room.desk)
+    room.attach()
+    room.desk.pass_ms(0)
+    assert room.read("ada") == bodies(2)
+
+
+@pytest.mark.parametrize("how", [Desk.restart, Desk.crash])
+def test_a_hold_goes_on_cooling_down_and_a_lifted_limit_stays_lifted_after_a_restart(
+    stuck: Room, how: Callable[[Desk], None]
+) -> None:
+    stuck.say("bob", "@ada", "held 1")
+    stuck.desk.expect(Done, c.AllowThread(stuck.desk.operator, "@ada+@cy", 10_000_000))
+    how(stuck.desk)
+    stuck.attach()
+    stuck.desk.pass_ms(LIMITS.pause_ms)
+    assert stuck.read("ada") == ["held 0"]
+    assert stuck.desk.broker.holds.allows(content("@cy"), "ada", stuck.desk.nature.time_ms)
+
+
+def test_what_was_decided_and_not_committed_is_neither_held_nor_released(stuck: Room) -> None:
+    stuck.desk.decide(c.ResumeThread(stuck.desk.operator, "@ada+@bob"))
+    stuck.desk.crash()
+    stuck.attach()
+    assert stuck.read("ada") == []
+    assert stuck.say("bob", "@ada", "held 1").held
+
+
+def test_the_log_says_what_was_held_why_and_when_it_was_released(stuck: Room) -> None:
+    stuck.desk.expect(Done, c.ResumeThread(stuck.desk.operator, "@ada+@bob"))
+    events = stuck.desk.events()
+    held = [event for event in events if isinstance(event, Held)]
+    released = [event for event in events if isinstance(event, Released)]
+    assert [event.keys for event in held] == [event.keys for event in released]
+    assert "hops_max = 8" in held[-1].evidence
+
+
+# The whole.
+
+
+def test_a_coordinator_with_ten_workers_is_slowed_at_most(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits())
+    room = Room(desk)
+    workers = [f"w{number}" for number in range(10)]
+    room.join("lead", *workers)
+    rounds = dict.fromkeys(workers, 0)
+    # Who speaks to whom next, and when: a step takes a second from when somebody was given something.
+    due = [(desk.nature.time_ms, "lead", name) for name in workers]
+    slowed = False
+    for _ in range(10_000):
+        if not due and not any(presence.backlog for presence in desk.roster().values()):
+            break
+        for at_ms, speaker, hearer in [entry for entry in due if entry[0] <= desk.nature.time_ms]:
+            due.remove((at_ms, speaker, hearer))
+            slowed |= "hops_soft" in room.say(speaker, f"@{hearer}", speaker).held
+            if speaker == "lead":
+                rounds[hearer] += 1
+        for name in (*workers, "lead"):
+            answered = [sender for sender in room.read(name) if name != "lead" or rounds[sender] < 40]
+            due += [(desk.nature.time_ms + STEP_MS, name, sender) for sender in answered]
+        desk.pass_ms(STEP_MS)
+    assert rounds == dict.fromkeys(workers, 40)
+    assert (len(room.given["lead"]), slowed) == (400, True)
+    assert not any(isinstance(event, Paused) for event in desk.events())
+
+
+def test_a_ring_is_slowed_then_held_and_resumed_in_order(room: Room) -> None:
+    ring = ["ada", "bob", "cy"]
+    said: list[str] = []
+    while not said or "hops_max" not in said[-1]:
+        if said:
+            room.wait_for(ring[len(said) % 3])
+            room.desk.pass_ms(STEP_MS)
+        turn = len(said)
+        said.append(room.say(ring[turn % 3], f"@{ring[(turn + 1) % 3]}", f"{turn}").held)
+        assert turn < 100
+    assert any("hops_soft" in held for held in said)
+    assert room.notices("hana") == ["slowed", "held"]
+    pause = room.desk.expect(Pauses, c.ListPauses(room.desk.operator)).pauses[0]
+    room.desk.expect(Done, c.ResumeThread(room.desk.operator, pause.conversation))
+    assert room.read(ring[len(said) % 3]) == [f"{len(said) - 1}"]
+    given = [body for bodies in room.given.values() for body in bodies]
+    assert sorted(given, key=int) == [f"{number}" for number in range(len(said))]
+
+
+def test_a_message_says_how_many_hops_led_to_it(desk: Desk) -> None:
+    ada, bob = desk.join("ada"), desk.join("bob")
+    first = desk.send(ada, "@bob")
+    desk.advance(bob, 1)
+    desk.pass_ms(STEP_MS)
+    desk.send(bob, "@ada")
+    message = desk.fetch(ada)[0].message
+    assert (message.hops, message.cause) == (1, first.message_id)
+
+
+def test_two_programs_that_alternate_ten_thousand_times_are_never_held(desk: Desk) -> None:
+    sessions = [desk.join("ada"), desk.join("bob")]
+    keys = [0, 0]
+    for turn in range(10_000):
+        speaker, hearer = turn % 2, 1 - turn % 2
+        keys[hearer] += 1
+        (accepted, *_) = desk.decide(
+            c.Send(sessions[speaker], content(("@bob", "@ada")[speaker])),
+            c.Offered(sessions[hearer], keys[hearer], keys[hearer]),
+            c.Advance(sessions[hearer], ((keys[hearer], keys[hearer]),)),
+        )
+        assert isinstance(accepted, Accepted)
+        assert not accepted.held
+        desk.nature.time_ms += 2
+    desk.broker.commit()
+    assert {presence.backlog for presence in desk.roster().values()} == {0}
+
+
+def test_scripts_that_alternate_a_step_a_second_are_never_held(desk: Desk) -> None:
+    room = Room(desk)
+    room.join("ada", "bob", kind=MemberKind.SCRIPT)
+    assert not any(accepted.held for accepted in room.alternate("ada", "bob", 500))
+
+
+def test_a_kind_can_be_declared_later(stuck: Room) -> None:
+    desk = stuck.desk
+    for name in ("ada", "bob"):
+        desk.ask(c.UpdateMember(desk.operator, desk.roster()[name].member.name, kind=MemberKind.SCRIPT))
+    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.restart()
+    stuck.attach()
+    assert desk.roster()["ada"].member.kind is MemberKind.SCRIPT
+    stuck.read("ada")
+    assert not any(accepted.held for accepted in stuck.alternate("ada", "bob", 40))
