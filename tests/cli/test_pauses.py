@@ -20,7 +20,7 @@ def test_what_is_said_in_a_paused_conversation_is_kept_and_shown_as_held_and_com
     assert sent.returncode == 0
     accepted, held = sent.stdout.splitlines()
     assert "accepted for 1 recipient" in accepted
-    assert held == f"  held: operator paused {name}; 'tieline resume {name}' delivers it"
+    assert held == f"  held: operator paused {name}; this delivers it: tieline resume {name}"
     waits = hub.cli("send", f"@{bob}", "and more", "--as", alice, "--wait-for", "acked", "--json")
     assert waits.returncode == 3
     assert "held: operator paused" in waits.stderr

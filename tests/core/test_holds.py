@@ -158,7 +158,7 @@ def test_past_the_hard_limit_a_message_is_accepted_and_held_and_people_and_agent
     assert stuck.notices("cy") == []
     body = stuck.desk.fetch(stuck.sessions["hana"])[-1].message.content.body
     assert "hops_max = 8" in body
-    assert "tieline resume '@ada+@bob'" in body
+    assert "tieline resume @ada+@bob" in body
 
 
 def test_resuming_delivers_what_is_held_in_order_and_the_chain_starts_anew(stuck: Room) -> None:
@@ -457,6 +457,59 @@ def test_what_was_decided_and_not_committed_is_neither_held_nor_released(stuck: 
     stuck.attach()
     assert stuck.read("ada") == []
     assert stuck.say("bob", "@ada", "held 1").held
+
+
+def test_what_is_rolled_back_leaves_what_is_held_as_it_was(stuck: Room) -> None:
+    desk = stuck.desk
+    desk.decide(c.Send(stuck.sessions["bob"], content("@ada", "taken back")), c.PauseThread(desk.operator, "#dev"))
+    desk.decide(c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.broker.roll_back()
+    (pause,) = desk.expect(Pauses, c.ListPauses(desk.operator)).pauses
+    assert (pause.conversation, pause.held) == ("@ada+@bob", 1)
+    stuck.say("bob", "@ada", "held 1")
+    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    assert stuck.read("ada") == bodies(2)
+
+
+def test_a_slowed_message_is_still_slowed_after_a_rollback(room: Room) -> None:
+    room.alternate("ada", "bob", 5)
+    assert room.say("bob", "@ada", "held 0").held
+    room.desk.broker.roll_back()
+    room.desk.pass_ms(250)
+    assert room.read("ada") == []
+    room.wait_for("ada")
+    assert room.given["ada"][-1] == "held 0"
+
+
+@pytest.mark.parametrize("step_ms", [30 * 24 * 3600 * 1000, -30 * 24 * 3600 * 1000])
+def test_a_clock_that_is_set_neither_releases_nor_keeps_anything(stuck: Room, step_ms: int) -> None:
+    stuck.say("bob", "@ada", "held 1")
+    stuck.desk.nature.set_clock(step_ms)
+    stuck.desk.pass_ms(1000)
+    assert stuck.read("ada") == []
+    stuck.desk.restart()
+    stuck.attach()
+    stuck.desk.pass_ms(LIMITS.pause_ms - 1000)
+    assert stuck.read("ada") == ["held 0"]
+
+
+def test_a_release_that_fails_is_tried_again_later_and_the_commands_beside_it_are_decided(
+    stuck: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = stuck.desk
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(desk.broker.holds), "_release", fail)
+        assert not stuck.say("cy", "@ada", "beside").held
+        replies = desk.ask_all(c.ResumeThread(desk.operator, "@ada+@bob"), c.Tick())
+        assert replies == [Done(), Done()]
+        assert [str(fault.error) for fault in desk.outcome.faults] == ["a bug"]
+    assert stuck.read("ada") == ["beside"]
+    desk.pass_ms(60_000)
+    assert stuck.read("ada") == ["held 0"]
 
 
 def test_the_log_says_what_was_held_why_and_when_it_was_released(stuck: Room) -> None:

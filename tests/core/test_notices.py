@@ -1,11 +1,14 @@
 """What the hub itself tells members: that a conversation is held, that a message cannot be delivered."""
 
+import shlex
+
 from tests.core.conftest import MakeDesk
 from tests.core.doubles import Desk
 from tieline.contract.delivery import State
 from tieline.contract.limits import Limits
 from tieline.contract.member import MemberKind
 from tieline.contract.message import Kind, Message
+from tieline.core import notices
 from tieline.core.notices import SPEAKER
 
 LIMITS = Limits(hops_max=4, backlog_max=12)
@@ -36,7 +39,7 @@ def test_those_who_looped_and_the_humans_are_told_once(make_desk: MakeDesk) -> N
         (notice,) = told(desk, name)
         assert notice.content.kind is Kind.EVENT
         assert notice.content.data == {"event": "held", "conversation": "@ada+@bob", "by": "bob"}
-        assert "tieline resume '@ada+@bob'" in notice.content.body
+        assert "tieline resume @ada+@bob" in notice.content.body
     assert told(desk, "cy") == []
 
 
@@ -52,6 +55,13 @@ def test_in_a_channel_only_those_who_looped_are_told(make_desk: MakeDesk) -> Non
         desk.pass_ms(1000)
     assert desk.send(sessions["bob"], "#dev").held
     assert [len(told(desk, name)) for name in ("ada", "bob", "cy")] == [1, 1, 0]
+
+
+def test_the_command_that_is_named_can_be_entered_whatever_a_conversation_is_called() -> None:
+    assert notices.command("resume", "@ada+@bob") == "tieline resume @ada+@bob"
+    assert notices.command("resume", "#dev") == "tieline resume '#dev'"
+    hostile = "thread:x'; rm -rf ~; '"
+    assert shlex.split(notices.command("allow", hostile)) == ["tieline", "allow", hostile]
 
 
 def test_a_sender_is_told_that_its_message_does_not_fit(desk: Desk) -> None:

@@ -220,7 +220,7 @@ class Holds:
 
     def pause(self, broker: "Broker", name: str, by: str, reason: str = "", judgement: Judgement | None = None) -> None:
         """Hold what is said in a conversation from now on."""
-        reason = reason or f"{HELD}{by} paused {name}; 'tieline resume {name}' delivers it"
+        reason = reason or f"{HELD}{by} paused {name}; this delivers it: {notices.command('resume', name)}"
         self._stand(_Standing(name, broker.now_ms + broker.limits.pause_ms, by, reason))
         self._save(broker)
         broker.record(Paused(name, (judgement.cause if judgement else None) or "", by), urgent=bool(by))
@@ -397,7 +397,5 @@ def _space_ms(limits: Limits, hops: int, soft: int, hard: int) -> int:
 
 
 def _reason(what: str, judgement: Judgement, name: str, setting: str) -> str:
-    text = f"{what}agents answered each other {judgement.hops} times in a row, up to {name}, past {setting};"
-    return f"{text} 'tieline allow {name}' lifts the limit" + (
-        f", 'tieline resume {name}' delivers it" if what == HELD else ""
-    )
+    text = f"{what}agents answered each other {judgement.hops} times in a row, up to {name}, past {setting}"
+    return f"{text}; this lifts the limit: {notices.command('allow', name)}"

@@ -4,6 +4,7 @@ They are events, so the loop rule leaves them alone and they cause nothing; and 
 have. Each is bounded by what provokes it: a conversation is paused once in a while, a delivery dies once.
 """
 
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,11 @@ def tell(broker: "Broker", accounts: Iterable[Account], title: str, body: str, d
             broker.post(session, content, (account,))
 
 
+def command(word: str, conversation: str) -> str:
+    """A command as a person can enter it, whatever the conversation is called."""
+    return f"tieline {word} {shlex.quote(conversation)}"
+
+
 def people(broker: "Broker") -> dict[int, Account]:
     """The humans, or where there are none, those who manage members; each by its number."""
     found = broker.directory.subscribers(USERS) or broker.directory.managers
@@ -45,8 +51,8 @@ def slowed(broker: "Broker", conversation: str, reason: str) -> None:
     limits = broker.limits
     body = (
         f"{reason}. From now on its messages come {limits.space_ms_min / 1000:g} to {limits.space_ms_max / 1000:g} s "
-        f"apart; nothing is lost. To stop it: tieline pause '{conversation}'. If it is work: tieline allow "
-        f"'{conversation}'"
+        f"apart; nothing is lost. To stop it: {command('pause', conversation)}. If it is work: "
+        f"{command('allow', conversation)}"
     )
     data = {"event": "slowed", "conversation": conversation}
     tell(broker, people(broker).values(), "conversation slowed", body, data)
@@ -64,7 +70,7 @@ def held(
     minutes = broker.limits.pause_ms / 60_000
     body = (
         f"{reason}. What agents say there is accepted and kept, and one message passes every {minutes:g} minutes. To "
-        f"deliver all of it: tieline resume '{conversation}'. If it is work: tieline allow '{conversation}'"
+        f"deliver all of it: {command('resume', conversation)}. If it is work: {command('allow', conversation)}"
     )
     data = {"event": "held", "conversation": conversation, "by": speakers[0]}
     tell(broker, (told | people(broker)).values(), "conversation held", body, data)
