@@ -84,7 +84,7 @@ async def test_gap_2_a_resume_token_rotates_and_its_predecessor_dies_with_the_fi
     thief = await relay.dial()
     await thief.send(greeting("bob", resume_token=old))
     assert (await thief.expect("ERROR"))["payload"]["code"] == "RESUME_TOO_OLD"
-    assert [row.speaker for row in await relay.refusals(Code.RESUME_REFUSED)] == ["bob"]
+    assert [row.claimed for row in await relay.refusals(Code.RESUME_REFUSED)] == [("bob",)]
 
 
 # 3. Error Code Enumeration Missing

@@ -35,7 +35,7 @@ async def test_a_stolen_resume_token_is_refused_and_audited(relay: Relay) -> Non
     assert (await thief.expect("ERROR"))["payload"]["code"] == "RESUME_TOO_OLD"
     assert (await thief.expect("WELCOME"))["payload"]["session_id"] != bob.welcome["session_id"]
     (row,) = await relay.refusals(Code.RESUME_REFUSED)
-    assert (row.speaker, row.protocol) == ("mallory", "agent-relay")
+    assert (row.speaker, row.claimed, row.protocol) == ("", ("mallory",), "agent-relay")
     await bob.silent()
     again = await relay.agent("bob", resume_token=bob.welcome["resume_token"])
     assert again.welcome["session_id"] == bob.welcome["session_id"], "the token is as good as before"
@@ -56,7 +56,7 @@ async def test_a_replayed_resume_token_is_refused_and_audited(relay: Relay) -> N
     await other.send(resumption(carol, token=token, resume_token=carol.welcome["resume_token"]))
     assert (await other.expect("NACK"))["payload"]["code"] == "STALE"
     (row,) = await relay.refusals(Code.RESUME_REFUSED)
-    assert (row.speaker, row.protocol) == ("carol", "agent-relay")
+    assert (row.speaker, row.claimed, row.protocol) == ("", ("carol",), "agent-relay")
     await again.silent()
 
 
@@ -66,7 +66,7 @@ async def test_a_guessed_session_is_refused_and_audited(relay: Relay) -> None:
     await thief.send(frame("RESUME", {"session_id": bob.welcome["session_id"], "agent": "mallory", "streams": {}}))
     assert (await thief.expect("NACK"))["payload"]["code"] == "STALE"
     (row,) = await relay.refusals(Code.RESUME_REFUSED)
-    assert row.speaker == "mallory"
+    assert (row.speaker, row.claimed) == ("", ("mallory",))
     await bob.silent()
 
 
@@ -107,7 +107,7 @@ async def test_a_name_owned_by_a_token_is_refused_and_audited(relay: Relay) -> N
         await thief.send(greeting("carol", **wrong))
         assert (await thief.failed())["code"] == "UNAUTHORIZED"
         (row,) = await relay.refusals(code)
-        assert (row.speaker, row.protocol, row.what) == ("carol", "agent-relay", "Attach")
+        assert (row.claimed, row.protocol, row.what) == (("carol",), "agent-relay", "Attach")
     await carol.silent()
 
 
