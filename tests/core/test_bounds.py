@@ -4,14 +4,15 @@ import pytest
 
 from tests.core.conftest import MakeDesk
 from tests.core.doubles import Desk, content
+from tieline.contract import channel as ch
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.event import Refused
-from tieline.contract.identifiers import MemberName
+from tieline.contract.identifiers import ChannelName, MemberName, SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.member import ByToken, Unnamed
-from tieline.contract.refusal import Code
-from tieline.contract.reply import Attached, Issued, Receipts
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Accepted, Attached, ChannelState, History, Issued, ObjectiveState, Receipts
 
 
 def refusals(desk: Desk) -> list[Refused]:
@@ -188,3 +189,108 @@ def test_what_does_not_fit_one_wire_is_dead_only_if_there_is_no_other(desk: Desk
     desk.advance(mute, 1, State.DEAD, "too_large")
     (receipt,) = desk.expect(Receipts, c.ReadReceipts(ada, first.message_id)).receipts
     assert (receipt.state, receipt.steps[-1].evidence) == (State.DEAD, "too_large")
+
+
+# A member's own share of what everybody needs.
+
+
+def test_one_member_cannot_take_all_channels(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(channels_max=5, member_channels_max=3, subscriptions_max=4))
+    ada, bob = desk.join("ada"), desk.join("bob")
+    for name in ("a", "b", "c"):
+        desk.subscribe(ada, name)
+    refusal = desk.refused(c.Subscribe(ada, ChannelName("d")))
+    assert (refusal.code, refusal.message) == (Code.TOO_MANY_CHANNELS, "ada has made 3 channels already")
+    assert desk.refused(c.CreateChannel(ada, ChannelName("d"))).code is Code.TOO_MANY_CHANNELS
+    desk.subscribe(bob, "d")
+    desk.subscribe(ada, "d")
+    desk.subscribe(bob, "e")
+    refusal = desk.refused(c.Subscribe(ada, ChannelName("e")))
+    assert (refusal.code, refusal.message) == (Code.TOO_MANY_CHANNELS, "ada is in 4 channels already")
+    desk.ask(c.Unsubscribe(ada, ChannelName("a")))
+    desk.restart()
+    ada = desk.attach("ada")
+    desk.subscribe(ada, "e")
+
+
+def test_one_sender_cannot_take_all_streams_of_a_recipient(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(topics_max=2))
+    ada, eve, _ = desk.join("ada"), desk.join("eve"), desk.join("bob")
+    for topic in ("one", "two", "one"):
+        desk.send(ada, "@bob", topic=topic)
+    assert desk.refused(c.Send(ada, content("@bob", topic="three"))).code is Code.TOO_MANY_STREAMS
+    desk.send(ada, "@bob")
+    desk.send(eve, "@bob", topic="three")
+
+
+def test_one_session_cannot_follow_all_that_may_be_followed(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(session_follows_max=2))
+    ada, eve, bob = desk.join("ada"), desk.join("eve"), desk.join("bob")
+    sent = [desk.send(ada, "@bob").message_id for _ in range(3)]
+    for message_id in sent[:2]:
+        desk.expect(Receipts, c.Follow(ada, message_id))
+    assert desk.refused(c.Follow(ada, sent[2])).code is Code.TOO_MANY_FOLLOWED
+    desk.expect(Receipts, c.Follow(eve, desk.send(eve, "@bob").message_id))
+    desk.ask(c.Advance(bob, ((1, 4),), State.ACKED))
+    assert len(desk.outcome.progress) == 3
+    desk.expect(Receipts, c.Follow(ada, sent[2]))
+
+
+def test_one_member_cannot_take_all_objectives(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(member_objectives_max=1))
+    ada, eve = (desk.join(name, "objectives.create") for name in ("ada", "eve"))
+
+    def create(session: SessionId) -> c.CreateObjective:
+        return c.CreateObjective(session=session, title="t", outcome="o", assignee=MemberName("ada"))
+
+    desk.expect(ObjectiveState, create(ada))
+    assert desk.refused(create(ada)).code is Code.TOO_MANY_OBJECTIVES
+    desk.expect(ObjectiveState, create(eve))
+
+
+def test_one_command_moves_only_so_many_ranges(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(ranges_max=2))
+    bob = desk.join("bob")
+    ranges = ((1, 1), (3, 3), (5, 5))
+    assert desk.refused(c.Advance(bob, ranges, State.ACKED)).code is Code.INVALID_REQUEST
+    assert desk.refused(c.Discard(bob, ranges, "old")).code is Code.INVALID_REQUEST
+
+
+def test_a_channel_has_only_so_many_names(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits(channel_names_max=2))
+    ada = desk.join("ada")
+    made = desk.expect(ChannelState, c.CreateChannel(ada, ChannelName("a"))).channel
+    for name in ("b", "c"):
+        desk.expect(ChannelState, c.ChangeChannel(ada, made.id, ch.Rename(name)))
+    assert desk.refused(c.ChangeChannel(ada, made.id, ch.Rename("d"))).code is Code.TOO_MANY_CHANNELS
+
+
+def test_a_name_that_is_free_again_costs_the_same_however_many_channels_there_are(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits())
+    ada, bob = desk.join("ada"), desk.join("bob")
+    made = desk.expect(ChannelState, c.CreateChannel(ada, ChannelName("dev"))).channel
+    desk.expect(Accepted, c.Send(ada, content("#dev", "of the first"), allow_empty=True))
+    desk.expect(ChannelState, c.ChangeChannel(ada, made.id, ch.Rename("old")))
+    desk.subscribe(bob, "dev")
+    for _ in range(2):
+        assert desk.expect(History, c.ReadHistory(bob, "#dev")).messages == ()
+        desk.restart()
+        bob = desk.attach("bob")
+    ada = desk.attach("ada")
+    desk.ask(c.Unsubscribe(ada, ChannelName("old")))
+    desk.ask(c.Unsubscribe(bob, ChannelName("dev")))
+    desk.subscribe(bob, "dev")
+    assert [message.content.body for message in desk.expect(History, c.ReadHistory(bob, "#dev")).messages] == [
+        "of the first"
+    ]
+
+
+def test_near_names_are_looked_for_a_few_times_in_a_batch(make_desk: MakeDesk) -> None:
+    desk = make_desk(Limits())
+    ada = desk.join("ada")
+    for _ in range(2):
+        replies = desk.ask_all(*(c.Send(ada, content("@adda")) for _ in range(100)))
+        near = [reply.near for reply in replies if isinstance(reply, Refusal)]
+        assert len(near) == 100
+        assert near[:16] == [("ada",)] * 16
+        assert set(near[16:]) == {()}

@@ -70,7 +70,7 @@ def test_whoever_makes_a_channel_is_its_admin(club: Club) -> None:
     admin = ch.ChannelMember(ADA, ch.Role.ADMIN, START_MS)
     assert made == ChannelView(ChannelName("dev"), (ADA,), made.id, "ada", START_MS, None, (admin,))
     assert made.id
-    assert club.desk.outcome.changes == [SubscriptionsChanged(ADA), ChannelAppeared(ChannelName("dev"))]
+    assert club.desk.outcome.changes == [SubscriptionsChanged(ADA), ChannelAppeared(ChannelName("dev"), made.id)]
     assert club.view("dev") == club.view(made.id) == made
     events = [event for event in club.desk.events() if isinstance(event, ChannelChanged | Subscribed)]
     assert events == [Subscribed("ada", "dev"), ChannelChanged(made.id, "dev", "ada", "create")]
@@ -224,7 +224,10 @@ def test_a_renamed_channel_keeps_who_is_in_it_and_what_was_said(club: Club) -> N
     club.change("bob", "dev", ch.Enter())
     club.say("ada", "#dev", "before")
     renamed = club.change("ada", "dev", ch.Rename(ChannelName("design")))
-    assert club.desk.outcome.changes == [ChannelVanished(ChannelName("dev")), ChannelAppeared(ChannelName("design"))]
+    assert club.desk.outcome.changes == [
+        ChannelVanished(ChannelName("dev")),
+        ChannelAppeared(ChannelName("design"), made.id),
+    ]
     assert (renamed.id, renamed.name, renamed.subscribers) == (made.id, "design", (ADA, BOB))
     club.say("ada", "#design", "after")
     assert club.desk.bodies(club.sessions["bob"]) == ["before", "after"]

@@ -220,13 +220,22 @@ async def test_replies_come_in_the_order_of_the_commands(office: Office) -> None
     assert heard == list(range(50))
 
 
-async def test_a_submission_of_no_commands_is_answered_in_its_turn(office: Office) -> None:
-    heard: list[str] = []
-    office.exchange.submit((office.send(),), lambda _: heard.append("send"))
-    office.exchange.submit((), lambda replies: heard.append(f"nothing {replies}"))
-    office.exchange.submit((c.ListMembers(office.alice),), lambda _: heard.append("members"))
-    await until(lambda: len(heard) == 3)
-    assert heard == ["send", "nothing []", "members"]
+@pytest.mark.parametrize("office", [Limits(batch_max=256)], indirect=True)
+async def test_the_thousand_commands_of_one_session_do_not_stand_before_the_one_of_another(office: Office) -> None:
+    await office.hold(office.send("first"))
+    flood: list[Reply] = []
+    office.exchange.submit([office.send(str(number)) for number in range(1000)], flood.extend)
+    single: list[Reply] = []
+    office.exchange.submit((c.Send(office.bob, content("@alice")),), single.extend)
+    office.store.gate.set()
+    await until(lambda: bool(single))
+    assert flood == [], "those who ask much are answered when all of it is decided"
+    await until(lambda: len(flood) == 1000)
+    offsets = [reply.offset for reply in flood if isinstance(reply, Accepted)]
+    assert offsets == sorted(offsets), "in the order in which they were asked"
+    (other,) = single
+    assert isinstance(other, Accepted)
+    assert sum(offset < other.offset for offset in offsets) <= 256
 
 
 # Work that nobody waits for

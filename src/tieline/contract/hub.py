@@ -11,6 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from tieline.contract.activity import ActivityRow
+from tieline.contract.channel import ChannelId
 from tieline.contract.command import Command
 from tieline.contract.identifiers import ChannelName, MemberName, SessionId
 from tieline.contract.limits import Limits
@@ -32,9 +33,10 @@ class MemberVanished(Struct, frozen=True):
 
 
 class ChannelAppeared(Struct, frozen=True):
-    """A channel has its first subscriber."""
+    """A channel has its first subscriber, or another name."""
 
     name: ChannelName
+    id: ChannelId
 
 
 class ChannelVanished(Struct, frozen=True):

@@ -38,8 +38,17 @@ class Limits(Struct, frozen=True):
     streams_max: int = 10_000
     """Streams of one recipient, each a topic of a sender: they are kept for ever, so topics must be few."""
 
+    topics_max: int = 1000
+    """Streams of one recipient that one sender has made, by its topics: nobody takes them all."""
+
     follows_max: int = 10_000
     """Unsettled messages that sessions follow at the same time."""
+
+    session_follows_max: int = 1000
+    """Those of one session: nobody takes them all."""
+
+    ranges_max: int = 1024
+    """Ranges of deliveries that one command moves: a few milliseconds."""
 
     refusal_row_ms: int = 10_000
     """Refusals of one kind to one speaker share a row of the log for this long: the chain is kept for ever."""
@@ -161,8 +170,20 @@ class Limits(Struct, frozen=True):
     channels_max: int = 10_000
     """Channels of a hub, archived ones too: their members are kept in memory."""
 
+    member_channels_max: int = 500
+    """Channels that one member has made, archived ones too: nobody takes them all."""
+
+    subscriptions_max: int = 2000
+    """Channels that one member is in: what it may see is looked up in each of them."""
+
+    channel_names_max: int = 100
+    """Names that one channel had, one after the other: its history is looked up under each of them."""
+
     objectives_open_max: int = 10_000
     """Objectives that are neither done nor cancelled: they are kept in memory."""
+
+    member_objectives_max: int = 1000
+    """Open objectives that one member has made: nobody takes them all."""
 
     objective_title_chars_max: int = 200
     """An objective's title: one line of a list."""

@@ -7,7 +7,7 @@ owed, and sessions stay open. A command that raises is refused alone; see `handl
 """
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -42,7 +42,7 @@ from tieline.core import (
     tokens,
     wire_ids,
 )
-from tieline.core.directory import Account, Session
+from tieline.core.directory import HINTS_MAX, Account, Session
 from tieline.core.holds import Verdict
 from tieline.core.loops import INNOCENT, Judgement
 from tieline.core.memory import Memory
@@ -129,6 +129,7 @@ class Broker(Memory):
     def _decide_all(self, commands: Sequence[c.Command]) -> Fault | None:
         """Decide commands until one raises that had begun to change something."""
         outcome = self.outcome = Outcome()
+        self.directory.hints_left = HINTS_MAX
         if self.deadlines and self.deadlines[0][0] <= self.now_ms:
             # Nobody waits for it: a deadline that passed has passed, whether that is in the log yet or not.
             self._expire()
@@ -397,12 +398,7 @@ class Broker(Memory):
         if backlog >= self.limits.backlog_max:
             name = next(account.name for account in accounts if account.inbox.backlog == backlog)
             return Refusal(Code.BACKLOG_FULL, f"{name} has {backlog} messages waiting")
-        # Members are few and known; topics are what a sender could make up without end.
-        if stream is not None:
-            for account in accounts:
-                if len(account.streams) >= self.limits.streams_max and stream not in account.streams:
-                    return Refusal(Code.TOO_MANY_STREAMS, f"{account.name} has {len(account.streams)} streams")
-        return None
+        return None if stream is None else streams.refuse_more(self, accounts, stream)
 
     def _recipients(self, command: c.Send, session: Session) -> Collection[Account] | Refusal:
         if command.only:
@@ -507,6 +503,8 @@ class Broker(Memory):
         account = session.account
         if account is None or command.state not in (State.SEEN, State.ACKED, State.DEAD):
             return Refusal(Code.INVALID_REQUEST, "only a member's session can see, acknowledge or give up a delivery")
+        if len(command.ranges) > self.limits.ranges_max:
+            return Refusal(Code.INVALID_REQUEST, f"one command moves at most {self.limits.ranges_max} ranges")
         if len(command.evidence) > self.limits.text_bytes_max:
             return Refusal(Code.INVALID_REQUEST, f"evidence has at most {self.limits.text_bytes_max} characters")
         if command.state is State.DEAD and any(
@@ -566,7 +564,12 @@ class Broker(Memory):
                 self.roll_back()
 
     def _tell_followers(self, account: Account, first: int, last: int, state: State) -> None:
-        for key in range(max(first, account.inbox.first_unsettled), min(last, account.inbox.next_key - 1) + 1):
+        inbox = account.inbox
+        keys: Iterable[int] = range(max(first, inbox.first_unsettled), min(last, inbox.next_key - 1) + 1)
+        if len(self.followers) < last - first:
+            found = (inbox.find(offset) for offset in self.followers)
+            keys = sorted(key for key in found if key is not None and first <= key <= last)
+        for key in keys:
             entry = account.inbox.entry(key)
             if entry is None or entry.state >= state or entry.offset not in self.followers:
                 continue

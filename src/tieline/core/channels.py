@@ -6,6 +6,7 @@ leaves, whoever has been there longest becomes one, and when the last member lea
 admin may not leave others behind without one.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, assert_never
 
@@ -16,6 +17,7 @@ from tieline.contract import command as c
 from tieline.contract.event import ChannelChanged, Subscribed, Unsubscribed
 from tieline.contract.hub import ChannelAppeared, ChannelVanished, SubscriptionsChanged
 from tieline.contract.identifiers import GENERAL, USERS, ChannelName, parse_channel_name
+from tieline.contract.member import MemberKind
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import ChannelState, ChannelView, Done, Reply
 from tieline.core.directory import Account, Directory, Session
@@ -59,8 +61,16 @@ class Channels:
     def __init__(self, foundation: Foundation, directory: Directory) -> None:
         self._by_id = {row.id: Channel(row) for row in foundation.channels}
         self._directory = directory
+        # Channels of each member, by its number, archived ones too; and how many each name has made.
+        self._of: dict[int, dict[ch.ChannelId, Channel]] = {}
+        self._made: Counter[str] = Counter()
+        # Where the last span of a name ended that is over, by target.
+        self._ends: dict[str, int] = {}
         for one in foundation.subscriptions:
-            self._by_id[one.channel].subscriptions[one.number] = one
+            self.note_subscription(self._by_id[one.channel], one)
+        for channel in self._by_id.values():
+            self._made[channel.row.created_by] += 1
+            self.note_spans(channel)
         self._by_name: dict[ChannelName, Channel] = {}
         # Names whose last channel was archived.
         self._archived: dict[ChannelName, Channel] = {}
@@ -93,28 +103,48 @@ class Channels:
         """Which messages to channels a member may read: all of each channel that it is in, archived ones too."""
         everybody, humans = (Span(f"#{name}") for name in IMPLICIT)
         yield everybody
-        if account.number in (self._directory.subscribers(USERS) or {}):
+        if account.member.kind is MemberKind.HUMAN:
             yield humans
         for channel in self.of(account):
             yield from channel.row.spans
 
     def of(self, account: Account) -> list[Channel]:
         """Channels that a member is in, archived ones too."""
-        return [channel for channel in self._by_id.values() if account.number in channel.subscriptions]
+        return list(self._of.get(account.number, {}).values())
+
+    def made_by(self, name: str) -> int:
+        """How many channels a member has made, archived ones too."""
+        return self._made[name]
+
+    def note_subscription(self, channel: Channel, one: Subscription) -> None:
+        """Note that a member is in a channel, or what it is there."""
+        channel.subscriptions[one.number] = one
+        self._of.setdefault(one.number, {})[channel.row.id] = channel
+
+    def drop_subscription(self, channel: Channel, number: int) -> None:
+        """Note that a member is not in a channel any more."""
+        del channel.subscriptions[number]
+        own = self._of[number]
+        del own[channel.row.id]
+        if not own:
+            del self._of[number]
+
+    def note_spans(self, channel: Channel) -> None:
+        """Note where the names of a channel ended."""
+        for span in channel.row.spans:
+            if span.end is not None:
+                self._ends[span.target] = max(span.end, self._ends.get(span.target, 0))
 
     def freed(self, name: ChannelName) -> int:
         """Where the log begins that no other channel of this name has a part in."""
-        ends = (
-            span.end
-            for channel in self._by_id.values()
-            for span in channel.row.spans
-            if span.target == f"#{name}" and span.end is not None
-        )
-        return max(ends, default=0)
+        return self._ends.get(f"#{name}", 0)
 
     def enter(self, channel: Channel) -> None:
         """Note a new channel, or a new name of one."""
-        self._by_id[channel.row.id] = channel
+        if channel.row.id not in self._by_id:
+            self._by_id[channel.row.id] = channel
+            self._made[channel.row.created_by] += 1
+        self.note_spans(channel)
         self._by_name[channel.name] = channel
         self._directory.channels.setdefault(channel.name, {})
 
@@ -126,19 +156,27 @@ class Channels:
     def archive(self, channel: Channel) -> None:
         """Note that nobody may write to a channel any more."""
         self.strike(channel)
+        self.note_spans(channel)
         self._archived[channel.name] = channel
 
     def forget(self, channel: Channel) -> None:
         """Note that a channel is gone."""
         self.strike(channel)
         del self._by_id[channel.row.id]
+        self._made[channel.row.created_by] -= 1
+        if len(channel.row.spans) > 1:
+            # It had other names before, whose ends may have been the last.
+            self._ends.clear()
+            for other in self._by_id.values():
+                self.note_spans(other)
 
-    def describe(self, view: ChannelView) -> ChannelView:
-        """The view of an active channel, or of what could be one, with all that is known of it."""
-        if view.name in IMPLICIT:
-            return replace(view, id=ch.ChannelId(view.name))
-        channel = self._by_name.get(view.name)
-        return view if channel is None else self.view(channel)
+    def describe(self, name: ChannelName) -> ChannelView:
+        """An active channel, or what could be one, with all that is known of it."""
+        channel = self._by_name.get(name)
+        if channel is not None:
+            return self.view(channel)
+        there = (account.name for account in (self._directory.subscribers(name) or {}).values())
+        return ChannelView(name, tuple(sorted(there)), ch.ChannelId(name if name in IMPLICIT else ""))
 
     def view(self, channel: Channel) -> ChannelView:
         """A channel with all that is known of it."""
@@ -164,8 +202,7 @@ def join(broker: "Broker", name: ChannelName, account: Account) -> Reply:
         return made if isinstance(made, Refusal) else Done()
     if channel.archived:
         return broker.channels.refuse_archived(name) or Done()
-    _subscribe(broker, channel, account, ch.Role.MEMBER)
-    return Done()
+    return _enter(broker, channel, account) or Done()
 
 
 def leave(broker: "Broker", name: ChannelName, account: Account) -> None:
@@ -180,27 +217,51 @@ def leave_all(broker: "Broker", account: Account) -> None:
     for channel in [one for one in broker.channels.of(account) if not one.archived]:
         _unsubscribe(broker, channel, account)
     for channel in broker.channels.of(account):
-        del channel.subscriptions[account.number]
+        broker.channels.drop_subscription(channel, account.number)
 
 
 def _make(broker: "Broker", name: ChannelName, account: Account, *, start: int) -> Channel | Refusal:
     if len(broker.channels) >= broker.limits.channels_max:
         return Refusal(Code.TOO_MANY_CHANNELS, f"there are {broker.limits.channels_max} channels already")
+    if broker.channels.made_by(account.name) >= broker.limits.member_channels_max:
+        most = broker.limits.member_channels_max
+        return Refusal(Code.TOO_MANY_CHANNELS, f"{account.name} has made {most} channels already")
+    refusal = _refuse_more(broker, account)
+    if refusal is not None:
+        return refusal
     channel_id = ch.ChannelId(broker.nature.message_id(broker.now_ms))
     spans = (Span(f"#{name}", start),)
     channel = Channel(ChannelRow(channel_id, name, account.name, broker.now_ms, None, spans))
     broker.store.channels.save(channel.row)
     broker.channels.enter(channel)
     _subscribe(broker, channel, account, ch.Role.ADMIN)
-    broker.outcome.changes.append(ChannelAppeared(name))
+    broker.outcome.changes.append(ChannelAppeared(name, channel_id))
     return channel
+
+
+def _refuse_more(broker: "Broker", account: Account) -> Refusal | None:
+    """Why a member can be in no more channels, if so."""
+    most = broker.limits.subscriptions_max
+    if len(broker.channels.of(account)) >= most:
+        return Refusal(Code.TOO_MANY_CHANNELS, f"{account.name} is in {most} channels already")
+    return None
+
+
+def _enter(broker: "Broker", channel: Channel, account: Account, role: ch.Role = ch.Role.MEMBER) -> Refusal | None:
+    """Let a member into a channel that there is, unless it is in too many."""
+    if account.number in channel.subscriptions:
+        return None
+    refusal = _refuse_more(broker, account)
+    if refusal is None:
+        _subscribe(broker, channel, account, role)
+    return refusal
 
 
 def _subscribe(broker: "Broker", channel: Channel, account: Account, role: ch.Role) -> None:
     if account.number in channel.subscriptions:
         return
     one = Subscription(channel.row.id, account.number, role, broker.now_ms)
-    channel.subscriptions[account.number] = one
+    broker.channels.note_subscription(channel, one)
     broker.directory.channels[channel.name][account.number] = account
     broker.store.channels.join(one)
     broker.record(Subscribed(account.name, channel.name))
@@ -208,7 +269,7 @@ def _subscribe(broker: "Broker", channel: Channel, account: Account, role: ch.Ro
 
 
 def _unsubscribe(broker: "Broker", channel: Channel, account: Account) -> None:
-    del channel.subscriptions[account.number]
+    broker.channels.drop_subscription(channel, account.number)
     del broker.directory.channels[channel.name][account.number]
     broker.store.channels.leave(channel.row.id, account.number)
     broker.record(Unsubscribed(account.name, channel.name))
@@ -224,7 +285,7 @@ def _unsubscribe(broker: "Broker", channel: Channel, account: Account) -> None:
 
 def _set_role(broker: "Broker", channel: Channel, account: Account, role: ch.Role, by: str) -> None:
     one = replace(channel.subscriptions[account.number], role=role)
-    channel.subscriptions[account.number] = one
+    broker.channels.note_subscription(channel, one)
     broker.store.channels.join(one)
     broker.record(ChannelChanged(channel.row.id, channel.name, by, role.value, account.name))
 
@@ -280,8 +341,7 @@ def view(broker: "Broker", command: c.ViewChannel) -> Reply:
     if isinstance(session, Refusal):
         return session
     if command.channel in IMPLICIT:
-        (implicit,) = broker.directory.views(ChannelName(command.channel))
-        return ChannelState(broker.channels.describe(implicit))
+        return ChannelState(broker.channels.describe(ChannelName(command.channel)))
     channel = broker.channels.find(command.channel)
     return broker.directory.unknown_channel(command.channel) if channel is None else _state(broker, channel)
 
@@ -332,8 +392,7 @@ def _carry_out(broker: "Broker", session: Session, channel: Channel, change: ch.
             return None
         case ch.Enter():
             assert session.account is not None, "refused before"
-            _subscribe(broker, channel, session.account, ch.Role.MEMBER)
-            return None
+            return _enter(broker, channel, session.account)
         case ch.Admit(name, role):
             return _admit(broker, session, channel, name, role)
         case ch.Dismiss(name):
@@ -348,6 +407,8 @@ def _rename(broker: "Broker", session: Session, channel: Channel, text: str) -> 
     name = _free_name(broker, text)
     if isinstance(name, Refusal):
         return name
+    if len(channel.row.spans) > broker.limits.channel_names_max:
+        return Refusal(Code.TOO_MANY_CHANNELS, f"#{channel.name} had {len(channel.row.spans)} names already")
     before = channel.name
     receivers = broker.channels.strike(channel)
     *earlier, last = channel.row.spans
@@ -357,7 +418,7 @@ def _rename(broker: "Broker", session: Session, channel: Channel, text: str) -> 
     broker.store.channels.save(channel.row)
     broker.channels.enter(channel)
     broker.directory.channels[name].update(receivers)
-    broker.outcome.changes.extend((ChannelVanished(before), ChannelAppeared(name)))
+    broker.outcome.changes.extend((ChannelVanished(before), ChannelAppeared(name, channel.row.id)))
     broker.record(ChannelChanged(channel.row.id, name, session.speaker, f"rename from {before}"))
     return None
 
@@ -378,8 +439,8 @@ def _admit(broker: "Broker", session: Session, channel: Channel, name: str, role
         return broker.directory.unknown_member(name)
     own = channel.subscriptions.get(account.number)
     if own is None:
-        _subscribe(broker, channel, account, role)
-    elif own.role is not role:
+        return _enter(broker, channel, account, role)
+    if own.role is not role:
         if role is ch.Role.MEMBER and channel.admins() == [account.number]:
             return _last_admin(channel)
         _set_role(broker, channel, account, role, session.speaker)

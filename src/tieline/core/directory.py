@@ -10,7 +10,6 @@ from tieline.contract.identifiers import GENERAL, USERS, ChannelName, SessionId
 from tieline.contract.member import Member, MemberKind, Origin, Presence
 from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import ChannelView
 from tieline.core.inbox import Inbox
 from tieline.core.store import Foundation, MemberImage, MemberRow, TokenRow
 
@@ -18,6 +17,8 @@ _NEAR_MAX = 3
 _NEAR_CANDIDATES_MAX = 256
 """Comparing names takes tens of microseconds each, on the thread that everybody waits for."""
 _NEAR_LENGTH_MAX = 64
+HINTS_MAX = 16
+"""Unknown names of one batch for which near ones are looked for: whoever misspells more is no person."""
 
 
 def token_digest(token: str) -> bytes:
@@ -124,6 +125,8 @@ class Directory:
 
     def __init__(self, foundation: Foundation) -> None:
         self.sessions: dict[SessionId, Session] = {}
+        # How often near names are still looked for in this batch; see `HINTS_MAX`.
+        self.hints_left = HINTS_MAX
         self.accounts: dict[int, Account] = {}
         # Who receives what is said in a channel, by its name; see `core.channels`.
         self.channels: dict[ChannelName, dict[int, Account]] = {}
@@ -184,8 +187,9 @@ class Directory:
         return Refusal(Code.UNKNOWN_CHANNEL, f"there is no channel #{name}{hint}", near)
 
     def _near(self, name: str, candidates: Iterable[str]) -> tuple[str, ...]:
-        if len(name) > _NEAR_LENGTH_MAX:
+        if len(name) > _NEAR_LENGTH_MAX or self.hints_left <= 0:
             return ()
+        self.hints_left -= 1
         some = [candidate for candidate, _ in zip(candidates, range(_NEAR_CANDIDATES_MAX), strict=False)]
         by_lower = {candidate.lower(): candidate for candidate in some}
         return tuple(by_lower[match] for match in get_close_matches(name.lower(), by_lower, _NEAR_MAX))
@@ -318,12 +322,4 @@ class Directory:
                 account.inbox.held,
             )
             for account in sorted(accounts, key=lambda account: account.member.name)
-        )
-
-    def views(self, only: ChannelName | None = None) -> tuple[ChannelView, ...]:
-        """All channels by name, or this one."""
-        names = sorted({GENERAL, *self.channels}) if only is None else [only]
-        return tuple(
-            ChannelView(name, tuple(sorted(account.member.name for account in (self.subscribers(name) or {}).values())))
-            for name in names
         )

@@ -8,9 +8,11 @@ acknowledgement stays readable, but nobody is late with it, so it is not backlog
 backlog, but nobody can read, claim or acknowledge it before it is released (`core.holds`).
 """
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import cache
 from itertools import compress
 
 from msgspec import Struct
@@ -20,6 +22,7 @@ from tieline.contract.delivery import State
 _SETTLED = 2 * State.ACKED
 _MUTE = 2 * State.OFFERED + 1
 _HELD = 2 * State.PENDING + 1
+_RUN = re.compile(rb"\x01+")
 _COMPACT_AT = 256
 _LOOKED_AT = 4096
 """Deliveries looked at for one answer beside those in it: whoever asks goes on from there."""
@@ -257,16 +260,14 @@ class Inbox:
         return inbox
 
 
-def _runs(
-    segment: Sequence[int], below: int, exception: int, base: int, *, without: int = -1
-) -> Iterator[tuple[int, int]]:
+def _runs(segment: bytearray, below: int, exception: int, base: int, *, without: int = -1) -> Iterator[tuple[int, int]]:
     """Maximal runs of rungs that are below a bound but for one, or equal to an exception, as key ranges."""
-    start: int | None = None
-    for index, rung in enumerate(segment):
-        if (rung < below and rung != without) or rung == exception:
-            start = index if start is None else start
-        elif start is not None:
-            yield start + base, index - 1 + base
-            start = None
-    if start is not None:
-        yield start + base, len(segment) - 1 + base
+    # In C: a member may have a million of them.
+    for run in _RUN.finditer(segment.translate(_moving(below, exception, without))):
+        yield run.start() + base, run.end() - 1 + base
+
+
+@cache
+def _moving(below: int, exception: int, without: int) -> bytes:
+    """For each rung, one if it is below a bound but for one, or equal to an exception."""
+    return bytes((rung < below and rung != without) or rung == exception for rung in range(256))

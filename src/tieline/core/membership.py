@@ -352,7 +352,7 @@ def subscribe(broker: "Broker", command: c.Subscribe) -> Reply:
     if isinstance(channel, Refusal):
         return channel
     if channel in (GENERAL, USERS):
-        there = account.number in (broker.directory.subscribers(channel) or {})
+        there = channel == GENERAL or account.member.kind is MemberKind.HUMAN
         return Done() if there else Refusal(Code.FORBIDDEN, "#users holds the human members; no other can join it")
     return channels.join(broker, channel, account)
 

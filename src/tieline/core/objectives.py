@@ -88,6 +88,10 @@ class Objectives:
         known = self._open.get(o.ObjectiveId(objective_id))
         return known or self._store.objectives.find(o.ObjectiveId(objective_id))
 
+    def made_by(self, account: Account) -> int:
+        """How many of them a member has made."""
+        return sum(row.originator == account.number for row in self._open.values())
+
     def serial(self) -> int:
         """The number of a new objective."""
         self._next_serial += 1
@@ -148,7 +152,7 @@ def create(broker: "Broker", command: c.CreateObjective) -> Reply:
     session, account = actor
     if not session.may(OBJECTIVES_CREATE):
         return Refusal(Code.FORBIDDEN, f"{session.speaker} lacks the permission {OBJECTIVES_CREATE}")
-    refusal = _check_new(broker, command)
+    refusal = _check_new(broker, command, session.account)
     if refusal is not None:
         return refusal
     named = _find_all(broker, (command.assignee, *command.watchers))
@@ -378,10 +382,13 @@ def select(broker: "Broker", command: c.ListObjectives) -> Reply:
 # Limits.
 
 
-def _check_new(broker: "Broker", command: c.CreateObjective) -> Refusal | None:
+def _check_new(broker: "Broker", command: c.CreateObjective, originator: Account | None) -> Refusal | None:
     limits = broker.limits
     if len(broker.objectives) >= limits.objectives_open_max:
         return Refusal(Code.TOO_MANY_OBJECTIVES, f"{limits.objectives_open_max} objectives are open already")
+    if originator is not None and broker.objectives.made_by(originator) >= limits.member_objectives_max:
+        most = limits.member_objectives_max
+        return Refusal(Code.TOO_MANY_OBJECTIVES, f"{originator.name} has {most} open objectives already")
     return (
         _check_text("a title", command.title, limits.objective_title_chars_max)
         or _check_text("an outcome", command.outcome, limits.objective_outcome_chars_max)

@@ -106,6 +106,9 @@ def follow(broker: "Broker", command: c.Follow) -> Reply:
         if number in broker.directory.accounts and broker.directory.accounts[number].inbox.entry(key) is not None
     }
     if unsettled:
+        own = sum(session.id in other.sessions for other in broker.followers.values())
+        if own >= broker.limits.session_follows_max:
+            return Refusal(Code.TOO_MANY_FOLLOWED, f"this session follows {own} unsettled messages already")
         if len(broker.followers) >= broker.limits.follows_max and message.offset not in broker.followers:
             return Refusal(
                 Code.TOO_MANY_FOLLOWED, f"{broker.limits.follows_max} unsettled messages are followed already"
@@ -220,7 +223,8 @@ def channels(broker: "Broker", command: c.ListChannels) -> Reply:
     session = broker.session(command.session)
     if isinstance(session, Refusal):
         return session
-    return Channels(tuple(map(broker.channels.describe, broker.directory.views(command.channel))))
+    names = sorted({GENERAL, *broker.directory.channels}) if command.channel is None else [command.channel]
+    return Channels(tuple(map(broker.channels.describe, names)))
 
 
 def history(broker: "Broker", command: c.ReadHistory) -> Reply:

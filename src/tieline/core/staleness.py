@@ -46,6 +46,8 @@ def discard(broker: "Broker", command: c.Discard) -> Reply:
     account = session.account
     if account is None:
         return Refusal(Code.INVALID_REQUEST, "only a member's session can discard a delivery")
+    if len(command.ranges) > broker.limits.ranges_max:
+        return Refusal(Code.INVALID_REQUEST, f"one command moves at most {broker.limits.ranges_max} ranges")
     if not 0 < len(command.reason) <= broker.limits.text_bytes_max:
         return Refusal(Code.INVALID_REQUEST, f"say why, in at most {broker.limits.text_bytes_max} characters")
     evidence = f"discarded by {session.speaker}: {command.reason}"

@@ -1,12 +1,13 @@
 """Streams: the ordered sequence per (topic, sender, recipient), and what a recipient needs to go on in its own."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tieline.contract import command as c
 from tieline.contract.delivery import Replayed, State, StreamCursor
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply, Streams, StreamView
-from tieline.core.directory import Session
+from tieline.core.directory import Account, Session
 
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
@@ -22,6 +23,25 @@ def stream_name(sender: str, topic: str) -> str:
     """The stream of a recipient that a message counts in. Those without an identity share one per place."""
     _, at, place = sender.partition("@")
     return f"{at + place if at else sender}{_SEPARATOR}{topic}"
+
+
+def refuse_more(broker: "Broker", accounts: Collection[Account], stream: str) -> Refusal | None:
+    """Why a recipient can have no stream of this topic, if so.
+
+    Members are few and known; topics are what a sender could make up without end.
+    """
+    limits = broker.limits
+    sender = stream.partition(_SEPARATOR)[0] + _SEPARATOR
+    for account in accounts:
+        if stream in account.streams:
+            continue
+        if len(account.streams) >= limits.streams_max:
+            return Refusal(Code.TOO_MANY_STREAMS, f"{account.name} has {len(account.streams)} streams")
+        if len(account.streams) >= limits.topics_max:
+            own = sum(other.startswith(sender) for other in account.streams)
+            if own >= limits.topics_max:
+                return Refusal(Code.TOO_MANY_STREAMS, f"{account.name} has {own} topics of this sender already")
+    return None
 
 
 def read(broker: "Broker", command: c.ReadStreams) -> Reply:

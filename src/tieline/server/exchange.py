@@ -32,6 +32,7 @@ from tieline.core.store import ActivityStore, DiskError
 from tieline.server.health import Health
 from tieline.server.recorder import Recorder
 from tieline.server.searcher import Searcher
+from tieline.server.turns import Done, Item, Turns, pieces
 from tieline.stores.memory import MemoryActivity
 
 _TICK_SECONDS = 0.25
@@ -42,13 +43,29 @@ _WRITES = frozenset({c.Send, c.Claim, c.Discard, c.Tick})
 
 log = structlog.get_logger(__name__)
 
-Done = Callable[[Sequence[Reply]], None]
 Tail = Callable[[Sequence[ActivityRow]], None]
-_Item = tuple[Sequence[c.Command], Done | None]
 
 
 def _store_failed(reason: str) -> Refusal:
     return Refusal(Code.STORE_FAILED, f"the store failed, nothing was accepted: {reason}")
+
+
+class _Answers:
+    """Replies to commands that were handed over in parts."""
+
+    __slots__ = ("_done", "_left", "_parts")
+
+    def __init__(self, count: int, done: Done | None) -> None:
+        self._parts: list[Sequence[Reply]] = [()] * count
+        self._left = count
+        self._done = done
+
+    def take(self, number: int, replies: Sequence[Reply]) -> None:
+        """One part is answered; perhaps it is the last."""
+        self._parts[number] = replies
+        self._left -= 1
+        if not self._left and self._done is not None:
+            self._done([reply for part in self._parts for reply in part])
 
 
 class Tally(Struct):
@@ -81,7 +98,11 @@ class Exchange:
         self._notify = notify
         self.limits = broker.limits
         self.tally = Tally()
-        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        # What it brought and is not decided yet.
+        self._turns = Turns()
+        # Whether nothing is asked any more.
+        self._stops = False
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
         self._loop = asyncio.get_running_loop()
         self._listeners: dict[MemberName, list[Listener]] = {}
@@ -134,7 +155,13 @@ class Exchange:
                 refusal = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it is back")
                 self._loop.call_soon(done, [refusal] * len(commands))
             return
-        self._queue.put((commands, done))
+        parts = list(pieces(commands)) if len(commands) > 1 else [commands]
+        if len(parts) == 1:
+            self._queue.put((commands, done))
+            return
+        answers = _Answers(len(parts), done)
+        for number, part in enumerate(parts):
+            self._queue.put((part, partial(answers.take, number)))
 
     async def ask(self, command: c.Command) -> Reply:
         """See `Hub.ask`."""
@@ -213,11 +240,13 @@ class Exchange:
         lazy_since: float | None = None
         while True:
             try:
-                item = self._queue.get(timeout=None if lazy_since is None else self._lazy_wait(lazy_since))
+                timeout = None if lazy_since is None else self._lazy_wait(lazy_since)
+                stop = self._take_in(timeout)
             except queue.Empty:
                 lazy_since = self._settle(lazy_since)
                 continue
-            items, stop = self._gather(item)
+            items = self._turns.take(self.limits.batch_max)
+            stop = stop and not self._turns
             if self._lost:
                 # Memory may hold what was never committed: nothing may be decided from it, or written any more.
                 refusal = Refusal(Code.STORE_FAILED, "the store is lost; the hub is stopping")
@@ -252,22 +281,24 @@ class Exchange:
         left = since + self.limits.lazy_commit_ms / 1000 - time.monotonic()
         return max(0.0, left, self.health.store.rest_seconds)
 
-    def _gather(self, item: _Item | None) -> tuple[list[_Item], bool]:
-        """This item and whatever else waits, up to the limit; and whether it is time to stop."""
-        items: list[_Item] = []
-        count = 0
-        while item is not None:
-            items.append(item)
-            count += len(item[0])
-            if count >= self.limits.batch_max:
-                return items, False
-            try:
-                item = self._queue.get_nowait()
-            except queue.Empty:
-                return items, False
-        return items, True
+    def _take_in(self, timeout: float | None) -> bool:
+        """Let everything that was asked wait for its turn; says whether nothing comes after it.
 
-    def _work(self, items: list[_Item]) -> None:
+        Waits for something to be asked, unless something waits already. Raises `queue.Empty` when it waited in vain.
+        """
+        if not self._stops and not self._turns:
+            self._take_one(self._queue.get(timeout=timeout))
+        while not self._stops and not self._queue.empty():
+            self._take_one(self._queue.get())
+        return self._stops
+
+    def _take_one(self, item: Item | None) -> None:
+        if item is None:
+            self._stops = True
+        else:
+            self._turns.add(item)
+
+    def _work(self, items: list[Item]) -> None:
         outcome = self._decide([command for commands, _ in items for command in commands])
         self.tally.batches += 1
         self._loop.call_soon_threadsafe(self._publish, items, outcome)
@@ -364,7 +395,7 @@ class Exchange:
             self.health.fault(fault)
         self._broker.faults.clear()
 
-    def _guard(self, work: Callable[[], object], items: Sequence[_Item] = ()) -> None:
+    def _guard(self, work: Callable[[], object], items: Sequence[Item] = ()) -> None:
         """Run `work`. What it raises means that memory is not what the store keeps, and that the store is lost."""
         if self._lost:
             return
@@ -378,7 +409,7 @@ class Exchange:
 
     # On the event loop.
 
-    def _publish(self, items: list[_Item], outcome: Outcome) -> None:
+    def _publish(self, items: list[Item], outcome: Outcome) -> None:
         replies = outcome.replies
         start = 0
         for commands, done in items:
@@ -451,7 +482,7 @@ class Exchange:
             for _, receiver in list(self._tails[member]):
                 self._call(receiver, theirs)
 
-    def _give_up(self, items: Sequence[_Item], refusal: Refusal) -> None:
+    def _give_up(self, items: Sequence[Item], refusal: Refusal) -> None:
         for commands, done in items:
             if done is not None:
                 self._call(done, [refusal] * len(commands))

@@ -182,6 +182,16 @@ class Conversation:
 
         self._hub.submit(commands, answered)
 
+    def after(self, done: Callable[[], None]) -> None:
+        """Call `done` when everything that was handed over before is answered."""
+        # An offer of nothing, because the hub keeps the order of what one session asks.
+        self.submit((c.Offered(self.session, 1, 0),), lambda _: done())
+
+    @property
+    def room(self) -> int:
+        """How many commands may be handed over before the answers to earlier ones have come."""
+        return self._hub.limits.inflight_max - self._inflight
+
     def _regulate(self) -> None:
         """Read from the wire while there is room for requests and for their answers."""
         limit = self._hub.limits.inflight_max

@@ -76,7 +76,6 @@ async def _members(hub: WatchedHub) -> list[str]:
         return [member.name for member in await operator.members()]
 
 
-@not_yet
 def test_batches_of_a_member_hold_nobody_up(hub: WatchedHub) -> None:
     asyncio.run(members.furnish(hub))
     attack("members' batches", hub, members.send_batches)

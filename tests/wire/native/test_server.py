@@ -223,10 +223,14 @@ def test_requests_with_large_answers_wait_for_each_other_and_stop_reading() -> N
     assert len(line.hub.asked(c.ReadHistory)) == 2
     assert not line.transport.reading
     line.say(channels.ListChannels(7))
-    line.hub.answer(r.History(()), r.History(()))
-    assert len(line.hub.asked(c.ReadHistory)) == 4
-    line.hub.answer(r.History(()), r.History(()))
-    line.hub.answer(r.History(()), r.Roster(()), r.Channels(()))
+    for number in range(3, 6):
+        line.hub.answer(r.History(()))
+        assert len(line.hub.asked(c.ReadHistory)) == number
+    line.hub.answer(r.History(()))
+    assert not line.hub.asked(c.ListChannels), "one at a time behind the last of them"
+    line.hub.answer(r.History(()))
+    line.hub.answer(r.Roster(()))
+    line.hub.answer(r.Channels(()))
     assert [getattr(frame, "n", None) for frame in line.transport.frames] == [1, 2, 3, 4, 5, 6, 7]
     assert line.transport.reading
 
@@ -300,7 +304,8 @@ def test_answers_repeat_the_numbers_and_keep_the_order_of_the_requests() -> None
     line = Line()
     line.greet()
     line.say(f.ListMembers(7), f.Ack(((1, 1),)), f.Claim(3, "m1"))
-    line.hub.answer(r.Roster(()), r.Done(), r.Claimed(None))
+    line.hub.answer(r.Roster(()))
+    line.hub.answer(r.Done(), r.Claimed(None))
     assert line.transport.frames == [f.Roster(7, ()), f.Claimed(3)]
 
 
@@ -310,8 +315,8 @@ def test_a_refusal_that_needs_no_hub_waits_behind_what_was_asked_before_it() -> 
     line.say(f.ListMembers(1), f.Send(2, "bob", "x"), f.Follow(3, "m1", "finished"), channels.ListChannels(4))
     assert line.transport.frames == []
     line.hub.answer(r.Roster(()))
-    line.hub.answer()
-    line.hub.answer()
+    line.hub.answer(r.Done())
+    line.hub.answer(r.Done())
     line.hub.answer(r.Channels(()))
     first, second, third, fourth = line.transport.frames
     assert first == f.Roster(1, ())
@@ -359,10 +364,26 @@ def test_answers_that_come_after_hanging_up_are_dropped() -> None:
 def test_too_many_unanswered_requests_pause_reading() -> None:
     line = Line(Limits(inflight_max=2))
     line.greet()
-    line.say(f.ListMembers(1), f.ListMembers(2), f.ListMembers(3))
+    line.say(*(f.Subscribe(n, "dev") for n in range(1, 6)))
     assert not line.transport.reading
-    line.hub.answer(*[r.Roster(())] * 3)
+    assert len(line.hub.asked(c.Subscribe)) == 2, "a batch is cut where there is no more room"
+    line.say(f.Subscribe(6, "dev"))
+    line.hub.answer(r.Done(), r.Done())
+    assert len(line.hub.asked(c.Subscribe)) == 4
+    line.hub.answer(r.Done(), r.Done())
+    line.hub.answer(r.Done(), r.Done())
+    assert [getattr(frame, "n", None) for frame in line.transport.frames] == [1, 2, 3, 4, 5, 6]
     assert line.transport.reading
+
+
+def test_claims_wait_for_each_other_because_each_answer_holds_a_message() -> None:
+    line = Line()
+    line.greet()
+    line.say(*(f.Claim(n, f"m{n}") for n in range(1, 201)))
+    assert len(line.hub.asked(c.Claim)) == 64
+    assert not line.transport.reading
+    line.hub.answer(*[r.Claimed(None)] * 64)
+    assert len(line.hub.asked(c.Claim)) == 128
 
 
 # Deliveries
@@ -481,9 +502,9 @@ def _did(number: int) -> ActivityRow:
 def test_what_was_asked_with_an_upload_does_not_wait_for_it() -> None:
     line = Line()
     line.greet()
-    line.say(f.ListMembers(1), activity.RecordActivity(2, ({"n": 1},)), f.ListMembers(3), f.ListMembers(4))
+    line.say(f.Subscribe(1, "a"), activity.RecordActivity(2, ({"n": 1},)), f.Subscribe(3, "b"), f.Subscribe(4, "c"))
     asked = [[type(command) for command in commands] for commands, _ in line.hub.open]
-    assert asked == [[c.ListMembers], [c.RecordActivity], [c.ListMembers, c.ListMembers]]
+    assert asked == [[c.Subscribe], [c.RecordActivity], [c.Subscribe, c.Subscribe]]
     (record,) = line.hub.asked(c.RecordActivity)
     assert isinstance(record, c.RecordActivity)
     assert record.size == len(b'[{"n":1}]')

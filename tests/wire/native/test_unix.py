@@ -5,9 +5,11 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.server.hubs import house, until
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName
 from tieline.contract.limits import Limits
@@ -21,6 +23,7 @@ from tieline.server.nature import RealNature
 from tieline.stores.memory import MemoryStore
 from tieline.wire import stream
 from tieline.wire.frames import encode_frame
+from tieline.wire.home import HUB_SOCKET
 from tieline.wire.native import frames as f
 from tieline.wire.native.unix import NativeListener
 from tieline.wire.unfinished import Unfinished
@@ -220,3 +223,44 @@ async def test_sessions_end_with_their_connections(place: Place) -> None:
         while await sessions() != 1:
             pass
     second.writer.close()
+
+
+async def test_a_batch_of_questions_is_answered_as_its_reader_reads_and_holds_nobody_up(folder: Path) -> None:
+    (folder / "tieline.toml").write_text("[limits]\nunsent_bytes_max = 65536\n")
+    async with house(folder, store="sqlite:unsafe") as there:
+        await there.add("alice", "mallory", *(f"member-{number}" for number in range(100)))
+        assert there.hub.exchange is not None
+        directory = there.hub.exchange._broker.directory
+        asked, roster = 0, directory.roster
+
+        def counted(*arguments: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return roster(*arguments)
+
+        directory.roster = counted  # type: ignore[method-assign, assignment]
+        alice = await there.join("alice")
+        reader, writer = await asyncio.open_unix_connection(str(folder / HUB_SOCKET))
+        try:
+            writer.write(encode_frame(f.encode_batch([f.Hello(token=there.tokens["mallory"])])))
+            await reader.readexactly(4)
+            writer.write(encode_frame(f.encode_batch([f.ListMembers(n) for n in range(3000)])))
+            await until(lambda: asked > 0)
+            for number in range(50):
+                # Each of these would be decided behind all of those, if they stood before it.
+                await alice.send("@mallory", str(number))
+            # What a socket takes without a reader, and what may wait for it.
+            assert asked < 100
+        finally:
+            writer.close()
+
+
+async def test_a_batch_that_is_more_than_may_be_in_flight_is_answered_whole_and_in_order(folder: Path) -> None:
+    (folder / "tieline.toml").write_text("[limits]\ninflight_max = 16\n")
+    async with house(folder, store="sqlite:unsafe") as there:
+        await there.add("alice", "bob")
+        alice = await there.join("alice")
+        sent = await asyncio.gather(*(alice.send("@bob", str(number)) for number in range(500)))
+        offsets = [accepted.offset for accepted in sent]
+        assert offsets == sorted(offsets)
+        assert [message.body for message in await alice.history(limit=3)] == ["499", "498", "497"]

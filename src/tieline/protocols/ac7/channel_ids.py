@@ -1,7 +1,7 @@
 """Ids of channels by their names: ac7's threads are named by id, and other protocols know names only.
 
-Above: whatever shows messages. Below: the Hub port. It is asked anew whenever a channel comes or goes; what is said
-in a channel before the answer is there, in the same instant in which it came to be, is shown by its name.
+Above: whatever shows messages. Below: the Hub port. It is asked once, and then follows what comes and goes; what is
+said in a channel in the same instant in which it came to be is shown by its name.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,9 +30,14 @@ class ChannelIds:
 
     def changed(self, change: Change) -> None:
         """A channel may be another now."""
-        if isinstance(change, ChannelAppeared | ChannelVanished):
-            self._stale = True
-            self._ask()
+        if not isinstance(change, ChannelAppeared | ChannelVanished):
+            return
+        # A list that is on its way may be older than this.
+        self._stale = self._asking
+        if isinstance(change, ChannelAppeared):
+            self.ids[change.name] = change.id
+        else:
+            self.ids.pop(change.name, None)
 
     def _ask(self) -> None:
         if self._asking:

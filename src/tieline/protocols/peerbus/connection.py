@@ -284,7 +284,7 @@ class PeerConnection:
     def _finish(self) -> None:
         self.finish_turn()
         # Answers come in order, so that of nothing at all comes last.
-        self._conversation.submit((), lambda _: self._fail(DONE))
+        self._conversation.after(lambda: self._fail(DONE))
 
     def _leave(self) -> None:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 import msgspec
+from msgspec import structs
 
 from tieline.contract import command as c
 from tieline.contract import message as m
@@ -114,34 +115,16 @@ class _Encoded:
 _encoded = _Encoded()
 
 
-_READS_MAX = 2
-"""Requests with large answers at once: each answer may be as large as a page of history."""
-_READS = frozenset(
-    {
-        f.Fetch,
-        f.Follow,
-        f.ReadReceipts,
-        f.ReadHistory,
-        f.Search,
-        f.ReadLog,
-        objectives.ListObjectives,
-        objectives.ViewObjective,
-        activity.ReadActivity,
-    }
-)
-_READ_COMMANDS = frozenset(
-    {
-        c.Fetch,
-        c.Follow,
-        c.ReadReceipts,
-        c.ReadHistory,
-        c.Search,
-        c.ReadLog,
-        c.ListObjectives,
-        c.ViewObjective,
-        c.ReadActivity,
-    }
-)
+_CREDIT = 64
+"""What a connection may ask at once, counted by how large the answers may be: they wait in memory for its reader."""
+_LARGE: dict[type, int] = {
+    f.Claim: 1,
+    **dict.fromkeys((f.Fetch, f.Follow, f.ReadReceipts, f.ReadHistory, f.Search, f.ReadLog, f.ListMembers), 32),
+    **dict.fromkeys((objectives.ListObjectives, objectives.ViewObjective, activity.ReadActivity), 32),
+    **dict.fromkeys((channels.ListChannels, channels.ViewChannel, channels.CreateChannel, channels.ChangeChannel), 32),
+    **dict.fromkeys((team.ListTokens, team.ReadTeam, team.UpdateTeam, team.UpdateMember, team.ListPauses), 32),
+}
+"""Requests whose answers hold more than a line: a page, or a message."""
 _APART = frozenset({c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog, c.Search})
 """Commands that may have to wait for the activity log or the search, which what was asked with them must not."""
 
@@ -157,12 +140,12 @@ class NativeConnection:
         "_hub",
         "_local",
         "_missed",
-        "_reads",
         "_ready",
         "_tail",
         "_token",
         "_transport",
         "_waiting",
+        "_weight",
         "_writable",
     )
 
@@ -175,8 +158,8 @@ class NativeConnection:
         self._local = local
         # Hangs up on a connection that does not say who it is.
         self._deadline: asyncio.TimerHandle | None = None
-        # Requests with large answers that are not answered yet, and the frames that wait for them.
-        self._reads = 0
+        # What requests weigh that are not answered yet, and the frames that wait for them.
+        self._weight = 0
         self._held: list[f.ClientFrame] = []
         # What followed members did while the carrier took no more.
         self._missed = 0
@@ -366,10 +349,14 @@ class NativeConnection:
         self._conversation.hold(True)
 
     def _release(self) -> None:
-        if self._held and self._writable and self._reads < _READS_MAX:
+        if self._held and self._has_credit() and self._conversation.room > 0:
             batch, self._held = self._held, []
             self._conversation.hold(False)
             self._handle(batch)
+
+    def _has_credit(self) -> bool:
+        """Whether there is room for another large answer."""
+        return self._writable and self._weight < _CREDIT
 
     def _handle(self, batch: list[f.ClientFrame]) -> None:
         if self._held:
@@ -377,63 +364,65 @@ class NativeConnection:
             self._held.extend(batch)
             return
         commands: list[c.Command] = []
-        # The number of each command's request, or what to answer at once; `None` where there is no answer.
+        # The number of each command's request; `None` where there is no answer.
         numbers: list[int | None] = []
         for index, frame in enumerate(batch):
-            if type(frame) in _READS:
-                if self._reads >= _READS_MAX or not self._writable:
-                    self._submit(commands, numbers)
-                    self._hold(batch[index:])
-                    return
-                self._reads += 1
+            if self._conversation.room <= len(commands) or (type(frame) in _LARGE and not self._has_credit()):
+                self._submit(commands, numbers)
+                self._hold(batch[index:])
+                return
             if isinstance(frame, tail.FollowAll):
                 self._submit(commands, numbers)
                 commands, numbers = [], []
                 self._look(frame)
                 continue
+            number = getattr(frame, "n", None)
             command = self._command(frame)
             if isinstance(command, Refusal):
-                self._reads -= type(frame) in _READS
                 # Answers keep the order of the requests, so a refusal waits behind what was asked before it.
                 self._submit(commands, numbers)
                 commands, numbers = [], []
-                number = getattr(frame, "n", None)
-                self._conversation.submit((), _answerer(self, f.Refused(command.code, command.message, number)))
+                self._conversation.after(_answerer(self, f.Refused(command.code, command.message, number)))
                 if number is None:
                     self.end(command)
                     return
                 continue
-            if type(command) in _APART:
+            weight = _LARGE.get(type(frame), 0)
+            self._weight += weight
+            if weight > 1 or type(command) in _APART:
+                # Alone, so that what was asked with it need not wait for it.
                 self._submit(commands, numbers)
                 commands, numbers = [], []
-                self._submit([command], [getattr(frame, "n", None)])
+                self._submit([command], [number], weight)
                 continue
-            commands.append(command)
-            numbers.append(getattr(frame, "n", None))
+            parts = _parts(command, self._hub.limits.ranges_max)
+            commands += parts
+            numbers += [*[None] * (len(parts) - 1), number]
         self._submit(commands, numbers)
 
-    def _submit(self, commands: list[c.Command], numbers: list[int | None]) -> None:
+    def _submit(self, commands: list[c.Command], numbers: list[int | None], weight: int = 0) -> None:
         if not commands:
             return
-        kinds = set(map(type, commands))
+        claims = sum(type(command) is c.Claim for command in commands)
+        weight = weight or claims
 
         def done(replies: Sequence[r.Reply]) -> None:
             answers = [
                 _answer(number, reply) for number, reply in zip(numbers, replies, strict=True) if number is not None
             ]
-            # Won or lost, a claim is the client's last word on that delivery.
-            if c.Claim in kinds:
+            if claims:
+                # Won or lost, a claim is the client's last word on that delivery.
                 self._conversation.settled(sum(isinstance(reply, r.Claimed) for reply in replies))
             if isinstance(commands[0], c.FollowActivity) and isinstance(replies[0], r.Done):
                 self._hub.tail(self._conversation.session, commands[0].member, self._write_activity)
-            if not kinds.isdisjoint(_READ_COMMANDS):
+            if weight:
                 # Each may be as large as a frame can be.
                 for answer in answers:
                     self._send([answer])
-                self._reads -= sum(type(command) in _READ_COMMANDS for command in commands)
-                self._release()
+                self._weight -= weight
             elif answers:
                 self._send(answers)
+            self._release()
 
         self._conversation.submit(commands, done)
 
@@ -517,6 +506,14 @@ class NativeConnection:
                 return _command_of(frame, session)
 
 
+def _parts(command: c.Command, ranges_max: int) -> Sequence[c.Command]:
+    """A command as several, if it moves more deliveries than one may."""
+    if not isinstance(command, c.Advance | c.Discard) or len(command.ranges) <= ranges_max:
+        return (command,)
+    starts = range(0, len(command.ranges), ranges_max)
+    return [structs.replace(command, ranges=command.ranges[start : start + ranges_max]) for start in starts]
+
+
 def _command_of(frame: _NounRequest, session: SessionId) -> c.Command:
     """What a frame asks that has a module of its own."""
     if isinstance(frame, objectives.Request):
@@ -528,8 +525,8 @@ def _command_of(frame: _NounRequest, session: SessionId) -> c.Command:
     return activity.command_of(frame, session)
 
 
-def _answerer(connection: NativeConnection, answer: f.Refused) -> Callable[[Sequence[r.Reply]], None]:
-    return lambda _: connection._send([answer])
+def _answerer(connection: NativeConnection, answer: f.Refused) -> Callable[[], None]:
+    return lambda: connection._send([answer])
 
 
 def _answer(n: int, reply: r.Reply) -> f.Answer | activity.RawActivityRows:

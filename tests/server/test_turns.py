@@ -1,0 +1,74 @@
+"""Turns: order within a session, a share for each, and no more at once than somebody can wait for."""
+
+from collections.abc import Sequence
+
+from tieline.contract import command as c
+from tieline.contract.identifiers import ChannelName, SessionId
+from tieline.server.turns import Item, Turns, pieces
+
+ADA, BOB = SessionId("ada"), SessionId("bob")
+
+
+def acks(session: SessionId, count: int) -> list[c.Command]:
+    return [c.Offered(session, key, key) for key in range(count)]
+
+
+def reads(session: SessionId, count: int) -> list[c.Command]:
+    return [c.ListMembers(session) for _ in range(count)]
+
+
+def add(turns: Turns, commands: Sequence[c.Command]) -> None:
+    for piece in pieces(commands):
+        turns.add((piece, None))
+
+
+def sessions(items: Sequence[Item]) -> list[str]:
+    return [getattr(command, "session", "") for commands, _ in items for command in commands]
+
+
+def test_what_one_session_asks_keeps_its_order_and_is_decided_whole_when_nobody_else_asks() -> None:
+    turns = Turns()
+    add(turns, acks(ADA, 1000))
+    items = turns.take(2048)
+    assert [command.first for commands, _ in items for command in commands if isinstance(command, c.Offered)] == list(
+        range(1000)
+    )
+    assert not turns
+
+
+def test_who_asks_little_waits_for_a_share_of_who_asks_much() -> None:
+    turns = Turns()
+    add(turns, acks(ADA, 10_000))
+    add(turns, acks(BOB, 1))
+    taken = sessions(turns.take(2048))
+    assert taken.index(BOB) <= 256
+    assert len(taken) <= 2048 + 256
+
+
+def test_what_was_not_decided_goes_on_where_it_was() -> None:
+    turns = Turns()
+    add(turns, acks(ADA, 600))
+    add(turns, acks(BOB, 600))
+    taken: list[str] = []
+    rounds = 0
+    while turns:
+        taken += sessions(turns.take(512))
+        rounds += 1
+    assert (taken.count(ADA), taken.count(BOB)) == (600, 600)
+    assert rounds > 1
+
+
+def test_costly_commands_are_few_at_once_and_one_at_least() -> None:
+    turns = Turns()
+    add(turns, reads(ADA, 10))
+    assert len(sessions(turns.take(2048))) == 4
+    assert len(sessions(turns.take(1))) == 1
+    add(turns, [c.Subscribe(BOB, ChannelName("dev")) for _ in range(1000)])
+    assert len(sessions(turns.take(2048))) <= 2 + 2048 // 16 + 16
+
+
+def test_pieces_are_all_of_it_in_order() -> None:
+    commands = [*acks(ADA, 300), *reads(ADA, 2), *acks(ADA, 3)]
+    assert [command for piece in pieces(commands) for command in piece] == commands
+    assert [len(piece) for piece in pieces(commands)] == [256, 44, 1, 1, 3]
+    assert [list(piece) for piece in pieces(())] == [[]]
