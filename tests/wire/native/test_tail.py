@@ -1,14 +1,16 @@
 """A live view: everything that a member may see, once and in order, whatever is interrupted."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.server.hubs import WEBSOCKET, House, house
 from tieline.client import Client, HubRefused
+from tieline.contract.message import Message
 from tieline.contract.refusal import Code
+from tieline.core.store import Chronicle, DiskError
 
 
 @pytest.fixture
@@ -130,3 +132,22 @@ async def test_whoever_may_see_no_more_is_told_so_and_no_session_of_it_stays_beh
         await looking
     assert refused.value.code is Code.FORBIDDEN
     assert next(member.sessions for member in await operator.members() if member.name == "chief") == ()
+
+
+async def test_a_live_view_goes_on_when_the_store_could_not_be_read_for_a_while(there: House) -> None:
+    alice, bob = await there.join("alice"), await there.join("bob")
+    assert there.hub.exchange is not None
+    store = there.hub.exchange._broker.store
+    reads, history = 0, store.history
+
+    def failing(chronicle: Chronicle) -> Sequence[Message]:
+        nonlocal reads
+        reads += 1
+        if reads == 2:
+            raise DiskError("the disk is not there")
+        return history(chronicle)
+
+    store.history = failing  # type: ignore[method-assign]
+    looking = asyncio.create_task(look(bob, 1))
+    await alice.send("@bob", "now")
+    assert await looking == ["alice: now"]
