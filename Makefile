@@ -15,7 +15,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMPS  := $(VENV)/.stamps
-# Tests share nothing, and wait for disks, timers and processes half of the time: two run at once on every core.
+# Tests share nothing, and many wait for disks, timers and processes: two run at once on every core.
 PYTEST  := $(BIN)/python -m pytest --numprocesses=$$((2 * $$(nproc)))
 # Arguments passed on: make run ARGS="--http 127.0.0.1:0", make check ARGS="-k claims"
 ARGS    ?=

@@ -38,63 +38,17 @@ _SHELL_AT_FIRST = frozenset("#~!")
 _SHELL_IN_QUOTES = frozenset("$`")
 _ESCAPED_IN_QUOTES = frozenset('"\\$`')
 
-_READS_CODE = frozenset(
-    {
-        *(
-            "at",
-            "batch",
-            "cmd",
-            "eval",
-            "exec",
-            "expect",
-            "gdb",
-            "mariadb",
-            "mysql",
-            "osascript",
-            "parallel",
-            "powershell",
-        ),
-        *("psql", "pwsh", "runuser", "screen", "script", "source", "sqlite", "ssh", "su", "tmux", "watch"),
-    }
-)
+_CODE_READERS = """
+    at batch cmd eval exec expect gdb mariadb mysql osascript parallel powershell psql pwsh runuser screen script
+    source sqlite ssh su tmux watch
+"""
+_READS_CODE = frozenset(_CODE_READERS.split())
 """Programs that read any of their words as code, or hand them to a shell."""
-_INTERPRETERS = frozenset(
-    {
-        *(
-            "ash",
-            "awk",
-            "bash",
-            "bun",
-            "busybox",
-            "csh",
-            "dash",
-            "deno",
-            "fish",
-            "gawk",
-            "julia",
-            "ksh",
-            "lua",
-            "luajit",
-        ),
-        *(
-            "mawk",
-            "nawk",
-            "node",
-            "nodejs",
-            "perl",
-            "php",
-            "pypy",
-            "python",
-            "R",
-            "Rscript",
-            "ruby",
-            "sed",
-            "sh",
-            "tclsh",
-        ),
-        *("tcsh", "zsh"),
-    }
-)
+_CODE_RUNNERS = """
+    ash awk bash bun busybox csh dash deno fish gawk julia ksh lua luajit mawk nawk node nodejs perl php pypy python
+    R Rscript ruby sed sh tclsh tcsh zsh
+"""
+_INTERPRETERS = frozenset(_CODE_RUNNERS.split())
 """Programs that are given code, or a file of it, as their first word; what comes after that is its arguments."""
 _VERSION = "0123456789.-"
 
