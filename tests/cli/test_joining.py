@@ -74,7 +74,9 @@ def test_through_a_relay_the_same_commands_work(hub: HubProcess, bob: str, alice
     assert bodies(place.cli("inbox", "--json")) == ["one", "two", "three"]
     assert "  one\n" in place.cli("take", one)
     assert place.run("take", one).returncode == 3
-    with place.running("watch", "--exec", "cat > /dev/null; echo {{body}}; test {{body}} != two") as watcher:
+    with place.running(
+        "watch", "--exec", 'cat > /dev/null; echo "$TIELINE_BODY"; test "$TIELINE_BODY" != two'
+    ) as watcher:
         assert [line_of(watcher), line_of(watcher)] == ["two\n", "three\n"]
         wait_until(lambda: hub.states(alice, three)[name] == "acked", "the claim after the command")
     assert hub.states(alice, two)[name] != "acked", "what failed is not taken"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.hub_process import run_cli
+from tests.cli.hub_process import TIELINE, environment, run_cli
 
 HEAVY = ("asyncio", "rich", "structlog", "tieline.client", "tieline.server", "uvicorn", "uvloop", "websockets")
 
@@ -71,4 +71,7 @@ def test_an_address_that_nobody_answers_at_is_exit_code_4(tmp_path: Path) -> Non
 def test_the_shell_completes_commands(tmp_path: Path) -> None:
     asked = {"_TIELINE_COMPLETE": "complete_bash", "COMP_WORDS": "tieline mem", "COMP_CWORD": "1"}
     assert run_cli(tmp_path, env=asked).stdout.split() == ["members", "member"]
-    assert "_TIELINE_COMPLETE" in run_cli(tmp_path, "--show-completion", env={"SHELL": "/bin/bash"}).stdout
+    # It asks which shell started it, so one must wait for it.
+    command = ["bash", "-c", f"{TIELINE} --show-completion; exit $?"]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, env=environment(tmp_path))
+    assert "_TIELINE_COMPLETE" in shown.stdout
