@@ -23,7 +23,8 @@ def test_what_is_said_in_a_paused_conversation_is_kept_and_shown_as_held_and_com
     assert held == f"  held: operator paused {name}; this delivers it: tieline resume {name}"
     waits = hub.cli("send", f"@{bob}", "and more", "--as", alice, "--wait-for", "acked", "--json")
     assert waits.returncode == 3
-    assert "held: operator paused" in waits.stderr
+    error = json.loads(waits.stderr)["error"]
+    assert (error["code"], error["message"][:21]) == ("held", "held: operator paused")
     document = json.loads(waits.stdout)
     assert [(receipt["state"], receipt["held"][:6]) for receipt in document["receipts"]] == [("pending", "held: ")]
     assert "held: operator paused" in hub.cli("receipts", document["id"], "--as", alice).stdout

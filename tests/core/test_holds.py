@@ -14,6 +14,7 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.member import MemberKind
 from tieline.contract.message import Kind
+from tieline.contract.objective import Complete, Watch
 from tieline.contract.permission import OBJECTIVES_CREATE
 from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.refusal import Code
@@ -124,7 +125,7 @@ def test_a_chain_past_the_soft_limit_is_spaced_more_and_more_and_people_are_told
     assert room.notices("ada") == room.notices("bob") == []
 
 
-def test_a_slowed_message_says_until_when_and_why_and_names_the_setting_and_the_command(room: Room) -> None:
+def test_a_slowed_message_says_why_and_names_the_setting_and_the_command(room: Room) -> None:
     room.alternate("ada", "bob", 5)
     accepted = room.say("bob", "@ada")
     receipt = room.desk.receipts(room.sessions["bob"], accepted.message_id)["ada"]
@@ -324,6 +325,16 @@ def test_who_follows_a_message_is_told_at_once_that_it_is_held(stuck: Room) -> N
     assert [bool(receipt.held) for receipt in receipts] == [True]
 
 
+def test_after_its_release_a_receipt_says_that_a_message_was_held_and_names_no_command(stuck: Room) -> None:
+    held = stuck.say("bob", "@ada").message_id
+    assert "tieline allow" in stuck.desk.receipts(stuck.sessions["bob"], held)["ada"].steps[-1].evidence
+    stuck.desk.expect(Done, c.ResumeThread(stuck.sessions["hana"], "@ada+@bob"))
+    receipt = stuck.desk.receipts(stuck.sessions["bob"], held)["ada"]
+    assert (receipt.state, receipt.held) == (State.PENDING, "")
+    assert receipt.steps[-1].evidence.startswith("was held: agents answered each other")
+    assert "tieline" not in receipt.steps[-1].evidence
+
+
 # Stewards.
 
 
@@ -354,15 +365,25 @@ def test_allowing_a_conversation_lifts_its_limits_for_a_while_and_delivers_what_
     assert any(accepted.held for accepted in stuck.alternate("ada", "bob", LIMITS.hops_soft + 2))
 
 
-def test_inside_an_objective_the_limits_are_higher(stuck: Room) -> None:
+def test_the_limits_are_higher_inside_an_open_objective_for_those_with_a_part_in_it(stuck: Room) -> None:
     desk = stuck.desk
     desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
     stuck.read("ada")
     lead = desk.join("lead", OBJECTIVES_CREATE)
     create = c.CreateObjective(session=lead, title="t", outcome="o", assignee=MemberName("ada"))
     objective = desk.expect(ObjectiveState, create).objective
-    assert not any(accepted.held for accepted in stuck.alternate("ada", "bob", 20, thread=f"obj:{objective.id}"))
-    assert any(accepted.held for accepted in stuck.alternate("ada", "bob", 6, thread="obj:nothing"))
+    thread = f"obj:{objective.id}"
+    # To name an objective is not to have a part in it.
+    assert any(accepted.held for accepted in stuck.alternate("bob", "cy", 6, thread=thread))
+    desk.expect(ObjectiveState, c.ChangeObjective(lead, objective.id, Watch(add=("bob",))))
+    desk.pass_ms(LIMITS.reply_window_ms)
+    assert not any(accepted.held for accepted in stuck.alternate("ada", "bob", 20, thread=thread))
+    desk.pass_ms(LIMITS.reply_window_ms)
+    desk.expect(ObjectiveState, c.ChangeObjective(stuck.sessions["ada"], objective.id, Complete("done")))
+    stuck.read("bob")
+    for name in (thread, "obj:nothing"):
+        assert any(accepted.held for accepted in stuck.alternate("ada", "bob", 6, thread=name))
+        desk.pass_ms(LIMITS.reply_window_ms)
 
 
 def test_only_stewards_pause_resume_and_allow_and_only_what_is_a_conversation(desk: Desk) -> None:

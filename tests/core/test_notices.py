@@ -40,6 +40,8 @@ def test_those_who_looped_and_the_humans_are_told_once(make_desk: MakeDesk) -> N
         assert notice.content.kind is Kind.EVENT
         assert notice.content.data == {"event": "held", "conversation": "@ada+@bob", "by": "bob"}
         assert "tieline resume @ada+@bob" in notice.content.body
+        assert notice.content.body.count("tieline allow") == 1
+        assert "one message passes every 10 min." in notice.content.body
     assert told(desk, "cy") == []
 
 

@@ -23,12 +23,14 @@ class Exit(IntEnum):
 class Failure(Exception):
     """A command ends here, with a sentence for a person and a code for a script."""
 
-    def __init__(self, code: Exit, message: str, hint: str = "") -> None:
+    def __init__(self, code: Exit, message: str, hint: str = "", word: str | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.hint = hint
         """What to do about it."""
+        self.word = word
+        """The code in JSON, if no refusal of the hub has one."""
 
 
 def document_of(failure: Failure, error: Exception) -> dict[str, object]:
@@ -36,7 +38,7 @@ def document_of(failure: Failure, error: Exception) -> dict[str, object]:
     from tieline.contract.refusal import Code
 
     code = getattr(getattr(error, "refusal", error), "code", None)
-    refusal = code.value if isinstance(code, Code) else None
+    refusal = code.value if isinstance(code, Code) else failure.word
     return {"exit": failure.code, "code": refusal, "message": failure.message, "hint": failure.hint}
 
 

@@ -198,7 +198,8 @@ class Wait:
             if self._quiet:
                 print_json({**without_framing(self._accepted), "receipts": await self._receipts(client)})
         if self._held:
-            raise Failure(Exit.REFUSED, self._held, f"it is kept; 'tieline receipts {self._accepted.id}' shows it")
+            hint = f"it is kept; 'tieline receipts {self._accepted.id}' shows it"
+            raise Failure(Exit.REFUSED, self._held, hint, word="held")
         lost = [name for name, state in self._states.items() if state not in _RUNGS]
         if lost:
             raise self._failed(Exit.FAILED, f"it can no longer be {self._wait_for} by {', '.join(lost)}")

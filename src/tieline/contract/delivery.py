@@ -52,6 +52,8 @@ HELD = "held: "
 """How the reason begins if a delivery waits until somebody resumes its conversation, or the hold cools down…"""
 SLOWED = "slowed: "
 """…and if it comes by itself, within `space_ms_max` or so."""
+REMEDY = "; this "
+"""In such a reason, what comes before the command that ends the hold."""
 
 
 class Delivery(Struct, frozen=True):

@@ -27,7 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from tieline.contract import event
-from tieline.contract.delivery import HELD, SLOWED, State, Step
+from tieline.contract.delivery import HELD, REMEDY, SLOWED, State, Step
 from tieline.contract.event import Allowed, Paused, Resumed
 from tieline.contract.limits import Limits
 from tieline.contract.member import MemberKind
@@ -37,6 +37,7 @@ from tieline.contract.target import TargetKind
 from tieline.core import notices
 from tieline.core.directory import Account, Session
 from tieline.core.loops import Judgement, conversation
+from tieline.core.objectives import thread
 from tieline.core.outcome import Post
 from tieline.core.streams import stream_name
 
@@ -166,20 +167,22 @@ class Holds:
         if standing is not None and not standing.allowed and (agent or standing.by):
             return Verdict(standing.reason, name)
         limits = broker.limits
-        soft, hard = _limits_of(broker, content)
+        soft, hard = _limits_of(broker, session, content)
         if judgement.hops > hard:
             setting = "objective_hops_max" if hard == limits.objective_hops_max else "hops_max"
-            reason = _reason(HELD, judgement, name, f"{setting} = {hard}")
+            why = _why(HELD, judgement, name, f"{setting} = {hard}")
+            reason = f"{why}{REMEDY}lifts the limit: {notices.command('allow', name)}"
             self.pause(broker, name, "", reason, judgement)
             cause = broker.loops.sender_of(judgement.cause)
-            notices.held(broker, name, reason, (session.speaker, cause), found)
+            notices.held(broker, name, why, (session.speaker, cause), found)
             return Verdict(reason, name)
         if judgement.hops <= soft:
             return None
         setting = "objective_hops_soft" if soft == limits.objective_hops_soft else "hops_soft"
-        reason = _reason(SLOWED, judgement, name, f"{setting} = {soft}")
+        why = _why(SLOWED, judgement, name, f"{setting} = {soft}")
+        reason = f"{why}{REMEDY}lifts the limit: {notices.command('allow', name)}"
         if broker.loops.is_news(judgement, "slowed"):
-            notices.slowed(broker, name, reason)
+            notices.slowed(broker, name, why)
         due_ms = judgement.since_ms + _space_ms(limits, judgement.hops, soft, hard)
         return Verdict(reason, due_ms=due_ms) if due_ms > broker.now_ms else None
 
@@ -220,7 +223,7 @@ class Holds:
 
     def pause(self, broker: "Broker", name: str, by: str, reason: str = "", judgement: Judgement | None = None) -> None:
         """Hold what is said in a conversation from now on."""
-        reason = reason or f"{HELD}{by} paused {name}; this delivers it: {notices.command('resume', name)}"
+        reason = reason or f"{HELD}{by} paused {name}{REMEDY}delivers it: {notices.command('resume', name)}"
         self._stand(_Standing(name, broker.now_ms + broker.limits.pause_ms, by, reason))
         self._save(broker)
         broker.record(Paused(name, (judgement.cause if judgement else None) or "", by), urgent=bool(by))
@@ -379,14 +382,16 @@ def _kind(session: Session) -> MemberKind | None:
     return session.account.member.kind if session.account is not None else None
 
 
-def _limits_of(broker: "Broker", content: Content) -> tuple[int, int]:
-    """How many hops a message may have before its chain is slowed, and before it is held."""
-    limits, thread = broker.limits, content.thread or ""
-    inside = content.target.kind is TargetKind.OBJECTIVE or (
-        thread.startswith("obj:") and broker.objectives.find(thread.removeprefix("obj:")) is not None
-    )
-    if inside:
-        return limits.objective_hops_soft, limits.objective_hops_max
+def _limits_of(broker: "Broker", session: Session, content: Content) -> tuple[int, int]:
+    """The hops that a message may have before its chain is slowed, and before it is held."""
+    limits = broker.limits
+    place = str(content.target) if content.target.kind is TargetKind.OBJECTIVE else content.thread or ""
+    account = session.account
+    # Anybody can name an objective; its limits are for those whose work it is, while it is.
+    if place.startswith("obj:") and account is not None:
+        row = broker.objectives.find_open(place.removeprefix("obj:"))
+        if row is not None and account.number in thread(row, broker.directory):
+            return limits.objective_hops_soft, limits.objective_hops_max
     return limits.hops_soft, limits.hops_max
 
 
@@ -396,6 +401,5 @@ def _space_ms(limits: Limits, hops: int, soft: int, hard: int) -> int:
     return limits.space_ms_min + more_ms * (hops - soft - 1) // max(1, hard - soft - 1)
 
 
-def _reason(what: str, judgement: Judgement, name: str, setting: str) -> str:
-    text = f"{what}agents answered each other {judgement.hops} times in a row, up to {name}, past {setting}"
-    return f"{text}; this lifts the limit: {notices.command('allow', name)}"
+def _why(what: str, judgement: Judgement, name: str, setting: str) -> str:
+    return f"{what}agents answered each other {judgement.hops} times in a row, up to {name}, past {setting}"

@@ -40,6 +40,11 @@ def command(word: str, conversation: str) -> str:
     return f"tieline {word} {shlex.quote(conversation)}"
 
 
+def duration(ms: int) -> str:
+    """A duration as people say it, in minutes or seconds."""
+    return f"{ms / 60_000:g} min" if ms % 60_000 == 0 else f"{ms / 1000:g} s"
+
+
 def people(broker: "Broker") -> dict[int, Account]:
     """The humans, or where there are none, those who manage members; each by its number."""
     found = broker.directory.subscribers(USERS) or broker.directory.managers
@@ -48,11 +53,10 @@ def people(broker: "Broker") -> dict[int, Account]:
 
 def slowed(broker: "Broker", conversation: str, reason: str) -> None:
     """Tell people that agents go on answering each other, and what to do about it."""
-    limits = broker.limits
+    first, last = duration(broker.limits.space_ms_min), duration(broker.limits.space_ms_max)
     body = (
-        f"{reason}. From now on its messages come {limits.space_ms_min / 1000:g} to {limits.space_ms_max / 1000:g} s "
-        f"apart; nothing is lost. To stop it: {command('pause', conversation)}. If it is work: "
-        f"{command('allow', conversation)}"
+        f"{reason}. From now on its messages come {first} to {last} apart; nothing is lost. To stop it: "
+        f"{command('pause', conversation)}. If it is work: {command('allow', conversation)}"
     )
     data = {"event": "slowed", "conversation": conversation}
     tell(broker, people(broker).values(), "conversation slowed", body, data)
@@ -67,10 +71,10 @@ def held(
     for account in map(broker.directory.find, speakers):
         if account is not None:
             told[account.number] = account
-    minutes = broker.limits.pause_ms / 60_000
     body = (
-        f"{reason}. What agents say there is accepted and kept, and one message passes every {minutes:g} minutes. To "
-        f"deliver all of it: {command('resume', conversation)}. If it is work: {command('allow', conversation)}"
+        f"{reason}. What agents say there is accepted and kept, and one message passes every "
+        f"{duration(broker.limits.pause_ms)}. To deliver all of it: {command('resume', conversation)}. "
+        f"If it is work: {command('allow', conversation)}"
     )
     data = {"event": "held", "conversation": conversation, "by": speakers[0]}
     tell(broker, (told | people(broker)).values(), "conversation held", body, data)

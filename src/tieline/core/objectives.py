@@ -88,6 +88,10 @@ class Objectives:
         known = self._open.get(o.ObjectiveId(objective_id))
         return known or self._store.objectives.find(o.ObjectiveId(objective_id))
 
+    def find_open(self, objective_id: str) -> ObjectiveRow | None:
+        """The objective with this id, if it can still change."""
+        return self._open.get(o.ObjectiveId(objective_id))
+
     def made_by(self, account: Account) -> int:
         """How many of them a member has made."""
         return sum(row.originator == account.number for row in self._open.values())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tieline.contract import command as c
-from tieline.contract.delivery import Delivery, Receipt, State, Step
+from tieline.contract.delivery import HELD, REMEDY, SLOWED, Delivery, Receipt, State, Step
 from tieline.contract.identifiers import GENERAL, ChannelName, MessageId, SessionId
 from tieline.contract.member import Presence
 from tieline.contract.message import Message
@@ -187,7 +187,8 @@ def _receipts(
             evidence = f"no evidence by {fall.after}"
             steps.insert(place, Step(steps[place - 1].state, fall.at_ms, evidence=evidence, way=fall.way))
         way = way_of(broker, number, key, fallen)
-        made.append(Receipt(name, key, state, tuple(steps), way, _hold_of(broker, number, key, steps)))
+        held = _hold_of(broker, number, key, steps)
+        made.append(Receipt(name, key, state, tuple(steps if held else map(_held_no_more, steps)), way, held))
     return Receipts(message.id, tuple(made), len(page) < len(wanted))
 
 
@@ -197,6 +198,13 @@ def _hold_of(broker: "Broker", number: int, key: int, steps: Sequence[Step]) -> 
     if account is None or not account.inbox.is_held(key):
         return ""
     return next((step.evidence for step in reversed(steps) if step.state is State.PENDING), "")
+
+
+def _held_no_more(step: Step) -> Step:
+    """A step of a delivery that is not held: if it was, no command is needed any more to end that."""
+    if step.state is not State.PENDING or not step.evidence.startswith((HELD, SLOWED)):
+        return step
+    return replace(step, evidence=f"was {step.evidence.partition(REMEDY)[0]}")
 
 
 def members(broker: "Broker", command: c.ListMembers) -> Reply:

@@ -4,6 +4,7 @@ import getpass
 import os
 import secrets
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -207,11 +208,29 @@ def load_config(home: Path) -> Config:
     unknown = sorted(written.get("limits", {}).keys() - set(Limits.__struct_fields__))
     if unknown:
         raise ConfigError(f"{path}: there is no limit {unknown[0]!r}")
+    _check_order(path, config.limits, written.get("limits", {}))
     config = _with_environment(config)
     secret = config.peerbus.hmac_secret.encode()
     if secret and len(secret) < SECRET_BYTES_MIN:
         raise ConfigError(f"the peerbus secret has {len(secret)} bytes, and needs at least {SECRET_BYTES_MIN}")
     return config
+
+
+_ORDERED = (
+    ("hops_soft", "hops_max"),
+    ("objective_hops_soft", "objective_hops_max"),
+    ("space_ms_min", "space_ms_max"),
+    ("hop_ms_min", "reply_window_ms"),
+)
+"""Limits of the loop rule of which the first is at most the second."""
+
+
+def _check_order(path: Path, limits: Limits, written: Mapping[str, object]) -> None:
+    for low, high in _ORDERED:
+        least, most = getattr(limits, low), getattr(limits, high)
+        # Files from before the first of a pair was there set the other alone, and go on to work.
+        if least > most and (low in written or high not in ("hops_max", "reply_window_ms")):
+            raise ConfigError(f"{path}: {low} is {least} and {high} is {most}; {low} is at most {high}")
 
 
 def _with_environment(config: Config) -> Config:
