@@ -1,7 +1,13 @@
 """The conversation loop before a hub of paper: order, credit and back-pressure of what goes out."""
 
+import asyncio
+
+import pytest
+
 from tests.wire.table import BOB, SESSION, Table, turn
 from tieline.contract import command as c
+from tieline.contract.refusal import Code, Refusal
+from tieline.wire import conversation
 
 # Outbound, caught up
 
@@ -297,3 +303,73 @@ async def test_a_wire_that_is_full_in_the_middle_of_what_was_released_gets_the_r
     assert asked_keys(table)[-1] == (2, 3)
     table.page(2, 3)
     assert table.wire.keys == [1, 2, 3, 4, 1, 2, 3]
+
+
+# A hub that fails at a page
+
+
+async def test_a_page_that_the_hub_failed_at_is_read_again_and_nothing_is_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conversation, "_RETRY_SECONDS", 0)
+    table = Table()
+    for tries, code in enumerate((Code.STORE_FAILED, Code.INTERNAL_ERROR), start=2):
+        table.hub.answer(Refusal(code, "not now"))
+        # None of these asks: one timer does.
+        table.offer(tries)
+        table.talk.settled(1)
+        table.talk.resume_writing()
+        assert not table.talk.caught_up
+        assert not table.hub.open
+        await asked(table, tries)
+    table.page(1, 2, 3)
+    table.offer(4)
+    await turn()
+    assert table.wire.keys == [1, 2, 3, 4]
+    assert table.fetches == [(0, 10)] * 3
+
+
+async def test_released_keys_that_the_hub_failed_to_read_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "_RETRY_SECONDS", 0)
+    table = Table(pending=1)
+    table.offer(3)
+    table.page(3)
+    table.talk.released([2])
+    table.hub.answer(Refusal(Code.STORE_FAILED, "not now"))
+    table.offer(4)
+    await asked(table, 4)
+    assert asked_keys(table) == [(2,), (2,)]
+    table.page(2)
+    table.page(4)
+    assert table.wire.keys == [1, 3, 2, 4]
+    assert table.talk.caught_up
+
+
+async def test_a_session_ends_when_the_hub_fails_at_its_page_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "_RETRY_SECONDS", 0)
+    table = Table()
+    why = Refusal(Code.INTERNAL_ERROR, "a bug")
+    for tries in range(1, 61):
+        assert table.wire.ended == []
+        await asked(table, tries)
+        table.hub.answer(why)
+    assert table.wire.ended == [why]
+    assert table.hub.asked(c.Detach) == [c.Detach(SESSION)]
+    await turn()
+    assert not table.hub.open
+
+
+async def test_a_wire_that_is_gone_asks_for_no_page_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "_RETRY_SECONDS", 0)
+    table = Table()
+    table.hub.answer(Refusal(Code.STORE_FAILED, "not now"))
+    table.talk.close()
+    await turn()
+    assert len(table.fetches) == 1
+
+
+async def asked(table: Table, count: int) -> None:
+    """Wait until this many pages were asked for."""
+    async with asyncio.timeout(10):
+        while len(table.fetches) < count:
+            await turn()

@@ -19,7 +19,7 @@ from tieline.contract.delivery import Delivery, Replayed, State
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.message import Message
-from tieline.contract.refusal import Refusal
+from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Fetched, Progress, Reply
 
 Parcel = tuple[Message, int, int]
@@ -27,6 +27,13 @@ Parcel = tuple[Message, int, int]
 
 _PAGE = 256
 """Deliveries read from the inbox at once while behind."""
+
+_RETRY_SECONDS = 1.0
+"""When a page is asked for again that the hub failed to read."""
+
+_FAULTS_MAX = 60
+"""Times in a row that the hub may fail at a page for no fault of its disk; then the session ends, and a new one may
+read it."""
 
 _WRITE_CHARACTERS = 256 * 1024
 """Text put on a wire before it is asked again whether it takes more: many small messages, or one large one."""
@@ -61,6 +68,7 @@ class Conversation:
         "_attached_key",
         "_behind",
         "_closed",
+        "_faults",
         "_fetching",
         "_held",
         "_hub",
@@ -73,6 +81,7 @@ class Conversation:
         "_reading_paused",
         "_released",
         "_replay",
+        "_retry",
         "_unoffered_until",
         "_window",
         "_wire",
@@ -102,7 +111,10 @@ class Conversation:
         self._next_key = 1
         # Whether the inbox holds deliveries from `_next_key` on that were not offered to this wire; set by `receive`.
         self._behind = False
+        # Whether a page is being read, or will be read again because the hub failed at it.
         self._fetching = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._faults = 0
         self._unoffered_until = 0
         # What this wire writes once, in a form without acknowledgement.
         self._once: Callable[[Message], bool] | None = None
@@ -247,6 +259,8 @@ class Conversation:
         if self._closed:
             return
         self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
         if self.session:
             self._hub.forget(self.session)
             self._hub.submit((c.Detach(self.session),))
@@ -342,10 +356,34 @@ class Conversation:
         self._fetching = True
         self._hub.submit((fetch,), self._caught)
 
-    def _caught(self, replies: Sequence[Reply]) -> None:
-        self._fetching = False
+    def _page(self, replies: Sequence[Reply]) -> Fetched | None:
+        """The page that was asked for; none if it could not be read now, and it is asked for again."""
         (reply,) = replies
-        if self._closed or not isinstance(reply, Fetched):
+        self._fetching = False
+        if self._closed:
+            return None
+        if isinstance(reply, Fetched):
+            self._faults = 0
+            return reply
+        assert isinstance(reply, Refusal), "a fetch is answered by these"
+        if reply.code is Code.INTERNAL_ERROR:
+            self._faults += 1
+        if self._faults >= _FAULTS_MAX:
+            self._wire.end(reply)
+            self.close()
+        elif reply.code in (Code.STORE_FAILED, Code.INTERNAL_ERROR):
+            self._fetching = True
+            self._retry = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._fetch_again)
+        return None
+
+    def _fetch_again(self) -> None:
+        self._retry = None
+        self._fetching = False
+        self._catch_up()
+
+    def _caught(self, replies: Sequence[Reply]) -> None:
+        reply = self._page(replies)
+        if reply is None:
             return
         self._next_key = reply.through + 1
         self._behind = not reply.complete or bool(self._released)
@@ -358,9 +396,8 @@ class Conversation:
 
     def _caught_released(self, replies: Sequence[Reply]) -> None:
         """The first of the released deliveries are here; those that were settled meanwhile are left out."""
-        self._fetching = False
-        (reply,) = replies
-        if self._closed or not isinstance(reply, Fetched):
+        reply = self._page(replies)
+        if reply is None:
             return
         del self._released[: self._released.index(reply.through) + 1]
         parcels = [(item.message, item.key, item.stream_seq) for item in reply.deliveries]
