@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from msgspec.structs import replace
 
@@ -15,14 +16,15 @@ from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
-from tieline.contract.member import ByHomeKey, MemberKind
+from tieline.contract.member import ByHomeKey, ByToken, MemberKind
 from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, History, ObjectiveState, Reply
 from tieline.core import ledger
 from tieline.core.outcome import Outcome
-from tieline.core.store import DiskError
+from tieline.core.store import DiskError, StoreError
 from tieline.stores.sqlite import SqliteStore
+from tieline.stores.sqlite.store import MAIN_FILE
 
 NAMES = ("ada", "bob", "cy", "di")
 HOME_KEY = "the key of the test's home"
@@ -403,6 +405,36 @@ def fill(desk: Desk, *commands: c.Command) -> None:
         desk.broker.commit()
     store_of(desk).full = False
     desk.broker.roll_back()
+
+
+def test_an_owed_right_to_take_up_a_session_needs_no_disk_to_roll_back(tmp_path: Path) -> None:
+    desk = open_desk(tmp_path)
+    desk.add("alice", token="a token of twenty characters")
+    hello = c.Attach(protocol="hub", credential=ByToken("a token of twenty characters"), resumable=True)
+    first = desk.expect(Attached, hello)
+    second = desk.expect(Attached, replace(hello, resume_token=first.resume_token))
+    store_of(desk)._main.set_busy_timeout(0)
+    work(desk, (c.Confirm(second.session),))
+    blocker = apsw.Connection(str(tmp_path / MAIN_FILE))
+    desk.broker.handle((c.Send(second.session, content("@alice")),))
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError):
+        desk.broker.commit()
+    desk.broker.roll_back()
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    store_of(desk).retry()
+    desk.broker.commit()
+    desk.crash()
+    assert desk.refused(replace(hello, resume_token=first.resume_token)).code is Code.RESUME_REFUSED
+    assert desk.expect(Attached, replace(hello, resume_token=second.resume_token)).resumed
+
+
+def test_a_right_of_a_removed_member_is_not_kept(faulty: Desk) -> None:
+    token = faulty.add("alice")
+    resumable = c.Attach(protocol="hub", credential=ByToken(token), resumable=True)
+    work(faulty, (resumable, c.RemoveMember(faulty.operator, MemberName("alice"))))
+    assert faulty.store.restore().grants == []
 
 
 def test_keys_of_a_batch_that_failed_are_given_again(faulty: Desk) -> None:

@@ -88,6 +88,24 @@ def _take_over(broker: "Broker", command: c.Attach, account: Account, session: S
             broker.record(TakenOver(account.member.name, old.id, session.id))
 
 
+def replaced(broker: "Broker", command: c.Attach) -> list[SessionId]:
+    """The sessions that may end when this one opens; none if its credential proves nothing."""
+    resumes = command.resume_token is not None or command.resume_id is not None
+    if not (resumes or command.exclusive):
+        return []
+    if command.member is not None and broker.directory.find_any_case(command.member) is None:
+        # To prove who it is would make the member.
+        return []
+    who = _prove(broker, command)
+    if isinstance(who, Refusal) or who[0] is None:
+        return []
+    return [
+        old.id
+        for old in who[0].sessions
+        if (command.exclusive and old.protocol == command.protocol) or (resumes and old.resume_id is not None)
+    ]
+
+
 def _grant(broker: "Broker", account: Account, resume_id: str) -> str:
     broker.changed = True
     token = broker.nature.token()

@@ -25,6 +25,7 @@ from tieline.contract.hub import Custodian, Listener, Observer
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Reply
+from tieline.core import membership
 from tieline.core.broker import Broker
 from tieline.core.inquiry import Inquiry, SearchIndex
 from tieline.core.outcome import Fault, Outcome, Unseen
@@ -100,7 +101,7 @@ class Exchange:
         self.tally = Tally()
         self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         # What it brought and is not decided yet.
-        self._turns = Turns()
+        self._turns = Turns(self._replaced)
         # Whether nothing is asked any more.
         self._stops = False
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
@@ -297,6 +298,9 @@ class Exchange:
             self._stops = True
         else:
             self._turns.add(item)
+
+    def _replaced(self, command: c.Attach) -> Sequence[SessionId]:
+        return () if self._lost else membership.replaced(self._broker, command)
 
     def _work(self, items: list[Item]) -> None:
         outcome = self._decide([command for commands, _ in items for command in commands])

@@ -1,17 +1,23 @@
 """Turns: whose commands are decided next, so that nobody's thousand stand before somebody else's one.
 
 Above: the exchange. Below: nothing. What one session asks is decided in its order; between sessions everybody gets a
-share in turn. A command counts by what it may cost the broker, so that what is decided in one go is soon over.
+share in turn. A session that takes the place of others opens after all that they had asked before. A command counts by
+what it may cost the broker, so that what is decided in one go is soon over.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import count
+from typing import NamedTuple
 
 from tieline.contract import command as c
+from tieline.contract.identifiers import SessionId
 from tieline.contract.reply import Reply
 
 Done = Callable[[Sequence[Reply]], None]
 Item = tuple[Sequence[c.Command], Done | None]
+Replaced = Callable[[c.Attach], Iterable[SessionId]]
+"""The sessions that end when this one opens."""
 
 _COSTS: dict[type, int] = {
     **dict.fromkeys((c.Send, c.Offered, c.Advance, c.Discard, c.Claim, c.Confirm, c.Detach, c.Tick), 1),
@@ -43,12 +49,21 @@ def pieces(commands: Sequence[c.Command]) -> Iterator[Sequence[c.Command]]:
     yield commands[start:]
 
 
+class _Entry(NamedTuple):
+    number: int
+    """In the order in which everything was asked."""
+    item: Item
+    cost: int
+
+
 class Turns:
     """What waits for the broker, by who asked it. Belongs to the broker's thread."""
 
-    def __init__(self) -> None:
-        # By session, the next one first; each with what it costs.
-        self._waiting: dict[Hashable, deque[tuple[Item, int]]] = {}
+    def __init__(self, replaced: Replaced) -> None:
+        self._replaced = replaced
+        self._numbers = count()
+        # By session, the next one first.
+        self._waiting: dict[Hashable, deque[_Entry]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -57,7 +72,7 @@ class Turns:
         """Somebody asks something."""
         commands = item[0]
         who = getattr(commands[0], "session", None) if commands else None
-        entry = (item, _cost(commands))
+        entry = _Entry(next(self._numbers), item, _cost(commands))
         waiting = self._waiting.get(who)
         if waiting is None:
             self._waiting[who] = deque((entry,))
@@ -72,16 +87,33 @@ class Turns:
             waiting = self._waiting.pop(who)
             share = _SHARE
             while waiting and share > 0:
-                if items and waiting[0][1] > most:
+                if items and waiting[0].cost > most:
                     # It is the first to go on from here.
                     self._waiting = {who: waiting, **self._waiting}
                     return items
-                item, cost = waiting.popleft()
-                items.append(item)
-                share -= cost
-                most -= cost
+                entry = waiting.popleft()
+                if self._put_behind(entry):
+                    continue
+                items.append(entry.item)
+                share -= entry.cost
+                most -= entry.cost
             if waiting:
                 self._waiting[who] = waiting
             if most <= 0:
                 break
         return items
+
+    def _put_behind(self, entry: _Entry) -> bool:
+        """Let a new session wait with one that it ends, if that has something to say first."""
+        commands = entry.item[0]
+        if not commands or not isinstance(commands[0], c.Attach):
+            return False
+        for session in self._replaced(commands[0]):
+            waiting = self._waiting.get(session)
+            if waiting and waiting[0].number < entry.number:
+                place = len(waiting)
+                while waiting[place - 1].number > entry.number:
+                    place -= 1
+                waiting.insert(place, entry)
+                return True
+        return False
