@@ -109,6 +109,17 @@ def bodies(count: int) -> list[str]:
 # Slowed.
 
 
+def test_acknowledging_with_an_open_end_hides_nothing_from_the_rule(room: Room) -> None:
+    held = []
+    for turn in range(LIMITS.hops_max + 2):
+        speaker, hearer = ("ada", "bob") if turn % 2 == 0 else ("bob", "ada")
+        held.append(room.say(speaker, f"@{hearer}", f"{turn}").held)
+        room.desk.pass_ms(LIMITS.space_ms_max)
+        room.desk.expect(Done, c.Advance(room.sessions[hearer], ((1, 10**9),), State.ACKED))
+        room.desk.pass_ms(STEP_MS)
+    assert held[-1]
+
+
 def test_a_chain_past_the_soft_limit_is_spaced_more_and_more_and_people_are_told_once(room: Room) -> None:
     desk = room.desk
     waits = []
@@ -333,6 +344,19 @@ def test_after_its_release_a_receipt_says_that_a_message_was_held_and_names_no_c
     assert (receipt.state, receipt.held) == (State.PENDING, "")
     assert receipt.steps[-1].evidence.startswith("was held: agents answered each other")
     assert "tieline" not in receipt.steps[-1].evidence
+
+
+def test_an_acknowledgement_over_a_held_message_is_told_to_nobody_who_follows_it(room: Room) -> None:
+    desk, ada, bob = room.desk, room.sessions["ada"], room.sessions["bob"]
+    desk.expect(Done, c.PauseThread(room.sessions["hana"], "@ada+@bob"))
+    held = room.say("ada", "@bob", "held 0").message_id
+    room.say("cy", "@bob", "passes")
+    desk.expect(Receipts, c.Follow(ada, held))
+    desk.expect(Done, c.Advance(bob, ((1, 2),), State.ACKED))
+    assert desk.outcome.progress == []
+    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.advance(bob, 1)
+    assert [(session, step.state) for session, step in desk.outcome.progress] == [(ada, State.ACKED)]
 
 
 # Stewards.

@@ -511,3 +511,16 @@ def test_a_rollback_after_a_rollback_replays_little(tmp_path: Path) -> None:
     desk.broker.roll_back()
     desk.expect(Done, c.Advance(alice, ((1, 5001),)))
     assert desk.fetch(alice) == ()
+
+
+def test_a_failing_look_ahead_for_wire_ids_costs_nobody_anything(faulty: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    ada, bob = faulty.join("ada"), faulty.join("bob")
+
+    def fail(_: object) -> None:
+        raise DiskError("disk I/O error")
+
+    monkeypatch.setattr(faulty.broker.store, "foresee", fail)
+    sends = [c.Send(ada, content("@bob"), "one"), c.Send(bob, content("@ada"), "two")]
+    assert [type(reply) for reply in faulty.ask_all(*sends)] == [Accepted, Accepted]
+    assert [str(fault.error) for fault in faulty.broker.faults] == ["disk I/O error"]
+    assert [getattr(reply, "duplicate", None) for reply in faulty.ask_all(*sends)] == [True, True]

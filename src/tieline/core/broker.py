@@ -7,8 +7,7 @@ owed, and sessions stay open. A command that raises is refused alone; see `handl
 """
 
 import heapq
-from collections.abc import Collection, Iterable, Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from tieline.contract import command as c
@@ -20,7 +19,7 @@ from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.member import MemberKind
 from tieline.contract.message import Content, Message, Priority, check_content
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Accepted, Claimed, Done, Progress, Reply
+from tieline.contract.reply import Accepted, Claimed, Done, Reply
 from tieline.contract.target import TargetKind
 from tieline.core import (
     activity,
@@ -28,6 +27,7 @@ from tieline.core import (
     custody,
     escalation,
     evidence,
+    followers,
     ledger,
     membership,
     notices,
@@ -47,7 +47,7 @@ from tieline.core.holds import Verdict
 from tieline.core.loops import INNOCENT, Judgement
 from tieline.core.memory import Memory
 from tieline.core.nature import Nature
-from tieline.core.outcome import Fault, Followed, Outcome, Post
+from tieline.core.outcome import Fault, Outcome, Post
 from tieline.core.refusals import Refusals
 from tieline.core.retention import Retention
 from tieline.core.store import Route, Store, StoreError, pack_route
@@ -135,7 +135,8 @@ class Broker(Memory):
             self._expire()
             outcome = self.outcome
         if len(commands) > 1:
-            wire_ids.foresee(self, commands)
+            self._foresee(commands)
+            outcome = self.outcome
         for command in commands:
             self.changed = outcome.urgent = False
             undone = len(self.undo)
@@ -157,6 +158,15 @@ class Broker(Memory):
             outcome.replies.append(reply)
         outcome.urgent = bool(outcome.awaited)
         return self._let_go(len(commands))
+
+    def _foresee(self, commands: Sequence[c.Command]) -> None:
+        """Let the store read ahead. That saves time and nothing else: if it fails, each command looks for itself."""
+        try:
+            wire_ids.foresee(self, commands)
+        except Exception as error:  # noqa: BLE001 - whatever it is, no command has asked for it yet
+            self.faults.append(self._fault(0, commands[0], error))
+            if not self.store.intact:
+                self.roll_back()
 
     def _let_go(self, place: int) -> Fault | None:
         """Release what is held no more. After all commands, so that no reply of the batch is about what goes."""
@@ -310,10 +320,11 @@ class Broker(Memory):
         self.changed = True
         for first, last in ranges:
             if self.followers:
-                self._tell_followers(account, first, last, state)
+                followers.tell(self, account, first, last, state)
             if session is not None and state <= State.ACKED:
-                # Only the newest few: an agent answers what it was shown last.
-                for key in range(max(first, last - _NEWEST + 1), last + 1):
+                # Only the newest few: an agent answers what it was shown last. A client may name keys to come.
+                newest = min(last, inbox.next_key - 1)
+                for key in range(max(first, newest - _NEWEST + 1), newest + 1):
                     offset = inbox.offset(key)
                     if offset is not None and not (held and inbox.is_held(key)):
                         self.loops.reached(account.name, offset, self.now_ms, seen=state is not State.OFFERED)
@@ -562,30 +573,6 @@ class Broker(Memory):
                 self._stuck.add((number, key))
                 self.faults.append(self._fault(0, c.Tick(), error))
                 self.roll_back()
-
-    def _tell_followers(self, account: Account, first: int, last: int, state: State) -> None:
-        inbox = account.inbox
-        keys: Iterable[int] = range(max(first, inbox.first_unsettled), min(last, inbox.next_key - 1) + 1)
-        if len(self.followers) < last - first:
-            found = (inbox.find(offset) for offset in self.followers)
-            keys = sorted(key for key in found if key is not None and first <= key <= last)
-        for key in keys:
-            entry = account.inbox.entry(key)
-            if entry is None or entry.state >= state or entry.offset not in self.followers:
-                continue
-            followed = self.followers[entry.offset]
-            step = Progress(followed.message_id, account.name, state, self.now_ms)
-            self.outcome.progress.extend((session, step) for session in followed.sessions)
-            self.outcome.urgent = True
-            if state in SETTLED:
-                self.undo.append(partial(self._follow_again, entry.offset, followed, account.number))
-                followed.unsettled.discard(account.number)
-                if not followed.unsettled:
-                    del self.followers[entry.offset]
-
-    def _follow_again(self, offset: int, followed: Followed, number: int) -> None:
-        followed.unsettled.add(number)
-        self.followers[offset] = followed
 
 
 _DONE = Done()

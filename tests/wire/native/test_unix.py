@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.hubs import house, until
+from tieline.client import HubRefused
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName
 from tieline.contract.limits import Limits
@@ -253,6 +254,18 @@ async def test_a_batch_of_questions_is_answered_as_its_reader_reads_and_holds_no
             assert asked < 100
         finally:
             writer.close()
+
+
+async def test_refusals_at_the_door_past_what_may_be_in_flight_are_all_answered(folder: Path) -> None:
+    (folder / "tieline.toml").write_text("[limits]\ninflight_max = 16\n")
+    async with house(folder, store="sqlite:unsafe") as there:
+        await there.add("alice")
+        alice = await there.join("alice")
+        sends = (alice.send("nowhere", str(number)) for number in range(100))
+        answers = await asyncio.gather(*sends, return_exceptions=True)
+        assert {answer.code for answer in answers if isinstance(answer, HubRefused)} == {Code.INVALID_TARGET}
+        assert len(answers) == 100
+        assert (await alice.send("@alice", "hello")).recipients == 1
 
 
 async def test_a_batch_that_is_more_than_may_be_in_flight_is_answered_whole_and_in_order(folder: Path) -> None:

@@ -4,7 +4,8 @@ Above: a Unix socket or a WebSocket, which hands in batches and sends what `send
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import assert_never
 
 import msgspec
@@ -382,7 +383,7 @@ class NativeConnection:
                 # Answers keep the order of the requests, so a refusal waits behind what was asked before it.
                 self._submit(commands, numbers)
                 commands, numbers = [], []
-                self._conversation.after(_answerer(self, f.Refused(command.code, command.message, number)))
+                self._conversation.after(partial(self._refuse, f.Refused(command.code, command.message, number)))
                 if number is None:
                     self.end(command)
                     return
@@ -426,6 +427,10 @@ class NativeConnection:
 
         self._conversation.submit(commands, done)
 
+    def _refuse(self, answer: f.Refused) -> None:
+        self._send([answer])
+        self._release()
+
     def _look(self, frame: tail.FollowAll) -> None:
         """Open a live view, in place of the one that was open, if history would be read the same way."""
         session = self._conversation.session
@@ -433,11 +438,12 @@ class NativeConnection:
         def done(replies: Sequence[r.Reply]) -> None:
             (reply,) = replies
             if isinstance(reply, Refusal):
-                self._send([f.Refused(reply.code, reply.message, frame.n)])
+                self._refuse(f.Refused(reply.code, reply.message, frame.n))
                 return
             self._send([f.Done(frame.n)])
             self._look_away()
             self._tail = tail.Tail(self._hub, session, frame, self._write_said, self.end)
+            self._release()
 
         nothing = c.ReadHistory(session, limit=1, before=0, everything=frame.everything)
         self._conversation.submit((nothing,), done)
@@ -523,10 +529,6 @@ def _command_of(frame: _NounRequest, session: SessionId) -> c.Command:
     if isinstance(frame, team.Request):
         return team.command_of(frame, session)
     return activity.command_of(frame, session)
-
-
-def _answerer(connection: NativeConnection, answer: f.Refused) -> Callable[[], None]:
-    return lambda: connection._send([answer])
 
 
 def _answer(n: int, reply: r.Reply) -> f.Answer | activity.RawActivityRows:
