@@ -385,8 +385,12 @@ class Conversation:
         reply = self._page(replies)
         if reply is None:
             return
+        if self._released:
+            # They come before the rest of their stream, which may be in this page: it is read again after them.
+            self._catch_up()
+            return
         self._next_key = reply.through + 1
-        self._behind = not reply.complete or bool(self._released)
+        self._behind = not reply.complete
         deliveries = [item for item in reply.deliveries if not self._is_over(item)]
         if deliveries:
             self._outstanding += len(deliveries)
