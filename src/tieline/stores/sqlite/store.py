@@ -76,6 +76,7 @@ class SqliteStore:
         self._message_rows: list[_Row] = []
         self._step_rows: list[_Row] = []
         self._fall_rows: list[_Row] = []
+        self._grant_rows: list[_Row] = []
         # Messages among them by wire id, because a sender may repeat itself within one batch.
         self._fresh_wire_ids: dict[tuple[str, str, str], Known] = {}
         # What was read ahead of what is stored under wire ids.
@@ -160,6 +161,7 @@ class SqliteStore:
     def drop_member(self, number: int, at_ms: int) -> None:
         """See `Store.drop_member`."""
         self._foreseen.clear()
+        self._flush()
         self._write("remove_member", (at_ms, number))
         for statement in (
             "forget_wire_ids",
@@ -190,8 +192,7 @@ class SqliteStore:
 
     def save_grant(self, grant: Grant) -> None:
         """See `Store.save_grant`."""
-        values = (grant.id, grant.number, grant.digest, grant.previous, grant.expires_at_ms)
-        self._write("replace_grant", values)
+        self._grant_rows.append((grant.id, grant.number, grant.digest, grant.previous, grant.expires_at_ms))
 
     def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
         """See `Store.save_snapshot`."""
@@ -294,7 +295,7 @@ class SqliteStore:
 
     def _flush(self) -> None:
         """Bring buffered rows into the open transaction, so that reads see them."""
-        if not self._log_rows:
+        if not (self._log_rows or self._grant_rows):
             return
         with self._abandoning():
             self._begin()
@@ -309,6 +310,9 @@ class SqliteStore:
             if self._fall_rows:
                 rows, self._fall_rows = self._fall_rows, []
                 self._main.executemany(QUERIES["insert_fall"], rows)
+            if self._grant_rows:
+                rows, self._grant_rows = self._grant_rows, []
+                self._main.executemany(QUERIES["replace_grant"], rows)
 
     def _insert(self, statement: str, rows: list[_Row]) -> None:
         whole = len(rows) - len(rows) % _ROWS
@@ -318,7 +322,7 @@ class SqliteStore:
             self._main.executemany(QUERIES[statement], rows[whole:])
 
     def _abandon(self) -> None:
-        for rows in (self._log_rows, self._message_rows, self._step_rows, self._fall_rows):
+        for rows in (self._log_rows, self._message_rows, self._step_rows, self._fall_rows, self._grant_rows):
             rows.clear()
         self._fresh_wire_ids.clear()
         self._foreseen.clear()
