@@ -147,6 +147,34 @@ async def office(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[
     await made.exchange.stop()
 
 
+# Order
+
+
+async def test_what_a_session_said_before_it_was_replaced_is_all_accepted(office: Office) -> None:
+    def attach(name: str, resume_id: str | None = None) -> c.Attach:
+        return c.Attach(
+            protocol="test",
+            credential=ByHomeKey(KEY),
+            member=MemberName(name),
+            exclusive=resume_id is None,
+            resumable=True,
+            resume_id=resume_id,
+        )
+
+    first, taken_up = await office.exchange.ask(attach("alice")), await office.exchange.ask(attach("bob"))
+    assert isinstance(first, Attached)
+    assert isinstance(taken_up, Attached)
+    for old, newer in ((first, attach("alice")), (taken_up, attach("bob", taken_up.resume_id))):
+        said: list[Reply] = []
+        office.exchange.submit(
+            [c.Send(old.session, content("@bob", f"{number}")) for number in range(600)], said.extend
+        )
+        office.exchange.submit((c.Detach(old.session),))
+        assert isinstance(await office.exchange.ask(newer), Attached)
+        await until(lambda said=said: len(said) == 600)  # type: ignore[misc]
+        assert all(isinstance(reply, Accepted) for reply in said)
+
+
 # Durability first
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tieline.contract import command as c
 from tieline.contract.identifiers import ChannelName, SessionId
+from tieline.contract.member import Unnamed
 from tieline.server.turns import Item, Turns, pieces
 
 ADA, BOB = SessionId("ada"), SessionId("bob")
@@ -27,7 +28,7 @@ def sessions(items: Sequence[Item]) -> list[str]:
 
 
 def test_what_one_session_asks_keeps_its_order_and_is_decided_whole_when_nobody_else_asks() -> None:
-    turns = Turns()
+    turns = Turns(lambda _: ())
     add(turns, acks(ADA, 1000))
     items = turns.take(2048)
     assert [command.first for commands, _ in items for command in commands if isinstance(command, c.Offered)] == list(
@@ -37,7 +38,7 @@ def test_what_one_session_asks_keeps_its_order_and_is_decided_whole_when_nobody_
 
 
 def test_who_asks_little_waits_for_a_share_of_who_asks_much() -> None:
-    turns = Turns()
+    turns = Turns(lambda _: ())
     add(turns, acks(ADA, 10_000))
     add(turns, acks(BOB, 1))
     taken = sessions(turns.take(2048))
@@ -46,7 +47,7 @@ def test_who_asks_little_waits_for_a_share_of_who_asks_much() -> None:
 
 
 def test_what_was_not_decided_goes_on_where_it_was() -> None:
-    turns = Turns()
+    turns = Turns(lambda _: ())
     add(turns, acks(ADA, 600))
     add(turns, acks(BOB, 600))
     taken: list[str] = []
@@ -59,12 +60,31 @@ def test_what_was_not_decided_goes_on_where_it_was() -> None:
 
 
 def test_costly_commands_are_few_at_once_and_one_at_least() -> None:
-    turns = Turns()
+    turns = Turns(lambda _: ())
     add(turns, reads(ADA, 10))
     assert len(sessions(turns.take(2048))) == 4
     assert len(sessions(turns.take(1))) == 1
     add(turns, [c.Subscribe(BOB, ChannelName("dev")) for _ in range(1000)])
     assert len(sessions(turns.take(2048))) <= 2 + 2048 // 16 + 16
+
+
+def test_a_session_that_ends_another_opens_after_all_that_was_asked_there_before_it_and_holds_nobody_else_up() -> None:
+    newer = c.Attach(protocol="test", credential=Unnamed("newer", "here"), exclusive=True)
+    other = c.Attach(protocol="test", credential=Unnamed("other", "here"), exclusive=True)
+    turns = Turns(lambda command: (BOB, ADA) if command is newer else ())
+    add(turns, acks(ADA, 1000))
+    add(turns, acks(BOB, 600))
+    turns.add(((newer,), None))
+    turns.add(((other,), None))
+    add(turns, acks(ADA, 300))
+    order: list[c.Command] = []
+    while turns:
+        order += [command for commands, _ in turns.take(300) for command in commands]
+    before = sessions([(order[: order.index(newer)], None)])
+    assert before.count(BOB) == 600
+    assert 1000 <= before.count(ADA) < 1300
+    assert order.index(other) <= 512, "it ends nobody"
+    assert len(order) == 1902
 
 
 def test_pieces_are_all_of_it_in_order() -> None:
