@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.hub_process import HubProcess
+from tests.cli.hub_process import TIELINE, HubProcess, wait_until
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.reaction import Reaction, filled, variables, words_of
 from tieline.client import Message as Shown
@@ -36,7 +36,7 @@ def run(command: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize(
-    "command", ["printf %s {{x}}", 'printf %s "{{x}}"', "printf '%s' '{{x}}'", "env -- printf %s {{x}}"]
+    "command", ["printf %s {{x}}", 'printf %s "{{x}}"', "printf '%s' '{{x}}'", "printf -- %s {{x}}"]
 )
 def test_a_template_is_one_word_in_which_nothing_is_code(
     command: str, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -55,8 +55,8 @@ def test_a_script_gets_a_message_as_its_arguments(tmp_path: Path, capfd: pytest.
     script.write_text("import sys; sys.stdout.write('|'.join(sys.argv[1:]))")
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert run(f"{sys.executable} {script} --title={{{{from}}}} {{{{body}}}}", empty, capfd) == (
-        f"--title={HOSTILE}|{HOSTILE}"
+    assert run(f"{sys.executable} {script} --level 1 title={{{{from}}}} {{{{body}}}}", empty, capfd) == (
+        f"--level|1|title={HOSTILE}|{HOSTILE}"
     )
 
 
@@ -120,6 +120,26 @@ def test_words_are_split_and_unquoted_as_a_shell_does(command: str, words: list[
         'printf " {{x}} {{x}}"',
         "printf 'a {{x}}",
         "no-such-program {{x}}",
+        "printf -v {{x}}",
+        "printf -v{{x}}",
+        "printf --{{x}}",
+        "printf --eval={{x}}",
+        "printf -- -c {{x}}",
+        "git -c {{x}} x",
+        "find . -exec {{x}}",
+        "env {{x}}",
+        "env -S {{x}}",
+        "env -- printf %s {{x}}",
+        "/usr/bin/env A=b {{x}}",
+        "timeout 5 {{x}}",
+        "flock file {{x}}",
+        "nice {{x}}",
+        "nohup {{x}}",
+        "setsid {{x}}",
+        "printf a xargs {{x}}",
+        "chroot / {{x}}",
+        "make {{x}}",
+        f"{TIELINE} run {{{{x}}}}",
     ],
 )
 def test_a_command_that_could_run_a_message_as_code_is_refused(command: str, name: str) -> None:
@@ -137,6 +157,46 @@ def test_a_watch_with_such_a_command_takes_nothing(hub: HubProcess, alice: str, 
         assert "TIELINE_BODY" in done.stderr
     assert not owned.exists()
     assert f"touch {owned}" in hub.cli("inbox", "--as", bob).stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "body", "runs"),
+    [
+        ("printf {{body}}", "-x", False),
+        ("printf {{body}}", "--", False),
+        ("printf {{body}}", "--checkpoint-action=exec=touch owned", False),
+        ("printf {{scope}}{{body}}", "-x", False),
+        ("printf {{body}} --", "-x", False),
+        ("printf {{body}} {{body}}", "--", False),
+        ("printf -- {{body}}", "-x", True),
+        ("printf a -- %s {{from}} {{body}}", "-x", True),
+        ("printf @{{body}}", "-x", True),
+        ("printf {{body}}", "a -x", True),
+        ("printf -u critical {{from}} {{body}}", "yes", True),
+        ('printf "$TIELINE_BODY"', "-x", True),
+    ],
+)
+def test_a_message_becomes_no_option_of_a_program(command: str, body: str, runs: bool) -> None:
+    objection = Reaction(command).objection(Shown("i", 0, "eve", "@bob", body, 0, "backchannel"))
+    assert (objection is None) is runs
+    if objection is not None:
+        assert "$TIELINE_" in objection
+        assert " -- " in objection
+
+
+def test_a_message_that_would_be_an_option_stays_unread_and_the_next_one_is_handled(
+    hub: HubProcess, alice: str, bob: str
+) -> None:
+    option, text = hub.send(alice, f"@{bob}", "--help", "text")
+    with hub.cli_running("watch", "--as", bob, "--exec", "printf {{body}}") as watcher:
+        wait_until(lambda: hub.states(alice, text)[bob] == "acked", "the message behind it to be taken")
+        assert watcher.stderr is not None
+        warning = watcher.stderr.readline()
+    assert option in warning
+    assert "stays unread" in warning
+    assert '"$TIELINE_BODY"' in warning
+    assert "--help" in hub.cli("inbox", "--as", bob).stdout
+    assert hub.states(alice, option)[bob] != "acked"
 
 
 def test_a_program_that_cannot_be_started_is_a_failed_command(

@@ -348,7 +348,7 @@ class LocalWatch:
             coming = self._postbox.arrivals(self._name)
             async for message in coming:
                 given_up = self._failures.get(message.id, 0) >= _TRIES_MAX
-                if given_up or self._wish.passes_over(message.scope, urgent=message.urgent):
+                if given_up or self._wish.passes_over(shown(message)):
                     continue
                 if self._wish.peek:
                     await self._handle(message)

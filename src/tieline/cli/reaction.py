@@ -4,7 +4,9 @@ Above: `watch`, with a hub and without. Below: the shell, or the program itself.
 part of it may become code. It is on stdin and in variables of the environment (`TIELINE_BODY`), which a shell does not
 read as code. A command with templates (`{{body}}`) is not given to a shell at all: it is split into words here, the
 templates are replaced in them, and the program is started with those words. What only a shell understands is refused in
-such a command, and so are programs that would read a word as code (`sh -c {{body}}`).
+such a command, and so are the places where a word may become code: the value of an option (`git -c {{body}}`), whatever
+a wrapper starts (`env {{body}}`), the words of programs that are known to read code (`sh -c {{body}}`). A message that
+would become an option itself is not handed over. Which other programs read a word as code cannot be known here.
 """
 
 import contextlib
@@ -39,11 +41,19 @@ _SHELL_IN_QUOTES = frozenset("$`")
 _ESCAPED_IN_QUOTES = frozenset('"\\$`')
 
 _CODE_READERS = """
-    at batch cmd eval exec expect gdb mariadb mysql osascript parallel powershell psql pwsh runuser screen script
-    source sqlite ssh su tmux watch
+    at batch cmd eval exec expect gdb gmake make mariadb mysql osascript parallel powershell psql pwsh run runuser
+    screen script source sqlite ssh su tmux watch
 """
 _READS_CODE = frozenset(_CODE_READERS.split())
 """Programs that read any of their words as code, or hand them to a shell."""
+_PROGRAM_STARTERS = """
+    bwrap capsh chpst chroot chrt command dbus-run-session doas docker eatmydata entr env faketime fakeroot firejail
+    flock gosu ionice kubectl logsave ltrace nice nohup npx nsenter numactl perf pipx pkexec podman prlimit proxychains
+    rlwrap runcon setarch setpriv setsid setuidgid stdbuf strace sudo systemd-inhibit systemd-run taskset time timeout
+    torsocks unbuffer unshare uvx valgrind xargs xvfb-run
+"""
+_WRAPPERS = frozenset(_PROGRAM_STARTERS.split())
+"""Programs that start the program which their words name."""
 _CODE_RUNNERS = """
     ash awk bash bun busybox csh dash deno fish gawk julia ksh lua luajit mawk nawk node nodejs perl php pypy python
     R Rscript ruby sed sh tclsh tcsh zsh
@@ -51,6 +61,8 @@ _CODE_RUNNERS = """
 _INTERPRETERS = frozenset(_CODE_RUNNERS.split())
 """Programs that are given code, or a file of it, as their first word; what comes after that is its arguments."""
 _VERSION = "0123456789.-"
+_END = ("--",)
+"""The word that ends the options, for most programs."""
 
 _CANNOT_START = 126
 """As a shell says it."""
@@ -63,6 +75,21 @@ class Reaction:
         self._command = command
         # Without templates it is the shell's, which splits it itself.
         self._words = words_of(command) if _TEMPLATE.search(command) else None
+
+    def objection(self, message: "Message") -> str | None:
+        """The reason why the command is not run for a message; none if it is. An option of a program may be code."""
+        environment = variables(message)
+        for word in self._words or []:
+            if word == _END:
+                break
+            if len(word) > 1 and filled([word], environment)[0].startswith("-"):
+                name = word[1]
+                variable = f'"${_PREFIXES[0]}{name.upper()}"'
+                return (
+                    f"its {name} begins with a dash, which the program may read as an option: "
+                    f"use {variable} in place of {{{{{name}}}}}, or write -- before it if the program knows that"
+                )
+        return None
 
     async def run(self, message: "Message", environment: dict[str, str]) -> int:
         """Run it for a message; returns its exit code. An interrupted watch ends it, with all that it started."""
@@ -139,6 +166,7 @@ def words_of(command: str) -> list[Word]:
     _check_program(made)
     for at, word in enumerate(made):
         _check_reader(word, made[at + 1 : at + 2])
+        _check_option(word, made[at - 1])
     return made
 
 
@@ -217,9 +245,21 @@ def _check_reader(word: Word, following: list[Word]) -> None:
     path = word[0].removesuffix(".exe")
     name = path.rpartition("/")[2]
     name = name.rstrip(_VERSION) or name
+    if name in _WRAPPERS:
+        raise Failure(Exit.USAGE, f"{word[0]} starts another program, and a message may not say which", _INSTEAD)
     code = name in _READS_CODE or path == "."
     if not code and name in _INTERPRETERS:
         # Only a file of code is let through: after an option it is not known what the next word is.
         code = not following or len(following[0]) > 1 or following[0][0].startswith("-")
     if code:
         raise Failure(Exit.USAGE, f"{word[0]} would read a message as code", _INSTEAD)
+
+
+def _check_option(word: Word, before: Word) -> None:
+    """Refuse a template as the value of an option, which is code to many programs."""
+    if len(word) == 1:
+        return
+    for option in (word, before):
+        if option[0].startswith("-") and option != _END:
+            message = f"a message may not be the value of an option ({option[0]}): to the program it may be code"
+            raise Failure(Exit.USAGE, message, _INSTEAD)

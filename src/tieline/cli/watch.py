@@ -17,7 +17,7 @@ from tieline.contract.message import Priority
 if TYPE_CHECKING:
     from tieline.cli.context import Context
     from tieline.cli.reaction import Reaction
-    from tieline.client import Client, Delivery, Item
+    from tieline.client import Client, Delivery, Item, Message
 
 _WINDOW = 1024
 """Deliveries that may be on their way here: those passed over stay unsettled and keep their place in it."""
@@ -50,9 +50,11 @@ async def watch(
     BCH_…). Write "$TIELINE_BODY" in it, with the quotes: a shell does not read what a variable holds as code.
 
     A command with {{id}}, {{from}}, {{to}}, {{body}}, {{priority}}, {{scope}} or {{thread}} is started without a shell:
-    each stands for its part of the message, within one word. What needs a shell is refused then, and so are programs
-    that would read the message as code (sh -c {{body}}). A body may begin with a dash: write -- before it where the
-    program knows that.
+    each stands for its part of the message, within one word. What needs a shell is refused then. So are a template as
+    the value of an option (-c {{body}}), programs that start another one (env, timeout, sudo), and those that are known
+    to read words as code (sh, make). No list of them is whole: use templates only with programs that take text. For a
+    message that begins with a dash the command is not run, and the message stays unread: write -- before the template
+    where the program knows that.
 
     A message is taken before its command runs, so that no other watcher runs one for it. If the command fails, a
     warning says so: with a hub the message stays in 'tieline history'; without one it stays unread, and the command is
@@ -83,9 +85,16 @@ class Wish:
     peek: bool
     json: bool
 
-    def passes_over(self, scope: str | None, *, urgent: bool) -> bool:
-        """Whether such a message is left where it is."""
-        return (self.urgent_only and not urgent) or not self.context.takes(scope)
+    def passes_over(self, message: "Message") -> bool:
+        """True for a message that is left where it is. If the command cannot be given it, a warning says so."""
+        if self.urgent_only and message.priority is not Priority.URGENT:
+            return True
+        if not self.context.takes(message.scope):
+            return True
+        objection = self.reaction.objection(message) if self.reaction else None
+        if objection:
+            warn(f"The command is not run for {message.id}, which stays unread: {objection}.")
+        return objection is not None
 
 
 class Watcher:
@@ -123,7 +132,7 @@ class Watcher:
 
     async def _deal_with(self, client: "Client", delivery: "Delivery | Item") -> None:
         message = delivery.message
-        if self._wish.passes_over(message.scope, urgent=message.priority is Priority.URGENT):
+        if self._wish.passes_over(message):
             return
         if self._wish.peek:
             await self._handle(client, delivery)
