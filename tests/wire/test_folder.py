@@ -76,9 +76,24 @@ def test_a_group_of_several_counts_as_others(folder: Path) -> None:
 @both
 def test_a_folder_below_one_that_everybody_can_write_to_is_refused(folder: Path, check: Check) -> None:
     make(folder / "open", 0o777)
-    with pytest.raises(NotOurs, match="by everybody"):
+    with pytest.raises(NotOurs, match="by others"):
         check(folder / "open" / "mine")
     assert list((folder / "open").iterdir()) == []
+
+
+@as_root
+@both
+def test_a_folder_below_one_that_a_group_can_write_to_is_refused_unless_it_is_sticky_or_the_group_our_own(
+    folder: Path, check: Check
+) -> None:
+    above = make(folder / "open", 0o770)
+    check(above / "ours")
+    os.chown(above, -1, EVE)
+    with pytest.raises(NotOurs, match=re.escape(f"chmod go-w {above}")):
+        check(above / "mine")
+    assert not (above / "mine").exists()
+    above.chmod(0o1770)
+    check(above / "mine")
 
 
 @as_root

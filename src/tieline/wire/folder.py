@@ -3,7 +3,7 @@
 Above: whoever keeps files or sockets in a folder that somebody named. Below: the file system. Whoever can write to a
 folder, or owns one above it, can put a link where a file of ours is about to be written, and read or destroy another
 file of ours that way. So a folder must be ours and closed to others, and nobody but us and the system may own the
-folders and links that lead to it. A folder above it may be open to everybody only if it is sticky, as `/tmp` is: there
+folders and links that lead to it. A folder above it may be open to others only if it is sticky, as `/tmp` is: there
 nobody can move what is ours.
 """
 
@@ -93,8 +93,8 @@ def _check_above(path: Path, status: os.stat_result) -> None:
     advice = "who could replace what is below it: name a folder elsewhere"
     if not _is_trusted(status):
         raise NotOurs(f"{path} belongs to {_name(status.st_uid)}, {advice}")
-    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
-        raise NotOurs(f"{path} can be written to by everybody, {advice}, or 'chmod o-w {path}'")
+    if _is_open(status) and not status.st_mode & stat.S_ISVTX:
+        raise NotOurs(f"{path} can be written to by others, {advice}, or 'chmod go-w {path}'")
 
 
 def _is_trusted(status: os.stat_result) -> bool:
@@ -103,7 +103,7 @@ def _is_trusted(status: os.stat_result) -> bool:
 
 
 def _is_open(status: os.stat_result) -> bool:
-    """Whether others can write to it. A group of its owner's own, as many systems make one, is nobody else."""
+    """True if others can write to it. A group of its owner's own, as many systems make one, is nobody else."""
     mode = status.st_mode
     return bool(mode & stat.S_IWOTH or (mode & stat.S_IWGRP and status.st_gid not in _own_groups()))
 
