@@ -146,6 +146,20 @@ async def test_a_first_link_whose_name_was_made_a_member_meanwhile_says_so_and_n
     assert "`tieline login alice`" in answer.json()["error"]
 
 
+async def test_a_first_link_that_is_too_old_names_the_one_command_that_makes_another(
+    there: House, browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entrance = there.hub.entrance
+    assert entrance is not None
+    code = entrance.first_code(MemberName("root"))
+    later = entrance._now_ms() + 15 * 60 * 1000 + 1
+    monkeypatch.setattr(entrance, "_now_ms", lambda: later)
+    answer = await browser.post(PATH, json={"token": code})
+    assert answer.status_code == 401
+    assert "`tieline login root`" in answer.json()["error"]
+    assert "member add" not in answer.json()["error"]
+
+
 async def test_no_other_method_is_answered(browser: httpx.AsyncClient) -> None:
     answer = await browser.put(PATH, json={})
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST, DELETE")

@@ -1,17 +1,21 @@
 """`tieline login`: a link by which a person gets into the console, once.
 
 Above: the command line. Below: a session with a running hub. The link holds a token behind its `#`, which a browser
-sends to nobody; the console trades it for a session of its own, and from then on the link opens nothing.
+sends to nobody; the console trades it for a session of its own, and from then on the link opens nothing. With the key
+of the home it also makes the person who runs the hub a member, as the link of the first start does.
 """
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import print_json, say
 from tieline.cli.session import JsonOption, Link, talks
+
+if TYPE_CHECKING:
+    from tieline.client import Client
 
 _LINK_MS = 10 * 60 * 1000
 
@@ -24,8 +28,13 @@ async def login(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Print a link to the console that logs a member in, once and within ten minutes."""
+    """Print a link to the console that logs a member in, once and within ten minutes.
+
+    The name kept for you as the owner of this hub ([console] owner) becomes a member by it, if it is none yet.
+    """
+    from tieline.client import HubRefused
     from tieline.console.entrance import LINK_LABEL
+    from tieline.contract.refusal import Code
     from tieline.wire.home import read_running
 
     url, _ = link.way()
@@ -39,7 +48,13 @@ async def login(
         if member is None:
             raise Failure(Exit.USAGE, "whose console shall it be?", "tieline login NAME")
         until = int(time.time() * 1000) + _LINK_MS
-        issued = await client.issue_token(member, label=LINK_LABEL, expires_at_ms=until)
+        try:
+            issued = await client.issue_token(member, label=LINK_LABEL, expires_at_ms=until)
+        except HubRefused as error:
+            by_key = url is None and client.welcome.member is None
+            if error.code is not Code.UNKNOWN_MEMBER or not by_key or not await _make_owner(link, client, member):
+                raise
+            issued = await client.issue_token(member, label=LINK_LABEL, expires_at_ms=until)
     running = read_running(link.folder) if url is None else None
     base = url or (running.http if running else "")
     address = f"{base.rstrip('/')}/#/enter/{issued.token}"
@@ -48,3 +63,16 @@ async def login(
         return
     say(address)
     say(f"It logs {member} in, once, within ten minutes.")
+
+
+async def _make_owner(link: Link, client: "Client", name: str) -> bool:
+    """Make the person who runs the hub a member; false if the name is not the one that is kept for that person."""
+    from tieline.contract.member import MemberKind
+    from tieline.contract.permission import OWNER_PERMISSIONS
+    from tieline.server.config import load_config
+
+    owner = load_config(link.folder).console.owner
+    if name.casefold() != owner.casefold():
+        return False
+    await client.add_member(owner, kind=MemberKind.HUMAN, permissions=OWNER_PERMISSIONS)
+    return True

@@ -17,7 +17,7 @@ from tieline.contract import reply as r
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import Credential, MemberKind
-from tieline.contract.permission import LOG_READ, TEAM_PERMISSIONS
+from tieline.contract.permission import OWNER_PERMISSIONS
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.http import (
     LOGIN_COOKIE,
@@ -178,7 +178,7 @@ class Entrance:
         if code is None or not secrets.compare_digest(shown.encode(), code.secret.encode()):
             return None
         if self._now_ms() > code.until_ms:
-            way = f"`tieline member add {code.name}` and `tieline login {code.name}` on the hub's machine give another"
+            way = f"`tieline login {code.name}` on the hub's machine prints another"
             return Refusal(Code.UNAUTHORIZED, f"the link of the first start was good for 15 minutes; {way}")
         # At once, so that of two who show it together only one gets in.
         self._code = None
@@ -197,8 +197,7 @@ class Entrance:
         if not isinstance(attached, r.Attached):
             assert isinstance(attached, Refusal), "an attach is answered by these"
             return attached
-        permissions = (*TEAM_PERMISSIONS, LOG_READ)
-        made = await self._hub.ask(c.AddMember(attached.session, name, MemberKind.HUMAN, permissions))
+        made = await self._hub.ask(c.AddMember(attached.session, name, MemberKind.HUMAN, OWNER_PERMISSIONS))
         self._hub.submit((c.Detach(attached.session),))
         assert isinstance(made, r.Issued | Refusal), "a new member is answered by these"
         return made

@@ -22,5 +22,8 @@ TEAM_PERMISSIONS = (
 LOG_READ = "log.read"
 """The hub's own: reading its logs whole."""
 
+OWNER_PERMISSIONS = (*TEAM_PERMISSIONS, LOG_READ)
+"""What the person who runs a hub may do, by the link of its first start or by `tieline login`."""
+
 MESSAGES_SHADOW = "messages.shadow"
 """The hub's own: being shown what a member says and hears that a token protects."""

@@ -1,0 +1,29 @@
+"""Links into the console by command."""
+
+import getpass
+import json
+
+import httpx2 as httpx
+import pytest
+
+from tests.cli.hub_process import HubProcess
+from tieline.console.entrance import PATH
+from tieline.contract.permission import OWNER_PERMISSIONS
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_owner_whose_first_link_expired_gets_in_by_login_and_may_do_everything() -> None:
+    owner = getpass.getuser()
+    with HubProcess() as hub:
+        unknown = hub.cli("login", "nobody-at-all")
+        assert unknown.returncode == 3
+        assert hub.cli("login", owner, env={"TIELINE_AGENT": owner}).returncode == 0, "a name of the environment asks"
+        printed = hub.cli("login", owner, "--json")
+        assert printed.returncode == 0, printed.stderr
+        token = json.loads(printed.stdout)["url"].rpartition("/")[2]
+        entered = httpx.post(hub.running.http + PATH, json={"token": token})
+        assert (entered.json()["member"], entered.json()["kind"]) == (owner, "human")
+        assert set(entered.json()["permissions"]) == set(OWNER_PERMISSIONS)
+        names = [member["name"] for member in json.loads(hub.cli("member", "list", "--json").stdout)]
+        assert names == [owner]
