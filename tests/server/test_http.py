@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import socket
 import urllib.error
 import urllib.request
@@ -20,6 +21,7 @@ from websockets.asyncio.client import connect as websocket_connect
 from tests.server.hubs import House, house, take
 from tieline import __version__
 from tieline.client import HubRefused
+from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.contract.refusal import Code
 from tieline.core.store import StoreError
 from tieline.server.bounds import BoundedProtocol
@@ -178,6 +180,23 @@ async def test_a_page_that_rebinds_its_name_to_loopback_reaches_no_door(there: H
         status, text = await ask(there, path, host, upgrade=upgrade, origin=f"http://{host}")
         assert status == 421, path
         assert "tieline.toml" in text
+
+
+async def test_a_refused_websocket_leaves_nothing_in_the_log(there: House, caplog: pytest.LogCaptureFixture) -> None:
+    address = urlsplit(there.running.http)
+    token = "x" * (DEFAULT_LIMITS.token_bytes_max + 1)
+    for host, shown, status in (("rebound.example", "x", 421), (address.netloc, token, 431)):
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        head = ["GET /api/stream HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {shown}", "Connection: Upgrade"]
+        head += ["Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
+        writer.write("\r\n".join([*head, "", ""]).encode())
+        async with asyncio.timeout(10):
+            assert f" {status} ".encode() in await reader.readline()
+            # The connection ends after whatever the hub has to say about it.
+            await reader.read()
+        writer.close()
+    assert (await get(f"{there.running.http}/healthz"))[0] == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "hub.localhost", None])

@@ -23,7 +23,7 @@ from tieline.wire.http import DOOR
 from tieline.wire.unfinished import TOO_MUCH, Unfinished
 
 _EXPEL_SECONDS = 1.0
-"""How long who is not let in may take to read why."""
+"""The time for a client that is not let in to read why."""
 _CLOSE_FRAME = b"\x88"
 """The first byte of a close frame."""
 _MESSAGES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
@@ -139,6 +139,9 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         await super().send(message)
         if message["type"] == "websocket.close" and not self._admitted:
             self.expel()
+        if message["type"] == "websocket.http.response.body" and self.close_sent:
+            # The refusal is all of the handshake; uvicorn would log an error for each, and anybody can ask for them.
+            self.handshake_complete = True
 
     # Inside.
 
