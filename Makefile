@@ -71,7 +71,7 @@ fresh: ## prove the README on a bare Debian 12 in a folder, as root (ARGS="--ste
 	@$(PYTHON) -m scripts.fresh $(ARGS)
 
 soak: $(TEST_STAMPS) ## every fault test at its full number of rounds; takes long
-	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults tests/pipeline/test_cluster.py --timeout=7200 -rP $(ARGS)
+	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults tests/pipeline/test_cluster.py tests/stores/test_reads.py --timeout=7200 -rP $(ARGS)
 
 bench: $(TEST_STAMPS) ## benchmarks, each printing a ratio against its reference
 	$(BIN)/python -m bench $(ARGS)

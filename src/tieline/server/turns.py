@@ -57,7 +57,7 @@ class _Entry(NamedTuple):
 
 
 class Turns:
-    """What waits for the broker, by who asked it. Belongs to the broker's thread."""
+    """The commands that wait for the broker, by who asked them. Belongs to the broker's thread."""
 
     def __init__(self, replaced: Replaced) -> None:
         self._replaced = replaced
@@ -80,7 +80,7 @@ class Turns:
             waiting.append(entry)
 
     def take(self, most: int) -> list[Item]:
-        """What is decided next, up to a cost, though always one item."""
+        """The items to decide next, up to a cost, though always one."""
         items: list[Item] = []
         while self._waiting:
             who = next(iter(self._waiting))

@@ -20,7 +20,6 @@ from tieline.contract.limits import DEFAULT_LIMITS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if SOAK else 120)]
 
-not_yet = pytest.mark.xfail(reason="the bound is not kept on every door yet", strict=False)
 
 STORED_BYTES_MAX = 256 * 1024
 """What invented names may leave in files."""
