@@ -526,6 +526,21 @@ def test_a_slowed_message_is_still_slowed_after_a_rollback(room: Room) -> None:
     assert room.given["ada"][-1] == "held 0"
 
 
+def test_a_chain_is_counted_and_told_of_although_each_message_failed_once(room: Room) -> None:
+    pair, held = ("ada", "bob"), ""
+    for turn in range(LIMITS.hops_max + 2):
+        speaker, hearer = pair[turn % 2], pair[1 - turn % 2]
+        send = c.Send(room.sessions[speaker], content(f"@{hearer}", f"{turn}"))
+        room.desk.decide(send)
+        room.desk.broker.roll_back()
+        held = room.desk.expect(Accepted, send).held
+        if turn <= LIMITS.hops_max:
+            room.wait_for(hearer)
+            room.desk.pass_ms(STEP_MS)
+    assert held
+    assert room.notices("hana") == ["slowed", "held"]
+
+
 @pytest.mark.parametrize("step_ms", [30 * 24 * 3600 * 1000, -30 * 24 * 3600 * 1000])
 def test_a_clock_that_is_set_neither_releases_nor_keeps_anything(stuck: Room, step_ms: int) -> None:
     stuck.say("bob", "@ada", "held 1")

@@ -19,7 +19,7 @@ class Talk:
     """A conversation under the rule alone."""
 
     def __init__(self) -> None:
-        self.loops = Loops(LIMITS)
+        self.loops = Loops(LIMITS, [])
         self.now_ms = 0
         self.count = 0
 
@@ -336,7 +336,7 @@ def test_a_forgotten_ring_starts_anew() -> None:
 
 
 def test_memory_is_bounded_and_the_oldest_is_forgotten_first() -> None:
-    loops = Loops(Limits(loop_memory_max=2))
+    loops = Loops(Limits(loop_memory_max=2), [])
     for offset, name in enumerate(("a", "b", "c")):
         loops.note(MessageId(f"from-{name}"), offset, content("@x"), name, Judgement(7, None, chain=MessageId("m")), 0)
         loops.reached("x", offset, 0, seen=True)

@@ -22,7 +22,8 @@ target. Each round adds its steps.
 The state is a bounded memory of recent messages; it is not durable.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -178,10 +179,12 @@ class _Memory(Generic[_Key, _Value]):
 class Loops:
     """Recent messages, and what each member read of them and did not answer yet."""
 
-    __slots__ = ("_by_id", "_by_offset", "_heard", "_latest", "_limits", "_places", "_told")
+    __slots__ = ("_by_id", "_by_offset", "_heard", "_latest", "_limits", "_places", "_told", "_undo")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, undo: list[Callable[[], object]]) -> None:
+        """What takes a judgement back goes into `undo`: the message may never be accepted, and be sent again."""
         self._limits = limits
+        self._undo = undo
         size = limits.loop_memory_max
         self._by_id: _Memory[str, Trace] = _Memory(size)
         self._by_offset: _Memory[int, Trace] = _Memory(size)
@@ -225,7 +228,7 @@ class Loops:
         before, steps = self._round_before(sender, target, last)
         if before is None or guess.answered:
             return Judgement(0, content.reply_to, last.id)
-        guess.answered = True
+        self._answer([guess])
         chain = last.chain if last.hops else before.chain
         return Judgement(before.hops + steps, last.id, last.id, chain, guess.at_ms)
 
@@ -253,10 +256,16 @@ class Loops:
         # An objective has limits of its own, so what was said there is answered there.
         elsewhere = [heard for heard in found if not (heard.trace.thread or "").startswith("obj:")]
         found = [heard for heard in found if heard.trace.thread == content.thread] or elsewhere
+        self._answer(found, place)
+        return found
+
+    def _answer(self, found: list[_Heard], place: _Place | None = None) -> None:
+        """This is answered now; at its place, if there is one, it waits no more."""
         for heard in found:
             heard.answered = True
-        place.heard = place.unanswered()
-        return found
+        if place is not None:
+            place.heard = place.unanswered()
+        self._undo.append(partial(_ask_again, found, place))
 
     def _take_named(self, message_id: MessageId, sender: str) -> _Heard | None:
         """What an explicit reply answers, if it is remembered, somebody else's, and not answered yet."""
@@ -269,7 +278,7 @@ class Loops:
             self._heard.put((sender, trace.offset), heard)
         if heard.answered:
             return None
-        heard.answered = True
+        self._answer([heard])
         return heard
 
     def _in_pace(self, heard: _Heard, now_ms: int) -> bool:
@@ -338,7 +347,9 @@ class Loops:
         """Whether this is told of a chain for the first time."""
         if judgement.chain is None or self._told.get((judgement.chain, what)):
             return False
-        self._told.put((judgement.chain, what), True)
+        told = (judgement.chain, what)
+        self._told.put(told, True)
+        self._undo.append(partial(self._told.forget, (told,)))
         return True
 
     def take_back(self, offsets: range) -> None:
@@ -364,6 +375,13 @@ class Loops:
             heard.at_ms += step_ms
         for place in self._places.values():
             place.last_ms += step_ms
+
+
+def _ask_again(found: list[_Heard], place: _Place | None) -> None:
+    for heard in found:
+        heard.answered = False
+    if place is not None:
+        place.heard = found + place.heard
 
 
 def _hops_of(heard: _Heard) -> int:

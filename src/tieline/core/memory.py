@@ -55,14 +55,14 @@ class Memory:
 
     def restore(self) -> None:
         """Start from what is committed; open sessions and anything not committed are forgotten."""
-        self.loops = Loops(self.limits)
+        # Take back what this batch changed of what is in memory alone, the newest first.
+        self.undo: list[Callable[[], object]] = []
+        self.loops = Loops(self.limits, self.undo)
         self.holds = Holds()
         self.refusals = Refusals(self.limits)
         self.retention = Retention(self.limits)
         # Messages that sessions follow, by their log offset.
         self.followers: dict[int, Followed] = {}
-        # Take back what this batch changed of what is in memory alone, the newest first.
-        self.undo: list[Callable[[], object]] = []
         # What this batch did that nobody waits for.
         self._lazy: list[_Work] = []
         # The same of batches that were published and are not committed yet.
