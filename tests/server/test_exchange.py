@@ -697,16 +697,18 @@ async def test_a_held_delivery_is_not_offered_before_it_is_released_and_then_its
 
 
 @pytest.mark.slow
-async def test_a_slowed_delivery_is_released_by_the_clock_alone(folder: Path) -> None:
+async def test_a_slowed_delivery_is_in_the_log_of_the_hub_and_is_released_by_the_clock_alone(folder: Path) -> None:
     office = Office(folder, Limits(hops_soft=0, hop_ms_min=0, space_ms_min=700, space_ms_max=700))
     await office.open()
     try:
         ear = office.listen()
         first = await office.exchange.ask(c.Send(office.bob, content("@alice")))
         assert isinstance(first, Accepted)
-        reply = await office.exchange.ask(c.Send(office.alice, content("@bob", reply_to=first.message_id)))
-        assert isinstance(reply, Accepted)
-        assert reply.held.startswith(SLOWED)
+        with capture_logs() as logs:
+            reply = await office.exchange.ask(c.Send(office.alice, content("@bob", reply_to=first.message_id)))
+            assert isinstance(reply, Accepted)
+            assert reply.held.startswith(SLOWED)
+            await until(lambda: [line["event"] for line in logs if line["log_level"] == "warning"] == [reply.held])
         await until(lambda: ear.free == [1])
         assert ear.keys == []
     finally:

@@ -94,8 +94,13 @@ async def test_the_metrics_count_what_passed_and_what_waits(there: House) -> Non
     assert samples["tieline_deliveries_created_total"] == 3
     assert samples["tieline_members"] == 2
     assert samples["tieline_sessions/tieline"] == 2
-    assert samples["tieline_backlog"] == 2
+    assert (samples["tieline_backlog"], samples["tieline_held"]) == (2, 0)
     assert samples["tieline_commits_total"] >= 3
+    await (await there.operator()).pause_thread("@alice+@bob")
+    await alice.send("@bob", "held")
+    await bob.members()
+    samples = await metrics(there)
+    assert (samples["tieline_backlog"], samples["tieline_held"]) == (3, 1)
 
 
 async def test_the_metrics_still_know_the_members_after_the_store_failed_once(

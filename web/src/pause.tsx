@@ -49,7 +49,10 @@ export function Pause({ conversations, name }: { conversations: readonly string[
   };
   return (
     <Action name="Pause" title={`Pause ${plain(name)}`} act={pause} done="It is paused.">
-      <p>For ten minutes, or until somebody lets it go on, what is said there is held, but by people. It is kept.</p>
+      <p>
+        Messages of agents and scripts are held there and kept, for ten minutes or until somebody lets it go on. Messages of
+        people still pass.
+      </p>
     </Action>
   );
 }

@@ -39,6 +39,8 @@ class Digest(Struct, frozen=True):
     current: tuple[Item, ...]
     obsolete: tuple[Obsolete, ...]
     over: tuple[Over, ...] = ()
+    held: int = 0
+    """Messages that wait and are held, so that they cannot be read yet."""
 
 
 def sort_out(

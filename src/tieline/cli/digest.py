@@ -11,7 +11,7 @@ import typer
 
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.inbox import ID_CHARS, OLDER_HOURS, OlderOption, complete_id, unsettled
-from tieline.cli.output import neutral_line, print_json, say
+from tieline.cli.output import neutral_line, print_json, say, say_held
 from tieline.cli.session import JsonOption, Link, speaker_of, talks
 from tieline.contract.scope import matches
 
@@ -31,8 +31,11 @@ async def print_digest(
     client: "Client", items: "Sequence[Item]", match: str | None, older_hours: float, *, json: bool
 ) -> None:
     """Print what waits, and what does no more, one line for each."""
+    from msgspec.structs import replace
+
     wanted = [item for item in items if match is None or matches(item.message.scope, match)]
-    found = await _digest(client, wanted, older_hours)
+    page = await client.inbox(limit=1)
+    found = replace(await _digest(client, wanted, older_hours), held=page.held)
     if json:
         print_json(found)
         return
@@ -42,8 +45,9 @@ async def print_digest(
         [(each.item.message, each.why) for each in found.obsolete],
     )
     _print_lines(f"{len(found.over)} over, nothing to do", [(each.message, each.why) for each in found.over])
-    if not (found.current or found.obsolete or found.over):
+    if not (found.current or found.obsolete or found.over or found.held):
         say("Nothing waits.")
+    say_held(page)
 
 
 def _print_lines(title: str, lines: "list[tuple[Message, str]]") -> None:

@@ -65,6 +65,7 @@ async def inbox(
             await print_digest(client, await unsettled(client), match, older, json=json)
             return
         items = [item for item in await unsettled(client) if match is None or matches(item.message.scope, match)]
+        page = await client.inbox(limit=1)
         if json:
             print_json(items)
         elif items and brief:
@@ -72,12 +73,11 @@ async def inbox(
                 print_brief(item.message)
         elif items:
             print_items(items, with_state=True)
-        else:
+        elif not page.held:
             say("Nothing waits.")
         # After it was shown: before, it would not be true.
         client.see(*items, evidence="inbox")
-        if not json:
-            say_held((await client.inbox(limit=1)).held)
+        say_held(page, json=json)
 
 
 @talks_anywhere
@@ -151,6 +151,7 @@ async def drain(
         return
     async with await link.open_member() as client:
         wanted = [item for item in await unsettled(client) if context.takes(item.message.scope)]
+        page = await client.inbox(limit=1)
         taken, error = await _claim_all(client, wanted)
         if json:
             print_json(taken)
@@ -161,10 +162,12 @@ async def drain(
             print_framed((item.message for item in taken), speaker_of(client))
         elif taken:
             print_items(taken)
-        elif not hook:
+        elif not hook and error is None and not page.held:
             say("Nothing waits.")
         if error is not None:
             raise error
+        if not hook:
+            say_held(page, json=json)
 
 
 async def _answer_hook(link: Link, program: str, context: "Context", tokens_max: int, *, hook: bool) -> None:

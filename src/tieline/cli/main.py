@@ -11,7 +11,7 @@ import typer
 
 from tieline import __version__
 from tieline.cli.audit import audit_app
-from tieline.cli.channels import allow, channels, pause, resume, sub, unsub
+from tieline.cli.channels import channels, sub, unsub
 from tieline.cli.demo.command import demo
 from tieline.cli.digest import discard
 from tieline.cli.doctor import doctor
@@ -26,6 +26,7 @@ from tieline.cli.mcp import mcp
 from tieline.cli.members import member_app, members, whoami
 from tieline.cli.messages import history, receipts, send
 from tieline.cli.objectives import objectives_app
+from tieline.cli.pauses import allow, pause, resume
 from tieline.cli.peerbus import peerbus_app
 from tieline.cli.pipeline import pipeline_app
 from tieline.cli.pipeline_report import report

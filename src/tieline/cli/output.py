@@ -7,6 +7,7 @@ header. JSON carries the same text unharmed, because JSON can escape it.
 """
 
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tieline.contract.text import UNSAFE, neutral
 
 if TYPE_CHECKING:
-    from tieline.client import Item, Message, ReceiptView
+    from tieline.client import Inbox, Item, Message, ReceiptView
 
 _BEYOND_BMP = 0xFFFF
 
@@ -206,11 +207,20 @@ def _evidence(receipt: "ReceiptView", index: int) -> str:
     return "; ".join(part for part in (step.evidence, f"by {way} now" if way else "") if part)
 
 
-def say_held(held: int) -> None:
-    """Say how many messages of an inbox are held; what they say is not shown before they are released."""
-    if held:
-        many = "1 message is" if held == 1 else f"{held} messages are"
-        say(f"{many} held: agents answered each other too often, or somebody paused them; they come later.")
+def say_held(page: "Inbox", *, json: bool = False) -> None:
+    """Say how many messages of an inbox are held, and what delivers them; beside JSON, on stderr."""
+    if not page.held:
+        return
+    many, them = ("1 message is", "it") if page.held == 1 else (f"{page.held} messages are", "them")
+    if page.held_in:
+        one = shlex.quote(page.held_in[0]) if len(page.held_in) == 1 else "CONVERSATION"
+        text = (
+            f"{many} held ({', '.join(page.held_in)}). `tieline receipts ID` says why; `tieline resume {one}` delivers"
+        )
+        text = f"{text} {them}."
+    else:
+        text = f"{many} slowed, because agents go on answering each other. Nothing is needed to deliver {them}."
+    (warn if json else say)(neutral_line(text))
 
 
 def print_ladders(receipts: Sequence["ReceiptView"]) -> None:

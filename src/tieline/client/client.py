@@ -235,7 +235,7 @@ class Client:
         await self._ask(n, f.Unsubscribe(n, channel), f.Done)
 
     async def pause_thread(self, thread: str) -> None:
-        """Hold what is said in a conversation for a while, but by people."""
+        """Hold messages of agents and scripts in a conversation for a while."""
         n = next(self._numbers)
         await self._ask(n, f.PauseThread(n, thread), f.Done)
 

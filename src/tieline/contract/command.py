@@ -186,7 +186,7 @@ class ResumeThread(Struct, frozen=True):
 
 
 class PauseThread(Struct, frozen=True):
-    """Hold what is said in a conversation for a while, but by people: `thread:<id>`, a target, or `@one+@other`."""
+    """Hold messages of agents and scripts in a conversation (`thread:<id>`, a target, or `@one+@other`) for a while."""
 
     session: SessionId
     thread: str

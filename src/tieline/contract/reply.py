@@ -66,6 +66,8 @@ class Fetched(Struct, frozen=True):
     """Whether `through` is the end of the inbox."""
     held: int = 0
     """How many deliveries wait in the inbox that are held, and in no page before they are released."""
+    held_in: tuple[str, ...] = ()
+    """Paused conversations that these wait for, some of them if there are many; those that are slowed wait for none."""
 
 
 class StreamView(Struct, frozen=True):

@@ -21,6 +21,7 @@ import heapq
 from array import array
 from collections import deque
 from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 _SETTING = "holds"
 _PAGE = 256
 """Held deliveries whose messages are read at once at a start."""
+
+_NAMES_MAX = 8
+"""Conversations that the reader of an inbox is told of: more do not fit a line."""
 
 _BEHIND = "an earlier message of the same sender is held, and order is kept"
 
@@ -175,6 +179,7 @@ class Holds:
             self.pause(broker, name, "", reason, judgement)
             cause = broker.loops.sender_of(judgement.cause)
             notices.held(broker, name, why, (session.speaker, cause), found)
+            broker.outcome.warnings.append(reason)
             return Verdict(reason, name)
         if judgement.hops <= soft:
             return None
@@ -183,6 +188,7 @@ class Holds:
         reason = f"{why}{REMEDY}lifts the limit: {notices.command('allow', name)}"
         if broker.loops.is_news(judgement, "slowed"):
             notices.slowed(broker, name, why)
+            broker.outcome.warnings.append(reason)
         due_ms = judgement.since_ms + _space_ms(limits, judgement.hops, soft, hard)
         return Verdict(reason, due_ms=due_ms) if due_ms > broker.now_ms else None
 
@@ -261,6 +267,13 @@ class Holds:
             if each.until_ms > now_ms
         ]
         return tuple(sorted(listed, key=lambda pause: pause.until_ms))
+
+    def names_of(self, account: Account) -> tuple[str, ...]:
+        """Some of the paused conversations that deliveries of a member wait for."""
+        names = (
+            name for name, streams in self._waiting.items() if any(number == account.number for number, _ in streams)
+        )
+        return tuple(sorted(islice(names, _NAMES_MAX)))
 
     def shift(self, step_ms: int) -> None:
         """The clock was set by this much: everything lasts as long as before."""

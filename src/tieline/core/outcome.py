@@ -66,6 +66,8 @@ class Outcome(Struct):
     ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
     errands: dict[int, Errand | Inquiry] = field(default_factory=dict)
     """What the journal or the index has to do before the reply at this place can be given, which gives that reply."""
+    warnings: list[str] = field(default_factory=list)
+    """Sentences for the log of who runs the hub."""
     faults: list[Fault] = field(default_factory=list)
     """Commands that raised, and were refused."""
     awaited: list[int] = field(default_factory=list)
@@ -76,7 +78,7 @@ class Outcome(Struct):
     def extend(self, other: "Outcome") -> None:
         """Add what was decided after it."""
         start = len(self.replies)
-        for name in ("replies", "changes", "posts", "progress", "unseen", "ended", "faults"):
+        for name in ("replies", "changes", "posts", "progress", "unseen", "ended", "warnings", "faults"):
             getattr(self, name).extend(getattr(other, name))
         for member, keys in other.released.items():
             self.released.setdefault(member, []).extend(keys)

@@ -58,7 +58,8 @@ def fetch(broker: "Broker", command: c.Fetch) -> Reply:
         for entry in entries
         if entry.offset in messages and messages[entry.offset].reaches(session.protocol)
     )
-    return Fetched(deliveries, through, through + 1 >= inbox.next_key, inbox.held)
+    held_in = broker.holds.names_of(session.account) if inbox.held else ()
+    return Fetched(deliveries, through, through + 1 >= inbox.next_key, inbox.held, held_in)
 
 
 def _entries(inbox: Inbox, command: c.Fetch, limit: int) -> tuple[list[Entry], int]:

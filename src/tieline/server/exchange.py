@@ -446,6 +446,8 @@ class Exchange:
                         log.exception("a receiver failed")
             self.tally.deliveries += len(post.keys)
         self.tally.accepted += len(outcome.posts)
+        for warning in outcome.warnings:
+            log.warning(warning)
         for name, keys in outcome.released.items():
             for listener in listeners.get(name, ()):
                 self._call(listener.released, keys)

@@ -174,6 +174,8 @@ class _Collector:
         for protocol, count in sorted(counts.items()):
             sessions.add_metric([protocol], count)
         yield sessions
+        held = sum(presence.held for presence in self._roster.members)
+        yield GaugeMetricFamily("tieline_held", "Deliveries that are held or slowed", value=held)
         backlog = sum(presence.backlog for presence in self._roster.members)
         yield GaugeMetricFamily("tieline_backlog", "Deliveries that wait for an acknowledgement", value=backlog)
 

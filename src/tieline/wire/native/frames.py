@@ -127,7 +127,7 @@ class Unsubscribe(Frame, frozen=True, omit_defaults=True, tag="unsub"):
 
 
 class PauseThread(Frame, frozen=True, omit_defaults=True, tag="pause_thread"):
-    """Hold what is said in a conversation for a while, but by people. Answered by `done`."""
+    """Hold messages of agents and scripts in a conversation for a while. Answered by `done`."""
 
     n: int
     thread: str
@@ -351,6 +351,8 @@ class Inbox(Frame, frozen=True, omit_defaults=True, tag="inbox"):
     complete: bool
     held: int = 0
     """How many more wait that are held, and in no page before they are released."""
+    held_in: tuple[str, ...] = ()
+    """The paused conversations that these wait for; those that are only slowed wait for none."""
 
 
 class StepView(Struct, frozen=True, omit_defaults=True):

@@ -541,7 +541,7 @@ def _answer(n: int, reply: r.Reply) -> f.Answer | activity.RawActivityRows:
             return f.Claimed(n, views.view_delivery(reply.delivery) if reply.delivery else None)
         case r.Fetched():
             items = tuple(views.view_delivery(delivery) for delivery in reply.deliveries)
-            return f.Inbox(n, items, reply.through, reply.complete, reply.held)
+            return f.Inbox(n, items, reply.through, reply.complete, reply.held, reply.held_in)
         case r.Receipts():
             receipts = tuple(views.view_receipt(receipt) for receipt in reply.receipts)
             return f.Receipts(n, reply.message_id, receipts, reply.more)

@@ -1,0 +1,166 @@
+"""Pauses: holding the messages of a conversation, delivering them, lifting its limits, listing all that.
+
+Above: the command line. Below: a session with a hub.
+"""
+
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import local_time, neutral_line, print_json, print_table, say, warn
+from tieline.cli.session import JsonOption, Link, talks
+
+if TYPE_CHECKING:
+    from tieline.client import Client
+    from tieline.wire.native.team import PauseView
+
+_HELP = "As a receipt names it: thread:ID, #channel, obj:ID, @a+@b, or * for what is said to everybody."
+_Conversation = Annotated[str, typer.Argument(metavar="CONVERSATION", help=_HELP)]
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+
+
+@talks
+async def pause(
+    link: Link,
+    conversation: Annotated[
+        str | None, typer.Argument(metavar="CONVERSATION", help=f"{_HELP} Without it, the command lists pauses.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Hold messages of agents and scripts in a conversation for ten minutes. Messages of people still pass.
+
+    They are accepted and kept, and delivered in order when the pause ends. Status and event messages are not held.
+    Without CONVERSATION it lists what is paused, held or allowed.
+    """
+    async with await link.open_operator() as client:
+        if conversation is None:
+            _print_pauses(await client.pauses(), json=json)
+            return
+        name = _name(conversation)
+        await _warn_of_unknown(client, name)
+        await client.pause_thread(name)
+        paused = await _find(client, name)
+    if json:
+        print_json(paused)
+    else:
+        until = f" until {local_time(paused.until_ms)}" if paused else ""
+        say(neutral_line(f"{name} is paused{until}. This ends it: tieline resume {shlex.quote(name)}"))
+
+
+@talks
+async def resume(link: Link, conversation: _Conversation, json: JsonOption = False) -> None:
+    """Let a conversation go on that is paused or held, and deliver what waits in it."""
+    async with await link.open_operator() as client:
+        name = _name(conversation)
+        before = await _find(client, name)
+        if before is None:
+            await _warn_of_unknown(client, name)
+        await client.resume_thread(name)
+    released = before.held if before else 0
+    paused = before is not None and not before.allowed
+    if json:
+        print_json({"thread": name, "paused": paused, "released": released})
+    elif before is None:
+        say(neutral_line(f"{name} was not paused."))
+    elif before.allowed:
+        say(neutral_line(f"{name} was not paused. Its limits are not lifted any more."))
+    else:
+        say(neutral_line(f"{name} may go on. {_delivered(released)}"))
+
+
+@talks
+async def allow(
+    link: Link,
+    conversation: _Conversation,
+    for_: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long: a number with s, m, h or d behind it.")
+    ] = "2h",
+    json: JsonOption = False,
+) -> None:
+    """Lift the limits on agents that answer each other, for one conversation and a while.
+
+    What is held in it is delivered.
+    """
+    seconds = _seconds(for_)
+    async with await link.open_operator() as client:
+        name = _name(conversation)
+        await _warn_of_unknown(client, name)
+        before = await _find(client, name)
+        await client.allow_thread(name, seconds * 1000)
+        allowed = await _find(client, name)
+    until_ms = allowed.until_ms if allowed else None
+    released = before.held if before else 0
+    if json:
+        print_json({"thread": name, "until_ms": until_ms, "released": released})
+    else:
+        until = f", until {local_time(until_ms)}" if until_ms else ""
+        say(neutral_line(f"{name} has no limits for {for_}{until}. {_delivered(released)}".rstrip()))
+
+
+def _print_pauses(pauses: "tuple[PauseView, ...]", *, json: bool) -> None:
+    if json:
+        print_json(pauses)
+        return
+    rows = [
+        (
+            pause.thread,
+            "allowed" if pause.allowed else "paused" if pause.by else "held",
+            local_time(pause.until_ms),
+            pause.by or "the hub",
+            str(pause.held),
+            pause.reason,
+        )
+        for pause in pauses
+    ]
+    columns = ("conversation", "state", "until", "by", "held", "reason")
+    print_table(columns, rows, empty="No conversation is paused, held or allowed.")
+
+
+def _name(conversation: str) -> str:
+    """A conversation as the hub names it."""
+    from tieline.contract.refusal import Refusal
+    from tieline.core.loops import find_conversation
+
+    name = find_conversation(conversation)
+    if isinstance(name, Refusal):
+        raise Failure(Exit.REFUSED, name.message, word=name.code.value)
+    return name
+
+
+async def _find(client: "Client", name: str) -> "PauseView | None":
+    return next((pause for pause in await client.pauses() if pause.thread == name), None)
+
+
+async def _warn_of_unknown(client: "Client", name: str) -> None:
+    """Warn of a member, a channel or an objective that does not exist; it may come to be."""
+    from tieline.client import HubRefused
+
+    unknown: list[str] = []
+    if name.startswith("@"):
+        members = {member.name for member in await client.members()}
+        unknown = [f"member {part}" for part in name.split("+") if part[1:] not in members]
+    elif name.startswith("#"):
+        channels = {channel.name for channel in await client.channels()}
+        unknown = [] if name[1:] in channels else [f"channel {name}"]
+    elif name.startswith("obj:"):
+        try:
+            await client.objective(name.removeprefix("obj:"))
+        except HubRefused:
+            unknown = [f"objective {name}"]
+    for each in unknown:
+        warn(neutral_line(f"There is no {each}."))
+
+
+def _delivered(count: int) -> str:
+    if not count:
+        return "No message was held."
+    return "1 held message is delivered." if count == 1 else f"{count} held messages are delivered."
+
+
+def _seconds(text: str) -> int:
+    number, unit = text[:-1], _UNITS.get(text[-1:])
+    if unit is None or not number.isdecimal() or not 0 < int(number) * unit <= _UNITS["d"] * 366:
+        raise Failure(Exit.USAGE, "--for takes a number and s, m, h or d, at most 366d", "for example --for 90m")
+    return int(number) * unit
