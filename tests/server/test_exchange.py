@@ -696,6 +696,31 @@ async def test_a_held_delivery_is_not_offered_before_it_is_released_and_then_its
     assert [item.message.content.body for item in page.deliveries] == ["held"]
 
 
+async def test_a_release_that_the_disk_does_not_take_refuses_nobody_and_comes_when_it_does(folder: Path) -> None:
+    office = Office(folder, Limits(pause_ms=300))
+    await office.open()
+    try:
+        ear, ghost = office.listen(), await office.attach("bob")
+        await office.exchange.ask(c.PauseThread(office.operator, "@alice+@bob"))
+        assert (await office.accepted("held")).held
+        office.store.failures = 1_000_000
+        tried = office.store.tried
+        # The pause ends, and its end cannot be written.
+        await until(lambda: office.store.tried > tried)
+        assert isinstance(await office.exchange.ask(c.Fetch(office.bob)), Fetched)
+        assert isinstance(await office.exchange.ask(c.Detach(ghost)), Done)
+        await until(lambda: office.exchange.health.store.failures >= 3)
+        assert isinstance(await office.exchange.ask(c.ListMembers(office.operator)), Roster)
+        assert ear.free == []
+        office.store.failures = 0
+        await until(lambda: ear.free == [1])
+        roster = await office.exchange.ask(c.ListMembers(office.operator))
+        assert isinstance(roster, Roster)
+        assert [presence.sessions for presence in roster.members if presence.member.name == "bob"] == [("test",)]
+    finally:
+        await office.exchange.stop()
+
+
 @pytest.mark.slow
 async def test_a_slowed_delivery_is_in_the_log_of_the_hub_and_is_released_by_the_clock_alone(folder: Path) -> None:
     office = Office(folder, Limits(hops_soft=0, hop_ms_min=0, space_ms_min=700, space_ms_max=700))

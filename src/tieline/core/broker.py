@@ -100,12 +100,13 @@ class Broker(Memory):
         self._chore = ""
         self._rests: dict[str, int] = {}
 
-    def handle(self, commands: Sequence[c.Command]) -> Outcome:
+    def handle(self, commands: Sequence[c.Command], *, releases: bool = True) -> Outcome:
         """Decide commands in turn. Publish the outcome only after `commit`, or, if it is not urgent, after `owe`.
 
         A command that raises is refused, and leaves nothing behind. If it had begun to change something, this goes back
         to what is committed and decides those before it again; those after it are left for the next call, so that the
-        outcome has fewer replies than there are commands.
+        outcome has fewer replies than there are commands. What is held no more is released with them, unless that is
+        not wanted.
         """
         self.now_ms = self.nature.now_ms()
         step_ms = self.nature.take_step_ms()
@@ -115,6 +116,8 @@ class Broker(Memory):
         failed: Fault | None = None
         while True:
             fault = self._decide_all(commands)
+            if fault is None and releases:
+                fault = self._let_go(len(commands))
             if fault is None:
                 break
             failed = fault
@@ -157,7 +160,7 @@ class Broker(Memory):
                 outcome.awaited.append(len(outcome.replies))
             outcome.replies.append(reply)
         outcome.urgent = bool(outcome.awaited)
-        return self._let_go(len(commands))
+        return None
 
     def _foresee(self, commands: Sequence[c.Command]) -> None:
         """Let the store read ahead. That saves time and nothing else: if it fails, each command looks for itself."""

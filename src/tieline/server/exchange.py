@@ -320,7 +320,8 @@ class Exchange:
             refusal = _store_failed(self.health.store.reason)
             return self._decide_without(commands, [type(command) in _WRITES for command in commands], retries, refusal)
         broker = self._broker
-        outcome = broker.handle(commands)
+        # A commit for what is released alone must not fail again and again: that would refuse what nobody waits for.
+        outcome = broker.handle(commands, releases=bool(retries) and not self.health.store.rest_seconds)
         if outcome.faults or broker.faults:
             self._report(outcome.faults)
         if not outcome.urgent:
@@ -330,15 +331,15 @@ class Exchange:
         if error is None:
             return outcome
         count = len(outcome.replies)
-        if retries and len(outcome.awaited) > 1 and not isinstance(error, DiskError):
-            # One of them is to blame: each in a transaction of its own shows which.
+        if retries and len(outcome.awaited) + bool(outcome.released) > 1 and not isinstance(error, DiskError):
+            # One of them is to blame, or what was released: each in a transaction of its own shows which.
             alone = Outcome()
             for command in commands[:count]:
                 alone.extend(self._decide_some((command,), 0))
             return alone
-        awaited = set(outcome.awaited) if retries else range(count)
+        awaited = set(outcome.awaited)
         refused = [place in awaited for place in range(count)]
-        return self._decide_without(commands[:count], refused, retries - 1, _store_failed(str(error)))
+        return self._decide_without(commands[:count], refused, 0, _store_failed(str(error)))
 
     def _decide_without(
         self, commands: Sequence[c.Command], refused: Sequence[bool], retries: int, refusal: Refusal
