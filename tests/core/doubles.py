@@ -34,6 +34,7 @@ class FakeNature:
     def __init__(self) -> None:
         self.time_ms = START_MS
         self.step_ms = 0
+        self.doubtful = False
         self._count = 0
 
     def _next(self) -> int:
@@ -46,6 +47,9 @@ class FakeNature:
     def take_step_ms(self) -> int:
         step, self.step_ms = self.step_ms, 0
         return step
+
+    def doubts_time(self) -> bool:
+        return self.doubtful
 
     def set_clock(self, by_ms: int) -> None:
         """Set the time in one step."""

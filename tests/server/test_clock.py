@@ -3,8 +3,13 @@
 import pytest
 from structlog.testing import capture_logs
 
+from tests.core.doubles import Desk, FakeNature
+from tieline.contract import command as c
 from tieline.contract.limits import Limits
+from tieline.contract.reply import History
 from tieline.server.clock import Clock, steady_ms, wall_ms
+from tieline.server.health import Health
+from tieline.stores.memory import MemoryStore
 
 START_MS = 1_800_000_000_000
 DAY_MS = 24 * 3600 * 1000
@@ -92,3 +97,108 @@ def test_the_machines_own_clocks_agree() -> None:
     assert abs(clock.now_ms() - wall_ms()) < 1000
     assert steady_ms() <= steady_ms()
     assert clock.jumps == 0
+
+
+# The start.
+
+
+class MachineNature(FakeNature):
+    """A nature whose time is a machine's."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self.machine = machine
+
+    def now_ms(self) -> int:
+        return self.machine.clock.now_ms()
+
+    def take_step_ms(self) -> int:
+        return self.machine.clock.take_step_ms()
+
+    def doubts_time(self) -> bool:
+        return self.machine.clock.doubted
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """A desk with one settled message, which the next start finds."""
+    store = MemoryStore()
+    desk = Desk(lambda: store)
+    ada = desk.join("ada")
+    desk.send(ada, "@ada", "settled")
+    desk.advance(ada, 1)
+    return desk
+
+
+def start(desk: Desk, ahead_ms: int) -> Machine:
+    """Start again on a machine whose clock is ahead."""
+    machine = Machine()
+    machine.wall += ahead_ms
+    machine.clock = Clock(Limits(), lambda: machine.wall, lambda: machine.steady)
+    desk.nature = MachineNature(machine)
+    desk.open()
+    return machine
+
+
+def remembered(desk: Desk) -> list[str]:
+    desk.ask(c.Tick())
+    return [message.content.body for message in desk.expect(History, c.ReadHistory(desk.operator)).messages]
+
+
+def test_a_start_far_in_the_future_deletes_nothing_until_the_clock_stayed_there(desk: Desk) -> None:
+    machine = start(desk, 40 * DAY_MS)
+    assert remembered(desk) == ["settled"]
+    machine.wait(PATIENCE_MS - 1)
+    assert remembered(desk) == ["settled"]
+    machine.wait(1)
+    assert remembered(desk) == []
+
+
+def test_a_clock_that_was_wrong_at_the_start_and_is_set_right_deletes_nothing_ever(desk: Desk) -> None:
+    machine = start(desk, 40 * DAY_MS)
+    machine.wait(PATIENCE_MS // 2)
+    assert remembered(desk) == ["settled"]
+    with capture_logs():
+        machine.wall -= 40 * DAY_MS
+        for _ in range(60):
+            machine.wait(60_000)
+            assert remembered(desk) == ["settled"]
+    assert machine.clock.now_ms() == machine.wall
+    assert not machine.clock.doubted
+
+
+@pytest.mark.parametrize(("gap_ms", "than"), [(40 * DAY_MS, "960 h later"), (-DAY_MS, "earlier")])
+def test_a_start_far_from_the_newest_row_is_told_until_the_clock_is_trusted(
+    machine: Machine, gap_ms: int, than: str
+) -> None:
+    health = Health()
+    health.watch(machine.clock)
+    with capture_logs() as logs:
+        machine.clock.compare_with_log(START_MS - gap_ms)
+    assert [entry["log_level"] for entry in logs] == ["warning"]
+    (ailment,) = health.ailments
+    assert than in ailment.reason
+    assert "15 minutes" in ailment.do
+    assert not ailment.severe
+    machine.wait(PATIENCE_MS)
+    assert health.ailments == []
+
+
+def test_a_hub_that_was_off_for_a_weekend_is_well(machine: Machine) -> None:
+    health = Health()
+    health.watch(machine.clock)
+    with capture_logs() as logs:
+        machine.clock.compare_with_log(START_MS - 3 * DAY_MS)
+    assert (logs, health.ailments) == ([], [])
+
+
+def test_a_jump_is_told_with_the_patience_that_the_hub_has() -> None:
+    machine = Machine()
+    machine.clock = Clock(Limits(clock_patience_ms=90_000), lambda: machine.wall, lambda: machine.steady)
+    health = Health()
+    health.watch(machine.clock)
+    with capture_logs() as logs:
+        machine.wall += DAY_MS
+        machine.wait(1000)
+    assert logs[0]["event"] == "the system's clock jumped; the hub follows if that lasts 2 minutes"
+    assert "within 2 minutes" in health.ailments[0].do

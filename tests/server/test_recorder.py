@@ -22,6 +22,7 @@ from tieline.contract.target import to_member
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.store import ActivityEntry, StoreError
+from tieline.server.clock import Clock
 from tieline.server.exchange import Exchange
 from tieline.server.nature import RealNature
 from tieline.stores.memory import MemoryActivity, MemoryStore
@@ -62,7 +63,7 @@ class House:
     """An exchange with one member."""
 
     def __init__(self, store: MemoryActivity | SqliteActivity, limits: Limits) -> None:
-        broker = Broker(MemoryStore(), RealNature(), limits, home_key=token_digest(KEY))
+        broker = Broker(MemoryStore(), RealNature(Clock(limits)), limits, home_key=token_digest(KEY))
         self.exchange = Exchange(broker, store)
         self.exchange.start()
         self.ada = SessionId("")
@@ -270,15 +271,23 @@ async def test_activity_is_forgotten_after_its_time(folder: Path) -> None:
     for number in range(3):
         assert await house.record(*[{"n": number}] * 500) == Recorded(500)
     await house.exchange.stop()
-    again = House(SqliteActivity(folder), msgspec.structs.replace(DEFAULT_LIMITS, activity_retention_ms=-1))
+    forgetful = msgspec.structs.replace(DEFAULT_LIMITS, activity_retention_ms=-1)
+    doubtful = House(SqliteActivity(folder), forgetful)
+    await doubtful.settle()
+    await doubtful.record({"n": "new"})
+    reply = await doubtful.exchange.ask(c.ReadLog(await doubtful.attach(None), "activity", 0, 10_000))
+    assert isinstance(reply, LogRows)
+    assert reply.rows[0].offset == 0, "a clock that may be wrong deletes nothing"
+    await doubtful.exchange.stop()
+    again = House(SqliteActivity(folder), msgspec.structs.replace(forgetful, clock_patience_ms=0))
     operator = await again.attach(None)
 
-    rows = 1500
+    rows = 1501
     async with asyncio.timeout(20):
         while rows > 1:
             reply = await again.exchange.ask(c.ReadLog(operator, "activity", 0, 10_000))
             assert isinstance(reply, LogRows)
-            assert reply.end == 1500
+            assert reply.end == 1501
             rows = len(reply.rows)
     await again.exchange.stop()
 

@@ -60,7 +60,7 @@ class Limits(Struct, frozen=True):
     """How far the system's clock may be corrected at once: past it, it has jumped, and the hub does not follow."""
 
     clock_patience_ms: int = 15 * 60_000
-    """How long a jump of the clock must last before the hub follows: time servers and people set it right sooner."""
+    """How long a clock must stay after a start, or a jump, before it is believed: it is set right sooner."""
 
     hello_ms: int = 10_000
     """A connection that has not said who it is by then is hung up on."""

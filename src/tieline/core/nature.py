@@ -14,6 +14,9 @@ class Nature(Protocol):
     def take_step_ms(self) -> int:
         """How far the time was set in one step, forwards or backwards, since this was last asked."""
 
+    def doubts_time(self) -> bool:
+        """Whether the time may be wrong: nothing may be deleted for its age."""
+
     def message_id(self, now_ms: int) -> MessageId:
         """A new id that sorts by time."""
 

@@ -93,7 +93,7 @@ class Exchange:
         self.health = Health()
         self._searcher = Searcher(index, self.health) if index is not None else None
         self.recorder = Recorder(
-            activity or MemoryActivity(), broker.limits, self._recorded, self.health, broker.nature.now_ms
+            activity or MemoryActivity(), broker.limits, self._recorded, self.health, broker.nature
         )
         # Who tells a human of what was not seen.
         self._notify = notify

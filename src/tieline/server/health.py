@@ -108,7 +108,14 @@ class Health:
         failing = [Ailment(one.what, one.reason, one.do, one.severe) for one in writers if one.reason]
         if self.clock is not None and self.clock.jump_ms:
             reason = f"the system's clock jumped by {self.clock.jump_ms // 1000} s; the hub does not follow it yet"
-            do = "set it right (timedatectl); if it is right now, the hub follows within 15 minutes"
+            minutes = self.clock.patience_minutes
+            do = f"set it right (timedatectl); if it is right now, the hub follows within {minutes} minutes"
+            failing.append(Ailment("the clock", reason, do, severe=False))
+        elif self.clock is not None and self.clock.gap_ms:
+            hours = self.clock.gap_ms // 3_600_000
+            than = f"{hours} h later" if hours > 0 else "earlier"
+            reason = f"at the start it was {than} than the newest row of the log; nothing is deleted for its age yet"
+            do = f"look at it (date); if it is right, this ends {self.clock.patience_minutes} minutes after the start"
             failing.append(Ailment("the clock", reason, do, severe=False))
         return failing + [Ailment(what, str(error), error.hint, severe=True) for what, error in self._damage.items()]
 

@@ -246,6 +246,9 @@ class RunningHub:
         activity = open_activity(store_url, home.path)
         index = open_index(broker.store, home.path)
         exchange = self.exchange = Exchange(broker, activity, notifier.notify if notifier else None, index)
+        newest, _ = broker.store.read_log(broker.ledger.end - 1, 1) if broker.ledger.end else ((), 0)
+        for row in newest:
+            nature.clock.compare_with_log(row.at_ms)
         exchange.health.watch(nature.clock)
         exchange.start()
         self._closing.push_async_callback(exchange.stop)

@@ -31,6 +31,10 @@ class RealNature:
         """See `Nature.take_step_ms`."""
         return self.clock.take_step_ms()
 
+    def doubts_time(self) -> bool:
+        """See `Nature.doubts_time`."""
+        return self.clock.doubted
+
     def message_id(self, now_ms: int) -> MessageId:
         """A UUIDv7 whose bits after the time count within the millisecond, so that ids sort as they were made.
 

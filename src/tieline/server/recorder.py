@@ -18,6 +18,7 @@ from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Recorded, Reply
 from tieline.core.activity import PRUNE_MAX, Errand, Journal, Prune, Record
+from tieline.core.nature import Nature
 from tieline.core.outcome import Fault
 from tieline.core.store import ActivityStore, DamagedError, DiskError
 from tieline.server.health import Health
@@ -28,6 +29,8 @@ _Item = tuple[Errand, Answered]
 _PASS_SECONDS = 3600.0
 _PAUSE_SECONDS = 0.05
 """Between two passes of retention, and within one."""
+_DOUBT_SECONDS = 60.0
+"""How often the clock is looked at while it is doubted."""
 _RETRY_SECONDS = 1.0
 """How often a store that fails is tried while nobody uploads."""
 _BATCH_MAX = 64
@@ -59,9 +62,9 @@ class Recorder:
         limits: Limits,
         recorded: Callable[[Sequence[ActivityRow]], None],
         health: Health,
-        now_ms: Callable[[], int],
+        nature: Nature,
     ) -> None:
-        self._now_ms = now_ms
+        self._nature = nature
         self._health = health
         self._journal = Journal(store, limits, _breathe)
         self._limits = limits
@@ -116,7 +119,10 @@ class Recorder:
                 more = isinstance(reply, Recorded) and reply.count >= PRUNE_MAX
                 self._pruner = self._loop.call_later(_PAUSE_SECONDS if more else _PASS_SECONDS, self._prune)
 
-        self.submit(Prune(self._now_ms()), done)
+        if self._nature.doubts_time():
+            self._pruner = self._loop.call_later(_DOUBT_SECONDS, self._prune)
+        else:
+            self.submit(Prune(self._nature.now_ms()), done)
 
     # On the recorder's thread.
 

@@ -162,7 +162,7 @@ async def test_resume_of_an_unknown_session_is_stale_and_hello_works_on_the_same
 
 
 async def test_a_resume_whose_gap_is_not_kept_is_stale_and_a_fresh_hello_works(folder: Path) -> None:
-    config = "[limits]\nretention_ms = 1\n"
+    config = "[limits]\nretention_ms = 1\nclock_patience_ms = 0\n"
     async with running(folder / "h", config) as relay:
         bob, _ = await chatted(relay, "alice")
     # Retention makes a pass when a hub starts; everything is acknowledged, and older than a millisecond.
@@ -182,7 +182,7 @@ async def test_a_resume_whose_gap_is_not_kept_is_stale_and_a_fresh_hello_works(f
 
 
 async def test_a_resume_that_lacks_nothing_is_never_stale(folder: Path) -> None:
-    config = "[limits]\nretention_ms = 1\n"
+    config = "[limits]\nretention_ms = 1\nclock_patience_ms = 0\n"
     async with running(folder / "h", config) as relay:
         bob, _ = await chatted(relay, "alice")
     async with running(folder / "h", config) as relay:
