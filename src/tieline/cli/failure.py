@@ -100,7 +100,9 @@ def _refused(error: Exception) -> Failure:
     match error.code:
         case Code.SHUTTING_DOWN:
             return Failure(Exit.UNREACHABLE, error.message)
-        case Code.STORE_FAILED | Code.INTERNAL_ERROR:
+        case Code.STORE_FAILED:
+            return Failure(Exit.FAILED, error.message, "'tieline doctor', where the hub runs, says what to do")
+        case Code.INTERNAL_ERROR:
             return Failure(Exit.FAILED, error.message)
         case Code.UNAUTHORIZED:
             hint = "look at --token and TIELINE_TOKEN; on the hub's machine --home with --as NAME is enough"
