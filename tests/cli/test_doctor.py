@@ -18,7 +18,7 @@ from tests.server.hubs import house
 from tieline.cli.checkpoints import Checkpoints
 from tieline.cli.doctor_canary import canary
 from tieline.cli.doctor_finding import Finding, Grade
-from tieline.cli.doctor_home import inbox_paths, look_at_home, look_at_process
+from tieline.cli.doctor_home import inbox_paths, look_at_home, look_at_place, look_at_process
 from tieline.cli.doctor_members import look_at_members, look_at_ways, ways
 from tieline.cli.doctor_store import audit, databases
 from tieline.cli.failure import Exit
@@ -78,6 +78,47 @@ async def test_a_file_that_others_may_read_is_found_with_the_command_that_closes
 async def test_a_home_that_others_may_enter_is_found(home: Path) -> None:
     home.chmod(0o755)
     assert the_wrong(look(home)).do == f"chmod 700 {home}"
+
+
+async def test_a_home_that_others_may_write_to_is_found(home: Path) -> None:
+    home.chmod(0o777)
+    found = the_wrong(look(home))
+    assert "others can write" in found.what
+    assert f"chmod go-w {home}" in found.do
+
+
+def test_a_folder_that_no_hub_would_start_in_is_found_before_there_is_a_hub(folder: Path) -> None:
+    assert list(look_at_place(folder / "none yet")) == []
+    assert list(look_at_place(folder)) == []
+    folder.chmod(0o777)
+    assert "others can write" in the_wrong(list(look_at_place(folder))).what
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_somebody_else_is_found(folder: Path) -> None:
+    place = folder / "theirs"
+    place.mkdir(mode=0o700)
+    os.chown(place, 12345, 12345)
+    assert "belongs to user 12345" in the_wrong(list(look_at_place(place))).what
+
+
+async def test_a_home_that_lost_its_messages_is_found(home: Path) -> None:
+    os.truncate(home / "tieline.db", 0)
+    assert "tieline.db is empty" in the_wrong(look(home)).what
+    (home / "tieline.db").unlink()
+    found = the_wrong(look(home))
+    assert "tieline.db is missing" in found.what
+    assert "backup" in found.do
+
+
+async def test_a_home_that_keeps_no_messages_has_nothing_wrong_with_it(folder: Path) -> None:
+    async with house(folder / "home", store="memory"):
+        assert wrongs(await asyncio.to_thread(look, folder / "home")) == []
+    found = look(folder / "home")
+    assert wrongs(found) == []
+    assert any("left no messages" in finding.what for finding in found)
+    async with house(folder / "home"):
+        assert wrongs(await asyncio.to_thread(look, folder / "home")) == []
 
 
 async def test_a_configuration_that_cannot_be_used_is_found(home: Path) -> None:

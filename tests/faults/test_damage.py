@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -74,6 +75,16 @@ def lose_messages(home: Path) -> None:
     (home / "tieline.db").unlink()
 
 
+def empty_messages(home: Path) -> None:
+    os.truncate(home / "tieline.db", 0)
+
+
+def empty_messages_alone(home: Path) -> None:
+    empty_messages(home)
+    for name in ("activity.db", "files.db", "search.db"):
+        (home / name).unlink()
+
+
 def break_activity(home: Path) -> None:
     damage(home / "activity.db", 0)
 
@@ -85,6 +96,8 @@ def break_activity(home: Path) -> None:
         (break_members, "tieline.db is damaged", "backup"),
         (break_snapshot, "tieline.db is damaged", "backup"),
         (lose_messages, "tieline.db is missing", "backup"),
+        (empty_messages, "tieline.db is empty", "backup"),
+        (empty_messages_alone, "tieline.db is empty", "backup"),
         (break_activity, "activity.db is damaged", "move activity.db* away"),
     ],
 )

@@ -99,13 +99,14 @@ class _Visit:
     def _look(self, names: list[str], *, canary: bool) -> None:
         import asyncio
 
-        from tieline.cli.doctor_home import has_hub, look_at_home, look_at_process
+        from tieline.cli.doctor_home import has_hub, look_at_home, look_at_place, look_at_process
         from tieline.cli.doctor_installation import installation
         from tieline.wire.home import read_running
 
         home = self._link.folder
         self._findings += installation()
         if not has_hub(home):
+            self._findings += look_at_place(home)
             self._findings.append(note("home", f"no hub was ever started in {home}", f"tieline serve --home {home}"))
         else:
             self._findings += look_at_home(home)

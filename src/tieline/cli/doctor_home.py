@@ -19,6 +19,7 @@ import msgspec
 from tieline import __version__
 from tieline.cli.doctor_finding import Finding, note, well, wrong
 from tieline.contract.identifiers import INBOX_PREFIX
+from tieline.wire.folder import own_folder
 from tieline.wire.home import CONFIG_FILE, HUB_SOCKET, KEY_FILE, RUN_FILE, Running, read_running
 from tieline.wire.unix import PATH_BYTES_MAX
 
@@ -39,7 +40,7 @@ _SECRETS = {
 
 def has_hub(home: Path) -> bool:
     """Whether a hub ever was here."""
-    return any((home / name).exists() for name in (KEY_FILE, RUN_FILE, "tieline.db"))
+    return any((home / name).exists() for name in (KEY_FILE, RUN_FILE, "tieline.db", "activity.db"))
 
 
 def look_at_home(home: Path) -> Iterator[Finding]:
@@ -50,12 +51,20 @@ def look_at_home(home: Path) -> Iterator[Finding]:
     yield from _paths(home)
 
 
+def look_at_place(home: Path) -> Iterator[Finding]:
+    """Why a hub does not start in a folder that is there, by the check that its start makes."""
+    if not home.exists():
+        return
+    try:
+        own_folder(home)
+    except OSError as error:
+        what, _, do = str(error).partition(": ")
+        yield wrong("home", what, "the hub does not start here", do or "name another folder with --home")
+
+
 def _openness(home: Path) -> Iterator[Finding]:
-    loose: list[Finding] = []
-    if home.stat().st_uid != os.getuid():
-        do = "run this as the user who runs the hub"
-        loose.append(wrong("home", f"{home} belongs to another user", "its files are not ours to read", do))
-    if home.stat().st_mode & _OTHERS:
+    loose = list(look_at_place(home))
+    if home.stat().st_mode & _OTHERS and not loose:
         why = "other users of the machine may look in, and reach the hub's sockets"
         loose.append(wrong("home", f"{home} is open to others ({_mode(home)})", why, f"chmod 700 {home}"))
     for path in sorted(home.iterdir()):

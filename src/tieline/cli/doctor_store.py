@@ -17,12 +17,13 @@ from tieline.core import ledger
 from tieline.core.checkpoints import Checkpoint
 from tieline.core.store import StoreError
 from tieline.stores.sqlite.activity import ACTIVITY_FILE
-from tieline.stores.sqlite.database import newest_version, open_for_reading
+from tieline.stores.sqlite.database import check_main, newest_version, open_for_reading
 from tieline.stores.sqlite.files import FILES_FILE
 from tieline.stores.sqlite.inspection import open_inspection
 from tieline.stores.sqlite.search import SEARCH_FILE
 from tieline.stores.sqlite.statements import QUERIES
 from tieline.stores.sqlite.store import MAIN_FILE
+from tieline.wire.home import read_running
 
 _SCHEMAS = {MAIN_FILE: "main", ACTIVITY_FILE: "activity", FILES_FILE: "files", SEARCH_FILE: "search"}
 _QUICK_BYTES_MAX = 256 * 1024 * 1024
@@ -32,7 +33,15 @@ _RESTORE = "stop the hub, keep a copy of the home, and restore a backup"
 
 
 def databases(home: Path, *, deep: bool) -> Iterator[Finding]:
-    """Each database that is there."""
+    """Each database that is there, and the main one if it should be there."""
+    try:
+        check_main(home)
+    except StoreError as error:
+        yield wrong("store", str(error), "the hub does not start without its messages", error.hint)
+        return
+    if not (home / MAIN_FILE).exists() and read_running(home) is None:
+        do = f"nothing, if it ran with --store memory; else put {MAIN_FILE} back from a backup"
+        yield note("store", "a hub ran here and left no messages; the next start begins empty", do)
     for name, schema in _SCHEMAS.items():
         if (home / name).exists():
             yield _database(home / name, schema, deep=deep)
@@ -63,7 +72,7 @@ def _database(path: Path, schema: str, *, deep: bool) -> Finding:
 
 def audit(home: Path, *, deep: bool) -> Iterator[Finding]:
     """The audit chain: its end and its last checkpoint, or all of both."""
-    if not (home / MAIN_FILE).exists():
+    if not (home / MAIN_FILE).exists() or not (home / MAIN_FILE).stat().st_size:
         return
     try:
         yield _whole_chain(home) if deep else _end_of_chain(home)

@@ -52,12 +52,9 @@ from tieline.server.nature import RealNature
 from tieline.server.notifier import Notifier
 from tieline.stores.memory import MemoryActivity, MemorySearch, MemoryStore
 from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch, SqliteStore
-from tieline.stores.sqlite.activity import ACTIVITY_FILE
-from tieline.stores.sqlite.database import MENDING
-from tieline.stores.sqlite.files import FILES_FILE
-from tieline.stores.sqlite.search import SEARCH_FILE
+from tieline.stores.sqlite.database import MENDING, check_main
 from tieline.stores.sqlite.store import MAIN_FILE
-from tieline.wire.home import HUB_SOCKET, Running
+from tieline.wire.home import HUB_SOCKET, KEY_FILE, Running
 from tieline.wire.http import HttpApp
 from tieline.wire.native.unix import NativeListener
 from tieline.wire.unfinished import Unfinished
@@ -96,22 +93,15 @@ class Options(Struct, frozen=True):
     ac7: bool | None = None
 
 
-def _look_for_missing(home: Path) -> None:
-    """Refuse a home that has lost its messages: an empty hub in their place would be taken for the old one."""
-    if (home / MAIN_FILE).exists():
-        return
-    left = [name for name in (ACTIVITY_FILE, FILES_FILE, SEARCH_FILE) if (home / name).exists()]
-    if left:
-        hint = f"put {MAIN_FILE} back from a backup; or, to begin with an empty hub, move all that is in {home} away"
-        raise StoreError(f"{home / MAIN_FILE} is missing, though a hub ran here ({', '.join(left)} are there)", hint)
-    if (home / "key").exists():
-        log.warning("a hub ran here, and there is no database: this one begins empty", home=str(home))
-
-
 def open_store(url: str, home: Path) -> Store:
     """The store that a URL names."""
     if url.startswith("sqlite"):
-        _look_for_missing(home)
+        check_main(home)
+        if (home / KEY_FILE).exists() and not (home / MAIN_FILE).exists():
+            # It may have run with the store that forgets, so this is no reason to refuse.
+            do = f"if it should have some, stop it, and put {MAIN_FILE} back from a backup"
+            said = f"a hub ran here before and left no messages, so this one begins empty; {do}"
+            log.warning(said, home=str(home))
     match url:
         case "sqlite":
             return SqliteStore(home)

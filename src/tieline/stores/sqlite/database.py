@@ -75,6 +75,23 @@ MENDING = {
 """What to do about a damaged file."""
 
 
+def check_main(home: Path) -> None:
+    """Refuse a home that has lost its messages: an empty hub in their place would be taken for the old one.
+
+    The key is made after the main database, so an empty one beside it has lost what it held.
+    """
+    main = home / "tieline.db"
+    empty = main.exists()
+    if empty and main.stat().st_size:
+        return
+    beside = [*(name for name in MENDING if name != main.name), *(["key"] if empty else [])]
+    left = [name for name in beside if (home / name).exists()]
+    if left:
+        hint = f"put {main.name} back from a backup; or, to begin with an empty hub, move all that is in {home} away"
+        what = "empty" if empty else "missing"
+        raise StoreError(f"{main} is {what}, though a hub ran here (see {', '.join(left)})", hint)
+
+
 def _migrations(schema: str) -> list[str]:
     """The scripts of a schema in order; script N brings version N-1 to version N."""
     found = {}
