@@ -28,10 +28,10 @@ Parcel = tuple[Message, int, int]
 _PAGE = 256
 """Deliveries read from the inbox at once while behind."""
 
-_RETRY_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 """When a page is asked for again that the hub failed to read."""
 
-_FAULTS_MAX = 60
+FAULTS_MAX = 60
 """Times in a row that the hub may fail at a page for no fault of its disk; then the session ends, and a new one may
 read it."""
 
@@ -368,12 +368,12 @@ class Conversation:
         assert isinstance(reply, Refusal), "a fetch is answered by these"
         if reply.code is Code.INTERNAL_ERROR:
             self._faults += 1
-        if self._faults >= _FAULTS_MAX:
+        if self._faults >= FAULTS_MAX:
             self._wire.end(reply)
             self.close()
         elif reply.code in (Code.STORE_FAILED, Code.INTERNAL_ERROR):
             self._fetching = True
-            self._retry = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._fetch_again)
+            self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._fetch_again)
         return None
 
     def _fetch_again(self) -> None:

@@ -3,13 +3,24 @@
 import asyncio
 import json
 import time
+from collections.abc import Callable
 
 import pytest
 from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
 
 from tests.protocols.ac7.teams import EventReader, Seat, SocketReader, Team
+from tests.wire.native.paper import PaperHub
+from tests.wire.table import BOB, SESSION, message, turn
+from tieline.contract import command as c
+from tieline.contract.delivery import Delivery, State
+from tieline.contract.hub import Observer
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Attached, Fetched
+from tieline.protocols.ac7 import streams as module
+from tieline.protocols.ac7.carriers import Frame
 from tieline.protocols.ac7.channel_ids import ChannelIds
 from tieline.protocols.ac7.streams import Stream, Streams
+from tieline.wire.http import Answer
 
 
 async def test_a_socket_is_closed_with_a_reason_when_its_token_is_replaced(crew: Team) -> None:
@@ -98,3 +109,124 @@ async def test_a_reader_that_leaves_while_its_stream_is_opened_leaves_no_session
     streams.close()
     streams.close()
     ids.close()
+
+
+# Held and released, before a hub of paper
+
+
+class WatchedHub(PaperHub):
+    def observe(self, observer: Observer, *, posts: bool = True) -> Callable[[], None]:
+        del observer, posts
+        return lambda: None
+
+
+class PaperCarrier:
+    """A carrier that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.ended: list[tuple[int, str]] = []
+
+    def write(self, frame: Frame) -> None:
+        self.ids.append(json.loads(frame.payload)["id"])
+
+    def end(self, code: int, reason: str) -> None:
+        self.ended.append((code, reason))
+
+    async def refuse(self, reply: Answer) -> None:
+        raise AssertionError(reply)
+
+    async def run(self) -> None:
+        raise AssertionError("nobody reads it")
+
+
+class Held:
+    """A stream with deliveries 1 and 2 held, 3 written, and the hub asked for what was released."""
+
+    def __init__(self, hub: WatchedHub, stream: Stream, carrier: PaperCarrier) -> None:
+        self.hub = hub
+        self.stream = stream
+        self.carrier = carrier
+
+    def offer(self, key: int, size: int = 1) -> None:
+        self.stream.offer(message(key, size), key, key)
+
+    def page(self, *keys: int) -> None:
+        items = tuple(Delivery(key, key, State.PENDING, message(key)) for key in keys)
+        self.hub.answer(Fetched(items, keys[-1], True))
+
+    @property
+    def fetches(self) -> list[tuple[int, ...]]:
+        return [fetch.keys for fetch in self.hub.asked(c.Fetch) if isinstance(fetch, c.Fetch)]
+
+    async def asked(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(self.fetches) < count:
+                await turn()
+
+
+@pytest.fixture
+async def held() -> Held:
+    hub, carrier = WatchedHub(), PaperCarrier()
+    streams = Streams(hub, ChannelIds(hub, "ac7"), announce=False)
+    hub.open.clear()
+    stream = Stream(streams)
+    stream.carrier = carrier
+    opening = asyncio.create_task(streams.open("token", stream))
+    await turn()
+    hub.answer(Attached(SESSION, BOB, "bob"))
+    await opening
+    built = Held(hub, stream, carrier)
+    built.offer(3)
+    stream.released([1, 2])
+    return built
+
+
+async def test_what_was_held_comes_before_what_is_said_after_its_release(held: Held) -> None:
+    held.offer(4)
+    held.stream.show(message(5))
+    held.offer(5)
+    # Held after 5 was said.
+    held.stream.released([6])
+    held.offer(7)
+    held.page(1)
+    assert held.carrier.ids == ["m3", "m1"]
+    held.page(2)
+    held.page(6)
+    held.offer(8)
+    await turn()
+    assert held.fetches == [(1, 2), (2,), (6,)]
+    assert held.carrier.ids == ["m3", "m1", "m2", "m4", "m5", "m6", "m7", "m8"]
+    notes = [note for note in held.hub.asked(c.Offered) if isinstance(note, c.Offered)]
+    assert sorted(key for note in notes for key in range(note.first, note.last + 1)) == list(range(1, 9))
+
+
+async def test_what_was_held_is_asked_for_again_when_the_hub_failed_to_read_it(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0)
+    held.hub.answer(Refusal(Code.STORE_FAILED, "not now"))
+    held.offer(4)
+    await held.asked(2)
+    held.page(1, 2)
+    assert held.carrier.ids == ["m3", "m1", "m2", "m4"]
+
+
+async def test_a_stream_ends_when_the_hub_fails_to_read_what_was_held_again_and_again(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0)
+    for tries in range(1, 61):
+        assert held.carrier.ended == []
+        await held.asked(tries)
+        held.hub.answer(Refusal(Code.INTERNAL_ERROR, "a bug"))
+    assert held.carrier.ended == [(1013, "a bug: what you missed is in /history")]
+
+
+async def test_a_stream_is_cut_off_when_too_much_waits_for_what_was_held(held: Held) -> None:
+    held.offer(4, held.stream.unsent_bytes_max // 2)
+    assert held.carrier.ended == []
+    held.offer(5, held.stream.unsent_bytes_max // 2)
+    assert held.carrier.ended == [(1013, "too much waits for what was held: what you missed is in /history")]
+    held.page(1, 2)
+    assert held.carrier.ids == ["m3"]

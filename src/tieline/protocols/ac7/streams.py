@@ -8,6 +8,7 @@ A reader that does not keep up is cut off with a reason. All it misses is in the
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -17,13 +18,14 @@ from tieline.contract.hub import Change, Hub
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import ByToken, Unnamed
 from tieline.contract.message import Content, Kind, Message
-from tieline.contract.refusal import Refusal
+from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Fetched, Progress, Reply
 from tieline.contract.target import to_member
 from tieline.protocols.ac7 import view
 from tieline.protocols.ac7.carriers import Carrier, Frame
 from tieline.protocols.ac7.channel_ids import ChannelIds
 from tieline.protocols.ac7.route import Call, Query, Refused, Route, no, refused
+from tieline.wire.conversation import FAULTS_MAX, RETRY_SECONDS
 
 PROTOCOL = "ac7"
 
@@ -44,10 +46,13 @@ class Stream:
 
     __slots__ = (
         "_closed",
+        "_faults",
         "_first",
         "_last",
         "_offset",
         "_streams",
+        "_waiting",
+        "_waiting_bytes",
         "carrier",
         "member",
         "session",
@@ -64,6 +69,12 @@ class Stream:
         self._first = self._last = 0
         # The last message on this stream; the log only grows.
         self._offset = -1
+        # Keys of deliveries that are held no more, which the hub is asked for, and what came since, in order: messages
+        # each with its key, or 0 if it is no delivery. The first are keys, unless nothing waits.
+        self._waiting: deque[list[int] | tuple[Frame | None, int]] = deque()
+        # How often the hub failed at the first keys.
+        self._faults = 0
+        self._waiting_bytes = 0
         self._closed = False
 
     @property
@@ -74,27 +85,66 @@ class Stream:
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
         """A delivery."""
         del stream_seq
-        if self._closed or not message.reaches(PROTOCOL):
-            return
-        self.show(message)
-        self._written(key)
+        if message.reaches(PROTOCOL):
+            self._show(message, key)
 
     def released(self, keys: Sequence[int]) -> None:
-        """Deliveries are held no more: they come now, after what was said since."""
+        """Deliveries are held no more: they come now, and before what comes after them."""
+        self._waiting.append(list(keys))
+        if len(self._waiting) == 1:
+            self._fetch()
 
-        def done(replies: Sequence[Reply]) -> None:
-            (reply,) = replies
-            if self._closed or self.carrier is None or not isinstance(reply, Fetched):
-                return
-            for item in reply.deliveries:
-                self._streams.count(item.message)
-                self.carrier.write(self._streams.frame(item.message))
-                self._written(item.key)
-            left = keys[keys.index(reply.through) + 1 :]
-            if left:
-                self.released(left)
+    def _fetch(self) -> None:
+        keys = self._waiting[0]
+        assert isinstance(keys, list), "nothing else waits for an answer"
+        if not self._closed:
+            fetch = c.Fetch(self.session, limit=len(keys), keys=tuple(keys))
+            self._streams.hub.submit((fetch,), self._fetched)
 
-        self._streams.hub.submit((c.Fetch(self.session, limit=len(keys), keys=tuple(keys)),), done)
+    def _fetched(self, replies: Sequence[Reply]) -> None:
+        (reply,) = replies
+        if self._closed:
+            return
+        if not isinstance(reply, Fetched):
+            assert isinstance(reply, Refusal), "a fetch is answered by these"
+            self._fetch_failed(reply)
+            return
+        self._faults = 0
+        for item in reply.deliveries:
+            self._streams.count(item.message)
+            self._write(self._streams.frame(item.message), item.key)
+        keys = self._waiting[0]
+        assert isinstance(keys, list), "they were asked for"
+        del keys[: keys.index(reply.through) + 1]
+        if not keys:
+            self._waiting.popleft()
+            self._write_waiting()
+        if self._waiting:
+            self._fetch()
+
+    def _write_waiting(self) -> None:
+        """Write what waits, up to the next keys that the hub has to be asked for."""
+        while self._waiting and isinstance(first := self._waiting[0], tuple):
+            self._waiting.popleft()
+            frame, key = first
+            self._waiting_bytes -= len(frame.payload) if frame is not None else 0
+            self._write(frame, key)
+
+    def _fetch_failed(self, why: Refusal) -> None:
+        if why.code is Code.INTERNAL_ERROR:
+            self._faults += 1
+        if self._faults >= FAULTS_MAX:
+            self._cut_off(why.message)
+        elif why.code in (Code.STORE_FAILED, Code.INTERNAL_ERROR):
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._fetch)
+
+    def _write(self, frame: Frame | None, key: int) -> None:
+        if self._closed or self.carrier is None:
+            return
+        if frame is not None:
+            self.carrier.write(frame)
+        if key:
+            self._written(key)
 
     def _written(self, key: int) -> None:
         if self._last and key == self._last + 1:
@@ -106,11 +156,23 @@ class Stream:
 
     def show(self, message: Message) -> None:
         """Write a message, unless it was written before."""
-        if self._closed or message.offset <= self._offset or self.carrier is None:
+        self._show(message, 0)
+
+    def _show(self, message: Message, key: int) -> None:
+        if self._closed or self.carrier is None:
             return
-        self._offset = message.offset
-        self._streams.count(message)
-        self.carrier.write(self._streams.frame(message))
+        frame = None
+        if message.offset > self._offset:
+            self._offset = message.offset
+            self._streams.count(message)
+            frame = self._streams.frame(message)
+        if not self._waiting:
+            self._write(frame, key)
+            return
+        self._waiting.append((frame, key))
+        self._waiting_bytes += len(frame.payload) if frame is not None else 0
+        if self._waiting_bytes > self.unsent_bytes_max:
+            self._cut_off("too much waits for what was held")
 
     def _note(self) -> None:
         """Tell the hub what was written."""
@@ -127,10 +189,13 @@ class Stream:
 
     def stalled(self) -> None:
         """Its reader does not keep up."""
+        self._cut_off("too slow")
+
+    def _cut_off(self, reason: str) -> None:
         assert self.carrier is not None, "it was written to"
         self._note()
         self._closed = True
-        self.carrier.end(TOO_SLOW, "too slow: what you missed is in /history")
+        self.carrier.end(TOO_SLOW, f"{reason}: what you missed is in /history")
         # Not at once: the hub is just telling all listeners of this member.
         asyncio.get_running_loop().call_soon(self._streams.remove, self)
 
