@@ -1,10 +1,15 @@
 """Looking, taking, draining."""
 
+import asyncio
 import json
+from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from tests.cli.hub_process import HubProcess, wait_until
+from tests.cli.hub_process import HubProcess, run_cli, wait_until
+from tests.server.hubs import house
+from tieline.core.store import StoreError
 
 pytestmark = pytest.mark.slow
 
@@ -77,3 +82,21 @@ def test_a_long_inbox_is_drained_in_order(hub: HubProcess, alice: str, bob: str)
     hub.send(alice, f"@{bob}", *bodies)
     drained = json.loads(hub.cli("drain", "--as", bob, "--json").stdout)
     assert [item["message"]["body"] for item in drained] == bodies
+
+
+async def test_a_drain_that_the_store_refuses_does_not_say_that_nothing_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house(tmp_path) as there:
+        await there.add("ada", "bob")
+        await (await there.join("ada")).send("@bob", "hello")
+        assert there.hub.exchange is not None
+
+        def fail() -> None:
+            raise StoreError("no space left on device")
+
+        with capture_logs(), monkeypatch.context() as patch:
+            patch.setattr(there.hub.exchange._broker.store, "commit", fail)
+            drained = await asyncio.to_thread(run_cli, there.home, "drain", "--as", "bob")
+        assert (drained.returncode, drained.stdout) == (1, "")
+        assert "no space left on device" in drained.stderr
