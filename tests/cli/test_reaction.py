@@ -194,6 +194,7 @@ def test_a_message_that_would_be_an_option_stays_unread_and_the_next_one_is_hand
         warning = watcher.stderr.readline()
     assert option in warning
     assert "stays unread" in warning
+    assert "write -- before {{body}}" in warning
     assert '"$TIELINE_BODY"' in warning
     assert "--help" in hub.cli("inbox", "--as", bob).stdout
     assert hub.states(alice, option)[bob] != "acked"

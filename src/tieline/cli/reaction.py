@@ -84,10 +84,10 @@ class Reaction:
                 break
             if len(word) > 1 and filled([word], environment)[0].startswith("-"):
                 name = word[1]
-                variable = f'"${_PREFIXES[0]}{name.upper()}"'
                 return (
-                    f"its {name} begins with a dash, which the program may read as an option: "
-                    f"use {variable} in place of {{{{{name}}}}}, or write -- before it if the program knows that"
+                    f"its {name} begins with a dash, which the program may read as an option: write -- before "
+                    f"{{{{{name}}}}} if the program knows that, or hand it over as input, "
+                    f"""printf %s "${_PREFIXES[0]}{name.upper()}" | PROGRAM"""
                 )
         return None
 
@@ -227,6 +227,7 @@ def _refuse_shell(char: str, refused: bool) -> None:
 
 
 _INSTEAD = 'use "$TIELINE_BODY", "$TIELINE_FROM" and so on in place of the templates: a shell reads them as text'
+_AS_INPUT = """use a program that takes text, and best as its input: printf %s "$TIELINE_BODY" | PROGRAM"""
 
 
 def _check_program(words: list[Word]) -> None:
@@ -246,13 +247,13 @@ def _check_reader(word: Word, following: list[Word]) -> None:
     name = path.rpartition("/")[2]
     name = name.rstrip(_VERSION) or name
     if name in _WRAPPERS:
-        raise Failure(Exit.USAGE, f"{word[0]} starts another program, and a message may not say which", _INSTEAD)
+        raise Failure(Exit.USAGE, f"{word[0]} starts another program, and a message may not say which", _AS_INPUT)
     code = name in _READS_CODE or path == "."
     if not code and name in _INTERPRETERS:
         # Only a file of code is let through: after an option it is not known what the next word is.
         code = not following or len(following[0]) > 1 or following[0][0].startswith("-")
     if code:
-        raise Failure(Exit.USAGE, f"{word[0]} would read a message as code", _INSTEAD)
+        raise Failure(Exit.USAGE, f"{word[0]} would read a message as code", _AS_INPUT)
 
 
 def _check_option(word: Word, before: Word) -> None:
@@ -262,4 +263,4 @@ def _check_option(word: Word, before: Word) -> None:
     for option in (word, before):
         if option[0].startswith("-") and option != _END:
             message = f"a message may not be the value of an option ({option[0]}): to the program it may be code"
-            raise Failure(Exit.USAGE, message, _INSTEAD)
+            raise Failure(Exit.USAGE, message, _AS_INPUT)
