@@ -553,6 +553,27 @@ def test_a_clock_that_is_set_neither_releases_nor_keeps_anything(stuck: Room, st
     assert stuck.read("ada") == ["held 0"]
 
 
+@pytest.mark.parametrize("step_ms", [30 * 24 * 3600 * 1000, -30 * 24 * 3600 * 1000])
+@pytest.mark.parametrize("owed", [False, True])
+def test_a_clock_that_is_set_changes_no_pause_although_its_batch_is_taken_back(
+    stuck: Room, step_ms: int, *, owed: bool
+) -> None:
+    desk = stuck.desk
+    desk.nature.set_clock(step_ms)
+    desk.decide(c.Tick())
+    if owed:
+        desk.broker.owe()
+    desk.broker.roll_back()
+    desk.broker.roll_back()
+    desk.pass_ms(1000)
+    desk.broker.roll_back()
+    assert stuck.read("ada") == []
+    desk.crash()
+    stuck.attach()
+    desk.pass_ms(LIMITS.pause_ms - 1000)
+    assert stuck.read("ada") == ["held 0"]
+
+
 def test_a_release_that_fails_is_tried_again_later_and_the_commands_beside_it_are_decided(
     stuck: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:

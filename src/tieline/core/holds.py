@@ -98,7 +98,7 @@ _Stream = tuple[int, str]
 class Holds:
     """Paused and allowed conversations, and the deliveries that wait."""
 
-    __slots__ = ("_due", "_queues", "_recheck", "_standing", "_unsaved", "_waiting")
+    __slots__ = ("_due", "_queues", "_recheck", "_standing", "_uncommitted_ms", "_unsaved_ms", "_waiting")
 
     def __init__(self) -> None:
         self._standing: dict[str, _Standing] = {}
@@ -109,12 +109,15 @@ class Holds:
         self._due: list[tuple[int, int, str]] = []
         # Streams that may go on.
         self._recheck: set[_Stream] = set()
-        # Whether the store has other times than there are here.
-        self._unsaved = False
+        # By how much the clock was set since the times were last saved, and between that and the last commit.
+        self._unsaved_ms = 0
+        self._uncommitted_ms = 0
 
     def restore(self, broker: "Broker", settings: Mapping[str, bytes], before: "Holds") -> None:
         """Take up what the store kept; of deliveries that were slowed `before`, when they are due."""
+        self._unsaved_ms = before._unsaved_ms + before._uncommitted_ms
         for standing in _decoder.decode(settings.get(_SETTING) or b"[]"):
+            standing.until_ms += self._unsaved_ms
             self._stand(standing)
         due = {
             (number, part.keys[0]): part.due_ms
@@ -286,7 +289,11 @@ class Holds:
                 if part.due_ms:
                     part.due_ms += step_ms
                     heapq.heappush(self._due, (part.due_ms, *stream))
-        self._unsaved = bool(self._standing)
+        self._unsaved_ms += step_ms
+
+    def committed(self) -> None:
+        """What was saved is durable."""
+        self._uncommitted_ms = 0
 
     def _stand(self, standing: _Standing) -> None:
         self._standing[standing.name] = standing
@@ -299,7 +306,8 @@ class Holds:
             del self._standing[first.name]
             self._recheck.update(self._waiting.get(first.name, ()))
         broker.store.save_setting(_SETTING, msgspec.json.encode(list(self._standing.values())))
-        self._unsaved = False
+        self._uncommitted_ms += self._unsaved_ms
+        self._unsaved_ms = 0
 
     # What is let go.
 
@@ -309,9 +317,9 @@ class Holds:
 
     def work(self, broker: "Broker") -> None:
         """Let go what is due. After all commands of a batch, so that none of its answers is about what goes."""
-        if not (self._recheck or self._unsaved or (self._due and self._due[0][0] <= broker.now_ms)):
+        if not (self._recheck or self._unsaved_ms or (self._due and self._due[0][0] <= broker.now_ms)):
             return
-        if self._unsaved:
+        if self._unsaved_ms:
             self._save(broker)
         self._go_on_all(broker)
         while self._due and self._due[0][0] <= broker.now_ms:

@@ -196,6 +196,7 @@ class Memory:
         if self.ledger.end - self._snapshot_end >= self._snapshot_rows:
             self.snapshot()
         self.store.commit()
+        self.holds.committed()
         self.dirty = False
         self.undo.clear()
         self._lazy.clear()
