@@ -367,6 +367,47 @@ def test_an_expiry_that_raises_keeps_nobody_from_being_served(faulty: Desk, monk
     assert faulty.bodies(bob) == ["stuck"]
 
 
+def test_an_expiry_that_failed_once_comes_later_and_costs_one_rollback(
+    faulty: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = faulty.join("alice")
+    faulty.add("bob")
+    shop = faulty.broker.custodians[BOB] = Shop()
+    said = [faulty.send(alice, "@bob", ttl_ms=10).message_id for _ in range(5)]
+    with monkeypatch.context() as patch:
+        patch.setattr(shop, "win", lambda *_: 1 / 0)
+        faulty.pass_ms(20)
+        faulty.pass_ms(1000)
+        assert len(faulty.broker.faults) == 1
+    faulty.pass_ms(60_000)
+    assert [faulty.state(each, "bob") for each in said] == [State.PENDING] + 4 * [State.EXPIRED]
+    faulty.pass_ms(60_000)
+    assert faulty.state(said[0], "bob") is State.EXPIRED
+    assert len(faulty.broker.faults) == 1
+
+
+def test_a_delivery_that_never_expires_is_tried_ever_less_and_the_others_expire(
+    faulty: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = faulty.join("alice")
+    faulty.add("bob")
+    shop = faulty.broker.custodians[BOB] = Shop()
+    tried: list[int] = []
+
+    def fail(*_: object) -> None:
+        tried.append(1)
+        raise Bug
+
+    faulty.send(alice, "@bob", ttl_ms=10)
+    monkeypatch.setattr(shop, "win", fail)
+    for _ in range(300):
+        faulty.pass_ms(60_000)
+    assert len(tried) == 1 + 5 + 3, "after 2, 4, 8, 16 and 32 minutes, and then each hour"
+    other = faulty.send(alice, "@alice", ttl_ms=10).message_id
+    faulty.pass_ms(60_000)
+    assert faulty.state(other, "alice") is State.EXPIRED
+
+
 def test_a_chore_that_raises_rests_and_the_others_are_done(faulty: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 

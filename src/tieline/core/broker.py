@@ -67,6 +67,9 @@ _CAREFUL = frozenset(
 _CHORE_REST_MS = 60_000
 """A chore that failed is tried again after this: it would fail at every tick, and each failure costs a rollback."""
 
+_STUCK_REST_MS_MAX = 3_600_000
+"""A delivery that fails to expire again and again is tried once in this time."""
+
 _NEWEST = 8
 """Deliveries of a range that are noted for the loop rule."""
 
@@ -94,8 +97,8 @@ class Broker(Memory):
         self.notifies = notifies
         # The name of the person who runs the hub, which nobody else may make a member of; empty for none.
         self.kept_name = kept_name
-        # Deliveries whose time to live passed and that could not be expired, as (member number, key).
-        self._stuck: set[tuple[int, int]] = set()
+        # Deliveries that could not be expired, as (member number, key): how long each rests, and until when.
+        self._stuck: dict[tuple[int, int], tuple[int, int]] = {}
         # The chore of the tick being handled, and until when a chore that failed rests.
         self._chore = ""
         self._rests: dict[str, int] = {}
@@ -192,6 +195,7 @@ class Broker(Memory):
         self.refusals = Refusals(self.limits)
         self.retention = Retention(self.limits)
         self._rests.clear()
+        self._stuck.clear()
         for account in self.directory.accounts.values():
             account.busy_until_ms += step_ms if account.busy_until_ms else 0
 
@@ -564,18 +568,30 @@ class Broker(Memory):
         return _DONE
 
     def _expire(self) -> None:
+        """Expire what is due. After a fault all of that rests, and the one that failed longer each time."""
+        if self._rests.get("expiry", 0) > self.now_ms:
+            return
         while self.deadlines and self.deadlines[0][0] <= self.now_ms:
             _, number, key = heapq.heappop(self.deadlines)
-            account = self.directory.accounts.get(number)
-            if account is None or (number, key) in self._stuck:
+            rest_ms, until_ms = self._stuck.get((number, key), (_CHORE_REST_MS, 0))
+            if until_ms > self.now_ms:
+                heapq.heappush(self.deadlines, (until_ms, number, key))
                 continue
+            account = self.directory.accounts.get(number)
             try:
-                held = " while it was held" if account.inbox.is_held(key) else ""
-                self.move(account, ((key, key),), State.EXPIRED, evidence=f"time to live passed{held}")
+                if account is not None:
+                    held = " while it was held" if account.inbox.is_held(key) else ""
+                    self.move(account, ((key, key),), State.EXPIRED, evidence=f"time to live passed{held}")
             except Exception as error:  # noqa: BLE001 - it would raise again and again, and nothing would be decided
-                self._stuck.add((number, key))
+                # Longer than the others rest, so that it is not in their way again.
+                rest_ms = min(2 * rest_ms, _STUCK_REST_MS_MAX)
+                self._stuck[number, key] = rest_ms, self.now_ms + rest_ms
+                self._chore = "expiry"
                 self.faults.append(self._fault(0, c.Tick(), error))
+                self._chore = ""
                 self.roll_back()
+                return
+            self._stuck.pop((number, key), None)
 
 
 _DONE = Done()
