@@ -99,7 +99,8 @@ def work(desk: Desk, commands: Sequence[c.Command]) -> Outcome:
             desk.broker.commit()
         else:
             desk.broker.owe()
-        outcome.extend(part)
+        for field in ("replies", "changes", "posts", "progress", "faults"):
+            getattr(outcome, field).extend(getattr(part, field))
     return outcome
 
 

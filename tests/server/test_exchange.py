@@ -696,6 +696,30 @@ async def test_a_held_delivery_is_not_offered_before_it_is_released_and_then_its
     assert [item.message.content.body for item in page.deliveries] == ["held"]
 
 
+async def test_what_a_batch_released_before_a_command_raised_is_told_before_what_was_decided_after_it(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept = office.store.accept
+
+    def raise_for_poison(row: object, message: Message, *rest: object) -> None:
+        accept(row, message, *rest)  # type: ignore[arg-type]
+        if message.content.body == "poison":
+            raise RuntimeError("a bug in a rule")
+
+    monkeypatch.setattr(office.store, "accept", raise_for_poison)
+    await office.exchange.ask(c.PauseThread(office.operator, "@alice+@bob"))
+    assert (await office.accepted("held")).held
+    ear, heard = office.listen(), []
+    monkeypatch.setattr(ear, "released", lambda keys: heard.append(("released", *keys)))
+    monkeypatch.setattr(ear, "offer", lambda message, key, stream_seq: heard.append(("offer", key)))
+    resume = c.ResumeThread(office.operator, "@alice+@bob")
+    replies: list[Reply] = []
+    office.exchange.submit((resume, office.send("poison"), office.send("after")), replies.extend)
+    await until(lambda: len(replies) == 3)
+    assert heard == [("released", 1), ("offer", 2)]
+    assert [type(reply) for reply in replies] == [Done, Refusal, Accepted]
+
+
 async def test_a_release_that_the_disk_does_not_take_refuses_nobody_and_comes_when_it_does(folder: Path) -> None:
     office = Office(folder, Limits(pause_ms=300))
     await office.open()

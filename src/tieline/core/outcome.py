@@ -75,15 +75,6 @@ class Outcome(Struct):
     urgent: bool = False
     """Whether somebody waits for the commit; if not, it may wait a little for more to ride along."""
 
-    def extend(self, other: "Outcome") -> None:
-        """Add what was decided after it."""
-        start = len(self.replies)
-        for name in ("replies", "changes", "posts", "progress", "unseen", "ended", "warnings", "faults"):
-            getattr(self, name).extend(getattr(other, name))
-        for member, keys in other.released.items():
-            self.released.setdefault(member, []).extend(keys)
-        self.errands |= {start + place: errand for place, errand in other.errands.items()}
-
     def spread(self, places: Sequence[int], count: int, refusal: Refusal) -> "Outcome":
         """The same for more commands: these replies stand at `places`, and all others are this refusal."""
         replies: list[Reply] = [refusal] * count

@@ -13,7 +13,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import structlog
@@ -67,6 +67,13 @@ class _Answers:
         self._left -= 1
         if not self._left and self._done is not None:
             self._done([reply for part in self._parts for reply in part])
+
+
+def _one_by_one(item: Item) -> Iterator[Item]:
+    commands, done = item
+    answers = _Answers(len(commands), done)
+    for number, command in enumerate(commands):
+        yield (command,), partial(answers.take, number)
 
 
 class Tally(Struct):
@@ -303,22 +310,27 @@ class Exchange:
         return () if self._lost else membership.replaced(self._broker, command)
 
     def _work(self, items: list[Item]) -> None:
-        outcome = self._decide([command for commands, _ in items for command in commands])
+        outcomes = list(self._decide([command for commands, _ in items for command in commands]))
         self.tally.batches += 1
-        self._loop.call_soon_threadsafe(self._publish, items, outcome)
+        self._loop.call_soon_threadsafe(self._publish, items, outcomes)
 
-    def _decide(self, commands: Sequence[c.Command], retries: int = 1) -> Outcome:
-        """Decide commands, and make durable what somebody waits for."""
-        outcome = self._decide_some(commands, retries)
-        while len(outcome.replies) < len(commands):
-            outcome.extend(self._decide_some(commands[len(outcome.replies) :], retries))
-        return outcome
+    def _decide(self, commands: Sequence[c.Command], retries: int = 1) -> Iterator[Outcome]:
+        """Decide commands, and make durable what somebody waits for. Each outcome is for the next of them."""
+        start = 0
+        while True:
+            for outcome in self._decide_some(commands[start:], retries):
+                start += len(outcome.replies)
+                yield outcome
+            if start == len(commands):
+                return
 
-    def _decide_some(self, commands: Sequence[c.Command], retries: int) -> Outcome:
+    def _decide_some(self, commands: Sequence[c.Command], retries: int) -> Iterator[Outcome]:
         """The same for as many of the commands as can be decided together, the first at least."""
         if self.health.store.rest_seconds and any(type(command) in _WRITES for command in commands):
             refusal = _store_failed(self.health.store.reason)
-            return self._decide_without(commands, [type(command) in _WRITES for command in commands], retries, refusal)
+            refused = [type(command) in _WRITES for command in commands]
+            yield from self._decide_without(commands, refused, retries, refusal)
+            return
         broker = self._broker
         # A commit for what is released alone must not fail again and again: that would refuse what nobody waits for.
         outcome = broker.handle(commands, releases=bool(retries) and not self.health.store.rest_seconds)
@@ -326,28 +338,37 @@ class Exchange:
             self._report(outcome.faults)
         if not outcome.urgent:
             broker.owe()
-            return outcome
+            yield outcome
+            return
         error = self._commit()
         if error is None:
-            return outcome
+            yield outcome
+            return
         count = len(outcome.replies)
         if retries and len(outcome.awaited) + bool(outcome.released) > 1 and not isinstance(error, DiskError):
             # One of them is to blame, or what was released: each in a transaction of its own shows which.
-            alone = Outcome()
             for command in commands[:count]:
-                alone.extend(self._decide_some((command,), 0))
-            return alone
+                yield from self._decide_some((command,), 0)
+            return
         awaited = set(outcome.awaited)
         refused = [place in awaited for place in range(count)]
-        return self._decide_without(commands[:count], refused, 0, _store_failed(str(error)))
+        yield from self._decide_without(commands[:count], refused, 0, _store_failed(str(error)))
 
     def _decide_without(
         self, commands: Sequence[c.Command], refused: Sequence[bool], retries: int, refusal: Refusal
-    ) -> Outcome:
+    ) -> Iterator[Outcome]:
         """Refuse some of the commands and decide the others."""
         places = [place for place, no in enumerate(refused) if not no]
-        outcome = self._decide([commands[place] for place in places], retries) if places else Outcome()
-        return outcome.spread(places, len(commands), refusal)
+        if not places:
+            yield Outcome(replies=[refusal] * len(commands))
+            return
+        start = decided = 0
+        for outcome in self._decide([commands[place] for place in places], retries):
+            theirs = places[decided : decided + len(outcome.replies)]
+            decided += len(theirs)
+            end = places[decided] if decided < len(places) else len(commands)
+            yield outcome.spread([place - start for place in theirs], end - start, refusal)
+            start = end
 
     def _commit(self) -> Exception | None:
         """Make everything decided so far durable; or go back to what is, and say why."""
@@ -414,7 +435,22 @@ class Exchange:
 
     # On the event loop.
 
-    def _publish(self, items: list[Item], outcome: Outcome) -> None:
+    def _publish(self, items: Sequence[Item], outcomes: Sequence[Outcome]) -> None:
+        """Tell everybody, one outcome after the other: what was released is told before what was decided later."""
+        if len(outcomes) == 1:
+            self._tell(items, outcomes[0])
+            return
+        for commands, done in items:
+            if done is not None and not commands:
+                self._call(done, ())
+        start = 0
+        singles = [single for item in items for single in _one_by_one(item)]
+        for outcome in outcomes:
+            end = start + len(outcome.replies)
+            self._tell(singles[start:end], outcome)
+            start = end
+
+    def _tell(self, items: Sequence[Item], outcome: Outcome) -> None:
         replies = outcome.replies
         start = 0
         for commands, done in items:
