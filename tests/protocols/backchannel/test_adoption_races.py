@@ -13,9 +13,13 @@ from structlog.testing import capture_logs
 from tests.protocols.backchannel.raw import Raw
 from tests.protocols.backchannel.towns import Town, eventually, town
 from tests.server.hubs import bodies, house, silent, take, until
+from tieline.contract import command as c
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Reply
 from tieline.protocols.backchannel import adoption
 from tieline.protocols.backchannel.notices import Notices
 from tieline.server.config import Backchannel
+from tieline.server.exchange import Exchange
 from tieline.server.hub import Options, RunningHub
 
 # Who is first.
@@ -168,6 +172,31 @@ async def test_a_mailbox_that_cannot_be_written_to_is_tried_again(place: Town, m
         await until(lambda: any(log["event"] == "messages cannot be written to the spool" for log in logs))
         place.raw.new("lea").unlink()
         await place.unread("lea", "hello")
+
+
+async def test_a_local_agent_receives_after_the_hub_failed_to_read_what_a_former_hub_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adoption, "_TROUBLE_SECONDS", 0.05)
+    async with town(folder) as place:
+        await place.join("bob")
+        await place.local("lea")
+        token = place.there.tokens["bob"]
+    left = place.raw.root / "spool" / "lea" / "hub" / "m.1.staged"
+    left.write_bytes(b"half of it")
+    ask, failures = Exchange.ask, [Refusal(Code.STORE_FAILED, "not now"), Refusal(Code.INTERNAL_ERROR, "a bug")]
+
+    async def ask_or_fail(exchange: Exchange, command: c.Command) -> Reply:
+        return failures.pop() if failures and isinstance(command, c.Fetch) else await ask(exchange, command)
+
+    monkeypatch.setattr(Exchange, "ask", ask_or_fail)
+    async with town(folder) as place:
+        place.there.tokens["bob"] = token
+        bob = await place.there.join("bob")
+        await bob.send("@lea", "hello")
+        await place.unread("lea", "hello")
+        assert failures == []
+        await until(place.quiet)
 
 
 async def test_a_mailbox_that_somebody_deletes_is_made_anew_with_what_is_unread_in_the_hub(place: Town) -> None:

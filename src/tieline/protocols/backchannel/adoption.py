@@ -459,6 +459,8 @@ class Adoption:
         """Let a local agent be a member."""
         await asyncio.to_thread(mailbox.make, durably=True)
         resident = self._residents.get(mailbox.name) or await self._furnish(mailbox, card or Card())
+        # It may have come back meanwhile.
+        resident.close()
         reply = await resident.attach()
         if isinstance(reply, Refusal):
             self._attach_failed(mailbox.name, reply)
@@ -470,7 +472,10 @@ class Adoption:
         if anew or card is None:
             card = Card(local=True, member=member.created_at_ms, since=reply.next_key)
         self._channels.house(resident.shelf.mailbox, card)
-        await resident.receive(card, anew=anew)
+        refusal = await resident.receive(card, anew=anew)
+        if refusal is not None:
+            self._loop.call_later(_TROUBLE_SECONDS, self._resident_ended, mailbox.name, refusal)
+            return
         self._stirred.add(mailbox.name)
         self._records_stirred = True
 

@@ -79,8 +79,11 @@ class Resident:
             self.shelf.session = conversation.session
         return reply
 
-    async def receive(self, card: Card, *, anew: bool) -> None:
-        """Bring the shelf to where a hub before this one left it, and put there what waits."""
+    async def receive(self, card: Card, *, anew: bool) -> Refusal | None:
+        """Bring the shelf to where a hub before this one left it, and put there what waits.
+
+        If the hub cannot say what waits, this ends the session and returns why.
+        """
         conversation = self._conversation
         assert conversation is not None, "attached before"
         await self._put_down()
@@ -91,13 +94,16 @@ class Resident:
         for leftover in await asyncio.to_thread(self.shelf.leftovers):
             fetch = c.Fetch(conversation.session, leftover.key - 1, 1)
             reply = await self._hub.ask(fetch)
-            if not isinstance(reply, Fetched):
-                return
+            if isinstance(reply, Refusal):
+                self.close()
+                return reply
+            assert isinstance(reply, Fetched), "a fetch is answered by these"
             unsettled = any(delivery.key == leftover.key for delivery in reply.deliveries)
             with contextlib.suppress(FileNotFoundError):
                 await asyncio.to_thread(self.shelf.recover, leftover, unsettled=unsettled)
         if self._conversation is conversation:
             conversation.receive(window=None)
+        return None
 
     async def _put_down(self) -> None:
         """Have nothing on its way to the shelf."""
