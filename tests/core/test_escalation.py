@@ -118,6 +118,39 @@ def test_a_human_is_told_once_of_what_was_not_seen(desk: Desk, ada: SessionId) -
     assert "between them" not in message.content.body
 
 
+def test_a_held_delivery_waits_from_its_release_on_whatever_its_neighbours_do(desk: Desk, ada: SessionId) -> None:
+    cy, ops = desk.join("cy"), desk.attach("ops")
+    around = [desk.send(cy, "@bob", "before").message_id]
+    desk.ask(c.PauseThread(desk.operator, "@ada+@bob"))
+    held = desk.send(ada, "@bob", "held").message_id
+    around.append(desk.send(cy, "@bob", "after").message_id)
+    # Ways that are set anew take up what waits.
+    reach(desk, "bob", Reach(THREE.legs, 2000, "ops"))
+    desk.pass_ms(MINUTE_MS + 1000)
+    assert [way(desk, each) for each in around] == ["hook", "hook"]
+    desk.pass_ms(MINUTE_MS - 10_000)
+    desk.ask(c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.pass_ms(11_000)
+    assert [way(desk, each) for each in (*around, held)] == ["notify", "notify", "push"]
+    (told,) = desk.fetch(ops)
+    assert (told.message.content.data or {})["messages"] == around
+    desk.pass_ms(MINUTE_MS - 10_000)
+    assert way(desk, held) == "hook"
+
+
+def test_a_delivery_that_is_released_before_its_neighbours_fall_stays_where_it_is(desk: Desk, ada: SessionId) -> None:
+    cy = desk.join("cy")
+    desk.send(cy, "@bob", "before")
+    desk.ask(c.PauseThread(desk.operator, "@ada+@bob"))
+    held = desk.send(ada, "@bob", "held").message_id
+    after = desk.send(cy, "@bob", "after").message_id
+    reach(desk, "bob", Reach(THREE.legs, 2000, "ops"))
+    desk.pass_ms(MINUTE_MS - 1000)
+    desk.ask(c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.pass_ms(2000)
+    assert (way(desk, held), way(desk, after)) == ("push", "hook")
+
+
 def test_two_humans_who_stand_in_for_each_other_are_told_once(desk: Desk, ada: SessionId) -> None:
     for name, other in (("bob", "ops"), ("ops", "bob")):
         reach(desk, name, Reach((Leg(Way.PUSH, 1000), Leg(Way.NOTIFY, 1000)), notify=other))

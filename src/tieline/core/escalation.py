@@ -9,7 +9,7 @@ time again, because nobody could show evidence to a hub that was down.
 import heapq
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,6 +36,8 @@ _GRAIN_MS_MAX = 1000
 _NOTICES_MAX = 20
 """Messages of one fall that a human is told of one by one; the others are counted."""
 _NAMED_MAX = 5
+_HELD = 255
+"""In place of a place: a held delivery waits for no evidence until it is released."""
 _reach_decoder = msgspec.json.Decoder(Reach)
 
 
@@ -49,6 +51,11 @@ class _Wait(msgspec.Struct, order=True):
     first: int
     last: int
     """May grow while the entry is in the queue: it comes last, and the others tell any two entries apart."""
+
+    @property
+    def moment(self) -> tuple[int, int, int, bool]:
+        """Entries of one moment fall together."""
+        return self.deadline_ms, self.number, self.place, self.urgent
 
 
 class Escalation:
@@ -123,10 +130,13 @@ class Escalation:
         for fall in broker.store.falls(account.number, start, end - 1):
             low, high = max(fall.first, start) - start, min(fall.last + 1, end) - start
             places[low:high] = bytes((reach.place_of(fall.way),)) * (high - low)
+        for entry in inbox.held_entries() if inbox.held else ():
+            places[entry.key - start] = _HELD
         key = start
         for place, alike in groupby(places):
             count = sum(1 for _ in alike)
-            self._wait(reach, account.number, place, (key, key + count - 1), now_ms)
+            if place != _HELD:
+                self._wait(reach, account.number, place, (key, key + count - 1), now_ms)
             key += count
 
     def set(self, broker: "Broker", account: Account, reach: Reach) -> None:
@@ -149,15 +159,22 @@ class Escalation:
         if waits and waits[0].deadline_ms <= broker.now_ms:
             broker.undo.append(partial(self._put_back, [replace(wait) for wait in waits]))
         while waits and waits[0].deadline_ms <= broker.now_ms:
-            wait = heapq.heappop(waits)
-            if self._latest.get((wait.number, wait.urgent)) is wait:
-                del self._latest[wait.number, wait.urgent]
+            wait = self._pop()
+            together = [wait]
+            while waits and waits[0].moment == wait.moment:
+                together.append(self._pop())
             reach, account = self.reaches.get(wait.number), broker.directory.accounts.get(wait.number)
             if reach is None or account is None or wait.place + 1 >= len(reach.legs):
                 continue
-            unseen = account.inbox.unseen(wait.first, wait.last)
+            unseen = [ranges for each in together if (ranges := account.inbox.unseen(each.first, each.last))]
             if unseen:
                 self._fall(broker, account, reach, wait, unseen)
+
+    def _pop(self) -> _Wait:
+        wait = heapq.heappop(self._waits)
+        if self._latest.get((wait.number, wait.urgent)) is wait:
+            del self._latest[wait.number, wait.urgent]
+        return wait
 
     def shift(self, step_ms: int) -> None:
         """The clock was set by this much: nothing is due sooner or later for it."""
@@ -171,8 +188,10 @@ class Escalation:
             self._enter(wait)
 
     def _fall(
-        self, broker: "Broker", account: Account, reach: Reach, wait: _Wait, ranges: Sequence[tuple[int, int]]
+        self, broker: "Broker", account: Account, reach: Reach, wait: _Wait, unseen: list[list[tuple[int, int]]]
     ) -> None:
+        """Let deliveries fall together from the way of `wait`: those of each entry, as ranges."""
+        ranges = list(chain.from_iterable(unseen))
         after, way = reach.legs[wait.place].way, reach.legs[wait.place + 1].way
         event = Fell(account.name, account.number, tuple(ranges), way.value, after.value)
         row = broker.ledger.append(event, broker.now_ms)
@@ -180,9 +199,10 @@ class Escalation:
         broker.dirty = broker.outcome.urgent = True
         if broker.followers:
             _tell_followers(broker, account, ranges, way)
-        # Those between them that were seen are left out when this is due.
-        keys = (ranges[0][0], ranges[-1][1])
-        self._wait(reach, account.number, wait.place + 1, keys, broker.now_ms, urgent=wait.urgent)
+        for part in unseen:
+            # Those between them that were seen are left out when this is due; held ones are in no entry.
+            keys = (part[0][0], part[-1][1])
+            self._wait(reach, account.number, wait.place + 1, keys, broker.now_ms, urgent=wait.urgent)
         if way is Way.NOTIFY:
             _notify(broker, account, reach, ranges)
 
