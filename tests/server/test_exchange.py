@@ -22,6 +22,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, Fetched, History, Issued, Progress, Reply, Roster
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
+from tieline.core.store import DamagedError, DiskError, StoreError
 from tieline.server.exchange import Exchange
 from tieline.server.nature import RealNature
 from tieline.stores.sqlite.database import open_for_reading
@@ -472,6 +473,36 @@ async def test_a_store_that_fails_again_and_again_is_left_alone_for_a_while_and_
         "writing works again",
     ]
     assert office.exchange.health.store.failures == 3
+
+
+async def test_a_disk_that_fails_under_a_command_is_told_as_an_ailment(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise DiskError("held by another process", "end it")
+
+    with capture_logs(), monkeypatch.context() as patch:
+        patch.setattr(office.store, "find_message", fail)
+        assert isinstance(await office.exchange.ask(c.ReadReceipts(office.alice, MessageId("x"))), Refusal)
+        (ailment,) = office.exchange.health.ailments
+        assert (ailment.reason, ailment.do) == ("held by another process", "end it")
+
+
+@pytest.mark.parametrize("error", [StoreError("SQL logic error"), DamagedError("the file is damaged")])
+async def test_a_store_that_cannot_be_tried_again_is_reported_and_the_hub_goes_on(
+    office: Office, monkeypatch: pytest.MonkeyPatch, error: StoreError
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(office.store, "retry", fail)
+    office.store.failures = 1
+    with capture_logs():
+        assert isinstance(await office.exchange.ask(office.send()), Refusal)
+        await until(lambda: office.exchange.health.store.reason == str(error) or office.exchange.failure.done())
+        assert not office.exchange.failure.done()
+        assert str(error) in [ailment.reason for ailment in office.exchange.health.ailments]
+        assert isinstance(await office.exchange.ask(c.ListMembers(office.alice)), Roster)
 
 
 async def test_a_store_that_is_lost_for_good_is_reported_and_everybody_is_refused(office: Office) -> None:

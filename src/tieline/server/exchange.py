@@ -29,7 +29,7 @@ from tieline.core import membership
 from tieline.core.broker import Broker
 from tieline.core.inquiry import Inquiry, SearchIndex
 from tieline.core.outcome import Fault, Outcome, Unseen
-from tieline.core.store import ActivityStore, DiskError
+from tieline.core.store import ActivityStore, DamagedError, DiskError, StoreError
 from tieline.server.health import Health
 from tieline.server.recorder import Recorder
 from tieline.server.searcher import Searcher
@@ -404,7 +404,9 @@ class Exchange:
             return
         try:
             self._broker.store.retry()
-        except DiskError as error:
+        except StoreError as error:
+            if isinstance(error, DamagedError):
+                health.damaged(health.store.what, error)
             health.store.failed(str(error), error.hint)
         else:
             health.store.succeeded()
@@ -419,6 +421,8 @@ class Exchange:
     def _report(self, faults: Sequence[Fault]) -> None:
         for fault in (*faults, *self._broker.faults):
             self.health.fault(fault)
+            if isinstance(fault.error, DiskError):
+                self.health.store.failed(str(fault.error), fault.error.hint)
         self._broker.faults.clear()
 
     def _guard(self, work: Callable[[], object], items: Sequence[Item] = ()) -> None:
