@@ -516,6 +516,39 @@ def test_what_is_rolled_back_leaves_what_is_held_as_it_was(stuck: Room) -> None:
     assert stuck.read("ada") == bodies(2)
 
 
+def test_a_rollback_reads_no_message_that_was_held_before(stuck: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = stuck.desk
+    for number in range(1, 4):
+        stuck.say("bob", "@ada", f"held {number}", topic="" if number % 2 else "other")
+    desk.decide(c.Send(stuck.sessions["bob"], content("@ada", "taken back")))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(desk.store), "messages", lambda *_: pytest.fail("known before"))
+        desk.broker.roll_back()
+    desk.pass_ms(1000)
+    assert stuck.read("ada") == []
+    (pause,) = desk.expect(Pauses, c.ListPauses(desk.operator)).pauses
+    assert pause.held == 4
+    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    assert stuck.read("ada") == bodies(4)
+
+
+def test_held_deliveries_that_expire_together_are_looked_at_once(stuck: Room) -> None:
+    class Watched(dict[Any, Any]):
+        walks = 0
+
+        def __iter__(self) -> Any:
+            Watched.walks += 1
+            return super().__iter__()
+
+    desk, holds = stuck.desk, stuck.desk.broker.holds
+    for number in range(20):
+        stuck.say("bob", "@ada", topic=f"{number}", ttl_ms=1000)
+    holds._queues = Watched(holds._queues)
+    desk.pass_ms(1000)
+    assert Watched.walks == 1
+    assert len(holds._queues) == 1
+
+
 def test_a_slowed_message_is_still_slowed_after_a_rollback(room: Room) -> None:
     room.alternate("ada", "bob", 5)
     assert room.say("bob", "@ada", "held 0").held

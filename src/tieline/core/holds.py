@@ -37,6 +37,7 @@ from tieline.contract.reply import Pause
 from tieline.contract.target import TargetKind
 from tieline.core import notices
 from tieline.core.directory import Account, Session
+from tieline.core.inbox import Entry
 from tieline.core.loops import Judgement, conversation
 from tieline.core.objectives import thread
 from tieline.core.outcome import Post
@@ -98,7 +99,16 @@ _Stream = tuple[int, str]
 class Holds:
     """Paused and allowed conversations, and the deliveries that wait."""
 
-    __slots__ = ("_due", "_queues", "_recheck", "_standing", "_uncommitted_ms", "_unsaved_ms", "_waiting")
+    __slots__ = (
+        "_due",
+        "_queues",
+        "_recheck",
+        "_recheck_members",
+        "_standing",
+        "_uncommitted_ms",
+        "_unsaved_ms",
+        "_waiting",
+    )
 
     def __init__(self) -> None:
         self._standing: dict[str, _Standing] = {}
@@ -109,28 +119,40 @@ class Holds:
         self._due: list[tuple[int, int, str]] = []
         # Streams that may go on.
         self._recheck: set[_Stream] = set()
+        # Members of whose streams any may go on, by their numbers.
+        self._recheck_members: set[int] = set()
         # By how much the clock was set since the times were last saved, and between that and the last commit.
         self._unsaved_ms = 0
         self._uncommitted_ms = 0
 
     def restore(self, broker: "Broker", settings: Mapping[str, bytes], before: "Holds") -> None:
-        """Take up what the store kept; of deliveries that were slowed `before`, when they are due."""
+        """Take up what the store kept; of deliveries that were held `before` too, what they wait for."""
         self._unsaved_ms = before._unsaved_ms + before._uncommitted_ms
         for standing in _decoder.decode(settings.get(_SETTING) or b"[]"):
             standing.until_ms += self._unsaved_ms
             self._stand(standing)
-        due = {
-            (number, part.keys[0]): part.due_ms
-            for (number, _), queue in before._queues.items()
-            for part in queue
-            if part.due_ms
-        }
+        known: dict[int, dict[int, tuple[str, _Part]]] = {}
+        for (number, stream), queue in before._queues.items():
+            keys = known.setdefault(number, {})
+            for part in queue:
+                keys.update(dict.fromkeys(part.keys[part.start :], (stream, part)))
         for account in broker.directory.accounts.values():
             if account.inbox.held:
-                self._take_up(broker, account, due)
+                self._take_up(broker, account, known.get(account.number, {}))
 
-    def _take_up(self, broker: "Broker", account: Account, due: Mapping[tuple[int, int], int]) -> None:
+    def _take_up(self, broker: "Broker", account: Account, known: dict[int, tuple[str, _Part]]) -> None:
+        """Take up a member's held deliveries, in their order; the messages of those that are not known are read."""
         entries = list(account.inbox.held_entries())
+        self._read(broker, [entry for entry in entries if entry.key not in known], known)
+        for entry in entries:
+            topic_stream, part = known[entry.key]
+            stream = (account.number, topic_stream)
+            paused = part.name in self._standing and not self._standing[part.name].allowed
+            self._append(stream, entry.key, Verdict("", part.name if paused else "", part.due_ms))
+            self._recheck.add(stream)
+
+    def _read(self, broker: "Broker", entries: list[Entry], known: dict[int, tuple[str, _Part]]) -> None:
+        """Read what held deliveries may wait for: the end of a pause. When one was due is not kept."""
         for start in range(0, len(entries), _PAGE):
             page = entries[start : start + _PAGE]
             while page:
@@ -140,12 +162,8 @@ class Holds:
                 for entry in page[:considered]:
                     message = found.get(entry.offset)
                     assert message is not None, "retention keeps what is unsettled"
-                    name = conversation(message.content, message.sender)
-                    paused = name in self._standing and not self._standing[name].allowed
-                    stream = (account.number, stream_name(message.sender, message.content.topic))
-                    due_ms = due.get((account.number, entry.key), 0)
-                    self._append(stream, entry.key, Verdict("", name if paused else "", due_ms))
-                    self._recheck.add(stream)
+                    stream = stream_name(message.sender, message.content.topic)
+                    known[entry.key] = stream, _Part(conversation(message.content, message.sender), 0)
                 page = page[considered:]
 
     # What the broker asks.
@@ -313,10 +331,13 @@ class Holds:
 
     def recheck(self, account: Account) -> None:
         """A held delivery of a member has expired, or its member has a custodian now: look what may go on."""
-        self._recheck.update(stream for stream in self._queues if stream[0] == account.number)
+        self._recheck_members.add(account.number)
 
     def work(self, broker: "Broker") -> None:
         """Let go what is due. After all commands of a batch, so that none of its answers is about what goes."""
+        if self._recheck_members:
+            self._recheck.update(stream for stream in self._queues if stream[0] in self._recheck_members)
+            self._recheck_members.clear()
         if not (self._recheck or self._unsaved_ms or (self._due and self._due[0][0] <= broker.now_ms)):
             return
         if self._unsaved_ms:
