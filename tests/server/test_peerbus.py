@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.hub_process import HubProcess, run_cli
+from tests.cli.hub_process import HubProcess, run_cli, wait_until
 from tests.server.hubs import house
 from tieline.protocols.peerbus.server import DEFAULT_PORT
 from tieline.server.config import ConfigError, load_config, parse_address
@@ -71,7 +71,8 @@ async def test_the_port_of_its_own_is_off_unless_asked_for(folder: Path) -> None
 def test_the_command_line_opens_and_closes_it() -> None:
     with HubProcess("--peerbus", "127.0.0.1:0") as hub:
         assert hub.running.peerbus is not None
-        assert f"peerbus   {hub.running.peerbus}" in hub.stdout
+        # It says so right after `run.json` is there.
+        wait_until(lambda: f"peerbus   {hub.running.peerbus}" in hub.stdout, "the address to be printed")
     with HubProcess("--no-peerbus") as hub:
         assert (hub.running.peerbus, hub.running.peerbus_socket) == (None, None)
 

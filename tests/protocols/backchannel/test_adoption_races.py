@@ -179,10 +179,14 @@ async def test_a_local_agent_receives_after_the_hub_failed_to_read_what_a_former
 ) -> None:
     monkeypatch.setattr(adoption, "_TROUBLE_SECONDS", 0.05)
     async with town(folder) as place:
-        await place.join("bob")
+        bob = await place.join("bob")
         await place.local("lea")
+        # Once a delivery was shown, the mailbox is marked as this member's: what is left in it is looked at.
+        await bob.send("@lea", "before")
+        await place.unread("lea", "before")
+        await until(place.quiet)
         token = place.there.tokens["bob"]
-    left = place.raw.root / "spool" / "lea" / "hub" / "m.1.staged"
+    left = place.raw.root / "spool" / "lea" / "hub" / "m.2.staged"
     left.write_bytes(b"half of it")
     ask, failures = Exchange.ask, [Refusal(Code.STORE_FAILED, "not now"), Refusal(Code.INTERNAL_ERROR, "a bug")]
 
@@ -194,7 +198,7 @@ async def test_a_local_agent_receives_after_the_hub_failed_to_read_what_a_former
         place.there.tokens["bob"] = token
         bob = await place.there.join("bob")
         await bob.send("@lea", "hello")
-        await place.unread("lea", "hello")
+        await place.unread("lea", "before", "hello")
         assert failures == []
         await until(place.quiet)
 
