@@ -155,7 +155,7 @@ class BareDebian:
             run("mount", "--bind", "-o", "ro", str(folder), str(self.inside(folder)))
 
     def inside(self, path: str | Path) -> Path:
-        """Where a path of the system is on the host."""
+        """The path on the host of a path in the system."""
         return self.root / str(path).lstrip("/")
 
     def command(self, *arguments: str, folder: str = HOME) -> list[str]:

@@ -43,7 +43,7 @@ class StepFailed(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one step went; no seconds if it was not reached."""
+    """The result of one step; no seconds if it was not reached."""
 
     step: str
     seconds: float | None

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from tieline.client import Client, Delivery, Item
 
 _POLL_SECONDS = 1.0
-"""How often the inbox is read once the window is full of deliveries that were never settled."""
+"""Time between two reads of the inbox once the window is full of deliveries that were never settled."""
 _RANGES_MAX = 1000
 """Gaps that are remembered; the oldest are taken for what others settled."""
 _PAGE = 500

@@ -66,10 +66,10 @@ DRAIN_BYTES_MAX = 1024 * 1024
 """And how much it may still print: far more than the kernel keeps of what the program itself printed."""
 
 TERMINATE_SECONDS = 3.0
-"""How long a program may take to end after SIGTERM before it is hung up: agents save their session then."""
+"""Time for a program to end after SIGTERM before it is hung up: agents save their session then."""
 
 HANG_UP_SECONDS = 2.0
-"""How long a program may take to end after a hang-up before it is killed."""
+"""Time for a program to end after a hang-up before it is killed."""
 
 _POLL_SECONDS = 0.02
 

@@ -252,7 +252,7 @@ def _ready(running: "Running", home: Path, room_token: str | None, *, first: boo
 
 
 def _first_visit(running: "Running", entrance: "Entrance", owner: str) -> str:
-    """How the person who runs the hub gets into its console, as a member that is made then."""
+    """The way into the console for the person who runs the hub, as a member that is made then."""
     from tieline.contract.identifiers import MemberName
 
     link = f"{running.http}/#/enter/{entrance.first_code(MemberName(owner))}"

@@ -49,7 +49,7 @@ SETTLED = frozenset(state for state, following in TRANSITIONS.items() if not fol
 
 
 HELD = "held: "
-"""How the reason begins if a delivery waits until somebody resumes its conversation, or the hold cools down…"""
+"""The beginning of a reason: the delivery waits until its conversation is resumed, or the hold cools down…"""
 SLOWED = "slowed: "
 """…and if it comes by itself, within `space_ms_max` or so."""
 REMEDY = "; this "
@@ -68,7 +68,7 @@ class Delivery(Struct, frozen=True):
 
 
 class StreamCursor(Struct, frozen=True):
-    """How far the search for what a recipient misses got: it goes back in one stream after the other."""
+    """Position of the search for what a recipient misses: it goes back in one stream after the other."""
 
     stream: str
     before: int | None

@@ -47,7 +47,7 @@ class Answer(Struct, frozen=True):
 
 
 def held_note(accepted: Accepted) -> str:
-    """What an agent is told of a message that is held: waiting for an answer is no use, and sending again neither."""
+    """The note for an agent whose message is held: neither waiting for an answer nor sending again helps."""
     return f" ({accepted.held}; do not send it again)" if accepted.held else ""
 
 
