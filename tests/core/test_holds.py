@@ -19,6 +19,7 @@ from tieline.contract.permission import OBJECTIVES_CREATE
 from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.refusal import Code
 from tieline.contract.reply import Accepted, Claimed, Done, ObjectiveState, Pauses, Receipts
+from tieline.core import broker
 from tieline.core.notices import SPEAKER
 
 LIMITS = Limits(
@@ -547,6 +548,55 @@ def test_held_deliveries_that_expire_together_are_looked_at_once(stuck: Room) ->
     desk.pass_ms(1000)
     assert Watched.walks == 1
     assert len(holds._queues) == 1
+
+
+def test_one_batch_releases_a_bounded_number_and_the_next_ones_go_on_in_order(
+    stuck: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "_CHORES_MAX", 4)
+    desk = stuck.desk
+    for number in range(1, 10):
+        stuck.say("bob", "@ada", f"held {number}")
+    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    released = [desk.outcome.released[MemberName("ada")]]
+    # Order is kept although something is said meanwhile.
+    assert stuck.say("bob", "@ada", "held 10").held
+    released.append(desk.outcome.released[MemberName("ada")])
+    while desk.outcome.more:
+        desk.ask_all()
+        released.append(desk.outcome.released[MemberName("ada")])
+    assert [len(keys) for keys in released] == [4, 4, 3]
+    assert stuck.read("ada") == bodies(11)
+
+
+def test_one_batch_expires_a_bounded_number_and_the_next_ones_go_on(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "_CHORES_MAX", 4)
+    said = [room.say("cy", "@ada", ttl_ms=1000).message_id for _ in range(10)]
+    room.desk.pass_ms(1000)
+    left = [len(room.desk.broker.deadlines)]
+    while room.desk.outcome.more:
+        room.desk.ask_all()
+        left.append(len(room.desk.broker.deadlines))
+    assert left == [6, 2, 0]
+    assert {room.desk.state(each, "ada") for each in said} == {State.EXPIRED}
+
+
+def test_the_pauses_of_a_batch_are_written_once(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[str] = []
+    desk = room.desk
+    save = type(desk.store).save_setting
+
+    def count(store: Any, key: str, value: bytes) -> None:
+        saved.append(key)
+        save(store, key, value)
+
+    monkeypatch.setattr(type(desk.store), "save_setting", count)
+    desk.ask_all(*(c.PauseThread(desk.operator, f"#c{number}") for number in range(50)))
+    assert saved == ["holds"]
+    desk.crash()
+    assert len(desk.expect(Pauses, c.ListPauses(desk.operator)).pauses) == 50
 
 
 def test_a_slowed_message_is_still_slowed_after_a_rollback(room: Room) -> None:

@@ -20,9 +20,11 @@ from tieline.contract.member import ByHomeKey
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, Fetched, History, Issued, Progress, Reply, Roster
+from tieline.core import broker
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.store import DamagedError, DiskError, StoreError
+from tieline.server import exchange
 from tieline.server.exchange import Exchange
 from tieline.server.nature import RealNature
 from tieline.stores.sqlite.database import open_for_reading
@@ -725,6 +727,25 @@ async def test_a_held_delivery_is_not_offered_before_it_is_released_and_then_its
     page = await office.exchange.ask(c.Fetch(office.bob, keys=(1,)))
     assert isinstance(page, Fetched)
     assert [item.message.content.body for item in page.deliveries] == ["held"]
+
+
+async def test_a_release_in_many_batches_waits_for_no_tick_and_no_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "_TICK_SECONDS", 3600)
+    monkeypatch.setattr(broker, "_CHORES_MAX", 2)
+    office = Office(folder, Limits())
+    await office.open()
+    try:
+        ear = office.listen()
+        await office.exchange.ask(c.PauseThread(office.operator, "@alice+@bob"))
+        for _ in range(9):
+            await office.accepted("held")
+        await office.exchange.ask(c.ResumeThread(office.operator, "@alice+@bob"))
+        await until(lambda: ear.free == [*range(1, 10)])
+        assert ear.keys == []
+    finally:
+        await office.exchange.stop()
 
 
 async def test_what_a_batch_released_before_a_command_raised_is_told_before_what_was_decided_after_it(

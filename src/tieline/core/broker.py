@@ -70,6 +70,9 @@ _CHORE_REST_MS = 60_000
 _STUCK_REST_MS_MAX = 3_600_000
 """A delivery that fails to expire again and again is tried once in this time."""
 
+_CHORES_MAX = 2048
+"""Deliveries that one batch expires, and that it releases: some ten milliseconds each. The next batch goes on."""
+
 _NEWEST = 8
 """Deliveries of a range that are noted for the loop rule."""
 
@@ -180,7 +183,8 @@ class Broker(Memory):
             return None
         self._chore = "holds"
         try:
-            self.holds.work(self)
+            if self.holds.work(self, _CHORES_MAX):
+                self.outcome.more = True
         except Exception as error:  # noqa: BLE001 - it must not touch the commands before it
             return self._fault(place, c.Tick(), error)
         finally:
@@ -571,7 +575,9 @@ class Broker(Memory):
         """Expire what is due. After a fault all of that rests, and the one that failed longer each time."""
         if self._rests.get("expiry", 0) > self.now_ms:
             return
-        while self.deadlines and self.deadlines[0][0] <= self.now_ms:
+        for _ in range(_CHORES_MAX):
+            if not self.deadlines or self.deadlines[0][0] > self.now_ms:
+                return
             _, number, key = heapq.heappop(self.deadlines)
             rest_ms, until_ms = self._stuck.get((number, key), (_CHORE_REST_MS, 0))
             if until_ms > self.now_ms:
@@ -592,6 +598,7 @@ class Broker(Memory):
                 self.roll_back()
                 return
             self._stuck.pop((number, key), None)
+        self.outcome.more = True
 
 
 _DONE = Done()

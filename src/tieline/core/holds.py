@@ -41,6 +41,7 @@ from tieline.core.inbox import Entry
 from tieline.core.loops import Judgement, conversation
 from tieline.core.objectives import thread
 from tieline.core.outcome import Post
+from tieline.core.store import Store
 from tieline.core.streams import stream_name
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Holds:
         "_recheck",
         "_recheck_members",
         "_standing",
-        "_uncommitted_ms",
+        "_unsaved",
         "_unsaved_ms",
         "_waiting",
     )
@@ -121,13 +122,13 @@ class Holds:
         self._recheck: set[_Stream] = set()
         # Members of whose streams any may go on, by their numbers.
         self._recheck_members: set[int] = set()
-        # By how much the clock was set since the times were last saved, and between that and the last commit.
+        # Whether a pause changed since the last commit, and by how much the clock was set since then.
+        self._unsaved = False
         self._unsaved_ms = 0
-        self._uncommitted_ms = 0
 
     def restore(self, broker: "Broker", settings: Mapping[str, bytes], before: "Holds") -> None:
         """Take up what the store kept; of deliveries that were held `before` too, what they wait for."""
-        self._unsaved_ms = before._unsaved_ms + before._uncommitted_ms
+        self._unsaved_ms = before._unsaved_ms
         for standing in _decoder.decode(settings.get(_SETTING) or b"[]"):
             standing.until_ms += self._unsaved_ms
             self._stand(standing)
@@ -252,14 +253,14 @@ class Holds:
         """Hold what is said in a conversation from now on."""
         reason = reason or f"{HELD}{by} paused {name}{REMEDY}delivers it: {notices.command('resume', name)}"
         self._stand(_Standing(name, broker.now_ms + broker.limits.pause_ms, by, reason))
-        self._save(broker)
+        self._change(broker)
         broker.record(Paused(name, (judgement.cause if judgement else None) or "", by), urgent=bool(by))
 
     def allow(self, broker: "Broker", name: str, by: str, until_ms: int) -> None:
         """Lift the limits of a conversation, and let go what is held in it."""
         self.resume(broker, name, by)
         self._stand(_Standing(name, until_ms, by, allowed=True))
-        self._save(broker)
+        self._change(broker)
         broker.record(Allowed(name, by, until_ms))
 
     def resume(self, broker: "Broker", name: str, by: str = "") -> None:
@@ -269,7 +270,7 @@ class Holds:
             return
         self._recheck.update(self._waiting.get(name, ()))
         broker.loops.forget(name)
-        self._save(broker)
+        self._change(broker)
         if not standing.allowed:
             broker.record(Resumed(name, by))
 
@@ -309,23 +310,27 @@ class Holds:
                     heapq.heappush(self._due, (part.due_ms, *stream))
         self._unsaved_ms += step_ms
 
+    def save(self, store: Store) -> None:
+        """Write the pauses that changed, once for all changes of a batch: they are one row, however many they are."""
+        if self._unsaved or self._unsaved_ms:
+            store.save_setting(_SETTING, msgspec.json.encode(list(self._standing.values())))
+
     def committed(self) -> None:
         """What was saved is durable."""
-        self._uncommitted_ms = 0
+        self._unsaved = False
+        self._unsaved_ms = 0
 
     def _stand(self, standing: _Standing) -> None:
         self._standing[standing.name] = standing
         heapq.heappush(self._due, (standing.until_ms, 0, standing.name))
 
-    def _save(self, broker: "Broker") -> None:
-        broker.changed = broker.dirty = True
+    def _change(self, broker: "Broker") -> None:
+        """Note that a pause changed. Past their limit, the pauses that end first are let go."""
+        broker.changed = broker.dirty = self._unsaved = True
         while len(self._standing) > broker.limits.holds_max:
             first = min(self._standing.values(), key=lambda standing: standing.until_ms)
             del self._standing[first.name]
             self._recheck.update(self._waiting.get(first.name, ()))
-        broker.store.save_setting(_SETTING, msgspec.json.encode(list(self._standing.values())))
-        self._uncommitted_ms += self._unsaved_ms
-        self._unsaved_ms = 0
 
     # What is let go.
 
@@ -333,17 +338,19 @@ class Holds:
         """A held delivery of a member has expired, or its member has a custodian now: look what may go on."""
         self._recheck_members.add(account.number)
 
-    def work(self, broker: "Broker") -> None:
-        """Let go what is due. After all commands of a batch, so that none of its answers is about what goes."""
+    def work(self, broker: "Broker", most: int) -> bool:
+        """Release what is due, though at most so many deliveries; says whether any are left for the next batch.
+
+        After all commands of a batch, so that none of its answers is about what is released.
+        """
         if self._recheck_members:
             self._recheck.update(stream for stream in self._queues if stream[0] in self._recheck_members)
             self._recheck_members.clear()
-        if not (self._recheck or self._unsaved_ms or (self._due and self._due[0][0] <= broker.now_ms)):
-            return
         if self._unsaved_ms:
-            self._save(broker)
-        self._go_on_all(broker)
-        while self._due and self._due[0][0] <= broker.now_ms:
+            broker.dirty = True
+        # Streams that may go on come before pauses that end: the end of one releases the oldest message behind it.
+        left = self._go_on_all(broker, most)
+        while left > 0 and self._due and self._due[0][0] <= broker.now_ms:
             due_ms, number, name = heapq.heappop(self._due)
             if number:
                 self._recheck.add((number, name))
@@ -351,11 +358,17 @@ class Holds:
             standing = self._standing.get(name)
             if standing is not None and standing.until_ms == due_ms:
                 self._end(broker, standing)
-        self._go_on_all(broker)
+                left -= 1
+        return self._go_on_all(broker, left) <= 0
 
-    def _go_on_all(self, broker: "Broker") -> None:
-        while self._recheck:
-            self._go_on(broker, self._recheck.pop())
+    def _go_on_all(self, broker: "Broker", most: int) -> int:
+        """Release at most so many deliveries of the streams that may go on; returns how many more it could have."""
+        while self._recheck and most > 0:
+            stream = self._recheck.pop()
+            most -= self._go_on(broker, stream, most)
+            if most <= 0:
+                self._recheck.add(stream)
+        return most
 
     def _end(self, broker: "Broker", standing: _Standing) -> None:
         """End a pause. One for hops lets a single delivery pass, and ends when none is left."""
@@ -372,24 +385,28 @@ class Holds:
             self._recheck.add(stream)
         standing.until_ms = broker.now_ms + broker.limits.pause_ms
         self._stand(standing)
-        self._save(broker)
+        self._change(broker)
 
     def _first(self, stream: _Stream) -> int:
         part = self._queues[stream][0]
         return part.keys[part.start]
 
-    def _go_on(self, broker: "Broker", stream: _Stream) -> None:
-        """Release what stands first in a stream, as far as it waits for nothing any more."""
+    def _go_on(self, broker: "Broker", stream: _Stream, most: int) -> int:
+        """Release what stands first in a stream, as far as it waits for nothing any more; returns how many."""
         account = broker.directory.accounts.get(stream[0])
-        while (queue := self._queues.get(stream)) is not None:
+        released = 0
+        while released < most and (queue := self._queues.get(stream)) is not None:
             part = queue[0]
             gone = account is None or not account.inbox.is_held(part.keys[part.start])
             paused = self._standing.get(part.name)
             waits = part.due_ms > broker.now_ms or (paused is not None and not paused.allowed)
             waits = waits and not (account is not None and account.name in broker.custodians)
             if waits and not gone:
-                return
-            self._release(broker, stream, 1 if waits else len(part.keys) - part.start)
+                break
+            count = 1 if waits else min(len(part.keys) - part.start, most - released)
+            self._release(broker, stream, count)
+            released += count
+        return released
 
     def _release(self, broker: "Broker", stream: _Stream, count: int) -> None:
         """Release the first deliveries of a stream. Those that expired meanwhile are passed over."""

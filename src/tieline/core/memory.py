@@ -193,6 +193,7 @@ class Memory:
     def commit(self) -> None:
         """Make everything decided so far durable."""
         self.write_moves()
+        self.holds.save(self.store)
         if self.ledger.end - self._snapshot_end >= self._snapshot_rows:
             self.snapshot()
         self.store.commit()
@@ -231,6 +232,7 @@ class Memory:
         """Commit what is left, with a snapshot, so that the next start replays nothing."""
         self.refusals.finish(cast("Broker", self))
         self.write_moves()
+        self.holds.save(self.store)
         self.snapshot()
         self.store.commit()
         self.store.close()

@@ -72,6 +72,8 @@ class Outcome(Struct):
     """Commands that raised, and were refused."""
     awaited: list[int] = field(default_factory=list)
     """Places of the replies that must not be given before the commit."""
+    more: bool = False
+    """Whether deliveries are left that are due to expire or to be released: the next batch must not be waited for."""
     urgent: bool = False
     """Whether somebody waits for the commit; if not, it may wait a little for more to ride along."""
 

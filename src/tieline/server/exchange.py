@@ -111,6 +111,8 @@ class Exchange:
         self._turns = Turns(self._replaced)
         # Whether nothing is asked any more.
         self._stops = False
+        # Whether the last batch left work that is due.
+        self._more = False
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
         self._loop = asyncio.get_running_loop()
         self._listeners: dict[MemberName, list[Listener]] = {}
@@ -294,6 +296,9 @@ class Exchange:
 
         Waits for something to be asked, unless something waits already. Raises `queue.Empty` when it waited in vain.
         """
+        if self._more and not self._turns and self._queue.empty():
+            self._more = False
+            self._turns.add(((), None))
         if not self._stops and not self._turns:
             self._take_one(self._queue.get(timeout=timeout))
         while not self._stops and not self._queue.empty():
@@ -311,6 +316,7 @@ class Exchange:
 
     def _work(self, items: list[Item]) -> None:
         outcomes = list(self._decide([command for commands, _ in items for command in commands]))
+        self._more = outcomes[-1].more
         self.tally.batches += 1
         self._loop.call_soon_threadsafe(self._publish, items, outcomes)
 
