@@ -17,6 +17,8 @@ from structlog.testing import capture_logs
 from tests.faults.disks import FaultyVfs, fill, small_disk
 from tests.faults.processes import SOAK, seed_of_the_day
 from tests.faults.test_kill import audit
+from tests.protocols.agent_channels.sockets import Peer as Poster
+from tests.protocols.peerbus.peers import bus
 from tests.server.hubs import CARRIERS, WAIT_SECONDS, House, house, silent, take, until
 from tieline.client import Client, HubError, HubRefused
 from tieline.contract.refusal import Code
@@ -284,6 +286,30 @@ async def test_a_full_disk_refuses_sends_ends_no_session_and_is_over_when_there_
         ("writing fails; what cannot be kept is refused", "the message store"),
         ("writing works again", "the message store"),
     ]
+
+
+async def test_a_full_disk_ends_no_session_and_loses_nothing_on_wires_that_have_no_refusal(folder: Path) -> None:
+    said = [f"{number} " + "x" * 20_000 for number in range(30)]
+    with small_disk(folder / "d", 12_000) as disk, capture_logs():
+        async with bus(disk / "h") as there:
+            await there.add("carol")
+            alice, bob = await there.several("alice", "bob")
+            carol = await there.join("carol", receive=True)
+            assert there.running.channels_dir is not None
+            writer = await Poster.unix(Path(there.running.channels_dir, "inbox-carol.sock"))
+            ballast = await asyncio.to_thread(fill, disk)
+            for body in said:
+                await alice.say("bob", body)
+                await writer.send({"msg": body})
+            async with asyncio.timeout(WAIT_SECONDS):
+                while (await health(there))[0] != 503:
+                    pass
+            ballast.unlink()
+            assert await bob.texts(len(said)) == said
+            assert [delivery.message.body for delivery in await take(carol, len(said))] == said
+            assert "bob" in await alice.peers(), "its session is the same"
+            await bob.silent()
+            writer.close()
 
 
 async def test_a_checkpoint_that_fails_after_the_commit_refuses_nothing(

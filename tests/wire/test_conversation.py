@@ -3,14 +3,20 @@
 from collections.abc import Sequence
 from functools import partial
 
+import pytest
+
+from tests.server.hubs import until
 from tests.wire.native.paper import PaperHub
 from tests.wire.table import ATTACH, BOB, SESSION, PaperWire, Table, turn
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import MessageId, SessionId
 from tieline.contract.limits import Limits
+from tieline.contract.message import Content
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Attached, Done, Progress, Reply
+from tieline.contract.reply import Accepted, Attached, Done, Progress, Reply
+from tieline.contract.target import to_member
+from tieline.wire import conversation
 from tieline.wire.conversation import Conversation
 
 # Opening and closing
@@ -146,3 +152,82 @@ async def test_a_session_that_is_left_ends_and_the_wire_may_open_another() -> No
     assert wire.reading
     talk.close()
     assert hub.asked(c.Detach) == [c.Detach(SESSION), c.Detach(SessionId("session-2"))]
+
+
+# A wire without refusals
+
+
+FAILED = Refusal(Code.STORE_FAILED, "full")
+
+
+def send(body: str) -> c.Send:
+    return c.Send(SESSION, Content(target=to_member(BOB), body=body))
+
+
+def said(table: Table) -> list[str]:
+    return [command.content.body for command in table.hub.submitted if isinstance(command, c.Send)]
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "RETRY_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_what_the_store_fails_at_is_handed_over_again_in_order_and_meanwhile_nothing_is_read() -> None:
+    table = Table()
+    table.page()
+    kept: list[str] = []
+    table.talk.insist((send("a"), send("b")))
+    table.talk.insist((send("c"),))
+    table.talk.when_kept(lambda: kept.append("all"))
+    table.hub.answer(Accepted(MessageId("m1"), 1, 1), FAILED)
+    assert not table.wire.reading
+    table.hub.answer(FAILED)
+    for _ in range(3):
+        await until(lambda: len(table.hub.open) == 1)
+        table.hub.answer(FAILED, FAILED)
+        assert not table.wire.reading
+    await until(lambda: len(table.hub.open) == 1)
+    table.hub.answer(*[Accepted(MessageId("m2"), 2, 1)] * 2)
+    assert said(table) == ["a", "b", "c", *["b", "c"] * 4]
+    assert table.wire.reading
+    assert kept == ["all"]
+    assert table.wire.ended == []
+
+
+@pytest.mark.usefixtures("soon")
+async def test_what_a_wire_insisted_on_is_kept_before_its_session_ends_though_the_wire_is_gone() -> None:
+    table = Table()
+    table.page()
+    table.talk.insist((send("a"),))
+    table.talk.close()
+    table.hub.answer(FAILED)
+    await until(lambda: len(table.hub.open) == 1)
+    assert table.hub.asked(c.Detach) == []
+    table.hub.answer(Accepted(MessageId("m1"), 1, 1))
+    assert said(table) == ["a", "a"]
+    assert table.hub.asked(c.Detach) == [c.Detach(SESSION)]
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_wire_ends_when_the_store_fails_for_too_long_or_at_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "INSIST_MAX", 2)
+    long = Table()
+    long.page()
+    long.talk.insist((send("a"),))
+    for _ in range(2):
+        await until(lambda: len(long.hub.open) == 1)
+        long.hub.answer(FAILED)
+    assert long.wire.ended == []
+    await until(lambda: len(long.hub.open) == 1)
+    long.hub.answer(FAILED)
+    assert [why.code for why in long.wire.ended] == [Code.STORE_FAILED]
+    much = Table(limits=Limits(unsent_bytes_max=3))
+    much.page()
+    much.talk.insist((send("four"),))
+    much.hub.answer(FAILED)
+    assert [why.code for why in much.wire.ended] == [Code.STORE_FAILED]
+    # There is nothing left to insist on.
+    await turn()
+    assert said(much) == ["four"]

@@ -3,7 +3,8 @@
 Above: a protocol's server, which turns bytes into commands and deliveries into bytes. Below: the Hub port. It keeps
 order, credit and back-pressure, so that no protocol has a queue, a timeout or a retry of its own:
 
-- **Inbound**, at most `inflight_max` commands of a wire wait for their replies; past that the wire is not read.
+- **Inbound**, at most `inflight_max` commands of a wire wait for their replies; past that the wire is not read. A wire
+  that has no refusal *insists*: what the store fails at is handed over again until it is taken.
 - **Outbound**, a session is either *caught up*, and new deliveries go straight from the hub to its wire, or *behind*,
   and reads the inbox as its credit and its wire allow. Nothing is queued here: what cannot go out now stays in the
   inbox, which is on disk.
@@ -29,7 +30,10 @@ _PAGE = 256
 """Deliveries read from the inbox at once while behind."""
 
 RETRY_SECONDS = 1.0
-"""When a page is asked for again that the hub failed to read."""
+"""Time until the hub is asked again for what its store failed at."""
+
+INSIST_MAX = 600
+"""Times that a wire without refusals asks again: after ten minutes a person must see to the disk, and the wire ends."""
 
 FAULTS_MAX = 60
 """Times in a row that the hub may fail at a page for no fault of its disk; then the session ends, and a new one may
@@ -73,6 +77,7 @@ class Conversation:
         "_held",
         "_hub",
         "_inflight",
+        "_insisted",
         "_next_key",
         "_once",
         "_outstanding",
@@ -82,7 +87,10 @@ class Conversation:
         "_released",
         "_replay",
         "_retry",
+        "_tries",
+        "_unkept",
         "_unoffered_until",
+        "_when_kept",
         "_window",
         "_wire",
         "_writable",
@@ -101,6 +109,13 @@ class Conversation:
         self._attached_key = 1
         # Commands handed over and not yet answered.
         self._inflight = 0
+        # Commands that the wire insists on and that are not answered, those that the store failed at, and how often
+        # they were tried in vain.
+        self._insisted = 0
+        self._unkept: list[c.Command] = []
+        self._tries = 0
+        # Called when the wire insists on nothing any more.
+        self._when_kept: list[Callable[[], None]] = []
         self._held = False
         self._reading_paused = False
         # Deliveries written and not yet acknowledged, and how many there may be; `None` for a wire without
@@ -180,19 +195,75 @@ class Conversation:
 
     def submit(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
         """Hand commands to the hub; while too many wait for their replies, the wire is not read."""
+
+        def answered(replies: Sequence[Reply]) -> None:
+            if done is not None and not self._closed:
+                done(replies)
+
+        self._submit(commands, answered)
+
+    def _submit(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None]) -> None:
         count = len(commands)
         self._inflight += count
         self._regulate()
 
         def answered(replies: Sequence[Reply]) -> None:
             self._inflight -= count
-            if self._closed:
-                return
-            if done is not None:
-                done(replies)
-            self._regulate()
+            done(replies)
+            if not self._closed:
+                self._regulate()
 
         self._hub.submit(commands, answered)
+
+    def insist(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
+        """Hand over what is said on a wire that has no refusal.
+
+        Commands that the store fails at are handed over again, in their order, until they are taken; meanwhile the wire
+        is not read. A session whose wire is gone ends after that.
+        """
+        self._insisted += len(commands)
+
+        def decided(replies: Sequence[Reply]) -> None:
+            self._insisted -= len(commands)
+            failed = [command for command, reply in zip(commands, replies, strict=True) if _is_failed(reply)]
+            if failed:
+                self._insist_later(failed)
+            if done is not None and not self._closed:
+                done(replies)
+            self._settle_insisted()
+
+        self._submit(commands, decided)
+
+    def _insist_later(self, commands: list[c.Command]) -> None:
+        if not self._unkept:
+            self._tries += 1
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._insist_again)
+        self._unkept += commands
+        waiting = sum(_characters(command) for command in self._unkept)
+        if self._tries > INSIST_MAX or waiting > self._hub.limits.unsent_bytes_max:
+            self._unkept.clear()
+            if not self._closed:
+                self._wire.end(Refusal(Code.STORE_FAILED, "the store has failed for too long; say it again later"))
+
+    def _insist_again(self) -> None:
+        commands, self._unkept = self._unkept, []
+        self.insist(commands)
+
+    def when_kept(self, done: Callable[[], None]) -> None:
+        """Call `done` as soon as the wire insists on nothing."""
+        self._when_kept.append(done)
+        self._settle_insisted()
+
+    def _settle_insisted(self) -> None:
+        if self._insisted or self._unkept:
+            return
+        self._tries = 0
+        if self._closed:
+            self._detach()
+            return
+        waiting, self._when_kept = self._when_kept, []
+        for done in waiting:
+            done()
 
     def after(self, done: Callable[[], None]) -> None:
         """Call `done` when everything that was handed over before is answered."""
@@ -207,16 +278,11 @@ class Conversation:
     def _regulate(self) -> None:
         """Read from the wire while there is room for requests and for their answers."""
         limit = self._hub.limits.inflight_max
-        if not self._reading_paused and (self._inflight > limit or not self._writable or self._held):
+        held = self._held or bool(self._tries)
+        if not self._reading_paused and (self._inflight > limit or not self._writable or held):
             self._reading_paused = True
             self._wire.pause_reading()
-        elif (
-            self._reading_paused
-            and self._writable
-            and not self._held
-            and not self._closed
-            and self._inflight <= limit // 2
-        ):
+        elif self._reading_paused and self._writable and not held and not self._closed and self._inflight <= limit // 2:
             self._reading_paused = False
             self._wire.resume_reading()
 
@@ -263,7 +329,13 @@ class Conversation:
             self._retry.cancel()
         if self.session:
             self._hub.forget(self.session)
-            self._hub.submit((c.Detach(self.session),))
+        if not (self._insisted or self._unkept):
+            self._detach()
+
+    def _detach(self) -> None:
+        session, self.session = self.session, SessionId("")
+        if session:
+            self._hub.submit((c.Detach(session),))
 
     # What the hub calls: the Listener port.
 
@@ -429,6 +501,15 @@ def _slice_end(parcels: Sequence[Parcel], start: int) -> int:
         if characters >= _WRITE_CHARACTERS:
             return index + 1
     return len(parcels)
+
+
+def _is_failed(reply: Reply) -> bool:
+    return isinstance(reply, Refusal) and reply.code is Code.STORE_FAILED
+
+
+def _characters(command: c.Command) -> int:
+    """The size of what a command says."""
+    return len(command.content.body) if isinstance(command, c.Send) else 0
 
 
 def _ranges(parcels: Sequence[Parcel]) -> list[tuple[int, int]]:

@@ -21,6 +21,7 @@ from tieline.contract.target import to_member
 from tieline.protocols.agent_channels import server
 from tieline.protocols.agent_channels.codec import Message, encode
 from tieline.protocols.agent_channels.group import ChannelGroup
+from tieline.wire import conversation
 from tieline.wire.unix import PATH_BYTES_MAX
 
 
@@ -545,6 +546,28 @@ async def test_half_a_frame_and_then_silence_delays_nobody(scene: Scene) -> None
     await good.send({"msg": "hello", "data": {}})
     assert bodies(await take(bob, 1)) == ["hello"]
     assert (await stuck.receive()).msg == "hello"
+
+
+async def test_a_post_that_the_store_fails_at_is_kept_when_it_works_again_though_the_writer_is_gone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(conversation, "RETRY_SECONDS", 0.05)
+    bob = await scene.join("bob", receive=True)
+    writer = await scene.dial("inbox-bob")
+    exchange = scene.hub.exchange
+    assert exchange is not None
+    with capture_logs() as logs:
+        with monkeypatch.context() as patch:
+            patch.setattr(exchange._broker.store, "commit", fail)
+            for number in range(3):
+                await writer.send({"msg": f"{number}"})
+            await until(lambda: exchange.health.faults > 0)
+            writer.close()
+        assert bodies(await take(bob, 3)) == ["0", "1", "2"]
+    assert [entry for entry in logs if entry["event"] == "a post was refused"] == []
 
 
 async def test_a_post_that_is_refused_is_logged_because_the_wire_cannot_say_so(scene: Scene) -> None:

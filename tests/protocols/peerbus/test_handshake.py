@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from structlog.testing import capture_logs
 from websockets.exceptions import InvalidStatus
 
 from tests.protocols.peerbus.peers import (
@@ -23,12 +24,14 @@ from tests.protocols.peerbus.peers import (
     bus,
     envelope,
     register,
+    text,
 )
 from tests.server.hubs import WAIT_SECONDS, until
 from tieline.client import Client
 from tieline.contract.refusal import Code
 from tieline.protocols.peerbus import codec
 from tieline.protocols.peerbus.connection import CLOSINGS
+from tieline.wire import conversation
 
 MIB = 1024 * 1024
 
@@ -240,18 +243,24 @@ async def test_a_first_frame_beyond_1_mib_closes_with_1009(web: Bus) -> None:
     assert (await peer.closed())[0] == 1009
 
 
-async def test_a_store_that_fails_closes_with_1011(web: Bus) -> None:
-    alice = await web.peer("alice")
+async def test_a_store_that_fails_ends_no_peer_and_loses_nothing_it_said(
+    web: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "RETRY_SECONDS", 0.05)
+    alice, bob = await web.peer("alice"), await web.peer("bob")
     exchange = web.hub.exchange
     assert exchange is not None
-    exchange._broker.store.commit = _fail  # type: ignore[method-assign]
-    await alice.say("alice", "hello")
-    assert await alice.closed() == (1011, "peer persistence failed"), "so that alice says it again"
-    newcomer = await web.dial()
-    await newcomer.raw(register("newcomer"))
-    assert await newcomer.closed() == (1011, "peer persistence failed")
-    del exchange._broker.store.commit
-    await (await web.dial()).register("alice")
+    with capture_logs(), monkeypatch.context() as patch:
+        patch.setattr(exchange._broker.store, "commit", _fail)
+        for number in range(5):
+            await alice.say("bob", number)
+        newcomer = await web.dial()
+        await newcomer.raw(register("newcomer"))
+        assert await newcomer.closed() == (1011, "peer persistence failed")
+    # Its answer means that everything before it is durable.
+    assert "bob" in await alice.peers()
+    assert [text(frame) for frame in await bob.deliveries(5)] == [*range(5)]
+    await bob.silent()
 
 
 def _fail() -> None:

@@ -32,7 +32,7 @@ from tieline.contract.hub import (
 )
 from tieline.contract.identifiers import GENERAL, INBOX_PREFIX, RESERVED_NAMES, ChannelName, MemberName, SessionId
 from tieline.contract.member import ByPlace, Unnamed
-from tieline.contract.refusal import Refusal
+from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Channels, Progress, Reply, Roster
 from tieline.contract.target import Target, TargetKind, to_channel, to_member
 from tieline.protocols.agent_channels.channel import Channel, ClientError
@@ -199,11 +199,11 @@ class _Client:
             original=encode(message)[HEADER_BYTES:] if message.extra else None,
         )
         send = c.Send(self._speaking.session, content, allow_empty=True)
-        self._speaking.submit((send,), self._sent)
+        self._speaking.insist((send,), self._sent)
 
     def _sent(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
-            if isinstance(reply, Refusal):
+            if isinstance(reply, Refusal) and reply.code is not Code.STORE_FAILED:
                 # The wire has no form for a refusal; the log and the audit chain have.
                 log.warning("a post was refused", place=self._place.name, client=self.id, code=reply.code)
 

@@ -10,6 +10,7 @@ and the audit chain keeps it.
 import asyncio
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from tieline.contract import command as c
@@ -44,7 +45,6 @@ BAD_TOKEN = (POLICY_VIOLATION, "invalid bearer token")
 NAME_CLAIMED = (POLICY_VIOLATION, "name claimed under a different token")
 BAD_NAME = (POLICY_VIOLATION, "invalid peer name")
 NOT_KEPT = (INTERNAL_ERROR, "peer persistence failed")
-_NOT_KEPT_CODES = frozenset({Code.STORE_FAILED, Code.INTERNAL_ERROR})
 STOPPING = (GOING_AWAY, "server shutting down")
 DONE = (NORMAL, "bye")
 
@@ -193,11 +193,11 @@ class PeerConnection:
         self._flush_acks()
         if self._commands:
             commands, self._commands = self._commands, []
-            self._conversation.submit(commands, self._decided)
+            self._conversation.insist(commands, self._decided)
 
     def _decided(self, replies: Sequence[r.Reply]) -> None:
-        # The wire has no refusal. A peer that is closed on sends again; one that stays would take this for accepted.
-        if any(isinstance(reply, Refusal) and reply.code in _NOT_KEPT_CODES for reply in replies):
+        # The wire has no refusal, and a peer that stays would take what the hub failed at for accepted.
+        if any(isinstance(reply, Refusal) and reply.code is Code.INTERNAL_ERROR for reply in replies):
             self._fail(NOT_KEPT)
 
     def receive_eof(self) -> None:
@@ -284,7 +284,7 @@ class PeerConnection:
     def _finish(self) -> None:
         self.finish_turn()
         # Answers come in order, so that of nothing at all comes last.
-        self._conversation.after(lambda: self._fail(DONE))
+        self._conversation.after(lambda: self._conversation.when_kept(lambda: self._fail(DONE)))
 
     def _leave(self) -> None:
         try:
@@ -427,7 +427,10 @@ class PeerConnection:
         # Behind everything that was said before, so that the answer means that all of it is durable.
         self.finish_turn()
         self._questions += 1
-        self._conversation.submit((c.ListMembers(self._conversation.session),), self._answered)
+        self._conversation.submit(
+            (c.ListMembers(self._conversation.session),),
+            lambda replies: self._conversation.when_kept(partial(self._answered, replies)),
+        )
 
     def _answered(self, replies: Sequence[r.Reply]) -> None:
         self._questions -= 1
