@@ -91,10 +91,11 @@ def paths_in(setting: str) -> Iterator[Path]:
 
 
 class BareDebian:
-    """One such system. Its processes and mounts live in the namespace of whoever calls `mount`."""
+    """One such system in a folder. Its processes and mounts live in the namespace of whoever calls `mount`."""
 
     def __init__(self, folder: Path) -> None:
-        self.root = folder
+        # Every user of the system may enter its root, and no other user of the host the folder around it.
+        self.root = folder / "root"
         self.environment = {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": HOME,
@@ -104,6 +105,7 @@ class BareDebian:
 
     def install(self, base: Path | None) -> None:
         """Make the system, or copy it from `base`, which is made first if it does not exist."""
+        self.root.mkdir(mode=0o755)
         made = base or self.root
         if not (made / "etc/debian_version").exists():
             _need_debootstrap()
