@@ -67,8 +67,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 async def stored(there: House) -> list[str]:
     """Every message that the hub has for bob, in order."""
     bob = await there.join("bob", carrier="unix")
-    items = (await bob.inbox(limit=10_000)).items
-    return [item.message.body for item in items]
+    bodies: list[str] = []
+    after, complete = 0, False
+    while not complete:
+        page = await bob.inbox(after=after, limit=1000)
+        bodies += [item.message.body for item in page.items]
+        after, complete = page.through, page.complete
+    return bodies
 
 
 class Talker:
