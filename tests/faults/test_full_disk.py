@@ -303,13 +303,19 @@ async def test_a_full_disk_ends_no_session_and_loses_nothing_on_wires_that_have_
             assert there.running.channels_dir is not None
             writer = await Poster.unix(Path(there.running.channels_dir, "inbox-carol.sock"))
             ballast = await asyncio.to_thread(fill, disk)
-            for body in said:
-                await alice.say("bob", body)
-                await writer.send({"msg": body})
+
+            async def say_all() -> None:
+                for body in said:
+                    await alice.say("bob", body)
+                    await writer.send({"msg": body})
+
+            # In the background, because what is not read may fill the sockets.
+            saying = asyncio.create_task(say_all())
             async with asyncio.timeout(WAIT_SECONDS):
                 while (await health(there))[0] != 503:
                     pass
             ballast.unlink()
+            await saying
             assert await bob.texts(len(said)) == said
             assert [delivery.message.body for delivery in await take(carol, len(said))] == said
             assert "bob" in await alice.peers(), "its session is the same"

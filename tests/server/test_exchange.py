@@ -454,6 +454,26 @@ async def test_a_log_position_beyond_64_bits_ends_nobodys_session(office: Office
     assert ear.ended == []
 
 
+async def test_after_a_failed_attempt_all_others_of_its_number_fail_until_the_next(office: Office) -> None:
+    def said(body: str, attempt: int) -> c.Send:
+        return c.Send(office.alice, content("@bob", body), attempt=attempt)
+
+    ear = office.listen()
+    office.store.failures = 1
+    with capture_logs():
+        for attempt, answer in ((0, Refusal), (0, Refusal), (1, Accepted), (0, Accepted)):
+            assert isinstance(await office.exchange.ask(said("one", attempt)), answer)
+        office.store.failures = 1
+        assert isinstance(await office.exchange.ask(said("two", 0)), Refusal)
+        # Nobody else is concerned, nor what a wire says that has refusals.
+        assert isinstance(await office.exchange.ask(c.Send(office.bob, content("@bob"), attempt=0)), Accepted)
+        assert isinstance(await office.exchange.ask(office.send()), Accepted)
+        assert office.exchange._failed == {office.alice: 0}
+        await office.exchange.ask(c.Detach(office.alice))
+        assert office.exchange._failed == {}
+    assert ear.keys == [1, 2, 3, 4]
+
+
 async def test_a_store_that_fails_again_and_again_is_left_alone_for_a_while_and_reads_go_on(office: Office) -> None:
     office.store.failures = 3
     with capture_logs() as logs:

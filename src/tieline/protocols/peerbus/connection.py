@@ -389,6 +389,7 @@ class PeerConnection:
                 allow_empty=True,
                 shared_id=True,
                 signature=codec.signature_of(envelope, self.name, self._server.secret),
+                attempt=self._conversation.attempt,
             )
         )
 
