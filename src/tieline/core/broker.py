@@ -43,6 +43,7 @@ from tieline.core import (
     wire_ids,
 )
 from tieline.core.directory import HINTS_MAX, Account, Session
+from tieline.core.expiry import Expiry
 from tieline.core.holds import Verdict
 from tieline.core.loops import INNOCENT, Judgement
 from tieline.core.memory import Memory
@@ -66,9 +67,6 @@ _CAREFUL = frozenset(
 
 _CHORE_REST_MS = 60_000
 """A chore that failed is tried again after this: it would fail at every tick, and each failure costs a rollback."""
-
-_STUCK_REST_MS_MAX = 3_600_000
-"""A delivery that fails to expire again and again is tried once in this time."""
 
 _CHORES_MAX = 2048
 """Deliveries that one batch expires, and that it releases: some ten milliseconds each. The next batch goes on."""
@@ -100,8 +98,7 @@ class Broker(Memory):
         self.notifies = notifies
         # The name of the person who runs the hub, which nobody else may make a member of; empty for none.
         self.kept_name = kept_name
-        # Deliveries that could not be expired, as (member number, key): how long each rests, and until when.
-        self._stuck: dict[tuple[int, int], tuple[int, int]] = {}
+        self._expiry = Expiry()
         # The chore of the tick being handled, and until when a chore that failed rests.
         self._chore = ""
         self._rests: dict[str, int] = {}
@@ -141,8 +138,9 @@ class Broker(Memory):
         self.directory.hints_left = HINTS_MAX
         if self.deadlines and self.deadlines[0][0] <= self.now_ms:
             # Nobody waits for it: a deadline that passed has passed, whether that is in the log yet or not.
-            self._expire()
+            more = self._expiry.work(self, _CHORES_MAX)
             outcome = self.outcome
+            outcome.more = more
         if len(commands) > 1:
             self._foresee(commands)
             outcome = self.outcome
@@ -179,7 +177,7 @@ class Broker(Memory):
 
     def _let_go(self, place: int) -> Fault | None:
         """Release what is held no more. After all commands, so that no reply of the batch is about what goes."""
-        if self._rests.get("holds", 0) > self.now_ms:
+        if self.rests("holds"):
             return None
         self._chore = "holds"
         try:
@@ -199,9 +197,20 @@ class Broker(Memory):
         self.refusals = Refusals(self.limits)
         self.retention = Retention(self.limits)
         self._rests.clear()
-        self._stuck.clear()
+        self._expiry = Expiry()
         for account in self.directory.accounts.values():
             account.busy_until_ms += step_ms if account.busy_until_ms else 0
+
+    def rests(self, chore: str) -> bool:
+        """Whether a chore is left alone because it failed a moment ago."""
+        return self._rests.get(chore, 0) > self.now_ms
+
+    def chore_failed(self, chore: str, error: Exception) -> None:
+        """Go back to what is committed, and leave a chore alone for a while."""
+        self._chore = chore
+        self.faults.append(self._fault(0, c.Tick(), error))
+        self._chore = ""
+        self.roll_back()
 
     def _fault(self, place: int, command: c.Command, error: Exception) -> Fault:
         error = self.store.explain(error)
@@ -565,40 +574,11 @@ class Broker(Memory):
             "retention": self.retention.work,
         }
         for name, work in chores.items():
-            if self._rests.get(name, 0) <= self.now_ms:
+            if not self.rests(name):
                 self._chore = name
                 work(self)
         self._chore = ""
         return _DONE
-
-    def _expire(self) -> None:
-        """Expire what is due. After a fault all of that rests, and the one that failed longer each time."""
-        if self._rests.get("expiry", 0) > self.now_ms:
-            return
-        for _ in range(_CHORES_MAX):
-            if not self.deadlines or self.deadlines[0][0] > self.now_ms:
-                return
-            _, number, key = heapq.heappop(self.deadlines)
-            rest_ms, until_ms = self._stuck.get((number, key), (_CHORE_REST_MS, 0))
-            if until_ms > self.now_ms:
-                heapq.heappush(self.deadlines, (until_ms, number, key))
-                continue
-            account = self.directory.accounts.get(number)
-            try:
-                if account is not None:
-                    held = " while it was held" if account.inbox.is_held(key) else ""
-                    self.move(account, ((key, key),), State.EXPIRED, evidence=f"time to live passed{held}")
-            except Exception as error:  # noqa: BLE001 - it would raise again and again, and nothing would be decided
-                # Longer than the others rest, so that it is not in their way again.
-                rest_ms = min(2 * rest_ms, _STUCK_REST_MS_MAX)
-                self._stuck[number, key] = rest_ms, self.now_ms + rest_ms
-                self._chore = "expiry"
-                self.faults.append(self._fault(0, c.Tick(), error))
-                self._chore = ""
-                self.roll_back()
-                return
-            self._stuck.pop((number, key), None)
-        self.outcome.more = True
 
 
 _DONE = Done()
