@@ -188,12 +188,14 @@ async def test_a_program_that_ignores_hang_ups_is_killed(screen: Screen, monkeyp
 
 
 async def test_keys_reach_the_program_and_the_terminal_is_raw_meanwhile(screen: Screen) -> None:
-    command = bash("stty -echo; echo ready; read -r line; echo got:$line; stty raw; head -c 2 | od -An -tx1")
+    command = bash("stty -echo; echo ready; read -r line; echo got:$line; stty raw; echo raw; head -c 2 | od -An -tx1")
     running = start(screen, command)
     await screen.shows(b"ready")
     assert screen.is_raw
     screen.type(b"h\x7fhello\r")
     await screen.shows(b"got:hello")
+    # Before that, the interrupt key would end the program.
+    await screen.shows(b"raw")
     screen.type(b"\x03\x1a")
     await screen.shows(b"03 1a")
     assert await running == 0
