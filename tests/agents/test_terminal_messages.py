@@ -192,7 +192,7 @@ async def test_with_injection_enter_is_a_key_of_its_own(screen: Screen, monkeypa
 async def test_with_injection_a_person_who_begins_to_type_enters_it_or_not(
     screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal, "SUBMIT_SECONDS", 0.2)
+    monkeypatch.setattr(terminal, "SUBMIT_SECONDS", 1.0)
     messages = Messages("hi", "again")
     running = showing(screen, "read -r a; echo got:$a; read -r b; echo got:$b", messages, inject=True)
     await screen.shows(b"hi")
