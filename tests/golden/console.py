@@ -1,0 +1,93 @@
+"""The console: who gets in and out, under which headers its page comes, and what of the pipeline it is handed."""
+
+from pathlib import Path
+
+from tests.golden.native_client import Native
+from tests.golden.recorder import Recorder
+from tests.golden.stage import ALONE, Stage, stage
+from tests.golden.web import Web
+from tests.golden.websocket import WebSocket
+from tieline.contract.identifiers import MemberName
+
+_SESSION = "/api/session"
+
+
+async def play(folder: Path, recorder: Recorder) -> None:
+    """Get in by every way, and out."""
+    recorder.expect("etag", r'(?:etag|if-none-match): "([0-9a-f]{32})"')
+    recorder.expect("first-code", r'"token":"([A-Za-z0-9_-]{32})"')
+    async with stage(folder, recorder, **ALONE) as there:
+        await there.there.add("ada", permissions=("log.read",))
+        await there.there.add("bob")
+        recorder.section("nobody is in")
+        browser = Web(there, "browser")
+        await browser.ask("GET", _SESSION)
+        await browser.ask("POST", _SESSION, {"token": "tie_wrong"})
+        await browser.ask("POST", _SESSION, {})
+        await browser.ask("POST", _SESSION, b"token=x", content_type="application/x-www-form-urlencoded")
+        await browser.ask("POST", _SESSION, {"token": "x"}, origin="https://example.org")
+        await browser.ask("PUT", _SESSION, {})
+        recorder.section("in by a token")
+        inside = await _enter(browser, there.there.tokens["ada"])
+        await inside.ask("GET", _SESSION)
+        await inside.ask("GET", "/api/search?q=nothing")
+        await _stream(there, inside)
+        await inside.ask("DELETE", _SESSION)
+        await inside.ask("GET", _SESSION)
+        await inside.ask("DELETE", _SESSION)
+        recorder.section("in by a login link")
+        ada = await there.there.join("ada")
+        link = (await ada.issue_token("ada", label="login link")).token
+        await _enter(browser, link)
+        await browser.ask("POST", _SESSION, {"token": link})
+        recorder.section("in by the link of the first start")
+        assert there.there.hub.entrance is not None
+        code = there.there.hub.entrance.first_code(MemberName("owner"))
+        await _enter(browser, code)
+        await browser.ask("POST", _SESSION, {"token": code})
+        late = there.there.hub.entrance.first_code(MemberName("owner"))
+        recorder.clock.now_ms += 15 * 60 * 1000
+        await browser.ask("POST", _SESSION, {"token": late})
+        taken = there.there.hub.entrance.first_code(MemberName("ada"))
+        await browser.ask("POST", _SESSION, {"token": taken})
+        recorder.section("the page")
+        await _page(there)
+        recorder.section("insights")
+        await _insights(there)
+
+
+async def _enter(browser: Web, token: str) -> Web:
+    answer = await browser.ask("POST", _SESSION, {"token": token})
+    return Web(browser.stage, "inside", cookie=answer.header("set-cookie").partition(";")[0])
+
+
+async def _stream(there: Stage, inside: Web) -> None:
+    socket = await WebSocket.dial(there, "inside/socket", "/api/stream", Cookie=inside.headers["cookie"])
+    assert socket is not None
+    session = Native(socket)
+    await session.hello()
+    await session.leave()
+
+
+async def _page(there: Stage) -> None:
+    browser = Web(there, "browser", show=lambda body: ["(the page)"] if body else [])
+    page = await browser.ask("GET", "/")
+    await browser.ask("GET", "/", if_none_match=page.header("etag"))
+    await browser.ask("GET", "/", accept_encoding="gzip")
+    await browser.ask("HEAD", "/")
+    await Web(there, "browser").ask("POST", "/", {})
+    await Web(there, "browser").ask("GET", "/index.html")
+
+
+async def _insights(there: Stage) -> None:
+    path = "/api/insights"
+    ada = Web(there, "ada", there.there.tokens["ada"])
+    await ada.ask("GET", path)
+    report = there.there.home / "lake" / "report.json"
+    report.parent.mkdir()
+    report.write_text('{"made_by":"the pipeline"}')
+    found = await ada.ask("GET", path)
+    await ada.ask("GET", path, if_none_match=found.header("etag"))
+    await ada.ask("POST", path, {})
+    await Web(there, "bob", there.there.tokens["bob"]).ask("GET", path)
+    await Web(there, "stranger").ask("GET", path)

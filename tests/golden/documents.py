@@ -1,0 +1,28 @@
+"""The documents that describe the wires to programs, as they are served, and the frames of the hub's own protocol."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.golden.recorder import Recorder
+from tests.golden.stage import ALONE, stage
+from tests.golden.web import Web
+from tieline.wire.native.document import document
+
+Json = dict[str, Any]
+
+
+async def documents(folder: Path, recorder: Recorder) -> dict[str, Json]:
+    """All of them, by name."""
+    async with stage(folder, recorder, **ALONE | {"ac7": True, "backchannel": True}) as there:
+        reader = Web(there, "reader", show=lambda body: [])
+        ac7 = await reader.ask("GET", "/ac7/openapi.json")
+        backchannel = await reader.ask("GET", "/v1/openapi.json")
+    return {"ac7-openapi": ac7.value, "v1-openapi": backchannel.value, "native-frames": document()}
+
+
+def written(value: Json) -> str:
+    """A document that people can compare, in the order of its keys, whatever its version."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return re.sub(r'("version": )"\d+\.\d+\.\d+"', r'\1"<version>"', text)

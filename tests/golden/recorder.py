@@ -1,0 +1,201 @@
+"""A transcript of a conversation, in which nothing is left to chance.
+
+An entry begins with `> ` for what a client writes and with `< ` for what the hub writes, then the name of the
+connection, then the text as it is on the wire. A long text is folded at the brackets and commas of its JSON, and a long
+string at the ends of its lines and sentences; the pieces without their indentation are the text again. What differs
+from run to run is replaced by a placeholder, numbered by first appearance, so that one value has one placeholder
+wherever it stands.
+
+Time is no chance here: the hub has a `Clock` that stands still, and moves a second before a client writes. The number
+of a moment says how many seconds it is from the beginning, in whatever form it is said.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+WIDTH = 118
+
+_START_MS = 1_798_761_600_000
+"""The first of January 2027, 00:00 UTC."""
+_STEP_MS = 1000
+
+_PATTERNS = {
+    "version": r'"version": ?"(\d+\.\d+\.\d+)"',
+    "token": r"\btie_[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])",
+    "uuid": r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
+    "hash": r"\b[0-9a-f]{64}\b",
+    "session": r"\b(?!0{16})[0-9a-f]{32}\b",
+    "objective": r"\bobj-[0-9a-z]{8}-\d+\b",
+    "time": r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)",
+    "date": r"\b\d\d/\d\d/\d\d \d\d:\d\d:\d\d UTC",
+    "ms": r"(?<![\w.])1[78]\d{11}(?![\w.])",
+    "ns": r"(?<![\w.])1[78]\d{17}(?![\w.])",
+}
+"""Values that any wire may show."""
+_REPEATED = re.compile(r"(\w{1,8}?)\1{99,}")
+"""A text that is only long."""
+
+
+class Clock:
+    """The time of everybody in this process, which moves only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_ms = _START_MS
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Take the place of the system's clocks, of those which say what time it is and of the one that only counts."""
+        monkeypatch.setattr(time, "time_ns", lambda: self.now_ms * 1_000_000)
+        monkeypatch.setattr(time, "time", lambda: self.now_ms / 1000)
+        monkeypatch.setattr(time, "clock_gettime_ns", lambda _: self.now_ms * 1_000_000)
+
+    def step(self) -> None:
+        """Let a second pass."""
+        self.now_ms += _STEP_MS
+
+
+class Recorder:
+    """The transcript of one conversation."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._lines: list[str] = []
+        self._patterns = dict(_PATTERNS)
+        self._names: dict[tuple[str, str], str] = {}
+        self._counts: dict[str, int] = {}
+        # Kinds of values that are not told apart.
+        self._alike: set[str] = set()
+        # Texts that are known beforehand, longest first, and what stands for them.
+        self._known: dict[str, str] = {}
+
+    @property
+    def text(self) -> str:
+        """The whole transcript."""
+        return "\n".join((*self._lines, ""))
+
+    def know(self, text: str, name: str) -> None:
+        """Have a text replaced wherever it stands, as the path of a home."""
+        known = {**self._known, text: f"<{name}>"}
+        self._known = dict(sorted(known.items(), key=lambda one: -len(one[0])))
+
+    def expect(self, kind: str, pattern: str, *, alike: bool = False) -> None:
+        """Have more values replaced; a group of the pattern is the value, if it has one. Alike ones have no number."""
+        self._patterns = {kind: pattern, **self._patterns}
+        if alike:
+            self._alike.add(kind)
+
+    def section(self, title: str) -> None:
+        """Begin a part of the conversation."""
+        self._lines += (["", f"# {title}"]) if self._lines else [f"# {title}"]
+
+    def said(self, who: str, *texts: str | bytes) -> None:
+        """Write down what a client writes; each text begins a line."""
+        self._enter(">", who, texts)
+
+    def heard(self, who: str, *texts: str | bytes) -> None:
+        """Write down what the hub writes."""
+        self._enter("<", who, texts)
+
+    def settle(self, text: str) -> str:
+        """A text without what differs from run to run."""
+        for known, name in self._known.items():
+            text = text.replace(known, name)
+        text = _REPEATED.sub(lambda found: f"<{found[1]!r}, {len(found[0]) // len(found[1])} times>", text)
+        for kind, pattern in self._patterns.items():
+            text = re.sub(pattern, self._replacement(kind), text)
+        return text
+
+    def _enter(self, sign: str, who: str, texts: tuple[str | bytes, ...]) -> None:
+        read = [text if isinstance(text, str) else text.decode(errors="backslashreplace") for text in texts]
+        lines = [line for text in read for line in self.settle(text).split("\n")]
+        first, *rest = [piece for line in lines for piece in fold(line)]
+        self._lines += [f"{sign} {self.settle(who)} {first}", *(f"  {piece}" if piece else "" for piece in rest)]
+
+    def _replacement(self, kind: str) -> Callable[[re.Match[str]], str]:
+        def replace(found: re.Match[str]) -> str:
+            value = found[1] if found.re.groups else found[0]
+            return found[0].replace(value, self._name(kind, value))
+
+        return replace
+
+    def _name(self, kind: str, value: str) -> str:
+        if kind in self._alike:
+            return f"<{kind}>"
+        moment = _moment(kind, value)
+        if moment is None:
+            return f"<{kind}-{self._number(kind, value)}>"
+        # A moment that is none of this clock is part of the example, and stays.
+        return f"<{kind}-{moment}>" if moment else value
+
+    def _number(self, kind: str, value: str) -> str:
+        if (kind, value) not in self._names:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._names[kind, value] = str(self._counts[kind])
+        return self._names[kind, value]
+
+
+def _moment(kind: str, value: str) -> str | None:
+    """The seconds from the beginning to a moment, and the form in which it is said; nothing for what is no moment."""
+    match kind:
+        case "ms":
+            at_ms, form = int(value), ""
+        case "ns":
+            at_ms, form = int(value) // 1_000_000, ""
+        case "date":
+            read = datetime.strptime(value, "%m/%d/%y %H:%M:%S UTC").replace(tzinfo=UTC)
+            at_ms, form = int(read.timestamp() * 1000), ""
+        case "time":
+            at_ms, form = int(datetime.fromisoformat(value).timestamp() * 1000), f" {value[19:]}"
+        case _:
+            return None
+    return f"{(at_ms - _START_MS) / 1000:.15g}{form}" if at_ms >= _START_MS else ""
+
+
+def fold(text: str) -> Iterator[str]:
+    """A line in pieces, one for each member of its JSON, if it is too long for one."""
+    return _fold(text, 0)
+
+
+def _fold(text: str, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    too_long = len(text) + len(indent) > WIDTH
+    parts = _parts(text) if too_long else None
+    if parts is None:
+        lines = re.findall(r".*?(?:\\n|[.;:](?= [A-Za-z]))|.+", text) if too_long else [text]
+        yield indent + lines[0]
+        yield from (f"{indent}  {line}" for line in lines[1:])
+        return
+    opening, members, closing = parts
+    yield indent + opening
+    for member in members:
+        yield from _fold(member, depth + 1)
+    yield indent + closing
+
+
+def _parts(text: str) -> tuple[str, list[str], str] | None:
+    """A text up to its first bracket, what is between that and its partner, and the rest; nothing without brackets."""
+    start = end = 0
+    depth = 0
+    members: list[str] = []
+    for found in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]|,', text):
+        match found[0]:
+            case "[" | "{":
+                depth += 1
+                if depth == 1:
+                    start = end = found.end()
+            case "]" | "}":
+                depth -= 1
+                if depth == 0:
+                    last = text[end : found.start()]
+                    return (text[:start], [*members, last] if last else members, text[found.start() :])
+                if depth < 0:
+                    return None
+            case "," if depth == 1:
+                members.append(text[end : found.end()])
+                end = found.end()
+            case _:
+                pass
+    return None
