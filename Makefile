@@ -40,7 +40,7 @@ DEBIAN_THERE := $(and $(shell command -v chromium),$(wildcard /usr/lib/*/libatom
 SOURCES      := src tests bench scripts
 TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console debian pipeline)
 
-.PHONY: help setup run demo test check lint ready fresh soak bench format console pipeline postgres lock clients clean again
+.PHONY: help setup run demo test check lint ready fresh soak bench format console pipeline lock clients clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,13 +84,10 @@ pipeline: $(STAMPS)/pipeline ## add the Spark pipeline to .venv, and run the dem
 	@home=$$($(BIN)/tieline demo --fast --keep --json | $(BIN)/python -c 'import json, sys; print(json.load(sys.stdin)["home"])') && \
 	  $(BIN)/tieline pipeline run --home "$$home" && $(BIN)/tieline pipeline report --home "$$home" && rm -r "$$(dirname "$$home")"
 
-postgres: $(STAMPS)/postgres ## add the PostgreSQL store to .venv
-
 lock: $(VENV_LOCK)/uv-$(UV_VERSION) ## rewrite requirements/*.lock after a change in pyproject.toml (UPGRADE=1 moves pins)
 	$(COMPILE) --extra build --extra dev -o requirements/dev.lock
 	$(COMPILE) --extra build -c requirements/dev.lock -o requirements/run.lock
 	$(COMPILE) --extra pipeline -c requirements/dev.lock -o requirements/pipeline.lock
-	$(COMPILE) --extra postgres -c requirements/dev.lock -c requirements/pipeline.lock -o requirements/postgres.lock
 
 clients: $(STAMPS)/dev ## rewrite the locks of tests/clients and web after a change in a package.json
 	$(NPM) --prefix $(CLIENTS) install --package-lock-only
@@ -128,7 +125,7 @@ $(STAMPS)/run: requirements/run.lock pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@mkdir -p $(STAMPS) && touch $@
 
-# An added lock: dev, pipeline or postgres. What is published as source is built with the locked backend too.
+# An added lock: dev or pipeline. What is published as source is built with the locked backend too.
 $(STAMPS)/%: requirements/%.lock $(STAMPS)/run
 	@echo "installing $<"
 	@$(PIP) install --require-hashes --no-build-isolation -r $<
@@ -151,6 +148,7 @@ $(STAMPS)/debian: $(STAMPS)/dev $(if $(DEBIAN_THERE),,again)
 # The console's types come from the hub's own frames, so a change in those builds it anew.
 $(STAMPS)/console: $(STAMPS)/run $(WEB)/package-lock.json $(WEB)/.npmrc $(WEB)/tsconfig.json $(WEB)/build.mjs $(WEB)/documents.py \
                    $(filter-out %.d.ts,$(wildcard $(WEB)/src/*)) $(wildcard src/tieline/wire/native/*.py src/tieline/protocols/ac7/*.py) \
+                   src/tieline/wire/protocol.py $(wildcard src/tieline/protocols/*/__init__.py) \
                    src/tieline/console/entrance.py src/tieline/pipeline/report_parts.py \
                    $(if $(wildcard src/tieline/console/static/index.html),,again)
 	@echo "building the console"

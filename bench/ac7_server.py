@@ -6,7 +6,6 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 import uvloop
 from starlette.types import Receive, Scope, Send
@@ -42,8 +41,8 @@ class _Echo:
 class _Hub(RunningHub):
     """A hub whose port has the echo before everything else."""
 
-    def _http_apps(self, *args: Any, **kwargs: Any) -> list[HttpApp]:
-        return [_Echo(), *super()._http_apps(*args, **kwargs)]
+    def _http_apps(self) -> list[HttpApp]:
+        return [_Echo(), *super()._http_apps()]
 
 
 async def _serve(options: Options) -> int:

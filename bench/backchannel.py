@@ -16,6 +16,7 @@ from bench.machine import read_cpu
 from bench.plan import BODY
 from bench.processes import Server
 from bench.report import Report, Table, spread
+from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
 
 STORES = ("sqlite", "memory")
@@ -88,7 +89,7 @@ class Relay:
         for _ in range(connections):
             _, caller = await loop.create_connection(Caller, self._host, self._port)
             self.callers.append(caller)
-        room = load_config(self.server.home).backchannel.room_token
+        room = load_config(self.server.home).of(BackchannelSettings).room_token
         for name in ("alice", "bob"):
             registered = await self.callers[0].ask(self.request("POST", "/v1/register", room, {"name": name}))
             self.tokens[name] = json.loads(registered)["token"]

@@ -32,8 +32,8 @@ def _hub(context: Context, store: str) -> Iterator[tuple[Server, str]]:
         with processes.started(command, home / "bench.log", lambda: read_running(home) is not None):
             running = read_running(home)
             assert running is not None, "the hub said so a moment ago"
-            assert running.peerbus is not None, "it was configured"
-            yield Server(running.pid, home, running.http), running.peerbus.removeprefix("ws://")
+            assert running.places["peerbus"] is not None, "it was configured"
+            yield Server(running.pid, home, running.http), running.places["peerbus"].removeprefix("ws://")
 
 
 @contextmanager

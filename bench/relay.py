@@ -67,9 +67,9 @@ class _Pair:
 async def _open(home: Path, stack: AsyncExitStack) -> _Pair:
     running = read_running(home)
     assert running is not None, "the hub said so a moment ago"
-    assert running.relay_socket is not None, "the relay is on unless it is turned off"
-    recipient = await stack.enter_async_context(RelayClient(running.relay_socket, "bob"))
-    sender = await stack.enter_async_context(RelayClient(running.relay_socket, "alice"))
+    assert running.places["relay_socket"] is not None, "the relay is on unless it is turned off"
+    recipient = await stack.enter_async_context(RelayClient(running.places["relay_socket"], "bob"))
+    sender = await stack.enter_async_context(RelayClient(running.places["relay_socket"], "alice"))
     pair = _Pair(sender, recipient)
     # Ends when the recipient is closed.
     answering = asyncio.create_task(pair.answer())

@@ -14,9 +14,9 @@ from bench.context import Context
 from bench.plan import BODY
 from bench.processes import temporary_home
 from bench.report import Report, Table, spread
-from tieline.protocols.backchannel import Letter, Spool
+from tieline.protocols.backchannel.codec import encode
 from tieline.protocols.backchannel.disk import sync_folder
-from tieline.protocols.backchannel.message import encode
+from tieline.protocols.backchannel.spool import Letter, Spool
 
 BATCH = 50
 

@@ -1,9 +1,9 @@
-"""What the hub says over its wires, as OpenAPI documents, of which the build makes the console's types.
+"""What the hub says over its wires, as OpenAPI documents, of which the build makes the console's types; and colours.
 
     python web/documents.py FOLDER
 
-Three of them: the frames of the hub's own protocol; the routes of ac7, as a hub serves them; and what else the console
-asks for: who is in, and the pipeline's report.
+Three documents: the frames of the hub's own protocol; the routes of ac7, as a hub serves them; and what else the
+console asks for: who is in, and the pipeline's report. The colours are those of the protocols, as a sheet.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ import msgspec
 from tieline import __version__
 from tieline.console.entrance import Visitor
 from tieline.pipeline.report_parts import Report
+from tieline.protocols import protocols
 from tieline.protocols.ac7.server import DOCUMENT_PATH
 from tieline.server.hub import Options, RunningHub
 from tieline.wire.native.document import document
@@ -36,7 +37,7 @@ def shapes() -> dict[str, Any]:
 async def routes() -> dict[str, Any]:
     """The routes of ac7, asked of a hub that keeps nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        hub = RunningHub(Options(home=Path(folder), http="127.0.0.1:0", store="memory", channels_dir=Path(folder)))
+        hub = RunningHub(Options(home=Path(folder), http="127.0.0.1:0", store="memory"))
         running = await hub.start()
         try:
             found = await asyncio.to_thread(_read, f"{running.http}{DOCUMENT_PATH}")
@@ -51,12 +52,22 @@ def _read(address: str) -> dict[str, Any]:
     return found
 
 
+def colours() -> str:
+    """The rules that give each protocol its colour, under every name that its sessions have."""
+    rules = []
+    for protocol in protocols():
+        names = ", ".join(f".wire.{name}" for name in (protocol.name, *protocol.other_names))
+        rules.append(f"{names} {{ --hue: {protocol.colour}; }}\n")
+    return "".join(rules)
+
+
 def main() -> None:
     """Write them."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name, one in {"frames": document(), "routes": asyncio.run(routes()), "shapes": shapes()}.items():
         (folder / f"{name}.json").write_bytes(msgspec.json.encode(one))
+    (folder / "protocols.css").write_text(colours())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tieline.agents.terminal import run_in_terminal
-from tieline.protocols.agent_relay.instruction import Instruction
+from tieline.wire.extractor import Instruction
 
 DEADLINE_SECONDS = 20
 RAW_OFF = termios.ICANON | termios.ECHO | termios.ISIG

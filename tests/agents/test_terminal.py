@@ -30,7 +30,7 @@ from tests.agents.terminals import (
 )
 from tieline.agents import terminal
 from tieline.agents.terminal import NotStarted, run_in_terminal
-from tieline.protocols.agent_relay.instruction import Instruction
+from tieline.wire.extractor import Instruction
 
 # What reaches the screen, and what is sent
 
@@ -326,7 +326,9 @@ async def test_a_wrapper_that_is_stopped_puts_the_terminal_back_until_it_goes_on
     with wrapper(screen, *bash("echo ready; read -r line; echo got:$line")) as process:
         await screen.shows(b"ready")
         process.send_signal(signal.SIGTSTP)
-        await until(lambda: screen.is_as_before)
+        # As a shell does it: nobody goes on before it has stopped.
+        await until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+        assert screen.is_as_before
         process.send_signal(signal.SIGCONT)
         await until(lambda: screen.is_raw)
         screen.type(b"on\r")

@@ -13,7 +13,7 @@ from tests.agents.test_tracker import objective
 from tests.server.hubs import House
 from tieline.agents.liaison import result_of
 from tieline.agents.runner_frames import McpResponse, encode
-from tieline.agents.tools import DEFAULT, SETS, Answer, Desk, tool
+from tieline.agents.tools import DEFAULT, Answer, Desk, set_names, tool, tools_of
 from tieline.agents.tools.tool import ANSWER_CHARS_MAX, Unanswered, list_open
 from tieline.agents.tracker import Open
 from tieline.client import Client
@@ -27,7 +27,7 @@ class Caller:
 
     def __init__(self, client: Client, tools: str = DEFAULT, member: str = "bob") -> None:
         self._client = client
-        self._tools = {tool.name: tool for tool in SETS[tools]}
+        self._tools = {tool.name: tool for tool in tools_of(tools)}
         self._member = member
         self._numbers: Iterator[int] = count(1)
         self.desk: Desk | None = None
@@ -59,7 +59,7 @@ def listed(name: str, open_objectives: Open = ()) -> str:
     """A set as `tools/list` serialises it."""
     tools = [
         {"name": tool.name, "description": tool.described(open_objectives), "inputSchema": tool.schema()}
-        for tool in SETS[name]
+        for tool in tools_of(name)
     ]
     return msgspec.json.encode(tools).decode()
 
@@ -72,7 +72,7 @@ def test_the_default_list_is_lean(busy: bool, capsys: pytest.CaptureFixture[str]
     with capsys.disabled():
         how = " with 100 open objectives" if busy else ""
         print(f"\ndefault tools{how}: {tokens} tokens")  # noqa: T201 - the figure is for people
-    assert len(SETS[DEFAULT]) <= 8
+    assert len(tools_of(DEFAULT)) <= 8
     assert tokens < TOKENS_MAX
 
 
@@ -86,7 +86,15 @@ def test_the_default_list_is_lean(busy: bool, capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_other_systems_tools_have_their_own_names(name: str, some: set[str]) -> None:
-    assert some <= {tool.name for tool in SETS[name]}
+    assert some <= {tool.name for tool in tools_of(name)}
+
+
+def test_every_set_that_is_named_can_be_had_and_no_other() -> None:
+    assert set_names() == (DEFAULT, "ac7", "backchannel", "peerbus")
+    assert all(tools_of(name) for name in set_names())
+    for name in ("agent-relay", "nobody"):
+        with pytest.raises(KeyError):
+            tools_of(name)
 
 
 def test_open_objectives_are_listed_with_what_can_be_forged_escaped() -> None:
@@ -96,7 +104,7 @@ def test_open_objectives_are_listed_with_what_can_be_forged_escaped() -> None:
 
 
 def test_schemas_say_what_is_needed_and_nothing_twice() -> None:
-    (send,) = (tool for tool in SETS[DEFAULT] if tool.name == "send")
+    (send,) = (tool for tool in tools_of(DEFAULT) if tool.name == "send")
     assert send.schema()["required"] == ["to", "body"]
     assert send.schema()["properties"]["body"] == {"type": "string"}
 
@@ -220,7 +228,7 @@ async def test_a_claim_that_the_hub_left_unanswered_is_shown_by_the_next_drain(h
     assert gone.welcome is not None
     await gone.close()
     bob = await home.join("bob")
-    drain = next(tool for tool in SETS[DEFAULT] if tool.name == "drain")
+    drain = next(tool for tool in tools_of(DEFAULT) if tool.name == "drain")
     ours = Desk(bob, "bob", 0, "w", unanswered=[Unanswered(item, gone.welcome.session)])
     assert "\none\n" in (await drain.call(ours, {})).text
     others = Desk(bob, "bob", 0, "w", unanswered=[Unanswered(item, "another session")])

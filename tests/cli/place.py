@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cli.hub_process import DEADLINE_SECONDS, TIELINE, environment
-from tieline.protocols.backchannel import Letter, Spool
+from tieline.protocols.backchannel.spool import Letter, Spool
 
 
 class Place:

@@ -12,7 +12,7 @@ from tieline.cli.session import Link
 from tieline.client import Accepted, HubRefused, Message
 from tieline.contract.message import Priority
 from tieline.contract.refusal import Code
-from tieline.protocols.agent_relay.instruction import Instruction
+from tieline.wire.extractor import Instruction
 
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 

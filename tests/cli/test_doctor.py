@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import apsw
 import pytest
@@ -18,16 +17,18 @@ from tests.server.hubs import house
 from tieline.cli.checkpoints import Checkpoints
 from tieline.cli.doctor_canary import canary
 from tieline.cli.doctor_finding import Finding, Grade
-from tieline.cli.doctor_home import inbox_paths, look_at_home, look_at_place, look_at_process
+from tieline.cli.doctor_home import look_at_home, look_at_place, look_at_process
 from tieline.cli.doctor_members import look_at_members, look_at_ways, ways
 from tieline.cli.doctor_store import audit, databases
 from tieline.cli.failure import Exit
 from tieline.client import Leg, MemberView, Reach, Way
 from tieline.core.audit import verify
+from tieline.protocols import protocols
 from tieline.stores.sqlite.inspection import open_inspection
 from tieline.wire.home import RUN_FILE
 
 HOUR_MS = 3600 * 1000
+NOTHING_SPOKEN = {protocol.name: {"enabled": False} for protocol in protocols()}
 
 
 @pytest.fixture
@@ -146,10 +147,11 @@ async def test_a_run_file_that_is_no_json_is_found(home: Path) -> None:
 
 async def test_a_socket_that_does_not_answer_is_found(folder: Path) -> None:
     async with house(folder / "home") as there:
-        assert there.running.relay_socket is not None
-        Path(there.running.relay_socket).unlink()
+        socket = there.running.places["relay_socket"]
+        assert socket is not None
+        Path(socket).unlink()
         found = the_wrong(await asyncio.to_thread(look, folder / "home"))
-    assert there.running.relay_socket in found.what
+    assert socket in found.what
 
 
 async def test_a_full_disk_is_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,21 +236,6 @@ def test_the_ways_of_each_member_are_listed_in_their_order() -> None:
     assert found.what == "bob: connected by ac7; reached by push (1.5 s), then hook (60 s)"
 
 
-def test_members_whose_inbox_has_no_socket_are_found() -> None:
-    found = the_wrong(list(inbox_paths("/tmp/channels", ["short", "l" * 120])))
-    assert "l" * 120 in found.what
-    assert "--channels-dir" in found.do
-
-
-def test_members_whose_inbox_was_left_out_for_want_of_open_files_are_found(tmp_path: Path) -> None:
-    (tmp_path / "group.json").write_text('{"channels": [{"name": "general"}, {"name": "inbox-alice"}]}')
-    found = the_wrong(list(inbox_paths(str(tmp_path), ["alice", "bob"])))
-    assert "1 members have no inbox socket" in found.what
-    assert "limit of open files" in found.what
-    (tmp_path / "group.json").write_text('{"channels": [{"name": "general"}]}')
-    assert list(inbox_paths(str(tmp_path), ["alice", "bob"])) == [], "inbox sockets are turned off"
-
-
 async def test_the_canary_goes_through_every_protocol_and_leaves_nobody_behind(folder: Path) -> None:
     async with house(folder / "home") as there:
         trips, found = await canary(folder / "home", there.running, [])
@@ -260,14 +247,7 @@ async def test_the_canary_goes_through_every_protocol_and_leaves_nobody_behind(f
 
 
 async def test_the_canary_notes_what_the_hub_does_not_speak(folder: Path) -> None:
-    off: dict[str, Any] = {
-        "agent_channels": False,
-        "agent_relay": False,
-        "backchannel": False,
-        "ac7": False,
-        "peerbus": False,
-    }
-    async with house(folder / "home", **off) as there:
+    async with house(folder / "home", flags=NOTHING_SPOKEN) as there:
         trips, found = await canary(folder / "home", there.running, [])
     assert [trip.protocol for trip in trips if trip.spoken] == []
     assert {finding.grade for finding in found} == {Grade.NOTE}
@@ -277,14 +257,7 @@ async def test_the_canary_tells_whether_members_that_are_named_are_reached(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tieline.cli.doctor_canary._WAIT_SECONDS", 0.3)
-    off: dict[str, Any] = {
-        "agent_channels": False,
-        "agent_relay": False,
-        "backchannel": False,
-        "ac7": False,
-        "peerbus": False,
-    }
-    async with house(folder / "home", **off) as there:
+    async with house(folder / "home", flags=NOTHING_SPOKEN) as there:
         await there.add("here", "away")
         await there.join("here", receive=True)
         _, found = await canary(folder / "home", there.running, ["here", "away", "nobody"])
@@ -323,18 +296,6 @@ def test_the_command_works_with_the_hub_up_killed_and_down(own: HubProcess) -> N
 @pytest.mark.slow
 def test_the_command_names_members_with_the_canary_only(folder: Path) -> None:
     assert run_cli(folder, "doctor", "bob").returncode == Exit.USAGE
-
-
-@pytest.mark.slow
-def test_files_that_were_refused_from_the_spool_are_found(folder: Path) -> None:
-    refused = folder / "spool" / "bob" / "refused"
-    refused.mkdir(parents=True)
-    folder.chmod(0o700)
-    (refused / "0190c8c0-0000-7000-8000-000000000000.forbidden.json").write_text("{}")
-    done = run_cli(folder, "doctor", "--spool", str(folder))
-    assert done.returncode == Exit.FAILED
-    assert "forbidden" in done.stdout
-    assert os.fspath(refused) in done.stdout
 
 
 async def test_what_the_hub_says_of_its_own_health_is_found(folder: Path) -> None:

@@ -55,7 +55,7 @@ def test_waiting_ends_when_the_message_expires(hub: HubProcess, alice: str, bob:
 
 def test_waiting_for_a_wire_that_cannot_acknowledge_is_refused(hub: HubProcess, alice: str, bob: str) -> None:
     async def send_to_a_listener() -> tuple[int | None, str]:
-        path = Path(str(hub.running.channels_dir), f"inbox-{bob}.sock")
+        path = Path(str(hub.running.places["channels_dir"]), f"inbox-{bob}.sock")
         wait_until(path.exists, "the inbox socket")
         _reader, writer = await asyncio.open_unix_connection(path)
         try:

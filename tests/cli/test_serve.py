@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import HubProcess, run_cli
+from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
 from tieline.stores.sqlite.database import open_database
 
@@ -33,7 +34,7 @@ def test_a_first_start_says_where_everything_is_and_what_to_do_next() -> None:
             assert part in said
         for command in ("tieline member add alice", "tieline send @bob hello --as alice", "tieline drain --as bob"):
             assert command in said
-        room_token = load_config(hub.home).backchannel.room_token
+        room_token = load_config(hub.home).of(BackchannelSettings).room_token
         assert f"bch init NAME --url {running.http} --token {room_token}" in said
         hub.start()
         assert hub.stop() == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import run_cli
-from tieline.agents.tools import DEFAULT, SETS
+from tieline.agents.tools import DEFAULT, tools_of
 
 CHARS_MAX = 4_000
 """It is read into a context: about a thousand tokens."""
@@ -17,7 +17,7 @@ def test_the_skill_file_is_short_and_names_tools_that_exist(tmp_path: Path) -> N
     assert done.returncode == 0
     assert done.stdout.startswith("---\nname: tieline\ndescription: ")
     assert len(done.stdout) < CHARS_MAX
-    names = {tool.name for tool in SETS[DEFAULT]}
+    names = {tool.name for tool in tools_of(DEFAULT)}
     for word in ("drain", "objectives", "send", "receipts"):
         assert word in names
         assert f"`{word}`" in done.stdout

@@ -17,6 +17,8 @@ from tieline.contract.identifiers import MemberName
 from tieline.contract.member import ByShared
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.ac7 import totp
+from tieline.protocols.backchannel.settings import BackchannelSettings
+from tieline.protocols.peerbus.settings import PeerbusSettings
 from tieline.server.config import load_config
 from tieline.wire.http import LOGIN_COOKIE
 from tieline.wire.http import SESSION_COOKIE as COOKIE
@@ -124,10 +126,11 @@ async def test_the_owners_name_waits_for_the_link_of_the_first_start_whoever_ask
         config = load_config(folder)
         code = there.hub.entrance.first_code(MemberName(owner))
         for name in (owner, owner.upper()):
-            room = {"authorization": f"Bearer {config.backchannel.room_token}"}
+            room = {"authorization": f"Bearer {config.of(BackchannelSettings).room_token}"}
             registered = await browser.post("/v1/register", json={"name": name}, headers=room)
             assert (registered.status_code, "kept for" in registered.json()["error"]) == (409, True)
-            peer = c.Attach(protocol="peerbus", credential=ByShared(config.peerbus.tokens[0]), member=MemberName(name))
+            token = ByShared(config.of(PeerbusSettings).tokens[0])
+            peer = c.Attach(protocol="peerbus", credential=token, member=MemberName(name))
             refused = await exchange.ask(peer)
             assert isinstance(refused, Refusal)
             assert refused.code is Code.NAME_TAKEN

@@ -4,6 +4,9 @@ import pytest
 
 from tieline.contract.identifiers import RESERVED_NAMES, parse_channel_name, parse_member_name
 from tieline.contract.refusal import Code, Refusal
+from tieline.protocols import protocols
+
+RESERVED_BY_PROTOCOLS = {name for protocol in protocols() for name in protocol.reserved_names}
 
 GOOD = ["a", "7", "Ada", "ada.b-c_d", "0-0", "x" * 128, "inbox-ada", "general"]
 BAD = [
@@ -39,7 +42,7 @@ def test_a_name_outside_the_rule_is_refused(name: str) -> None:
         assert len(refusal.message) < 600, "a long name is not repeated in full"
 
 
-@pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
+@pytest.mark.parametrize("name", sorted(RESERVED_NAMES | RESERVED_BY_PROTOCOLS))
 def test_a_reserved_name_is_refused_in_any_case(name: str) -> None:
     for spelling in (name, name.upper(), name.title()):
         refusal = parse_member_name(spelling)

@@ -87,7 +87,7 @@ class Office:
 
     async def over_channels(self, to: str, body: str) -> None:
         """Say something as anybody on agent-channels."""
-        folder = self.there.running.channels_dir
+        folder = self.there.running.places["channels_dir"]
         assert folder is not None
         async with ChannelClient(Path(folder) / f"inbox-{to}.sock") as client:
             client.send({"msg": body})

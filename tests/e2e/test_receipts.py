@@ -73,7 +73,7 @@ async def test_what_came_too_late_is_shown_as_expired(there: Office) -> None:
 
 
 async def test_what_a_translation_could_not_carry_is_noted(there: Office) -> None:
-    folder = there.there.running.channels_dir
+    folder = there.there.running.places["channels_dir"]
     assert folder is not None
     async with ChannelClient(Path(folder) / "inbox-root.sock") as client:
         client.send({"msg": "with more", "mood": "good"})

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tieline.protocols.backchannel import Letter, Spool, disk
+from tieline.protocols.backchannel import disk
+from tieline.protocols.backchannel.spool import Letter, Spool
 
 
 def say(text: str) -> None:

@@ -25,7 +25,7 @@ from tieline.protocols.agent_relay.client import Backoff
 from tieline.protocols.agent_relay.client import RelayClient as AgentRelay
 from tieline.protocols.backchannel.client import RelayClient as Backchannel
 from tieline.protocols.backchannel.client import RelayUnreachable
-from tieline.protocols.peerbus.adapter import Adapter
+from tieline.protocols.peerbus.client import Adapter
 
 ROUNDS = 100 if SOAK else 4
 SECRET = "k" * 32

@@ -300,8 +300,8 @@ async def test_a_full_disk_ends_no_session_and_loses_nothing_on_wires_that_have_
             await there.add("carol")
             alice, bob = await there.several("alice", "bob")
             carol = await there.join("carol", receive=True)
-            assert there.running.channels_dir is not None
-            writer = await Poster.unix(Path(there.running.channels_dir, "inbox-carol.sock"))
+            assert there.running.places["channels_dir"] is not None
+            writer = await Poster.unix(Path(there.running.places["channels_dir"], "inbox-carol.sock"))
             ballast = await asyncio.to_thread(fill, disk)
 
             async def say_all() -> None:

@@ -25,7 +25,7 @@ from tests.faults.test_kill import audit
 from tests.server.hubs import until
 from tieline.client import connect as connect_native
 from tieline.protocols.peerbus import codec
-from tieline.protocols.peerbus.adapter import Adapter
+from tieline.protocols.peerbus.client import Adapter
 from tieline.stores.sqlite.inspection import open_inspection
 
 ROUNDS = 50 if SOAK else 10
@@ -121,8 +121,8 @@ def hub(folder: Path) -> Iterator[HubProcess]:
 async def test_a_hub_that_is_killed_again_and_again_under_load_keeps_every_promise_to_peers(hub: HubProcess) -> None:
     chance = random.Random(seed_of_the_day())
     running = await hub.start()
-    assert running.peerbus is not None
-    url = running.peerbus
+    assert running.places["peerbus"] is not None
+    url = running.places["peerbus"]
     tokens: dict[str, str] = {}
     async with await connect_native(home=hub.home) as operator:
         for name in ("r0", "r1"):
@@ -194,8 +194,8 @@ async def hang_up(peers: list[ClientConnection]) -> None:
 
 async def test_a_thousand_peers_each_get_and_acknowledge_their_own_copy(hub: HubProcess) -> None:
     running = await hub.start()
-    assert running.peerbus is not None
-    url = running.peerbus
+    assert running.places["peerbus"] is not None
+    url = running.places["peerbus"]
     async with contextlib.AsyncExitStack() as stack:
         speaker = await stack.enter_async_context(Adapter(url, name="speaker", token=TOKEN, secret=SECRET))
         # The first few make room for what is there once for all.
@@ -241,10 +241,10 @@ async def test_one_flipped_byte_of_a_stored_message_is_detected_by_its_recipient
     hub: HubProcess,
 ) -> None:
     running = await hub.start()
-    assert running.peerbus is not None
-    async with Adapter(running.peerbus, name="bob", token=TOKEN, secret=SECRET):
+    assert running.places["peerbus"] is not None
+    async with Adapter(running.places["peerbus"], name="bob", token=TOKEN, secret=SECRET):
         pass
-    async with Adapter(running.peerbus, name="alice", token=TOKEN, secret=SECRET) as alice:
+    async with Adapter(running.places["peerbus"], name="alice", token=TOKEN, secret=SECRET) as alice:
         for number in range(20):
             await alice.send("bob", {"n": number})
         await alice.confirm()
@@ -254,8 +254,8 @@ async def test_one_flipped_byte_of_a_stored_message_is_detected_by_its_recipient
     report = audit(hub.home)
     assert [finding.offset for finding in report.findings] == offsets, "the audit names each row"
     running = await hub.start()
-    assert running.peerbus is not None
-    async with Adapter(running.peerbus, name="bob", token=TOKEN, secret=SECRET) as bob:
+    assert running.places["peerbus"] is not None
+    async with Adapter(running.places["peerbus"], name="bob", token=TOKEN, secret=SECRET) as bob:
         await until(lambda: bob.tally.forged + bob.tally.malformed >= len(offsets))
         assert bob._inbound.empty(), "nothing that was tampered with is surfaced"
 
@@ -281,8 +281,8 @@ def write_event(home: Path, offset: int, event: bytes) -> None:
 
 async def test_one_flipped_byte_anywhere_in_the_chain_is_named_by_its_row(hub: HubProcess) -> None:
     running = await hub.start()
-    assert running.peerbus is not None
-    async with Adapter(running.peerbus, name="alice", token=TOKEN, secret=SECRET) as alice:
+    assert running.places["peerbus"] is not None
+    async with Adapter(running.places["peerbus"], name="alice", token=TOKEN, secret=SECRET) as alice:
         for number in range(5):
             await alice.send("alice", number)
         await alice.confirm()

@@ -48,8 +48,8 @@ def hub(folder: Path) -> Iterator[HubProcess]:
 async def relay_socket(hub: HubProcess) -> str:
     """Start a hub; gives its relay's socket."""
     running = await hub.start()
-    assert running.relay_socket is not None
-    return running.relay_socket
+    assert running.places["relay_socket"] is not None
+    return running.places["relay_socket"]
 
 
 class ByToken(RelayClient):

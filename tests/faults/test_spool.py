@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.processes import ROOT, SOAK, seed_of_the_day
-from tieline.protocols.backchannel import Letter, Spool
+from tieline.protocols.backchannel.spool import Letter, Spool
 from tieline.protocols.backchannel.upkeep import Fault, check, repair
 
 PROCESSES = 20

@@ -9,7 +9,7 @@ from tests.golden.recorder import Recorder
 from tests.golden.web import Web
 from tests.golden.websocket import WebSocket
 from tests.protocols.ac7.conformance.test_activity import closed, exchange, opaque, opened
-from tests.protocols.ac7.test_otlp import CHAT, START_NS, logs, packed_traces, traces
+from tests.services.test_otlp import CHAT, START_NS, logs, packed_traces, traces
 
 _AT_MS = START_NS // 1_000_000
 

@@ -70,8 +70,9 @@ class Relay:
 
     async def dial(self, name: str, label: str = "") -> Agent:
         """Connect, and say nothing."""
-        assert self.stage.there.running.relay_socket is not None
-        return Agent(await Framed.dial(self.stage, label or name, self.stage.there.running.relay_socket), name)
+        socket = self.stage.there.running.places["relay_socket"]
+        assert socket is not None
+        return Agent(await Framed.dial(self.stage, label or name, socket), name)
 
     async def join(self, name: str, label: str = "", /, **payload: Any) -> Agent:
         """Connect, and say HELLO."""

@@ -17,9 +17,9 @@ class Spool:
     """The folder."""
 
     def __init__(self, there: Stage) -> None:
-        assert there.there.running.spool is not None
+        assert there.there.running.places["spool"] is not None
         self.stage = there
-        self.root = Path(there.there.running.spool)
+        self.root = Path(there.there.running.places["spool"])
         self._written = 0
 
     async def joined(self, name: str, *channels: str) -> None:

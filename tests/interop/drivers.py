@@ -117,7 +117,7 @@ class ChannelsDriver(Driver):
         self._waiting: list[Message] = []
 
     async def _open(self, place: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        folder = self.there.running.channels_dir
+        folder = self.there.running.places["channels_dir"]
         assert folder is not None
         path = Path(folder, f"{place}.sock")
         await until(path.exists)
@@ -157,7 +157,7 @@ class RelayDriver(Driver):
     protocol = "agent-relay"
 
     async def connect(self) -> None:
-        path = self.there.running.relay_socket
+        path = self.there.running.places["relay_socket"]
         assert path is not None
         self._reader, self._writer = await asyncio.open_unix_connection(path)
         capabilities = {"ack": True, "resume": True, "max_inflight": 256}

@@ -2,16 +2,12 @@
 
 from pathlib import Path
 
-from tieline.protocols.ac7.view import CARRIAGE as AC7
-from tieline.protocols.agent_channels.server import CARRIAGE as AGENT_CHANNELS
-from tieline.protocols.agent_relay.codec import CARRIAGE as AGENT_RELAY
-from tieline.protocols.backchannel.view import CARRIAGE as BACKCHANNEL
-from tieline.protocols.peerbus.codec import CARRIAGE as PEERBUS
+from tieline.protocols import protocols
 from tieline.wire.fidelity import Carriage, Field
 from tieline.wire.native.views import CARRIAGE as TIELINE
 
 PAGE = Path(__file__).parents[2] / "docs" / "interop.md"
-CARRIAGES = (AGENT_CHANNELS, AGENT_RELAY, BACKCHANNEL, PEERBUS, AC7, TIELINE)
+CARRIAGES = (*(protocol.carriage() for protocol in protocols()), TIELINE)
 BY_PROTOCOL = {carriage.protocol: carriage for carriage in CARRIAGES}
 
 OWN, REST, SAME, NOTE, UNSAID = "own", "rest", "as it came", "note", "–"

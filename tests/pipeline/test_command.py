@@ -28,7 +28,8 @@ from tieline.contract.permission import LOG_READ
 from tieline.pipeline.catalogue import SCHEMAS
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.run import run
-from tieline.pipeline.sqlite_log import SECRET_VARIABLE, SqliteLog
+from tieline.pipeline.sqlite_log import SqliteLog
+from tieline.protocols.peerbus.settings import SECRET_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.pipeline.audits import pages_of, rows
 from tests.protocols.peerbus.peers import CONFIG, SECRET, bus, envelope
-from tieline.pipeline.sqlite_log import SECRET_VARIABLE
 from tieline.pipeline.verify import Finding, tell
+from tieline.protocols.peerbus.settings import SECRET_VARIABLE
 
 KNOWS_NO_SECRET = CONFIG.replace("hmac_secret", "# hmac_secret")
 

@@ -62,10 +62,36 @@ class House:
         await self.hub.stop()
 
 
+_SETTINGS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    "agent_channels": ("agent-channels", lambda spoken: {"enabled": spoken}),
+    "channels_dir": ("agent-channels", lambda folder: {"folder": str(folder)}),
+    "agent_relay": ("agent-relay", lambda spoken: {"enabled": spoken}),
+    "relay_socket": ("agent-relay", lambda path: {"socket": str(path)}),
+    "backchannel": ("backchannel", lambda spoken: {"enabled": spoken}),
+    "spool": ("backchannel", lambda folder: {"spool": str(folder), "adopt": True}),
+    "adopt": ("backchannel", lambda adopted: {"adopt": adopted}),
+    "peerbus": ("peerbus", lambda spoken: {"enabled": spoken}),
+    "peerbus_listen": ("peerbus", lambda address: {"listen": address}),
+    "ac7": ("ac7", lambda spoken: {"enabled": spoken}),
+}
+"""Settings of protocols by short names, as tests write them."""
+
+
+def options_of(home: Path, **given: Any) -> Options:
+    """Options of a hub, on a free port unless another is named; settings of protocols go by their short names."""
+    flags: dict[str, dict[str, Any]] = {}
+    for name in _SETTINGS.keys() & given.keys():
+        value = given.pop(name)
+        if value is not None:
+            protocol, sets = _SETTINGS[name]
+            flags.setdefault(protocol, {}).update(sets(value))
+    return Options(**{"home": home, "http": "127.0.0.1:0", "flags": flags, **given})
+
+
 @contextlib.asynccontextmanager
 async def house(home: Path, carrier: str = UNIX, **options: Any) -> AsyncIterator[House]:
     """A hub, on a free port unless another is named."""
-    hub = RunningHub(Options(**{"home": home, "http": "127.0.0.1:0", **options}))
+    hub = RunningHub(options_of(home, **options))
     running = await hub.start()
     built = House(home, hub, running, carrier)
     try:

@@ -2,13 +2,18 @@
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from tieline.contract.limits import Limits
-from tieline.server.config import Config, ConfigError, Http, StoreSection, load_config, parse_address
+from tieline.protocols import protocols
+from tieline.protocols.agent_channels.settings import ChannelsSettings
+from tieline.protocols.backchannel.settings import BackchannelSettings
+from tieline.server.config import Config, ConfigError, Http, StoreSection, load_config
 from tieline.server.hub import open_store
+from tieline.wire.address import parse_address
 from tieline.wire.home import CONFIG_FILE
 
 
@@ -21,9 +26,12 @@ def write(folder: Path, text: str) -> Path:
 def test_the_first_start_writes_a_configuration_that_says_the_defaults(folder: Path) -> None:
     config = load_config(folder)
     # All but the secrets, which each home makes for itself.
-    backchannel = msgspec.structs.replace(config.backchannel, room_token="")
-    peerbus = msgspec.structs.replace(config.peerbus, tokens=(), hmac_secret="")
-    assert msgspec.structs.replace(config, backchannel=backchannel, peerbus=peerbus) == Config()
+    secrets: dict[str, dict[str, Any]] = {
+        "backchannel": {"room_token": ""},
+        "peerbus": {"tokens": (), "hmac_secret": ""},
+    }
+    defaults = {protocol.name: protocol.settings() for protocol in protocols()}
+    assert config.overridden(secrets) == Config(protocols=defaults)
     path = folder / CONFIG_FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     written = path.read_text(encoding="utf-8")
@@ -35,7 +43,7 @@ def test_each_home_has_a_room_token_of_its_own(folder: Path) -> None:
     tokens = set()
     for name in ("one", "other"):
         (folder / name).mkdir()
-        tokens.add(load_config(folder / name).backchannel.room_token)
+        tokens.add(load_config(folder / name).of(BackchannelSettings).room_token)
     assert len(tokens) == 2
     assert min(len(token) for token in tokens) >= 32
 
@@ -44,11 +52,11 @@ def test_a_configuration_without_a_room_token_admits_everybody_and_the_environme
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(folder, "[backchannel]\nenabled = true\n")
-    assert load_config(folder).backchannel.room_token == ""
+    assert load_config(folder).of(BackchannelSettings).room_token == ""
     monkeypatch.setenv("BACKCHANNEL_TOKEN", "from the environment")
-    assert load_config(folder).backchannel.room_token == "from the environment"
+    assert load_config(folder).of(BackchannelSettings).room_token == "from the environment"
     monkeypatch.setenv("BACKCHANNEL_TOKEN", "")
-    assert load_config(folder).backchannel.room_token == ""
+    assert load_config(folder).of(BackchannelSettings).room_token == ""
 
 
 def test_what_the_template_shows_as_an_example_works_when_uncommented(folder: Path) -> None:
@@ -68,8 +76,8 @@ def test_every_part_can_be_set_and_the_rest_keeps_its_default(folder: Path) -> N
     config = load_config(folder)
     assert config.http.listen == "[::1]:0"
     assert config.store.url == "memory"
-    assert config.agent_channels.enabled
-    assert not config.agent_channels.inboxes
+    assert config.of(ChannelsSettings).enabled
+    assert not config.of(ChannelsSettings).inboxes
     assert config.limits == Limits(hops_max=3)
 
 
@@ -109,7 +117,8 @@ def test_the_environment_overrides_the_file(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("TIELINE_HTTP", "127.0.0.1:2")
     monkeypatch.setenv("TIELINE_STORE", "memory")
     config = load_config(folder)
-    assert config == msgspec.structs.replace(Config(), http=Http("127.0.0.1:2"), store=StoreSection("memory"))
+    assert (config.http, config.store) == (Http("127.0.0.1:2"), StoreSection("memory"))
+    assert config == msgspec.structs.replace(Config(), http=config.http, store=config.store, protocols=config.protocols)
     monkeypatch.setenv("TIELINE_HTTP", "")
     assert load_config(folder).http.listen == "127.0.0.1:1"
 
@@ -137,7 +146,7 @@ def test_an_address_of_the_environment_leaves_the_names_of_the_file(
 
 @pytest.mark.parametrize("text", ["", "7117", "host", "host:", "host:http", "host:-1", "host:65536", "host:1:x"])
 def test_what_is_no_address_is_refused_and_shown_how_to_write_one(text: str) -> None:
-    with pytest.raises(ConfigError, match="HOST:PORT") as caught:
+    with pytest.raises(ValueError, match="HOST:PORT") as caught:
         parse_address(text)
     assert repr(text) in str(caught.value)
 

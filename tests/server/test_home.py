@@ -13,7 +13,7 @@ from tieline.wire.home import KEY_FILE, LOCK_FILE, RUN_FILE, Running, find_home,
 
 
 def running(pid: int) -> Running:
-    return Running(pid, "0", "http://127.0.0.1:1", "hub.sock", None, None, None, "sqlite")
+    return Running(pid, "0", "http://127.0.0.1:1", "hub.sock", "sqlite")
 
 
 def mode(path: Path) -> int:

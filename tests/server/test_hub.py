@@ -51,7 +51,7 @@ async def test_a_hub_says_where_it_is_once_everything_listens(folder: Path) -> N
         assert running.pid == os.getpid()
         assert running.version == __version__
         assert running.hub_socket == str(folder / "hub.sock")
-        assert running.channels_dir == str(folder / "channels" / "main")
+        assert running.places["channels_dir"] == str(folder / "channels" / "main")
         assert running.store == "sqlite"
         assert running.http.startswith("http://127.0.0.1:")
         assert not running.http.endswith(":0")
@@ -185,13 +185,13 @@ async def test_a_hub_in_memory_forgets_everything(folder: Path) -> None:
 
 async def test_agent_channels_can_be_left_out(folder: Path) -> None:
     async with house(folder, agent_channels=False) as there:
-        assert there.running.channels_dir is None
+        assert there.running.places["channels_dir"] is None
         assert {path.name for path in sockets(folder)} == {"hub.sock", "agent-relay.sock", "peerbus.sock"}
 
 
 async def test_the_channels_can_be_elsewhere(folder: Path) -> None:
     async with house(folder / "home", channels_dir=folder / "c") as there:
-        assert there.running.channels_dir == str(folder / "c")
+        assert there.running.places["channels_dir"] == str(folder / "c")
         assert (folder / "c" / "general.sock").is_socket()
 
 
@@ -230,10 +230,10 @@ async def test_clients_of_a_stopped_hub_are_told_that_none_is_there(folder: Path
 
 async def test_agent_relay_can_be_left_out_and_put_elsewhere(folder: Path) -> None:
     async with house(folder, agent_relay=False) as there:
-        assert there.running.relay_socket is None
+        assert there.running.places["relay_socket"] is None
         assert {path.name for path in sockets(folder)} == {"hub.sock", "general.sock", "peerbus.sock"}
     async with house(folder, relay_socket=folder / "other.sock") as there:
-        assert there.running.relay_socket == str(folder / "other.sock")
+        assert there.running.places["relay_socket"] == str(folder / "other.sock")
         assert "other.sock" in {path.name for path in sockets(folder)}
 
 

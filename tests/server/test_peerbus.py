@@ -9,8 +9,9 @@ import pytest
 
 from tests.cli.hub_process import HubProcess, run_cli, wait_until
 from tests.server.hubs import house
-from tieline.protocols.peerbus.server import DEFAULT_PORT
-from tieline.server.config import ConfigError, load_config, parse_address
+from tieline.protocols.peerbus.settings import DEFAULT_PORT, PeerbusSettings
+from tieline.server.config import ConfigError, load_config
+from tieline.wire.address import parse_address
 
 
 def test_a_first_start_makes_a_token_and_a_secret_of_its_own(tmp_path: Path) -> None:
@@ -18,7 +19,7 @@ def test_a_first_start_makes_a_token_and_a_secret_of_its_own(tmp_path: Path) -> 
     for name in ("one", "two"):
         home = tmp_path / name
         home.mkdir()
-        peerbus = load_config(home).peerbus
+        peerbus = load_config(home).of(PeerbusSettings)
         assert len(peerbus.tokens) == 1
         assert len(peerbus.tokens[0]) >= 16
         assert len(peerbus.hmac_secret.encode()) >= 32
@@ -30,7 +31,7 @@ def test_a_first_start_makes_a_token_and_a_secret_of_its_own(tmp_path: Path) -> 
 
 def test_a_home_without_the_section_has_neither(tmp_path: Path) -> None:
     (tmp_path / "tieline.toml").write_text("")
-    peerbus = load_config(tmp_path).peerbus
+    peerbus = load_config(tmp_path).of(PeerbusSettings)
     assert (peerbus.tokens, peerbus.hmac_secret) == ((), "")
 
 
@@ -38,7 +39,7 @@ def test_the_environment_overrides_the_file(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PEERBUS_TOKENS", " one , two,,")
     monkeypatch.setenv("PEERBUS_HMAC_SECRET", "s" * 32)
     monkeypatch.setenv("TIELINE_PEERBUS", "127.0.0.1:1")
-    peerbus = load_config(tmp_path).peerbus
+    peerbus = load_config(tmp_path).of(PeerbusSettings)
     assert (peerbus.tokens, peerbus.hmac_secret, peerbus.listen) == (("one", "two"), "s" * 32, "127.0.0.1:1")
 
 
@@ -59,22 +60,22 @@ def test_a_hub_with_a_short_secret_does_not_start(tmp_path: Path) -> None:
 
 async def test_the_port_of_its_own_is_off_unless_asked_for(folder: Path) -> None:
     async with house(folder / "h", store="memory") as built:
-        assert built.running.peerbus is None
-        assert built.running.peerbus_socket == str(folder / "h" / "peerbus.sock")
+        assert built.running.places["peerbus"] is None
+        assert built.running.places["peerbus_socket"] == str(folder / "h" / "peerbus.sock")
     async with house(folder / "h", store="memory", peerbus_listen="127.0.0.1:0") as built:
-        assert built.running.peerbus is not None
-        assert built.running.peerbus.startswith("ws://127.0.0.1:")
-        assert json.loads((folder / "h" / "run.json").read_text())["peerbus"] == built.running.peerbus
+        assert built.running.places["peerbus"] is not None
+        assert built.running.places["peerbus"].startswith("ws://127.0.0.1:")
+        assert json.loads((folder / "h" / "run.json").read_text())["peerbus"] == built.running.places["peerbus"]
 
 
 @pytest.mark.slow
 def test_the_command_line_opens_and_closes_it() -> None:
     with HubProcess("--peerbus", "127.0.0.1:0") as hub:
-        assert hub.running.peerbus is not None
+        assert hub.running.places["peerbus"] is not None
         # It says so right after `run.json` is there.
-        wait_until(lambda: f"peerbus   {hub.running.peerbus}" in hub.stdout, "the address to be printed")
+        wait_until(lambda: f"peerbus   {hub.running.places['peerbus']}" in hub.stdout, "the address to be printed")
     with HubProcess("--no-peerbus") as hub:
-        assert (hub.running.peerbus, hub.running.peerbus_socket) == (None, None)
+        assert (hub.running.places["peerbus"], hub.running.places["peerbus_socket"]) == (None, None)
 
 
 def test_a_host_alone_has_the_usual_port() -> None:

@@ -1,7 +1,7 @@
 """Framing: a message as an agent is shown it, apart from what its user says.
 
 Above: the MCP bridge, which pushes `channel_params`; the Codex runner and the hooks, which print `channel_text`. Below:
-nothing; it does no I/O.
+what protocols declare; it does no I/O.
 
 A body is other people's words, often a model's, and so are names, titles and data. None of them may close the frame,
 open another one, or add to what the hub says about the message. So in a body every `<` is written `&lt;`, and an `&`
@@ -20,9 +20,11 @@ from tieline.contract import lifecycle
 from tieline.contract.identifiers import GENERAL
 from tieline.contract.message import Kind, Priority, Signature
 from tieline.contract.text import neutral
+from tieline.protocols import protocols
+from tieline.wire.protocol import Protocol
 
 BODY_CHARS_MAX = 65_536
-"""Of a body in a frame: as much as ac7 takes, and already a good part of a model's attention."""
+"""Of a body in a frame: as much as the wires of agents take, and already a good part of a model's attention."""
 
 ATTRIBUTE_CHARS_MAX = 512
 """Of an attribute: a label, never a document."""
@@ -44,7 +46,6 @@ _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z", re.ASCII)
 _NOT_IN_KEY = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
 
 _NATIVE = "tieline"
-_AC7 = "ac7"
 _NO_IDS: Mapping[str, str] = {}
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
@@ -105,11 +106,9 @@ def thread_of(message: Message, channels: Mapping[str, str] = _NO_IDS) -> str:
         return str(GENERAL)
     if not target.startswith("#"):
         return target
-    # ac7 writes the id down when the message is sent, because a name may be another channel's later.
-    kept = (message.data or {}).get("thread") if message.protocol == _AC7 else None
-    if isinstance(kept, str) and kept.startswith("chan:"):
-        return kept
-    return f"chan:{channels.get(target[1:], target[1:])}"
+    protocol = _protocol_of(message)
+    kept = protocol.thread_of(message.data or {}) if protocol is not None and protocol.thread_of is not None else None
+    return kept or f"chan:{channels.get(target[1:], target[1:])}"
 
 
 def age(seconds: int) -> str:
@@ -131,6 +130,11 @@ def kind_of(message: Message) -> str:
 def is_lifecycle(message: Message) -> bool:
     """Whether it tells what happened to an objective."""
     return lifecycle.is_lifecycle(message.kind, message.target, message.data)
+
+
+def _protocol_of(message: Message) -> Protocol | None:
+    """The protocol it was said by, if that is there and not the hub's own."""
+    return next((protocol for protocol in protocols() if protocol.name == message.protocol), None)
 
 
 def _attributes(message: Message, member: str, now_ms: int, channels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -162,7 +166,9 @@ def _said_by_the_hub(
     yield "age", age((now_ms - message.sent_at_ms) // 1000)
     yield "msg_id", message.id
     yield "priority", "" if message.priority is Priority.NORMAL else message.priority.value
-    yield "via", "" if message.protocol in (_NATIVE, _AC7) else message.protocol
+    protocol = _protocol_of(message)
+    framed = message.protocol == _NATIVE or (protocol is not None and protocol.is_framed)
+    yield "via", "" if framed else message.protocol
     yield "verified", "" if message.verified else "no"
     yield "signature", "" if message.signature is Signature.VERIFIED else message.signature.value
     yield "reply_to", message.reply_to or ""

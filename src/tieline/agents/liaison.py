@@ -16,7 +16,7 @@ from typing import Any
 from tieline.agents.forwarder import Forwarder, Takes, anywhere
 from tieline.agents.framing import channel_params
 from tieline.agents.runner_frames import Fault, McpRequest, McpResponse
-from tieline.agents.tools import DEFAULT, SETS, Answer, Desk, Tool
+from tieline.agents.tools import DEFAULT, Answer, Desk, Tool, tools_of
 from tieline.agents.tools.tool import Unanswered, fail, list_open
 from tieline.agents.tracker import Open, Tracker, fetch_open
 from tieline.client import Client, Delivery, Disconnected, HubError, Item, Message
@@ -64,7 +64,7 @@ class Liaison:
     ) -> None:
         self._open_session = open_session
         self._notify = notify
-        self._tools: dict[str, Tool] = {tool.name: tool for tool in SETS[tools]}
+        self._tools: dict[str, Tool] = {tool.name: tool for tool in tools_of(tools)}
         self._takes = takes
         self._tell = tell
         self.tracker = Tracker(self._fetch_open, self._objectives_changed)

@@ -44,8 +44,8 @@ from functools import partial
 from tieline.agents.pty import Pty, RawMode, session_of, signal_session
 from tieline.agents.screen import Screen
 from tieline.contract.text import neutral
-from tieline.protocols.agent_relay.extractor import Declined, Extracted, Extractor, Output, Passed
-from tieline.protocols.agent_relay.instruction import Instruction
+from tieline.protocols import protocols
+from tieline.wire.extractor import Declined, Extracted, Extractor, Instruction, Output, Passed
 
 IDLE_MS = 400
 """Longer than a working program pauses between two writes, shorter than a person waits for news."""
@@ -83,8 +83,6 @@ _KEY_SEQUENCE = re.compile(rb"\x1b(?:\[[ -?]*+[@-~]?|O.?|[\]P][^\x07\x1b]*+(?:\x
 _FIRST_PRINTABLE = 0x20
 # The first two bits of a byte that continues a character of UTF-8.
 _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
-
-_MARKS = re.compile(r"->(?=relay:|thinking:)|\[(?=\[/?RELAY\]\])")
 
 # What a person's terminal turns into these goes to whoever is in its foreground; the rest to the program itself.
 _FOREGROUND_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
@@ -238,6 +236,12 @@ def _signals(pty: Pty, pid: int, raw: RawMode, told: asyncio.Event) -> Iterator[
             signal.signal(number, previous[number] or signal.SIG_DFL)
 
 
+def _extractor() -> Extractor:
+    """The one that a protocol declares, the first by name if several do; else one that finds nothing."""
+    declared = next((protocol.extractor for protocol in protocols() if protocol.extractor is not None), None)
+    return Extractor() if declared is None else declared()()
+
+
 class _Run:
     """One program: what it prints, what it is given, and when it is idle."""
 
@@ -258,7 +262,7 @@ class _Run:
         self._on_declined = on_declined
         self._idle_seconds = idle_seconds
         self._loop = asyncio.get_running_loop()
-        self._extractor = Extractor()
+        self._extractor = _extractor()
         self._input_lock = asyncio.Lock()
         # When the program last printed, and how much it printed in all.
         self._printed_at = self._loop.time() + max(0.0, START_SECONDS - idle_seconds)
@@ -399,7 +403,7 @@ class _Run:
         """Type text into the program and enter it by a separate key, unless the person began to type."""
         keys = self._keys
         line = neutral(text).replace("\n", " ").replace("\t", "\\t")
-        await self._give(_MARKS.sub(lambda mark: f"{mark[0]} ", line).encode())
+        await self._give(self._extractor.disarm(line).encode())
         await asyncio.sleep(SUBMIT_SECONDS)
         if keys == self._keys:
             await self._give(b"\r")

@@ -27,7 +27,7 @@ import msgspec
 
 from tieline.agents import trace_http as http
 from tieline.agents.trace_exchange import Passed, event_of
-from tieline.protocols.ac7 import otlp
+from tieline.services import otlp
 
 ANTHROPIC, OPENAI, OTLP = "anthropic", "openai", "otlp"
 

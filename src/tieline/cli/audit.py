@@ -8,12 +8,12 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from tieline.cli.extension import Export, extensions, offer
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import neutral_line, print_json, say, warn
 from tieline.cli.session import JsonOption, ended_by
@@ -31,11 +31,21 @@ HomeOption = Annotated[
 _FINDINGS_SHOWN = 10
 
 
-class Format(StrEnum):
-    """How a log can be written down."""
-
-    JSONL = "jsonl"
-    PEERBUS = "peerbus"
+_JSONL = "jsonl"
+_EXPORTS = {export.form: export for extension in extensions() for export in extension.exports}
+"""The forms of protocols, by name."""
+_EXPORT_HELP = "\n\n".join(
+    (
+        "; or ".join(
+            (
+                "Write the log: as JSON, one row a line, each with the text that was hashed and its hash",
+                *(export.summary for export in _EXPORTS.values()),
+            )
+        )
+        + ".",
+        *(export.help for export in _EXPORTS.values()),
+    )
+)
 
 
 @audit_app.command("verify")
@@ -82,29 +92,27 @@ def _fields(report: "Report") -> dict[str, object]:
     return msgspec.structs.asdict(report)
 
 
-@audit_app.command("export")
 def export(
     home: HomeOption = None,
-    form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.JSONL,
+    form: Annotated[str, typer.Option("--format", help="How to write it.")] = _JSONL,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to; else stdout.")] = None,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The same.", show_default=False)] = None,
 ) -> None:
-    """Write the log: as JSON, one row a line, each with the text that was hashed and its hash; or as peerbus keeps it.
-
-    The peerbus format is a database for `peerbus audit verify`: send, deliver and ack, a row for each recipient, in a
-    chain of their own. It is written only when this hub's own chain is intact.
-    """
+    """Write the log in one of its forms."""
     where = out or file
-    if form is Format.PEERBUS:
-        ended_by(lambda: _export_peerbus(home, where))
-    else:
+    other = _EXPORTS.get(form)
+    if other is None:
         ended_by(lambda: _export(home, where))
+    else:
+        ended_by(lambda: _export_as(other, home, where))
 
 
-def _export_peerbus(home: Path | None, out: Path | None) -> None:
-    from tieline.cli.audit_peerbus import write
+offer(export, "form", [_JSONL, *_EXPORTS])
+audit_app.command("export", help=_EXPORT_HELP)(export)
+
+
+def _export_as(form: Export, home: Path | None, out: Path | None) -> None:
     from tieline.core import audit
-    from tieline.protocols.peerbus.database import DatabaseError
 
     if out is None:
         raise Failure(Exit.USAGE, "a database cannot be written to stdout", "name a file: --out FILE")
@@ -113,10 +121,7 @@ def _export_peerbus(home: Path | None, out: Path | None) -> None:
         if not report.intact:
             raise Failure(Exit.FAILED, f"the audit chain is broken at row {report.findings[0].offset}, so it is kept")
     with _inspection(home) as inspection, _appearing(out) as temporary:
-        try:
-            count = write(inspection, temporary)
-        except DatabaseError as error:
-            raise Failure(Exit.FAILED, str(error)) from error
+        count = form.write(inspection, temporary)
     say(f"{count} rows are in {out}.")
 
 

@@ -1,6 +1,6 @@
 """Channels: joining, leaving, listing.
 
-Above: the command line. Below: a session with a hub, or `local` without one.
+Above: the command line. Below: a session with a hub, or a mailbox without one.
 """
 
 from typing import Annotated
@@ -16,11 +16,9 @@ ChannelArgument = Annotated[str, typer.Argument(metavar="CHANNEL", help="With or
 @talks_anywhere
 async def sub(link: Link, channel: ChannelArgument, json: JsonOption = False) -> None:
     """Join a channel, which comes to be with its first subscriber."""
-    postbox = link.postbox()
-    if postbox is not None:
-        from tieline.cli import local
-
-        _tell(local.subscribe(link, postbox, channel), channel, joined=True, json=json)
+    mailbox = link.mailbox()
+    if mailbox is not None:
+        _tell(mailbox.subscribe(channel), channel, joined=True, json=json)
         return
     async with await link.open_member() as client:
         await client.subscribe(channel)
@@ -30,11 +28,9 @@ async def sub(link: Link, channel: ChannelArgument, json: JsonOption = False) ->
 @talks_anywhere
 async def unsub(link: Link, channel: ChannelArgument, json: JsonOption = False) -> None:
     """Leave a channel."""
-    postbox = link.postbox()
-    if postbox is not None:
-        from tieline.cli import local
-
-        _tell(local.unsubscribe(link, postbox, channel), channel, joined=False, json=json)
+    mailbox = link.mailbox()
+    if mailbox is not None:
+        _tell(mailbox.unsubscribe(channel), channel, joined=False, json=json)
         return
     async with await link.open_member() as client:
         await client.unsubscribe(channel)
@@ -44,11 +40,9 @@ async def unsub(link: Link, channel: ChannelArgument, json: JsonOption = False) 
 @talks_anywhere
 async def channels(link: Link, json: JsonOption = False) -> None:
     """List channels and who is in them; #general of a hub holds everybody."""
-    postbox = link.postbox()
-    if postbox is not None:
-        from tieline.cli import local
-
-        local.channels(postbox, json=json)
+    mailbox = link.mailbox()
+    if mailbox is not None:
+        mailbox.channels(json=json)
         return
     async with await link.open() as client:
         found = await client.channels()

@@ -33,7 +33,7 @@ from tieline.client import Accepted, Client, Delivery, HubError, HubRefused, Ite
 from tieline.contract.delivery import HELD
 from tieline.contract.message import Kind, Priority
 from tieline.contract.refusal import Code
-from tieline.protocols.agent_relay.instruction import Instruction
+from tieline.wire.extractor import Instruction
 
 WINDOW = 1024
 """Deliveries that may be on their way here: those that are only shown stay unsettled and keep their place in it."""
@@ -507,7 +507,7 @@ def printed(message: Message) -> str:
 
 
 def typed(message: Message) -> str:
-    """A message for a program's input, in the words that programs of the Agent Relay Protocol know."""
+    """A message for a program's input, in the words by which programs in a terminal know one."""
     unverified = "" if message.verified else " (unverified)"
     marks = [f"[{message.id[:_ID_CHARS]}]"]
     if message.thread:

@@ -1,6 +1,6 @@
 """The canary: a message there and one back through each protocol, between two members that exist only meanwhile.
 
-Above: `doctor --canary`. Below: the SDK at one end, `wires` at the other. It proves what no look at files can: that
+Above: `doctor --canary`. Below: the SDK at one end, a puppet at the other. It proves what no look at files can: that
 what goes in comes out. Members that are named are sent one status message, which asks nothing of them and is gone after
 a minute.
 """
@@ -17,11 +17,12 @@ from msgspec import Struct
 
 from tieline.cli.doctor_finding import Finding, note, well, wrong
 from tieline.cli.session import Link
-from tieline.cli.wires import WIRES, NotSpoken, Place, Wire
 from tieline.client import Client, HubError, HubRefused, connect
 from tieline.contract.message import Kind
 from tieline.contract.refusal import Code
+from tieline.protocols import protocols
 from tieline.server.config import load_config
+from tieline.wire.puppet import NotSpoken, Place, Puppet
 
 if TYPE_CHECKING:
     from tieline.wire.home import Running
@@ -45,9 +46,10 @@ class Trip(Struct, frozen=True, omit_defaults=True):
 async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[list[Trip], list[Finding]]:
     """Try every protocol, and whether the named members are reached."""
     async with await Link(home=home).open_operator() as operator, _pair(operator) as (doctor, bird):
-        place = Place.at(running, *bird, load_config(home).peerbus.hmac_secret)
+        settings = load_config(home).protocols
+        puppets = [each.puppet()(Place.at(running, *bird, settings[each.name])) for each in protocols()]
         async with await connect(home=home, token=doctor[1], receive=True) as client:
-            trips = [await _try(client, doctor[0], wire(place)) for wire in WIRES.values()]
+            trips = [await _try(client, doctor[0], puppet) for puppet in puppets]
             reached = [await _reach(client, operator, name) for name in names]
     return trips, [*map(_finding, trips), *reached]
 
@@ -69,39 +71,39 @@ async def _made(operator: Client, name: str) -> AsyncIterator[tuple[str, str]]:
         await operator.remove_member(name)
 
 
-async def _try(doctor: Client, name: str, wire: Wire) -> Trip:
+async def _try(doctor: Client, name: str, puppet: Puppet) -> Trip:
     try:
         async with asyncio.timeout(2 * _WAIT_SECONDS):
-            await wire.open()
+            await puppet.open()
             try:
                 # The first one waits for whatever a new connection has to wait for.
-                await _round_trip(doctor, name, wire, "first")
-                return await _round_trip(doctor, name, wire, "then")
+                await _round_trip(doctor, name, puppet, "first")
+                return await _round_trip(doctor, name, puppet, "then")
             finally:
-                await wire.close()
+                await puppet.close()
     except NotSpoken as error:
-        return Trip(wire.protocol, problem=f"the hub does not speak {error}", spoken=False)
+        return Trip(puppet.protocol, problem=f"the hub does not speak {error}", spoken=False)
     except TimeoutError:
-        return Trip(wire.protocol, problem=f"nothing came within {2 * _WAIT_SECONDS:.0f} s")
+        return Trip(puppet.protocol, problem=f"nothing came within {2 * _WAIT_SECONDS:.0f} s")
     except Exception as error:  # noqa: BLE001 - whatever a client raises, the person who asked is told
-        return Trip(wire.protocol, problem=f"{type(error).__name__}: {error}")
+        return Trip(puppet.protocol, problem=f"{type(error).__name__}: {error}")
 
 
-async def _round_trip(doctor: Client, name: str, wire: Wire, mark: str) -> Trip:
-    there, back = f"{mark}: there by {wire.protocol}", f"{mark}: back by {wire.protocol}"
+async def _round_trip(doctor: Client, name: str, puppet: Puppet, mark: str) -> Trip:
+    there, back = f"{mark}: there by {puppet.protocol}", f"{mark}: back by {puppet.protocol}"
     began = time.perf_counter()
-    await doctor.send(f"@{wire.place.name}", there, kind=Kind.STATUS, ttl_ms=_NEWS_MS)
-    while (heard := await wire.hear()).body != there:
-        await wire.acknowledge(heard)
+    await doctor.send(f"@{puppet.place.name}", there, kind=Kind.STATUS, ttl_ms=_NEWS_MS)
+    while (heard := await puppet.hear()).body != there:
+        await puppet.acknowledge(heard)
     arrived = time.perf_counter()
-    await wire.acknowledge(heard)
+    await puppet.acknowledge(heard)
     answered = time.perf_counter()
-    await wire.say(f"@{name}", back)
+    await puppet.say(f"@{name}", back)
     async for delivery in doctor:
         doctor.ack(delivery)
         if delivery.message.body == back:
             break
-    return Trip(wire.protocol, _ms(arrived - began), _ms(time.perf_counter() - answered))
+    return Trip(puppet.protocol, _ms(arrived - began), _ms(time.perf_counter() - answered))
 
 
 def _ms(seconds: float) -> float:

@@ -31,6 +31,32 @@ class Finding(Struct, frozen=True):
     """What to do: a command where there is one."""
 
 
+class Fault(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with what is kept beside the hub. Each is wrong, and some can be put right at once."""
+
+    about: str
+    """Whose it is, as in `Finding`."""
+    fault: str
+    """Its kind, in a word for scripts."""
+    path: str
+    what: str
+    repairable: bool
+    repaired: bool
+    do: str
+
+
+class Examined(Struct, frozen=True, kw_only=True):
+    """A look at what a protocol keeps beside the hub."""
+
+    summary: str
+    """The amount of it, in a sentence."""
+    counts: dict[str, object]
+    """The same for a script, with where it is."""
+    faults: tuple[Fault, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """Anything else to say about it."""
+
+
 def well(about: str, what: str) -> Finding:
     """It is as it should be."""
     return Finding(about, Grade.WELL, what)

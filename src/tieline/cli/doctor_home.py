@@ -5,7 +5,6 @@ Above: `doctor`. Below: the file system and the listeners. It reads, connects an
 
 import contextlib
 import http.client
-import json
 import os
 import shutil
 import socket
@@ -18,7 +17,7 @@ import msgspec
 
 from tieline import __version__
 from tieline.cli.doctor_finding import Finding, note, well, wrong
-from tieline.contract.identifiers import INBOX_PREFIX
+from tieline.cli.extension import extensions, extensions_by_name
 from tieline.wire.folder import own_folder
 from tieline.wire.home import CONFIG_FILE, HUB_SOCKET, KEY_FILE, RUN_FILE, Running, read_running
 from tieline.wire.unix import PATH_BYTES_MAX
@@ -30,7 +29,6 @@ _FREE_BYTES_FEW = 1024 * 1024 * 1024
 _ANSWER_SECONDS = 2.0
 _OK = 200
 _HEALTH_BYTES_MAX = 64 * 1024
-_SHOWN_MAX = 5
 _SECRETS = {
     KEY_FILE: "whoever reads it can act as any member",
     CONFIG_FILE: "it holds the secrets by which members prove who they are",
@@ -97,9 +95,8 @@ def _configuration(home: Path) -> Iterator[Finding]:
         yield wrong("home", str(error), "the hub does not start with it", f"correct {path}")
         return
     yield well("home", f"{CONFIG_FILE} can be used")
-    if config.peerbus.enabled and not config.peerbus.hmac_secret:
-        why = "what other protocols say to peers is refused, because the hub cannot sign it"
-        yield note("home", f"peerbus has no secret: {why}", f"set hmac_secret under [peerbus] in {path}")
+    for name, extension in extensions_by_name().items():
+        yield from extension.look_at_settings(config.protocols[name], path)
 
 
 def notifies(home: Path) -> bool:
@@ -126,39 +123,12 @@ def _room(home: Path) -> Iterator[Finding]:
 
 def _paths(home: Path) -> Iterator[Finding]:
     # The longest of those that every hub has.
-    longest = max((HUB_SOCKET, "agent-relay.sock", "peerbus.sock", "channels/main/general.sock"), key=len)
+    sockets = [socket for extension in extensions() for socket in extension.sockets]
+    longest = max((HUB_SOCKET, *sockets), key=len)
     size = len(os.fsencode(home / longest))
     if size > PATH_BYTES_MAX:
         what = f"{home / longest} has {size} bytes, and the address of a Unix socket holds {PATH_BYTES_MAX}"
         yield wrong("home", what, "local agents cannot connect there", "tieline serve --home DIR, with a shorter path")
-
-
-def inbox_paths(channels_dir: str, names: list[str]) -> Iterator[Finding]:
-    """Members whose inbox has no socket: its path would be too long, or the hub may not open so many files."""
-    long = [name for name in names if len(os.fsencode(Path(channels_dir, f"inbox-{name}.sock"))) > PATH_BYTES_MAX]
-    listed = _listed(channels_dir)
-    # No inbox at all means that inbox sockets are turned off.
-    off = not any(name.startswith(INBOX_PREFIX) for name in listed)
-    left_out = [] if off else [name for name in names if INBOX_PREFIX + name not in listed and name not in long]
-    files, limit = (
-        "the limit of open files is too low",
-        "raise it where the hub is started (ulimit -Hn), and start it anew",
-    )
-    for some, why, do in (
-        (long, "its path would be too long", "tieline serve --channels-dir DIR, a shorter one"),
-        (left_out, files, limit),
-    ):
-        if some:
-            shown = ", ".join(some[:_SHOWN_MAX]) + ("…" if len(some) > _SHOWN_MAX else "")
-            what = f"{len(some)} members have no inbox socket, because {why}: {shown}"
-            yield wrong("hub", what, "agent-channels cannot reach them", do)
-
-
-def _listed(channels_dir: str) -> set[str]:
-    """The names in `group.json`."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return {entry["name"] for entry in json.loads(Path(channels_dir, "group.json").read_bytes())["channels"]}
-    return set()
 
 
 def look_at_process(home: Path) -> Iterator[Finding]:
@@ -170,7 +140,7 @@ def look_at_process(home: Path) -> Iterator[Finding]:
             yield note("hub", "no hub is running here", start)
             return
         try:
-            said = msgspec.json.decode((home / RUN_FILE).read_bytes(), type=Running)
+            said = Running.decode((home / RUN_FILE).read_bytes())
             what = f"the hub did not stop cleanly: process {said.pid} is gone, and {RUN_FILE} is still there"
         except (msgspec.MsgspecError, OSError) as error:
             what = f"{home / RUN_FILE} cannot be read: {error}"
@@ -186,21 +156,23 @@ def look_at_process(home: Path) -> Iterator[Finding]:
 
 
 def _listeners(running: Running, restart: str) -> Iterator[Finding]:
-    general = None if running.channels_dir is None else str(Path(running.channels_dir, "general.sock"))
-    paths = [running.hub_socket, running.relay_socket, running.peerbus_socket, general]
-    sockets = [path for path in paths if path is not None]
+    others = [where for extension in extensions() for where in extension.listeners(running.places)]
+    sockets = [running.hub_socket, *(where for where in others if not _is_url(where))]
     problems = {path: _socket_problem(path) for path in sockets}
     problems[running.http], ailments = _ask_health(running.http)
     for what, reason, do in ailments:
         yield wrong("hub", f"{what}: {reason}", "the hub says so itself", do or "look at what it logs")
-    if running.peerbus is not None:
-        problems[running.peerbus] = _port_problem(running.peerbus)
+    problems |= {url: _port_problem(url) for url in others if _is_url(url)}
     why = "whoever uses it cannot reach the hub"
     for where, problem in problems.items():
         if problem:
             yield wrong("hub", f"{where} does not answer: {problem}", why, restart)
     if not any(problems.values()):
         yield well("hub", f"{running.http} and {len(sockets)} Unix sockets answer")
+
+
+def _is_url(where: str) -> bool:
+    return "://" in where
 
 
 def _socket_problem(path: str) -> str:

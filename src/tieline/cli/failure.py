@@ -43,32 +43,20 @@ def document_of(failure: Failure, error: Exception) -> dict[str, object]:
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """The failure that an error of the SDK, of the store or of a spool stands for; `None` for a bug."""
+    """The failure that an error of the SDK, of the store or of a protocol stands for; `None` for a bug."""
     if isinstance(error, Failure):
         return error
-    return _without_hub(error) or _of_hub(error)
+    return _of_protocol(error) or _of_disk(error) or _of_hub(error)
 
 
-def _without_hub(error: Exception) -> Failure | None:
-    """What goes wrong on a spool, with a relay, or with the configuration that names them."""
-    from tieline.contract.refusal import Code
-    from tieline.protocols.backchannel import SpoolBroken, SpoolRefused
-    from tieline.protocols.backchannel.client import RelayRefused, RelayUnreachable
-    from tieline.protocols.backchannel.identity import BadConfig
+def _of_protocol(error: Exception) -> Failure | None:
+    from tieline.cli.extension import extensions
 
+    return next((failure for each in extensions() if (failure := each.failure(error)) is not None), None)
+
+
+def _of_disk(error: Exception) -> Failure | None:
     match error:
-        case SpoolRefused(refusal=refusal) if refusal.code is Code.UNKNOWN_MEMBER:
-            near = f"; did you mean {' or '.join(refusal.near)}?" if refusal.near else ""
-            hint = "'tieline members' lists them; an agent is known after its first command: 'tieline inbox --as NAME'"
-            return Failure(Exit.REFUSED, f"{refusal.message.partition(' — ')[0]}{near}", hint)
-        case SpoolRefused(refusal=refusal) if refusal.code is Code.NO_RECIPIENTS:
-            return Failure(Exit.REFUSED, refusal.message, "'tieline channels' lists who is where")
-        case SpoolRefused() | RelayRefused():
-            return Failure(Exit.REFUSED, str(error))
-        case SpoolBroken() | BadConfig():
-            return Failure(Exit.FAILED, str(error), "'tieline doctor' shows what is wrong there")
-        case RelayUnreachable():
-            return Failure(Exit.UNREACHABLE, str(error))
         case OSError(filename=str(name)) | OSError(filename=Path() as name):
             return Failure(Exit.FAILED, f"{name}: {error.strerror or error}")
         case _:

@@ -273,11 +273,9 @@ async def show_unread(link: "Link", program: Program, context: "Context", tokens
     try:
         question = unread.asked(program, _read_input())
         async with asyncio.timeout(_SECONDS_MAX):
-            postbox = link.postbox()
-            if postbox is not None:
-                from tieline.cli import local
-
-                local.show_unread(link, postbox, context, program, question, tokens_max)
+            mailbox = link.mailbox()
+            if mailbox is not None:
+                mailbox.show_unread(context, program, question, tokens_max)
             else:
                 await _show_from_hub(link, program, question, context, tokens_max)
     except Exception as error:  # noqa: BLE001 - said on stderr, whatever it is

@@ -1,6 +1,6 @@
 """The inbox: looking, taking one, taking all.
 
-Above: the command line. Below: a session with a hub, or `local` without one. Looking is evidence that a message was
+Above: the command line. Below: a session with a hub, or a mailbox without one. Looking is evidence that a message was
 read; taking claims it, so that of several sessions of a member exactly one handles it.
 """
 
@@ -52,11 +52,9 @@ async def inbox(
     The senders learn that it was seen, from a hub. Without --match it shows messages of every scope, with it only those
     that match. A digest shows only how a message begins, so nothing is seen by it. Messages that are held are counted.
     """
-    postbox = link.postbox()
-    if postbox is not None:
-        from tieline.cli import local
-
-        local.inbox(link, postbox, match, brief=brief or digest, json=json)
+    mailbox = link.mailbox()
+    if mailbox is not None:
+        mailbox.inbox(match, brief=brief or digest, json=json)
         return
     async with await link.open_member() as client:
         if digest:
@@ -93,11 +91,9 @@ async def take(
 
     No other session of the member can take it then.
     """
-    postbox = link.postbox()
-    if postbox is not None:
-        from tieline.cli import local
-
-        local.take(link, postbox, id, keep=keep, json=json)
+    mailbox = link.mailbox()
+    if mailbox is not None:
+        mailbox.take(id, keep=keep, json=json)
         return
     async with await link.open_member() as client:
         whole = id if len(id) >= ID_CHARS else await complete_id(client, id)
@@ -143,11 +139,9 @@ async def drain(
     if program is not None:
         await _answer_hook(link, program, context, max_tokens, hook=hook)
         return
-    postbox = link.postbox()
-    if postbox is not None:
-        from tieline.cli import local
-
-        local.drain(link, postbox, context, hook=hook, json=json)
+    mailbox = link.mailbox()
+    if mailbox is not None:
+        mailbox.drain(context, hook=hook, json=json)
         return
     async with await link.open_member() as client:
         wanted = [item for item in await unsettled(client) if context.takes(item.message.scope)]
@@ -208,6 +202,17 @@ async def _claim_all(client: "Client", items: "Sequence[Item]") -> "tuple[list[I
 
 async def complete_id(client: "Client", beginning: str) -> str:
     """The one id in the inbox that begins like this."""
-    from tieline.cli.local import complete
-
     return complete(beginning, [item.message.id for item in await unsettled(client)])
+
+
+def complete(beginning: str, ids: Sequence[str]) -> str:
+    """The one id that begins like this."""
+    found = [each for each in ids if each.lower().startswith(beginning.lower())]
+    match found:
+        case [one]:
+            return one
+        case []:
+            message = f"no message in the inbox begins with {beginning!r}"
+            raise Failure(Exit.REFUSED, message, "'tieline inbox' shows what waits")
+        case _:
+            raise Failure(Exit.USAGE, f"{len(found)} messages begin with {beginning!r}: {', '.join(found[:5])}")

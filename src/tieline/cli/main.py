@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer.models import CommandInfo, TyperInfo
 
 from tieline import __version__
 from tieline.cli.audit import audit_app
@@ -15,19 +16,17 @@ from tieline.cli.channels import channels, sub, unsub
 from tieline.cli.demo.command import demo
 from tieline.cli.digest import discard
 from tieline.cli.doctor import doctor
+from tieline.cli.extension import Command, extensions
 from tieline.cli.failure import Exit
 from tieline.cli.hooks import hooks_app
-from tieline.cli.import_peerbus import import_peerbus
 from tieline.cli.imports import import_app
 from tieline.cli.inbox import drain, inbox, take
-from tieline.cli.joining import init, invite, join
 from tieline.cli.login import login
 from tieline.cli.mcp import mcp
 from tieline.cli.members import member_app, members, whoami
 from tieline.cli.messages import history, receipts, send
 from tieline.cli.objectives import objectives_app
 from tieline.cli.pauses import allow, pause, resume
-from tieline.cli.peerbus import peerbus_app
 from tieline.cli.pipeline import pipeline_app
 from tieline.cli.pipeline_report import report
 from tieline.cli.run import run
@@ -36,9 +35,17 @@ from tieline.cli.serve import serve
 from tieline.cli.skill import skill
 from tieline.cli.watch import watch
 
+_EXTENSIONS = extensions()
+_VARIABLES = [
+    ", ".join(names)
+    for names in (
+        ("TIELINE_HOME", "TIELINE_URL", "TIELINE_AGENT", "TIELINE_TOKEN"),
+        *(extension.variables for extension in _EXTENSIONS if extension.variables),
+    )
+]
 _EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 hub not reachable, 5 timed out. "
-    "Environment: TIELINE_HOME, TIELINE_URL, TIELINE_AGENT, TIELINE_TOKEN; BACKCHANNEL_HOME, BACKCHANNEL_AGENT."
+    f"Environment: {'; '.join(_VARIABLES)}."
 )
 
 app = typer.Typer(
@@ -86,9 +93,6 @@ _PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Members and channels": {
         "members": members,
         "whoami": whoami,
-        "init": init,
-        "invite": invite,
-        "join": join,
         "channels": channels,
         "sub": sub,
         "unsub": unsub,
@@ -103,14 +107,34 @@ for panel, commands in _PANELS.items():
 # Options behind the program's name are the program's.
 app.command("run", rich_help_panel="Messages", context_settings={"allow_interspersed_args": False})(run)
 app.add_typer(member_app, name="member", rich_help_panel="Members and channels")
-import_app.command("peerbus")(import_peerbus)
 pipeline_app.command("report")(report)
 app.add_typer(hooks_app, name="hooks", rich_help_panel="Messages")
 app.add_typer(import_app, name="import", rich_help_panel="The hub")
 app.add_typer(objectives_app, name="objectives", rich_help_panel="Objectives")
 app.add_typer(audit_app, name="audit", rich_help_panel="The hub")
-app.add_typer(peerbus_app, name="peerbus", rich_help_panel="The hub")
 app.add_typer(pipeline_app, name="pipeline", rich_help_panel="The hub")
+
+
+def _add(command: Command) -> None:
+    """Add a protocol's command in its place."""
+    groups = {each.name: each.typer_instance for each in app.registered_groups}
+    group = groups[command.group] if command.group else app
+    assert group is not None, "groups are added with their commands"
+    added: list[CommandInfo] | list[TyperInfo]
+    if isinstance(command.run, typer.Typer):
+        group.add_typer(command.run, name=command.name, rich_help_panel=command.panel)
+        added = group.registered_groups
+    else:
+        group.command(command.name, rich_help_panel=command.panel)(command.run)
+        added = group.registered_commands
+    names = [each.name for each in added]
+    if command.after in names:
+        added.insert(names.index(command.after) + 1, added.pop())  # type: ignore[arg-type]
+
+
+for extension in _EXTENSIONS:
+    for each in extension.commands():
+        _add(each)
 
 
 def main() -> None:

@@ -6,32 +6,26 @@ stderr.
 """
 
 import os
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from tieline.cli.extension import offer
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.inbox import MatchOption
 from tieline.cli.output import neutral_line, warn
 from tieline.cli.session import Link, talks
+from tieline.protocols import protocols
 
-
-class ToolNames(StrEnum):
-    """Whose names the tools have."""
-
-    TIELINE = "tieline"
-    AC7 = "ac7"
-    BACKCHANNEL = "backchannel"
-    PEERBUS = "peerbus"
+OWN_TOOLS = "tieline"
+"""The set of tools under the hub's own names."""
+TOOL_SETS = (OWN_TOOLS, *(protocol.name for protocol in protocols() if protocol.tools is not None))
 
 
 @talks
 async def mcp(
     link: Link,
-    tools: Annotated[
-        ToolNames, typer.Option("--tools", help="Offer another system's tools by their own names.")
-    ] = ToolNames.TIELINE,
+    tools: Annotated[str, typer.Option("--tools", help="Offer another system's tools by their own names.")] = OWN_TOOLS,
     no_push: Annotated[
         bool,
         typer.Option("--no-push", help="For a program that shows no pushed messages: the agent takes them by itself."),
@@ -57,7 +51,10 @@ async def mcp(
         await _serve_hub(link, tools, match, push=not no_push)
 
 
-async def _serve_hub(link: Link, tools: ToolNames, match: str | None, *, push: bool) -> None:
+offer(mcp, "tools", TOOL_SETS)
+
+
+async def _serve_hub(link: Link, tools: str, match: str | None, *, push: bool) -> None:
     from tieline.agents.bridge import Bridge, HubBackend
     from tieline.agents.forwarder import WINDOW
     from tieline.agents.liaison import Liaison
@@ -76,7 +73,7 @@ async def _serve_hub(link: Link, tools: ToolNames, match: str | None, *, push: b
         _tell(str(error))
     bridge = Bridge()
     takes = Context(match).takes
-    liaison = Liaison(open_session, bridge.notify, tools=tools.value, push=push, takes=takes, tell=_tell)
+    liaison = Liaison(open_session, bridge.notify, tools=tools, push=push, takes=takes, tell=_tell)
     await bridge.serve(HubBackend(liaison), lambda: liaison.keep(first))
 
 

@@ -1,6 +1,6 @@
 """Members: who they are, making and removing them, and who a session is.
 
-Above: the command line. Below: a session with a hub, or `offline` when none runs, or `local` when there is none.
+Above: the command line. Below: a session with a hub, or `offline` when none runs, or a mailbox when there is none.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -185,11 +185,9 @@ def _leg(text: str) -> "Leg":
 @talks_anywhere
 async def members(link: Link, json: JsonOption = False) -> None:
     """List members: who is connected, and what waits for them."""
-    postbox = link.postbox()
-    if postbox is not None:
-        from tieline.cli import local
-
-        local.members(postbox, json=json)
+    mailbox = link.mailbox()
+    if mailbox is not None:
+        mailbox.members(json=json)
         return
     async with await link.open() as client:
         found = await client.members()
@@ -199,11 +197,9 @@ async def members(link: Link, json: JsonOption = False) -> None:
 @talks_anywhere
 async def whoami(link: Link, json: JsonOption = False) -> None:
     """Say who you are here, and through which hub."""
-    postbox = link.postbox()
-    if postbox is not None:
-        from tieline.cli import local
-
-        local.whoami(link, postbox, json=json)
+    mailbox = link.mailbox()
+    if mailbox is not None:
+        mailbox.whoami(json=json)
         return
     async with await link.or_stored().open() as client:
         welcome = client.welcome

@@ -1,6 +1,6 @@
 """Messages: sending, what became of them, and what was said before.
 
-Above: the command line. Below: a session with a hub, or `local` without one.
+Above: the command line. Below: a session with a hub, or a mailbox without one.
 """
 
 import sys
@@ -96,11 +96,9 @@ async def send(  # noqa: PLR0913 - one parameter an option
         "supersedes": supersedes,
     }
     text = _read_stdin() if body == ["-"] else " ".join(body)
-    postbox = link.postbox()
-    if postbox is not None:
-        from tieline.cli import local
-
-        local.send(link, postbox, target, text, {**parts, "wait_for": wait_for}, json=json)
+    mailbox = link.mailbox()
+    if mailbox is not None:
+        mailbox.send(target, text, {**parts, "wait_for": wait_for}, json=json)
         return
     client = await link.open_member()
     try:

@@ -5,6 +5,7 @@ Above: `main`. Below: `tieline.pipeline`, which is imported when a command of it
 
 import contextlib
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import neutral_line, print_json, say, warn
 from tieline.cli.pipeline_aftermath import Aftermath, Wishes
 from tieline.cli.session import ended_by
+from tieline.protocols import protocols
 
 if TYPE_CHECKING:
     from tieline.pipeline.lake import Lake
@@ -48,6 +50,23 @@ LakeOption = Annotated[
 ]
 MasterOption = Annotated[str, typer.Option("--master", metavar="M", help="Where Spark runs.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+_SIGNED = {each.name: each.signatures.variable for each in protocols() if each.signatures is not None}
+"""The variables that have the secrets of protocols whose messages are signed."""
+_VERIFY_HELP = "\n\n".join(
+    (
+        "Check the audit chain and what is stored beside it, in parallel.",
+        textwrap.fill(
+            "Checkpoints show whether its end was cut off: those of the home, and those that were kept elsewhere. "
+            + "".join(
+                f"With {variable} set, the signatures of {name} messages are checked too. "
+                for name, variable in _SIGNED.items()
+            )
+            + "Exit codes: 0 intact, 1 not, 2 could not be checked, 3 refused, 4 no hub there.",
+            116,
+        ),
+    )
+)
 
 
 @pipeline_app.command("run")
@@ -115,7 +134,7 @@ def rebuild(
     ended_by(lambda: _rebuild(table, open_lake(home, lake), master, json=json))
 
 
-@pipeline_app.command("verify")
+@pipeline_app.command("verify", help=_VERIFY_HELP)
 def verify(
     home: HomeOption = None,
     hub: HubOption = None,
@@ -127,12 +146,7 @@ def verify(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Check the audit chain and what is stored beside it, in parallel.
-
-    Checkpoints show whether its end was cut off: those of the home, and those that were kept elsewhere. With
-    PEERBUS_HMAC_SECRET set, the signatures of peerbus messages are checked too. Exit codes: 0 intact, 1 not, 2 could
-    not be checked, 3 refused, 4 no hub there.
-    """
+    """Check the audit chain and what is stored beside it, in parallel."""
     ended_by(lambda: _verify(_where(home, hub, token), master, checkpoint or [], json=json))
 
 
@@ -382,8 +396,9 @@ def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool)
     elif report.intact:
         say(f"Intact: {report.verified_rows:,} rows, {report.messages:,} messages.")
     if report.signatures_unchecked and not json:
-        how = "run this on the hub's machine" if "url" in where else "set PEERBUS_HMAC_SECRET"
-        say(f"The signatures of {report.signatures_unchecked:,} peerbus messages were not checked: {how} for that.")
+        how = "run this on the hub's machine" if "url" in where else f"set {' and '.join(_SIGNED.values())}"
+        signed = f"{report.signatures_unchecked:,} {' and '.join(_SIGNED)} messages"
+        say(f"The signatures of {signed} were not checked: {how} for that.")
     if not report.intact:
         raise _broken(report)
 

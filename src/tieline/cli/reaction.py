@@ -18,6 +18,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tieline.cli.extension import extensions
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import warn
 
@@ -30,8 +31,8 @@ _BODY_BYTES_MAX = 100_000
 """A variable of the environment holds less than 128 KiB on Linux; the whole message is on stdin."""
 
 _TEMPLATE = re.compile(r"\{\{(id|from|to|body|priority|scope|thread)\}\}")
-_PREFIXES = ("TIELINE_", "BCH_")
-"""The second is for commands that were written for `bch`."""
+_PREFIX = "TIELINE_"
+"""Of the variables that have the parts of a message."""
 
 _SHELL_ONLY = frozenset(";&|<>()$`*?[]\n\r")
 """Outside of quotes these mean something to a shell alone."""
@@ -87,7 +88,7 @@ class Reaction:
                 return (
                     f"its {name} begins with a dash, which the program may read as an option: write -- before "
                     f"{{{{{name}}}}} if the program knows that, or hand it over as input, "
-                    f"""printf %s "${_PREFIXES[0]}{name.upper()}" | PROGRAM"""
+                    f"""printf %s "${_PREFIX}{name.upper()}" | PROGRAM"""
                 )
         return None
 
@@ -144,7 +145,13 @@ def variables(message: "Message") -> dict[str, str]:
         "THREAD": message.thread or "",
     }
     # A variable ends at its first NUL, so there is none in it; stdin has the text as it is.
-    return {f"{prefix}{name}": value.replace("\0", "") for prefix in _PREFIXES for name, value in said.items()}
+    prefixes = (_PREFIX, *other_prefixes())
+    return {f"{prefix}{name}": value.replace("\0", "") for prefix in prefixes for name, value in said.items()}
+
+
+def other_prefixes() -> list[str]:
+    """The prefixes of variables that have the same, for commands that were written for programs of a protocol."""
+    return [prefix for extension in extensions() for prefix in extension.prefixes]
 
 
 Word = tuple[str, ...]
@@ -154,7 +161,7 @@ Word = tuple[str, ...]
 def filled(words: list[Word], environment: Mapping[str, str]) -> list[str]:
     """The words with a message in place of the templates."""
     return [
-        "".join(environment[f"{_PREFIXES[0]}{part.upper()}"] if at % 2 else part for at, part in enumerate(word))
+        "".join(environment[f"{_PREFIX}{part.upper()}"] if at % 2 else part for at, part in enumerate(word))
         for word in words
     ]
 

@@ -12,9 +12,10 @@ from typing import Annotated
 
 import typer
 
+from tieline.cli.extension import offer
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.inbox import MatchOption
-from tieline.cli.mcp import ToolNames
+from tieline.cli.mcp import OWN_TOOLS, TOOL_SETS
 from tieline.cli.output import complain, neutral_line, warn
 from tieline.cli.session import Link, speaker_of, talks
 
@@ -31,7 +32,7 @@ TraceOption = Annotated[
     typer.Option("--trace", help="Keep its exchanges with the model in the activity log.", rich_help_panel=_PANEL),
 ]
 ToolsOption = Annotated[
-    ToolNames,
+    str,
     typer.Option("--tools", help="Offer another system's tools by their own names.", rich_help_panel=_PANEL),
 ]
 NoPushOption = Annotated[
@@ -76,7 +77,7 @@ async def run(  # noqa: PLR0913, PLR0917 - one option each for what a person may
     ] = False,
     match: MatchOption = None,
     trace: TraceOption = False,
-    tools: ToolsOption = ToolNames.TIELINE,
+    tools: ToolsOption = OWN_TOOLS,
     no_push: NoPushOption = False,
     approve: ApproveOption = False,
     resume: ResumeOption = None,
@@ -93,7 +94,7 @@ async def run(  # noqa: PLR0913, PLR0917 - one option each for what a person may
     The exit code is the program's; 126 or 127 if it cannot be started, 4 if no hub is reachable before.
     """
     if command[0] not in RUNNERS or _is_dashed(command):
-        if trace or approve or resume or no_push or tools is not ToolNames.TIELINE:
+        if trace or approve or resume or no_push or tools != OWN_TOOLS:
             raise Failure(Exit.USAGE, f"these options are for {' and '.join(RUNNERS)}, and not behind '--'")
         raise typer.Exit(await _run_in_terminal(link, command, inject=inject, match=match))
     from tieline.cli.runners import run_agent
@@ -109,12 +110,15 @@ async def run(  # noqa: PLR0913, PLR0917 - one option each for what a person may
         command,
         match=match,
         trace=trace,
-        tools=tools.value,
+        tools=tools,
         push=not no_push,
         approve=approve,
         resume=resume,
     )
     raise typer.Exit(code)
+
+
+offer(run, "tools", TOOL_SETS)
 
 
 def _is_dashed(command: list[str]) -> bool:

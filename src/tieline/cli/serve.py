@@ -6,6 +6,7 @@ run: logs on stderr, one screen on stdout that says what runs where and what to 
 
 import contextlib
 import errno
+import inspect
 import os
 import sys
 from enum import StrEnum
@@ -17,6 +18,8 @@ import typer
 from tieline import __version__
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.session import ended_by
+from tieline.protocols import protocols
+from tieline.wire.protocol import Flag
 
 if TYPE_CHECKING:
     from tieline.console.entrance import Entrance
@@ -33,7 +36,7 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-def serve(  # noqa: PLR0913, PLR0917 - an argument for each option
+def serve(
     home: Annotated[
         Path | None,
         typer.Option(
@@ -43,71 +46,76 @@ def serve(  # noqa: PLR0913, PLR0917 - an argument for each option
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The HTTP port; port 0 picks a free one.")
     ] = None,
-    channels_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where agent-channels sockets are; else in the home.")
-    ] = None,
     store: Annotated[str | None, typer.Option(metavar="URL", help="'sqlite', or 'memory' to keep nothing.")] = None,
-    agent_channels: Annotated[
-        bool | None, typer.Option("--agent-channels/--no-agent-channels", help="Speak agent-channels.")
-    ] = None,
-    relay_socket: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="The agent-relay socket; else in the home.")
-    ] = None,
-    agent_relay: Annotated[
-        bool | None, typer.Option("--agent-relay/--no-agent-relay", help="Speak the Agent Relay Protocol.")
-    ] = None,
-    backchannel: Annotated[
-        bool | None, typer.Option("--backchannel/--no-backchannel", help="Speak backchannel's relay API.")
-    ] = None,
-    spool: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The spool to adopt; else BACKCHANNEL_HOME, else one in the home."),
-    ] = None,
-    no_spool: Annotated[bool, typer.Option("--no-spool", help="Adopt no spool.")] = False,
-    peerbus: Annotated[
-        str | None, typer.Option(metavar="HOST[:PORT]", help="A port for peerbus alone, 47821 if none is named.")
-    ] = None,
-    no_peerbus: Annotated[bool, typer.Option("--no-peerbus", help="Do not speak peerbus.")] = False,
-    no_ac7: Annotated[bool, typer.Option("--no-ac7", help="Do not speak ac7.")] = False,
     log_level: Annotated[LogLevel, typer.Option(help="How much to say on stderr.")] = LogLevel.INFO,
+    **flags: Any,
 ) -> None:
     """Run the hub until Ctrl-C or SIGTERM."""
     import uvloop
 
-    from tieline.protocols.peerbus.server import DEFAULT_PORT
-    from tieline.server.config import ConfigError, parse_address
     from tieline.server.hub import Options
+    from tieline.wire.address import parse_address
     from tieline.wire.home import HOME_VARIABLE, find_home
 
-    if spool is not None and no_spool:
-        raise typer.BadParameter("--spool names one to adopt, and --no-spool says none", param_hint="--spool")
-    for option, address, default_port in (("--http", http, None), ("--peerbus", peerbus, DEFAULT_PORT)):
-        if address is None:
-            continue
+    if http is not None:
         try:
-            parse_address(address, default_port)
-        except ConfigError as error:
-            raise typer.BadParameter(str(error), param_hint=option) from error
-    configure_logs(log_level)
-    where = channels_dir.expanduser().absolute() if channels_dir is not None else None
-    relay = relay_socket.expanduser().absolute() if relay_socket is not None else None
+            parse_address(http)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--http") from error
     options = Options(
-        find_home(home),
-        http,
-        where,
-        store,
-        agent_channels,
-        relay,
-        agent_relay,
-        backchannel,
-        False if no_peerbus else None,
-        peerbus,
-        spool.expanduser().absolute() if spool is not None else None,
-        False if no_spool else None,
-        home is not None or bool(os.environ.get(HOME_VARIABLE)),
-        False if no_ac7 else None,
+        home=find_home(home),
+        http=http,
+        store=store,
+        home_named=home is not None or bool(os.environ.get(HOME_VARIABLE)),
+        flags=_settings(flags),
     )
+    configure_logs(log_level)
     ended_by(lambda: uvloop.run(_run(options)))
+
+
+def _parameter(flag: Flag) -> str:
+    return flag.names[0].removeprefix("--").replace("-", "_")
+
+
+def _settings(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The settings that flags override, by protocol."""
+    found: dict[str, dict[str, Any]] = {}
+    for protocol in protocols():
+        for flag in protocol.flags:
+            value = given[_parameter(flag)]
+            # A switch that has no other side is off unless it is given.
+            if value is None or (not flag.metavar and len(flag.names) == 1 and not value):
+                continue
+            if flag.excludes and given.get(_parameter(Flag((flag.excludes,), "", dict))):
+                raise typer.BadParameter(f"it cannot be given with {flag.excludes}", param_hint=flag.names[0])
+            if flag.is_path:
+                value = value.expanduser().absolute()
+            try:
+                found.setdefault(protocol.name, {}).update(flag.sets(value))
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint=flag.names[0]) from error
+    return found
+
+
+def _add_flags() -> None:
+    """Give the command the options of every protocol."""
+    own = [each for each in inspect.signature(serve).parameters.values() if each.kind is not each.VAR_KEYWORD]
+    added = []
+    for protocol in protocols():
+        for flag in protocol.flags:
+            kind: Any = bool if not flag.metavar else Path if flag.is_path else str
+            option = typer.Option("/".join(flag.names), metavar=flag.metavar or None, help=flag.help)
+            parameter = inspect.Parameter(
+                _parameter(flag),
+                inspect.Parameter.KEYWORD_ONLY,
+                default=False if kind is bool and len(flag.names) == 1 else None,
+                annotation=Annotated[kind if kind is bool and len(flag.names) == 1 else kind | None, option],
+            )
+            added.append(parameter)
+    serve.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+
+
+_add_flags()
 
 
 def configure_logs(level: LogLevel) -> None:
@@ -156,7 +164,10 @@ async def _run(options: "Options") -> None:
     except OSError as error:
         raise _failed_start(options, error) from error
     try:
-        _print(_ready(running, options.home, hub.room_token, first=hub.first_start))
+        welcome = [
+            line for server in hub.servers.values() for line in server.welcome(running.http, first=hub.first_start)
+        ]
+        _print(_ready(running, options.home, welcome, first=hub.first_start))
         if hub.first_start and hub.owner and hub.entrance is not None:
             _print(_first_visit(running, hub.entrance, hub.owner))
         spare_collector()
@@ -177,10 +188,8 @@ def _busy(home: Path, message: str) -> Failure:
 
 
 def _failed_start(options: "Options", error: OSError) -> Failure:
-    from tieline.protocols.backchannel.adoption import SpoolAdopted
     from tieline.server.config import load_config
     from tieline.wire.folder import NotOurs
-    from tieline.wire.local import PipesNotOffered
     from tieline.wire.unix import SocketCheckTimeout, SocketInUse, SocketPathTooLong
 
     match error:
@@ -190,12 +199,10 @@ def _failed_start(options: "Options", error: OSError) -> Failure:
         case OSError(errno=errno.EROFS):
             hint = "look at how it is mounted, or name another home with --home DIR"
             return Failure(Exit.FAILED, f"the disk of {error.filename or options.home} can only be read", hint)
-        case SpoolAdopted():
-            return Failure(Exit.FAILED, str(error), "stop that hub, or name another spool with --spool DIR")
         case NotOurs():
             return Failure(Exit.FAILED, str(error))
-        case PipesNotOffered():
-            return Failure(Exit.FAILED, str(error), "name it with --relay-socket PATH")
+        case OSError() if hasattr(error, "hint"):
+            return Failure(Exit.FAILED, str(error), error.hint)
         case SocketPathTooLong():
             return Failure(Exit.FAILED, str(error), "name a home with a shorter path: --home DIR")
         case SocketInUse() | SocketCheckTimeout():
@@ -209,7 +216,7 @@ def _failed_start(options: "Options", error: OSError) -> Failure:
             return Failure(Exit.FAILED, message, "stop what listens there, or choose another with --http HOST:PORT")
 
 
-def _ready(running: "Running", home: Path, room_token: str | None, *, first: bool) -> str:
+def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -> str:
     from tieline.wire.home import CONFIG_FILE, HOME_VARIABLE, default_home
 
     lines = [
@@ -218,24 +225,14 @@ def _ready(running: "Running", home: Path, room_token: str | None, *, first: boo
         f"  http      {running.http}  (the console; {_own_name()} login NAME prints a way in)",
         f"  socket    {running.hub_socket}",
     ]
-    if running.channels_dir is not None:
-        lines.append(f"  channels  {running.channels_dir}")
-    if running.relay_socket is not None:
-        lines.append(f"  relay     {running.relay_socket}")
-    if running.spool is not None:
-        lines.append(f"  spool     {running.spool}")
-    if running.peerbus is not None:
-        lines.append(f"  peerbus   {running.peerbus}")
+    labels = {place: label for protocol in protocols() for place, label in protocol.places.items() if label}
+    lines += [f"  {labels[name]:<10}{place}" for name, place in running.places.items() if name in labels and place]
     lines.append(f"  store     {running.store}")
     if first:
         lines.append(
             f"This is its first start: all it keeps is in that home, its configuration in {CONFIG_FILE} there."
         )
-    if room_token == "":
-        lines.append("Anybody who reaches that HTTP address can register with it: it has no room token.")
-    elif first and room_token is not None:
-        lines.append("To register with it from elsewhere, with a backchannel client:")
-        lines.append(f"  bch init NAME --url {running.http} --token {room_token}")
+    lines += welcome
     lines.append("To a first message, from another terminal:")
     if home != default_home():
         import shlex

@@ -19,7 +19,7 @@ import typer
 from tieline.cli.failure import Exit, Failure, document_of, failure_of
 
 if TYPE_CHECKING:
-    from tieline.cli.postbox import Postbox
+    from tieline.cli.mailbox import Mailbox
     from tieline.client import Client
 
 P = ParamSpec("P")
@@ -103,11 +103,11 @@ class Link:
 
         return find_home(self.home)
 
-    def postbox(self) -> "Postbox | None":
-        """Where messages are left and found without a hub; `None` when there is a hub."""
-        from tieline.cli.whereabouts import find_postbox
+    def mailbox(self) -> "Mailbox | None":
+        """The messages that there are without a hub; `None` when there is a hub."""
+        from tieline.cli.whereabouts import find_mailbox
 
-        return find_postbox(self)
+        return find_mailbox(self)
 
     def environment(self, speaker: str) -> dict[str, str]:
         """The environment of a program that we start, where a `tieline` speaks with this hub as this member."""
@@ -177,7 +177,8 @@ class Link:
         """This link as whoever `init` or `join` stored, unless somebody is named."""
         from tieline.cli.whereabouts import stored_identity
 
-        return self if self._is_named() else replace(self, member=stored_identity(self).agent)
+        stored = None if self._is_named() else stored_identity(self)
+        return self if stored is None else replace(self, member=stored.agent)
 
     def _is_named(self) -> bool:
         from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE
@@ -214,7 +215,7 @@ def talks(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> Callable[
 
 
 def talks_anywhere(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> Callable[..., None]:
-    """The same for a command that also works on a spool: it asks its link for a postbox first."""
+    """The same for a command that also works on a spool: it asks its link for a mailbox first."""
     return _talking(command, {**_LINK_OPTIONS, "spool": SpoolOption})
 
 

@@ -1,6 +1,6 @@
 """`tieline watch`: messages as they come, printed or handed to a command.
 
-Above: a person, or a script that reacts. Below: a session with a hub, renewed when the hub restarts; `local` without
+Above: a person, or a script that reacts. Below: a session with a hub, renewed when the hub restarts; a mailbox without
 one. A message is claimed before it is handled, so that of several watchers exactly one handles it, and once.
 """
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tieline.cli.extension import extensions
 from tieline.cli.inbox import MatchOption
 from tieline.cli.output import print_json, print_message, warn
 from tieline.cli.session import Link, speaker_of, talks_anywhere
@@ -46,8 +47,8 @@ async def watch(
     messages of another scope are left.
 
     With --exec the command runs in the shell with the message as JSON on its stdin and TIELINE_ID, TIELINE_FROM,
-    TIELINE_TO, TIELINE_BODY, TIELINE_PRIORITY, TIELINE_SCOPE and TIELINE_THREAD in its environment (and the same as
-    BCH_…). Write "$TIELINE_BODY" in it, with the quotes: a shell does not read what a variable holds as code.
+    TIELINE_TO, TIELINE_BODY, TIELINE_PRIORITY, TIELINE_SCOPE and TIELINE_THREAD in its environment.
+    Write "$TIELINE_BODY" in it, with the quotes: a shell does not read what a variable holds as code.
 
     A command with {{id}}, {{from}}, {{to}}, {{body}}, {{priority}}, {{scope}} or {{thread}} is started without a shell:
     each stands for its part of the message, within one word. What needs a shell is refused then. So are a template as
@@ -65,13 +66,22 @@ async def watch(
 
     reaction = None if command is None else Reaction(command)
     wish = Wish(reaction, Context(match), urgent_only=urgent_only, peek=peek, json=json)
-    postbox = link.postbox()
-    if postbox is not None:
-        from tieline.cli.local import LocalWatch
-
-        await LocalWatch(link, postbox, wish).run()
+    mailbox = link.mailbox()
+    if mailbox is not None:
+        await mailbox.watch(wish)
         return
     await Watcher(link, wish).run()
+
+
+def _say_prefixes() -> None:
+    """Name in the help the variables that protocols add."""
+    others = " and ".join(f"{prefix}…" for extension in extensions() for prefix in extension.prefixes)
+    said, place = f" (and the same as\n    {others}). Write", ".\n    Write"
+    if others:
+        watch.__doc__ = (watch.__doc__ or "").replace(place, said)
+
+
+_say_prefixes()
 
 
 @dataclass(frozen=True)

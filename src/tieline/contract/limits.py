@@ -12,7 +12,7 @@ class Limits(Struct, frozen=True):
     """The limits in force. Configuration may replace any of them; the reasons say what to weigh."""
 
     body_bytes_max: int = 16 * MEBIBYTE
-    """As large as the largest frame of any protocol (agent-channels), so that no wire is cut short by the core."""
+    """As large as the largest frame of any protocol, so that no wire is cut short by the core."""
 
     message_bytes_max: int = 32 * MEBIBYTE
     """Everything a message says, as it is stored: a body at its limit and as much again in its other parts."""

@@ -1,7 +1,7 @@
 """Seals: whether what is stored beside the log is what its rows say, for those who ask.
 
-A row of the chain holds a digest of the message or the change of an objective that it tells of; peerbus messages hold
-their sender's own bytes, whose HMAC anybody with the secret can check. Both are computed here from what is stored.
+A row of the chain holds a digest of the message or the change of an objective that it tells of. It is computed here
+from what is stored.
 """
 
 from typing import Any
@@ -10,8 +10,6 @@ import msgspec
 from blake3 import blake3
 from msgspec import MsgspecError, Struct
 
-from tieline.contract.message import Signature
-from tieline.protocols.peerbus.codec import PROTOCOL, decode_envelope
 from tieline.stores.sqlite.pages import MainPage
 
 
@@ -26,12 +24,7 @@ class _Changed(Struct, frozen=True, tag_field="event", tag="objective", gc=False
     id: str
 
 
-class _Signed(Struct, frozen=True, gc=False):
-    original: bytes | None = None
-
-
 _decode = msgspec.json.Decoder(_Sealed | _Changed).decode
-_decode_signed = msgspec.json.Decoder(_Signed).decode
 
 
 def broken_seals(page: MainPage) -> set[int]:
@@ -55,28 +48,6 @@ def broken_seals(page: MainPage) -> set[int]:
         if not isinstance(changed, _Changed) or changed.digest != _seal(happening, b"", (objective, actor, at_ms)):
             broken.add(offset)
     return broken
-
-
-def forged(page: MainPage, secret: bytes) -> set[int]:
-    """Offsets of peerbus messages whose HMAC is wrong."""
-    found = set()
-    for message in page.messages:
-        if message[3] != PROTOCOL or message[11] in (Signature.NONE, Signature.FAILED):
-            continue
-        try:
-            original = _decode_signed(message[12]).original
-        except (MsgspecError, ValueError, RecursionError):
-            original = None
-        if original is None or not _is_signed(original, secret):
-            found.add(message[0])
-    return found
-
-
-def _is_signed(original: bytes, secret: bytes) -> bool:
-    try:
-        return decode_envelope(original).verify(secret)
-    except (MsgspecError, ValueError):
-        return False
 
 
 def _read(row: tuple[int, bytes] | None) -> _Sealed | _Changed | None:

@@ -1,7 +1,6 @@
 """The logs in a hub's home: the database opened for reading, in pages so short that the hub never waits."""
 
 import gc
-import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -11,8 +10,6 @@ import pyarrow as pa
 from tieline.pipeline.row import MAIN, activity_batch, main_page
 from tieline.stores.sqlite.pages import LogPages, MainPage
 
-SECRET_VARIABLE = "PEERBUS_HMAC_SECRET"
-"""Has the secret that peerbus messages are signed with; it is no option, because Spark shows options."""
 PAGE_ROWS = 8192
 """Rows that are read in one transaction: some milliseconds, after which the write-ahead log can be moved."""
 
@@ -60,7 +57,7 @@ def _no_collecting() -> Iterator[None]:
 
 
 def _audited(page: MainPage) -> tuple[set[int], set[int]]:
-    from tieline.pipeline.seals import broken_seals, forged  # noqa: PLC0415 - only an audit needs the protocol's codec
+    from tieline.pipeline.seals import broken_seals  # noqa: PLC0415 - only an audit needs it
+    from tieline.pipeline.signatures import forged, given_secrets  # noqa: PLC0415 - the same, with protocols' codecs
 
-    secret = os.environ.get(SECRET_VARIABLE, "").encode()
-    return broken_seals(page), forged(page, secret) if secret else set()
+    return broken_seals(page), forged(page, given_secrets())

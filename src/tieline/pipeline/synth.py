@@ -20,7 +20,9 @@ import numpy as np
 from msgspec import Struct
 
 from tieline.pipeline.home_writer import HomeWriter, pack_route, seal
+from tieline.pipeline.signatures import signing
 from tieline.pipeline.synth_activity import ActivityMaker
+from tieline.protocols import protocols
 
 START_MS = 1_767_603_600_000
 """When the log begins: 2026-01-05, nine o'clock UTC."""
@@ -30,8 +32,7 @@ ANSWERS_FILE = "answers.json"
 
 _CHUNK = 20_000
 """Messages that are made at a time."""
-_PROTOCOLS = ("tieline", "peerbus", "backchannel", "agent-relay", "ac7", "agent-channels")
-_MUTE = "agent-channels"
+_NATIVE = "tieline"
 _CHANNEL_SIZE = 8
 _ACTIVITY_SHARE = 0.1
 _ROWS_PER_MESSAGE = 4.1
@@ -72,6 +73,23 @@ class Answers(Struct):
     head: str = ""
 
 
+class _Wires(Struct, frozen=True):
+    """The protocols that members are connected by."""
+
+    names: tuple[str, ...]
+    """The hub's own, then the others, and at the end the mute one."""
+    mute: str
+    """One of those without an acknowledgement, if there is any: its members never say that they have something."""
+    signing: frozenset[str]
+
+    @classmethod
+    def declared(cls) -> "_Wires":
+        """Those that there are."""
+        mute = max((protocol.name for protocol in protocols() if not protocol.puppet().acknowledges), default="")
+        names = sorted((protocol.name for protocol in protocols()), key=lambda name: (name != mute, name), reverse=True)
+        return cls((_NATIVE, *names), mute, frozenset(signing()))
+
+
 class _Plan(Struct, frozen=True, gc=False):
     """A message that is about to be sent; without recipients it answers a recent one."""
 
@@ -103,7 +121,8 @@ class Generator:
         size = max(12, min(400, events // 20_000))
         self._names = [f"agent-{number:03d}" for number in range(1, size + 1)]
         # What everybody is connected by; the first three have acknowledgements.
-        self._protocols = [*_PROTOCOLS[:3], *(self._chance.choice(_PROTOCOLS) for _ in range(size - 3))]
+        wires = self._wires = _Wires.declared()
+        self._protocols = [*wires.names[:3], *(self._chance.choice(wires.names) for _ in range(size - 3))]
         self._rooms = [
             (f"#room-{index}", tuple(sorted(self._chance.sample(range(3, size), min(_CHANNEL_SIZE, size - 3)))))
             for index in range(max(2, size // 10))
@@ -230,7 +249,8 @@ class Generator:
         target = plan.target if reply_to is None else f"@{names[plan.recipients[0]]}"
         draw = chance.random()
         protocol = self._protocols[plan.sender]
-        failed = protocol == "peerbus" and draw < 0.02  # noqa: PLR2004 - a share of what is said
+        signs = protocol in self._wires.signing
+        failed = signs and draw < 0.02  # noqa: PLR2004 - a share of what is said
         expires = draw > 0.97  # noqa: PLR2004 - the same
         bits = chance.getrandbits(76)
         message_id = f"{at_ms:012x}{0x7000 | bits >> 64:04x}{0x8000000000000000 | bits & (1 << 62) - 1:016x}"
@@ -248,7 +268,7 @@ class Generator:
             self._keys[recipient] += 1
             keys.append(self._keys[recipient])
         route = pack_route([recipient + 1 for recipient in plan.recipients], keys, keys)
-        signature = ("failed" if failed else "verified") if protocol == "peerbus" else ""
+        signature = ("failed" if failed else "verified") if signs else ""
         stamps = f"{message_id}\x1f{names[plan.sender]}\x1f{protocol}\x1f1\x1f{at_ms}"
         stamps += f"\x1f{signature}\x1f" if signature else ""
         offset = self._writer.append(
@@ -293,7 +313,7 @@ class Generator:
         else:
             offered = 1 + int(-30 * math.log(1 - chance.random()))
             ends = [(_OFFERED, offered)]
-            if self._protocols[recipient] != _MUTE:
+            if self._protocols[recipient] != self._wires.mute:
                 acked = offered + int(-900 * math.log(1 - chance.random()))
                 if draw > 0.8 and acked > offered:  # noqa: PLR2004 - the same
                     ends.append((_SEEN, acked - 1))
@@ -313,7 +333,7 @@ class Generator:
     def _move(self, at_ms: int, state: int, recipient: int, key: int) -> None:
         protocol = self._protocols[recipient]
         word = "claim" if state == _ACKED and key % 5 == 0 else _WORDS[state]
-        mute = ',"mute":true' if protocol == _MUTE and state == _OFFERED else ""
+        mute = ',"mute":true' if protocol == self._wires.mute and state == _OFFERED else ""
         offset = self._writer.append(
             at_ms,
             (
@@ -397,7 +417,7 @@ class Generator:
         self._catch_up(2**62)
         self._now_ms = max(self._now_ms, self._writer.at_ms) + _LATE_MS
         for code in ("loop_detected", "unauthorized"):
-            told = _event(event="refuse", code=code, speaker=self._names[3], protocol="tieline", what="a send", count=3)
+            told = _event(event="refuse", code=code, speaker=self._names[3], protocol=_NATIVE, what="a send", count=3)
             self._writer.append(self._now_ms, told)
         for name in self.answers.loops:
             self._writer.append(self._now_ms, _event(event="pause", thread=name, message="m"))

@@ -7,7 +7,6 @@ computed.
 """
 
 import itertools
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,10 +17,9 @@ from pyspark.sql import functions as f
 
 from tieline.core.checkpoints import Checkpoint
 from tieline.pipeline.row import MAIN
+from tieline.pipeline.signatures import given_secrets, signing
 from tieline.pipeline.source import Options
-from tieline.pipeline.sqlite_log import SECRET_VARIABLE
 from tieline.pipeline.tables.findings import BAD_SIGNATURES
-from tieline.protocols.peerbus.codec import PROTOCOL as PEERBUS
 from tieline.stores.sqlite.pages import LogPages
 
 FINDINGS_MAX = 100
@@ -53,7 +51,7 @@ class Report(Struct, frozen=True):
     more: bool = False
     """Whether there are more findings than these."""
     signatures_checked: int = 0
-    """Signed peerbus messages whose HMAC was computed anew."""
+    """Signed messages whose signature was computed anew."""
     signatures_unchecked: int = 0
     """Those for which it was not: the secret is not given, or the messages are not here."""
 
@@ -72,6 +70,8 @@ class Page(Struct, frozen=True):
     wrong: int
     messages: int
     signed: int
+    checked: int = 0
+    """Those of the signed ones whose protocol's secret is given."""
 
     def suspicious(self, end: int) -> bool:
         """Whether it is worth another look."""
@@ -79,7 +79,7 @@ class Page(Struct, frozen=True):
 
 
 def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[Checkpoint] = ()) -> Report:
-    """Check the main log. Over a home also what is stored beside it, and HMACs where the environment has the secret."""
+    """Check the main log. Over a home also what is stored beside it, and signatures of which the secret is given."""
     options = {**where, "logs": MAIN, **({"audit": "true"} if "home" in where else {})}
     pages, heads = _counted(spark, options, checkpoints)
     end = _end(pages)
@@ -88,14 +88,14 @@ def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[
     more = next(told, None) is not None
     findings += _compared(checkpoints, heads, end)
     signed = sum(page.signed for page in pages)
-    checks = "home" in where and bool(os.environ.get(SECRET_VARIABLE))
+    checked = sum(page.checked for page in pages) if "home" in where else 0
     return Report(
         verified_rows=sum(page.rows for page in pages),
         messages=sum(page.messages for page in pages),
         findings=tuple(findings),
         more=more,
-        signatures_checked=signed if checks else 0,
-        signatures_unchecked=0 if checks else signed,
+        signatures_checked=checked,
+        signatures_unchecked=signed - checked,
     )
 
 
@@ -105,7 +105,8 @@ def _counted(
     """Every page that has rows, and the hashes at checkpoints, in one pass over the log."""
     rows = spark.read.format("tieline").options(**options).load()
     wrong = ~f.col("chained") | (f.col("sealed") == f.lit(False)) | f.col("signature").isin(*BAD_SIGNATURES)
-    signed = (f.col("protocol") == PEERBUS) & (f.col("signature") != "")
+    signed = f.col("protocol").isin(*signing()) & (f.col("signature") != "")
+    checked = signed & f.col("protocol").isin(*given_secrets())
     heads = (f.col("offset") + 1).isin(sorted({one.rows for one in checkpoints}))
     counted = rows.groupBy(f.floor(f.col("offset") / PAGE_ROWS).alias("number")).agg(
         f.count(f.lit(1)).alias("rows"),
@@ -113,6 +114,7 @@ def _counted(
         f.count(f.when(wrong, 1)).alias("wrong"),
         f.count(f.when(f.col("kind") == "send", 1)).alias("messages"),
         f.count(f.when(signed, 1)).alias("signed"),
+        f.count(f.when(checked, 1)).alias("checked"),
         f.collect_list(f.when(heads, f.struct("offset", "hash"))).alias("heads"),
     )
     found = sorted(counted.collect(), key=lambda row: int(row["number"]))

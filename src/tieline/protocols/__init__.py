@@ -1,1 +1,27 @@
-"""One folder per protocol, all alike: a codec without I/O, a server, a client, and PROTOCOL.md."""
+"""The wire protocols: one folder for each, which declares itself; nothing else of the project names one.
+
+Above: the server, the command line, the agents' programs, the pipeline. Below: `wire`. `docs/protocols.md` says how to
+add one.
+"""
+
+import importlib
+import pkgutil
+from functools import cache
+
+from tieline.contract.identifiers import reserve
+from tieline.wire.protocol import Protocol
+
+
+@cache
+def protocols() -> tuple[Protocol, ...]:
+    """Every protocol that has a folder here, by name."""
+    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+    found = tuple(sorted((module.PROTOCOL for module in modules), key=lambda protocol: protocol.name))
+    for protocol in found:
+        reserve(protocol.reserved_names)
+    return found
+
+
+def named(name: str) -> Protocol:
+    """The protocol of this name. Raises `KeyError`."""
+    return {protocol.name: protocol for protocol in protocols()}[name]

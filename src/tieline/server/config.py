@@ -2,10 +2,10 @@
 
 import getpass
 import os
-import secrets
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -13,16 +13,14 @@ from msgspec import Struct
 from tieline.contract.identifiers import parse_member_name
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Refusal
-from tieline.protocols.peerbus.canonical import SECRET_BYTES_MIN
+from tieline.protocols import protocols
 from tieline.wire.home import CONFIG_FILE, write_private
+from tieline.wire.protocol import Settings
+
+_Settings = TypeVar("_Settings", bound=Settings)
 
 DEFAULT_HTTP = "127.0.0.1:7117"
 
-_ROOM_TOKEN = "<room token>"
-"""Where the template has the token that each home gets for itself."""
-
-_PEERBUS_TOKEN = "<peerbus token>"
-_PEERBUS_SECRET = "<peerbus secret>"
 _OWNER = "<owner>"
 
 _TEMPLATE = f"""\
@@ -44,42 +42,9 @@ owner = "{_OWNER}"
 [store]
 # "sqlite" keeps everything in this home; "memory" forgets everything at the end (for trying out and measuring).
 url = "sqlite"
+"""
 
-[agent_channels]
-enabled = true
-# A socket for every member, which reads and writes for it: for whoever can open files of this home.
-inboxes = true
-
-[agent_relay]
-enabled = true
-# Whether a RESUME must show the resume token, not only the session's id.
-require_resume_token = false
-
-[backchannel]
-enabled = true
-# Whoever shows this may register a name, and nothing else; empty lets everybody who reaches the HTTP port do so.
-room_token = "{_ROOM_TOKEN}"
-# Whether local agents of a spool are members too, and where it is; empty for BACKCHANNEL_HOME, else a folder of this
-# home, or ~/.backchannel where no home was named.
-adopt = true
-spool = ""
-
-[peerbus]
-enabled = true
-# A peer that shows one of these may register a name, which belongs to that token from then on: to share one is to share
-# identity. A member's own token opens its name too.
-tokens = ["{_PEERBUS_TOKEN}"]
-# What peers sign with, at least {SECRET_BYTES_MIN} bytes, given to them on another way than this hub. It checks
-# signatures with it, and signs what other protocols say to peers; without it the latter is refused.
-hmac_secret = "{_PEERBUS_SECRET}"
-# A port for peers alone, beside the HTTP port, for example "127.0.0.1:47821"; empty for none.
-listen = ""
-
-[ac7]
-enabled = true
-# Whether a member is told, in a message, that a session of it is online.
-announce = true
-
+_TEMPLATE_END = """\
 [notify]
 # The command that tells a human of a message that nothing shows to have been seen, for members that are to be reached
 # by "notify": a list of words, for example ["ntfy", "publish", "agents"]. The message's body is on its stdin, who and
@@ -124,96 +89,69 @@ class StoreSection(Struct, frozen=True, forbid_unknown_fields=True):
     url: str = "sqlite"
 
 
-class AgentChannels(Struct, frozen=True, forbid_unknown_fields=True):
-    """The agent-channels protocol."""
-
-    enabled: bool = True
-    inboxes: bool = True
-
-
-class AgentRelay(Struct, frozen=True, forbid_unknown_fields=True):
-    """The Agent Relay Protocol."""
-
-    enabled: bool = True
-    require_resume_token: bool = False
-    heartbeat_ms: int = 5000
-    frame_bytes_max: int = 1024 * 1024
-
-
-class Backchannel(Struct, frozen=True, forbid_unknown_fields=True):
-    """backchannel's relay. The room token is kept as it is, because inviting somebody means showing it."""
-
-    enabled: bool = True
-    room_token: str = ""
-    adopt: bool = True
-    spool: str = ""
-
-    @property
-    def spool_path(self) -> Path | None:
-        """The spool that is named."""
-        return Path(self.spool).expanduser().absolute() if self.spool else None
-
-
-class Peerbus(Struct, frozen=True, forbid_unknown_fields=True):
-    """The peerbus protocol."""
-
-    enabled: bool = True
-    tokens: tuple[str, ...] = ()
-    hmac_secret: str = ""
-    listen: str = ""
-
-
-class Ac7Section(Struct, frozen=True, forbid_unknown_fields=True):
-    """The ac7 protocol."""
-
-    enabled: bool = True
-    announce: bool = True
-
-
 class NotifySection(Struct, frozen=True, forbid_unknown_fields=True):
     """How a human is told of what was not seen."""
 
     command: tuple[str, ...] = ()
 
 
-class Config(Struct, frozen=True, forbid_unknown_fields=True):
-    """All of it."""
+class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
+    """The sections that are no protocol's."""
 
     http: Http = Http()
     console: ConsoleSection = msgspec.field(default_factory=ConsoleSection)
     store: StoreSection = StoreSection()
-    agent_channels: AgentChannels = AgentChannels()
-    agent_relay: AgentRelay = AgentRelay()
-    backchannel: Backchannel = Backchannel()
-    peerbus: Peerbus = Peerbus()
-    ac7: Ac7Section = Ac7Section()
     notify: NotifySection = NotifySection()
     limits: Limits = Limits()
+
+
+class Config(_OwnSections, frozen=True):
+    """All of it."""
+
+    protocols: dict[str, Settings] = {}
+    """The settings of every protocol, by its name."""
+
+    def of(self, kind: type[_Settings]) -> _Settings:
+        """The settings of the protocol whose settings are of this kind."""
+        (found,) = (settings for settings in self.protocols.values() if isinstance(settings, kind))
+        return found
+
+    def overridden(self, flags: Mapping[str, Mapping[str, Any]]) -> "Config":
+        """This configuration with settings that flags override, by protocol and field."""
+        settings = {
+            name: msgspec.structs.replace(settings, **flags.get(name, {})) for name, settings in self.protocols.items()
+        }
+        return msgspec.structs.replace(self, protocols=settings)
 
 
 def load_config(home: Path) -> Config:
     """The configuration of a home; a home without one gets the default, written down for its owner to change."""
     path = home / CONFIG_FILE
     if not path.exists():
-        template = _TEMPLATE.replace(_OWNER, _user_name())
-        for placeholder in (_ROOM_TOKEN, _PEERBUS_TOKEN):
-            template = template.replace(placeholder, secrets.token_urlsafe(24))
-        write_private(path, template.replace(_PEERBUS_SECRET, secrets.token_urlsafe(32)).encode())
+        templates = [protocol.template() for protocol in protocols()]
+        text = "\n".join((_TEMPLATE.replace(_OWNER, _user_name()), *templates, _TEMPLATE_END))
+        write_private(path, text.encode())
     try:
         written = tomllib.loads(path.read_text(encoding="utf-8"))
-        config = msgspec.convert(written, Config)
+        sections = {protocol.section: written.pop(protocol.section, {}) for protocol in protocols()}
+        own = msgspec.convert(written, _OwnSections)
+        settings = {
+            protocol.name: msgspec.convert(sections[protocol.section], protocol.settings) for protocol in protocols()
+        }
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
     # `Limits` belongs to the contract and passes over what it does not know; here that is a slip of the pen.
     unknown = sorted(written.get("limits", {}).keys() - set(Limits.__struct_fields__))
     if unknown:
         raise ConfigError(f"{path}: there is no limit {unknown[0]!r}")
-    _check_order(path, config.limits, written.get("limits", {}))
-    config = _with_environment(config)
-    secret = config.peerbus.hmac_secret.encode()
-    if secret and len(secret) < SECRET_BYTES_MIN:
-        raise ConfigError(f"the peerbus secret has {len(secret)} bytes, and needs at least {SECRET_BYTES_MIN}")
-    return config
+    _check_order(path, own.limits, written.get("limits", {}))
+    settings = {name: each.with_environment(os.environ) for name, each in settings.items()}
+    for each in settings.values():
+        try:
+            each.check()
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    return _with_environment(Config(**msgspec.structs.asdict(own), protocols=settings))
 
 
 _ORDERED = (
@@ -240,30 +178,4 @@ def _with_environment(config: Config) -> Config:
     url = os.environ.get("TIELINE_STORE")
     if url:
         config = msgspec.structs.replace(config, store=StoreSection(url))
-    room_token = os.environ.get("BACKCHANNEL_TOKEN")
-    if room_token:
-        backchannel = msgspec.structs.replace(config.backchannel, room_token=room_token)
-        config = msgspec.structs.replace(config, backchannel=backchannel)
-    return msgspec.structs.replace(config, peerbus=_peerbus_with_environment(config.peerbus))
-
-
-def _peerbus_with_environment(peerbus: Peerbus) -> Peerbus:
-    tokens = os.environ.get("PEERBUS_TOKENS")
-    if tokens:
-        listed = tuple(token.strip() for token in tokens.split(",") if token.strip())
-        peerbus = msgspec.structs.replace(peerbus, tokens=listed)
-    secret = os.environ.get("PEERBUS_HMAC_SECRET")
-    if secret:
-        peerbus = msgspec.structs.replace(peerbus, hmac_secret=secret)
-    listen = os.environ.get("TIELINE_PEERBUS")
-    return msgspec.structs.replace(peerbus, listen=listen) if listen else peerbus
-
-
-def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]:
-    """`HOST:PORT`, with brackets around an IPv6 host; `HOST` alone where there is a port to go with it."""
-    if default_port is not None and ":" not in text:
-        return text or "127.0.0.1", default_port
-    host, separator, port = text.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the largest port
-        raise ConfigError(f"{text!r} is not an address: write HOST:PORT, for example {DEFAULT_HTTP}")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    return config

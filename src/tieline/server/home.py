@@ -41,7 +41,7 @@ class Home:
 
     def announce(self, running: Running) -> None:
         """Say that every listener is ready."""
-        write_private(self.path / RUN_FILE, msgspec.json.format(msgspec.json.encode(running)) + b"\n")
+        write_private(self.path / RUN_FILE, msgspec.json.format(running.encode()) + b"\n")
 
     def release(self) -> None:
         """Let the next process have it."""

@@ -7,8 +7,9 @@ import os
 import resource
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import structlog
 from msgspec import Struct
@@ -22,28 +23,10 @@ from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.inquiry import SearchIndex
 from tieline.core.store import ActivityStore, DamagedError, Store, StoreError
-from tieline.protocols.ac7.blobs import Blobs
-from tieline.protocols.ac7.files import Files
-from tieline.protocols.ac7.passes import UnreadableLogins
-from tieline.protocols.ac7.server import Ac7, Keeping
-from tieline.protocols.agent_channels.server import ChannelsServer
-from tieline.protocols.agent_relay.server import RelayServer
-from tieline.protocols.backchannel.adoption import Adoption
-from tieline.protocols.backchannel.identity import HOME_VARIABLE as SPOOL_VARIABLE
-from tieline.protocols.backchannel.identity import default_root
-from tieline.protocols.backchannel.relay import Relay
-from tieline.protocols.peerbus.server import DEFAULT_PORT, PeerbusServer
+from tieline.protocols import protocols
 from tieline.server.api import Api
 from tieline.server.clock import Clock
-from tieline.server.config import (
-    Ac7Section,
-    AgentRelay,
-    Backchannel,
-    Config,
-    ConfigError,
-    load_config,
-    parse_address,
-)
+from tieline.server.config import Config, ConfigError, load_config
 from tieline.server.exchange import Exchange
 from tieline.server.home import Home
 from tieline.server.http import HttpListener
@@ -54,16 +37,13 @@ from tieline.stores.memory import MemoryActivity, MemorySearch, MemoryStore
 from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch, SqliteStore
 from tieline.stores.sqlite.database import MENDING, check_main
 from tieline.stores.sqlite.store import MAIN_FILE
+from tieline.wire.address import CannotListen, parse_address
 from tieline.wire.home import HUB_SOCKET, KEY_FILE, Running
 from tieline.wire.http import HttpApp
 from tieline.wire.native.unix import NativeListener
+from tieline.wire.protocol import Host, Server
 from tieline.wire.unfinished import Unfinished
 
-CHANNELS_FOLDER = Path("channels", "main")
-RELAY_SOCKET = "agent-relay.sock"
-PEERBUS_SOCKET = "peerbus.sock"
-SPOOL_FOLDER = "spool-home"
-FILES_FOLDER = "files"
 FORGOTTEN_FOLDER = "forgotten"
 
 _COLLECT_AFTER = 10_000
@@ -79,18 +59,10 @@ class Options(Struct, frozen=True):
 
     home: Path
     http: str | None = None
-    channels_dir: Path | None = None
     store: str | None = None
-    agent_channels: bool | None = None
-    relay_socket: Path | None = None
-    agent_relay: bool | None = None
-    backchannel: bool | None = None
-    peerbus: bool | None = None
-    peerbus_listen: str | None = None
-    spool: Path | None = None
-    adopt: bool | None = None
     home_named: bool = True
-    ac7: bool | None = None
+    flags: Mapping[str, Mapping[str, Any]] = {}
+    """Settings of protocols, by protocol and field."""
 
 
 def open_store(url: str, home: Path) -> Store:
@@ -121,15 +93,9 @@ def open_activity(url: str, home: Path) -> ActivityStore:
     return SqliteActivity(home, synchronous="OFF" if url == "sqlite:unsafe" else "FULL")
 
 
-def open_files(url: str, home: Path, now_ms: Callable[[], int]) -> Files:
-    """The files of members; beside a store that forgets they are in a folder that is thrown away."""
-    folder = home
-    if url == "memory":
-        folder = home / FORGOTTEN_FOLDER
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
-    catalogue = SqliteFiles(folder, synchronous="FULL" if url == "sqlite" else "OFF")
-    return Files(catalogue, Blobs(folder / FILES_FOLDER), now_ms)
+def open_catalogue(url: str, folder: Path) -> SqliteFiles:
+    """The list of files that belongs to a store's URL."""
+    return SqliteFiles(folder, synchronous="FULL" if url == "sqlite" else "OFF")
 
 
 def open_index(store: Store, home: Path) -> SearchIndex:
@@ -141,7 +107,7 @@ def open_broker(home: Home, config: Config, store_url: str | None = None, nature
     """A broker over the store of a home that this process holds."""
     nature = nature or RealNature(Clock(config.limits))
     store = open_store(store_url or config.store.url, home.path)
-    signs = bool(config.peerbus.hmac_secret)
+    signs = any(settings.signs for settings in config.protocols.values())
     notifies = bool(config.notify.command)
     key = token_digest(home.key())
     kept = config.console.owner
@@ -202,13 +168,12 @@ class RunningHub:
         self.exchange: Exchange | None = None
         # What connections may hold of messages that are not whole yet.
         self.unfinished: Unfinished | None = None
-        self.channels: ChannelsServer | None = None
+        # The protocols that are spoken, by name.
+        self.servers: dict[str, Server] = {}
         self.native: NativeListener | None = None
         self.entrance: Entrance | None = None
         # The name that is kept for the person who runs the hub; empty for none.
         self.owner = ""
-        # What backchannel's clients register with; empty if they need nothing, none if it is not spoken.
-        self.room_token: str | None = None
 
     async def start(self) -> Running:
         """Start everything; when one part fails, what was started is stopped again."""
@@ -224,7 +189,7 @@ class RunningHub:
         home = Home(options.home)
         self._closing.callback(home.release)
         self.first_start = not (home.path / "key").exists()
-        config = load_config(home.path)
+        config = load_config(home.path).overridden(options.flags)
         self.owner = config.console.owner
         store_url = options.store or config.store.url
         nature = self.nature = RealNature(Clock(config.limits))
@@ -243,127 +208,87 @@ class RunningHub:
         exchange.start()
         self._closing.push_async_callback(exchange.stop)
         unfinished = self.unfinished = Unfinished(exchange.limits)
-        # Before anybody else can act as a local agent.
-        spool = await self._adopt_spool(exchange, home, config.backchannel)
+        self._make_servers(self._host(home, config, store_url), config)
+        for server in self.servers.values():
+            await server.prepare()
         native = self.native = await NativeListener.start(exchange, home.path / HUB_SOCKET, unfinished)
         self._closing.callback(native.stop)
-        channels_dir = options.channels_dir or home.path / CHANNELS_FOLDER
-        enabled = config.agent_channels.enabled if options.agent_channels is None else options.agent_channels
-        if enabled:
-            self.channels = ChannelsServer(
-                exchange, channels_dir, inboxes=config.agent_channels.inboxes, unfinished=unfinished
-            )
-            self._closing.push_async_callback(self.channels.stop)
-            await self.channels.start()
-        relay = await self._start_relay(exchange, home.path, config.agent_relay)
-        peerbus = await self._start_peerbus(exchange, home.path, config)
-        apps = self._http_apps(exchange, home, config.backchannel)
-        if config.ac7.enabled if options.ac7 is None else options.ac7:
-            apps.append(await self._start_ac7(exchange, home, config.ac7, store_url))
+        for server in self.servers.values():
+            try:
+                await server.start()
+            except CannotListen as error:
+                raise ConfigError(str(error)) from error
         self.entrance = Entrance(exchange, ByHomeKey(home.key()), nature.now_ms, __version__)
+        apps = self._http_apps()
         apps += [Api(exchange), self.entrance, Insights(exchange, home.path), Site()]
         if store_url != "memory":
             apps.append(LogApi(exchange, home.path))
-        http = HttpListener(exchange, [*apps, peerbus.http] if peerbus else apps, config.http.names, unfinished)
+        http = HttpListener(exchange, apps, config.http.names, unfinished)
         self._closing.push_async_callback(http.stop)
-        await http.start(*parse_address(options.http or config.http.listen))
+        try:
+            address = parse_address(options.http or config.http.listen)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        await http.start(*address)
         self.running = Running(
             pid=os.getpid(),
             version=__version__,
             http=f"http://{http.address}",
             hub_socket=str(home.path / HUB_SOCKET),
-            relay_socket=str(relay.path) if relay else None,
-            channels_dir=str(channels_dir) if enabled else None,
-            spool=str(spool.root) if spool else None,
             store=store_url,
-            peerbus=f"ws://{peerbus.address}" if peerbus and peerbus.address else None,
-            peerbus_socket=str(home.path / PEERBUS_SOCKET) if peerbus else None,
+            places=self._places(),
         )
-        if spool is not None:
-            # Not before: all mailboxes are looked into, which the start of thousands of sockets would have to share.
-            spool.follow()
+        for server in self.servers.values():
+            server.follow()
         home.announce(self.running)
         return self.running
 
-    async def _adopt_spool(self, exchange: Exchange, home: Home, config: Backchannel) -> Adoption | None:
-        """Adopt the spool that is named; or the one that is found, unless that cannot be."""
-        named = self._options.spool or config.spool_path
-        enabled = config.enabled if self._options.backchannel is None else self._options.backchannel
-        adopt = self._options.adopt
-        if not (enabled and config.adopt if adopt is None else adopt) and self._options.spool is None:
-            return None
-        adoption = Adoption(exchange, ByHomeKey(home.key()), named or self._find_spool(home.path))
-        self._closing.push_async_callback(adoption.stop)
-        try:
-            await adoption.start()
-        except OSError as error:
-            if named is not None:
-                raise
-            log.warning("the spool is not adopted", spool=str(adoption.root), reason=str(error))
-            return None
-        return adoption
-
-    def _find_spool(self, home: Path) -> Path:
-        if os.environ.get(SPOOL_VARIABLE) or not self._options.home_named:
-            return default_root()
-        return home / SPOOL_FOLDER
-
-    async def _start_relay(self, exchange: Exchange, home: Path, config: AgentRelay) -> RelayServer | None:
-        enabled = config.enabled if self._options.agent_relay is None else self._options.agent_relay
-        if not enabled:
-            return None
-        relay = RelayServer(
-            exchange,
-            self._options.relay_socket or home / RELAY_SOCKET,
-            heartbeat_ms=config.heartbeat_ms,
-            frame_bytes_max=config.frame_bytes_max,
-            require_resume_token=config.require_resume_token,
-            unfinished=self.unfinished,
-        )
-        self._closing.push_async_callback(relay.stop)
-        await relay.start()
-        return relay
-
-    async def _start_peerbus(self, exchange: Exchange, home: Path, config: Config) -> PeerbusServer | None:
-        enabled = config.peerbus.enabled if self._options.peerbus is None else self._options.peerbus
-        if not enabled:
-            return None
-        peerbus = PeerbusServer(
-            exchange, tokens=config.peerbus.tokens, secret=config.peerbus.hmac_secret, unfinished=self.unfinished
-        )
-        self._closing.push_async_callback(peerbus.stop)
-        await peerbus.listen_unix(home / PEERBUS_SOCKET)
-        address = self._options.peerbus_listen or config.peerbus.listen
-        if address:
-            try:
-                await peerbus.listen(*parse_address(address, DEFAULT_PORT), names=config.http.names)
-            except OSError as error:
-                raise ConfigError(f"cannot listen on {address} for peerbus: {error.strerror or error}") from error
-        return peerbus
-
-    def _http_apps(self, exchange: Exchange, home: Home, config: Backchannel) -> list[HttpApp]:
-        """The protocols that have routes on the HTTP port."""
-        enabled = config.enabled if self._options.backchannel is None else self._options.backchannel
-        if not enabled:
-            return []
-        self.room_token = config.room_token
-        return [Relay(exchange, ByHomeKey(home.key()), config.room_token, unfinished=self.unfinished)]
-
-    async def _start_ac7(self, exchange: Exchange, home: Home, config: Ac7Section, store_url: str) -> Ac7:
-        nature = self.nature
+    def _host(self, home: Home, config: Config, store_url: str) -> Host:
+        """The hub as protocols see it."""
+        exchange, nature, unfinished = self.exchange, self.nature, self.unfinished
+        assert exchange is not None, "made before"
         assert nature is not None, "made before"
-        self._closing.callback(shutil.rmtree, home.path / FORGOTTEN_FOLDER, ignore_errors=True)
-        files = open_files(store_url, home.path, nature.now_ms)
-        keeping = Keeping(ByHomeKey(home.key()), files, None if store_url == "memory" else home.path)
-        try:
-            ac7 = Ac7(
-                exchange, keeping=keeping, now_ms=nature.now_ms, announce=config.announce, unfinished=self.unfinished
-            )
-        except UnreadableLogins as error:
-            raise ConfigError(str(error)) from error
-        self._closing.push_async_callback(ac7.stop)
-        await ac7.start()
-        return ac7
+        assert unfinished is not None, "made before"
+        durable = store_url != "memory"
+        folder = home.path if durable else home.path / FORGOTTEN_FOLDER
+        if not durable:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o700)
+            self._closing.callback(shutil.rmtree, folder, ignore_errors=True)
+        return Host(
+            hub=exchange,
+            home=home.path,
+            home_named=self._options.home_named,
+            operator=ByHomeKey(home.key()),
+            unfinished=unfinished,
+            now_ms=nature.now_ms,
+            durable=durable,
+            folder=folder,
+            open_catalogue=lambda: open_catalogue(store_url, folder),
+            names=config.http.names,
+        )
+
+    def _make_servers(self, host: Host, config: Config) -> None:
+        for protocol in protocols():
+            settings = config.protocols[protocol.name]
+            if not settings.enabled:
+                continue
+            try:
+                server = self.servers[protocol.name] = protocol.server(host, settings)
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
+            self._closing.push_async_callback(server.stop)
+
+    def _http_apps(self) -> list[HttpApp]:
+        """The protocols that have routes on the HTTP port."""
+        return [server.http for server in self.servers.values() if server.http is not None]
+
+    def _places(self) -> dict[str, str | None]:
+        """The protocols' entries of `run.json`, none for what is not there."""
+        places: dict[str, str | None] = {place: None for protocol in protocols() for place in protocol.places}
+        for server in self.servers.values():
+            places.update(server.places())
+        return places
 
     async def stop(self) -> None:
         """Stop everything in reverse order."""

@@ -1,6 +1,6 @@
 """Length-prefixed frames: four bytes of big-endian length, then that many bytes of payload.
 
-Above: the codecs of the protocols that frame this way (agent-channels, agent-relay, the hub's own).
+Above: the codecs of the protocols that frame this way, the hub's own among them.
 Below: nothing. It refuses to know sockets and what a payload means: bytes go in, whole payloads come out.
 
 A `FrameBuffer` is made for thousands of quiet connections and a few loud ones:

@@ -6,6 +6,7 @@ so that one folder can be backed up, moved or thrown away.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import platformdirs
@@ -20,18 +21,28 @@ HUB_SOCKET = "hub.sock"
 
 
 class Running(Struct, frozen=True):
-    """What a running hub says of itself in `run.json`."""
+    """A running hub as `run.json` tells of it."""
 
     pid: int
     version: str
     http: str
     hub_socket: str
-    relay_socket: str | None
-    channels_dir: str | None
-    spool: str | None
     store: str
-    peerbus: str | None = None
-    peerbus_socket: str | None = None
+    places: dict[str, str | None] = {}
+    """Sockets, folders and addresses of protocols. In the file each is a key of its own, beside the others."""
+
+    def encode(self) -> bytes:
+        """The document for `run.json`."""
+        own = msgspec.structs.asdict(self)
+        places = own.pop("places")
+        return msgspec.json.encode({**own, **places})
+
+    @classmethod
+    def decode(cls, document: bytes) -> "Running":
+        """Read `run.json`. Raises `msgspec.MsgspecError`."""
+        written = msgspec.json.decode(document, type=dict[str, Any])
+        own = {name: written.pop(name) for name in cls.__struct_fields__ if name in written}
+        return msgspec.convert({**own, "places": written}, cls)
 
 
 def find_home(named: Path | None = None) -> Path:
@@ -52,7 +63,7 @@ def default_home() -> Path:
 def read_running(home: Path) -> Running | None:
     """What runs in this home: `None` without `run.json`, or when the process that wrote it is gone."""
     try:
-        running = msgspec.json.decode((home / RUN_FILE).read_bytes(), type=Running)
+        running = Running.decode((home / RUN_FILE).read_bytes())
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
     return running if _alive(running.pid) else None

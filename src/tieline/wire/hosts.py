@@ -1,6 +1,7 @@
 """Hosts: the names under which a port of the hub is answered.
 
-Above: the HTTP port and peerbus's own. Below: nothing. It refuses to know requests: a `Host` header goes in.
+Above: the HTTP port, and those that protocols have beside it. Below: nothing. It refuses to know requests: a `Host`
+header goes in.
 
 A page of any site can have its own name resolve to 127.0.0.1 (DNS rebinding). To the browser the hub is then part of
 that site, so neither the page's `Origin` nor the browser's rules keep it out. The name itself does: the browser sends

@@ -18,6 +18,8 @@ PIPE_PREFIX = "\\\\.\\pipe\\"
 class PipesNotOffered(OSError):
     """The address is a named pipe, and this system has none."""
 
+    hint = "name the path of a Unix socket"
+
 
 class Listener(Protocol):
     """What listens at a local address."""

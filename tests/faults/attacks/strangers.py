@@ -137,14 +137,14 @@ async def _half_frame(hub: WatchedHub, path: str, *, pieces: bool) -> None:
 async def send_local_bytes(hub: WatchedHub) -> None:
     """Frames that are never finished on the socket files, which only the hub's own user reaches."""
     running = hub.running
-    assert running.relay_socket is not None
-    assert running.channels_dir is not None
-    assert running.peerbus_socket is not None
+    assert running.places["relay_socket"] is not None
+    assert running.places["channels_dir"] is not None
+    assert running.places["peerbus_socket"] is not None
     doors = [
         (Path(running.hub_socket), struct.pack("!I", 32 * MEBIBYTE)),
-        (Path(running.relay_socket), struct.pack("!I", MEBIBYTE)),
-        (Path(running.channels_dir, "general.sock"), struct.pack("!I", 16 * MEBIBYTE)),
-        (Path(running.peerbus_socket), b'{"'),
+        (Path(running.places["relay_socket"]), struct.pack("!I", MEBIBYTE)),
+        (Path(running.places["channels_dir"], "general.sock"), struct.pack("!I", 16 * MEBIBYTE)),
+        (Path(running.places["peerbus_socket"]), b'{"'),
     ]
     await all_at_once(*(_half_local(path, begin) for path, begin in doors for _ in range(_CONNECTIONS)))
 

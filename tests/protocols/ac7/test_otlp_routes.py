@@ -10,10 +10,10 @@ import msgspec
 
 from tests.protocols.ac7.teams import Seat, Team
 from tests.protocols.ac7.test_activity_routes import activity
-from tests.protocols.ac7.test_otlp import CHAT, START_NS, logs, packed_traces, traces
 from tests.server.hubs import WAIT_SECONDS
-from tieline.protocols.ac7.otlp import JSON, PROTOBUF
+from tests.services.test_otlp import CHAT, START_NS, logs, packed_traces, traces
 from tieline.protocols.ac7.trace import ActivityList
+from tieline.services.otlp import JSON, PROTOBUF
 
 
 def post(seat: Seat, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str, bytes]:

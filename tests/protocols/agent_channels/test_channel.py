@@ -57,7 +57,7 @@ async def hall(folder: Path) -> AsyncIterator[tuple[Channel, Log, list[Peer]]]:
 Hall = tuple[Channel, Log, list[Peer]]
 
 
-# What the seed promises
+# What the specification promises
 
 
 async def test_when_one_client_sends_a_message_all_others_receive_it_and_the_sender_does_not(hall: Hall) -> None:

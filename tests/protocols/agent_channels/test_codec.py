@@ -1,4 +1,4 @@
-"""The codec: the seed's format and nothing else, whatever the chunks, and no exception but its own."""
+"""The codec: the specified format and nothing else, whatever the chunks, and no exception but its own."""
 
 import json
 import re

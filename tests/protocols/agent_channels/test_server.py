@@ -8,6 +8,7 @@ import resource
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -21,6 +22,7 @@ from tieline.contract.target import to_member
 from tieline.protocols.agent_channels import server
 from tieline.protocols.agent_channels.codec import Message, encode
 from tieline.protocols.agent_channels.group import ChannelGroup
+from tieline.protocols.agent_channels.server import PROTOCOL, ChannelsServer
 from tieline.wire import conversation
 from tieline.wire.unix import PATH_BYTES_MAX
 
@@ -32,8 +34,8 @@ class Scene(House):
 
     @property
     def sockets(self) -> Path:
-        assert self.running.channels_dir is not None
-        return Path(self.running.channels_dir)
+        assert self.running.places["channels_dir"] is not None
+        return Path(self.running.places["channels_dir"])
 
     def group(self) -> list[str]:
         """The names in `group.json`."""
@@ -61,6 +63,13 @@ class Scene(House):
         return members[member].sessions.count("agent-channels")
 
     desk: Client
+
+    @property
+    def server(self) -> ChannelsServer:
+        """The server of the sockets."""
+        found = self.hub.servers[PROTOCOL]
+        assert isinstance(found, ChannelsServer)
+        return found
 
 
 @pytest.fixture
@@ -130,8 +139,8 @@ async def test_of_all_clients_with_half_a_frame_the_one_that_holds_most_is_hung_
     (folder / "tieline.toml").write_text("[limits]\nunfinished_bytes_max = 1000000\n")
     async with house(folder) as there:
         await there.add("alice")
-        assert there.running.channels_dir is not None
-        inbox = Path(there.running.channels_dir) / "inbox-alice.sock"
+        assert there.running.places["channels_dir"] is not None
+        inbox = Path(there.running.places["channels_dir"]) / "inbox-alice.sock"
         await until(inbox.exists)
         large, small = await Peer.unix(inbox), await Peer.unix(inbox)
         half = encode(Message("x" * 800_000))
@@ -195,7 +204,7 @@ async def test_a_channel_socket_never_replays(scene: Scene) -> None:
     await scene.dial("dev")
     await alice.send("#dev", "before")
     late = await scene.dial("dev")
-    await until(lambda: scene.hub.channels is not None and scene.hub.channels._places["dev"].channel.client_count == 2)
+    await until(lambda: scene.server._places["dev"].channel.client_count == 2)
     await alice.send("#dev", "after")
     assert (await late.receive()).msg == "after"
 
@@ -283,8 +292,7 @@ async def test_a_message_that_comes_while_a_client_is_still_silent_is_heard_once
     monkeypatch.setattr(server, "LISTEN_SECONDS", 60)
     alice = await scene.join("alice")
     peer = await scene.dial("inbox-bob")
-    assert scene.hub.channels is not None
-    clients = scene.hub.channels._places["inbox-bob"]._clients
+    clients = scene.server._places["inbox-bob"]._clients
     await until(lambda: bool(clients))
     await alice.send("@bob", "early")
     (client,) = clients.values()
@@ -305,7 +313,7 @@ async def test_a_writer_hears_what_is_new_from_its_connection_on_and_does_not_us
     alice = await scene.join("alice")
     await alice.send("@bob", "old")
     writer = await scene.dial("inbox-bob")
-    await until(lambda: scene.hub.channels is not None and bool(scene.hub.channels._places["inbox-bob"]._clients))
+    await until(lambda: bool(scene.server._places["inbox-bob"]._clients))
     await alice.send("@bob", "before its first words")
     await writer.send({"msg": "written", "data": {}})
     await until(lambda: scene.hub.exchange is not None and scene.hub.exchange.tally.accepted == 3)
@@ -449,8 +457,7 @@ async def test_sockets_whose_path_is_too_long_are_left_out_and_listed(folder: Pa
         bob = await scene.join("bob")
         await bob.subscribe("a-rather-long-channel-name")
         await until(lambda: scene.group() == ["general", "inbox-bob"])
-        assert scene.hub.channels is not None
-        channels = scene.hub.channels
+        channels = scene.server
         await until(lambda: channels.left_out == {"inbox-barbara", "a-rather-long-channel-name"})
         listener = await scene.listener("bob")
         barbara = await scene.join("barbara")
@@ -481,6 +488,29 @@ async def test_members_added_in_bulk_cost_few_writes_of_group_json_and_a_socket_
     assert len(writes) - before <= 100, "it was one for each of a thousand"
 
 
+async def test_stopping_in_the_middle_of_a_change_leaves_no_socket_open(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = asyncio.Event()
+    open_some = ChannelGroup._open
+
+    async def slowly(group: ChannelGroup, names: list[str]) -> Any:
+        made = await open_some(group, names)
+        opened.set()
+        # Turns of the loop in which the hub may stop, while the new socket is in no list yet.
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return made
+
+    async with house(folder / "h", store="sqlite:unsafe") as built:
+        scene = await open_scene(built)
+        monkeypatch.setattr(ChannelGroup, "_open", slowly)
+        await scene.desk.add_member("late")
+        await opened.wait()
+        sockets = scene.sockets
+    assert list(sockets.glob("*.sock")) == []
+
+
 async def test_a_name_that_goes_and_comes_back_at_once_has_its_socket(scene: Scene) -> None:
     for _ in range(20):
         removed = scene.desk.remove_member("bob")
@@ -501,15 +531,13 @@ async def test_sockets_past_the_limit_of_open_files_are_left_out_and_the_hub_goe
     async with house(folder / "h", store="sqlite:unsafe") as built:
         scene = await open_scene(built)
         await scene.add("a", "b", "c", "d", "e")
-        assert scene.hub.channels is not None
-        channels = scene.hub.channels
+        channels = scene.server
         await until(lambda: channels.left_out == {"inbox-d", "inbox-e"})
         await until(lambda: scene.group() == ["general", "inbox-a", "inbox-b", "inbox-c"])
     async with house(folder / "h", store="sqlite:unsafe") as built:
         scene = await open_scene(built)
         assert len(scene.group()) == 4
-        assert scene.hub.channels is not None
-        assert scene.hub.channels.left_out == {"inbox-d", "inbox-e"}
+        assert scene.server.left_out == {"inbox-d", "inbox-e"}
 
 
 # Bad input
@@ -572,8 +600,7 @@ async def test_a_post_that_the_store_fails_at_is_kept_when_it_works_again_though
 
 async def test_a_post_that_is_refused_is_logged_because_the_wire_cannot_say_so(scene: Scene) -> None:
     client, other = await scene.dial("inbox-bob"), await scene.dial("general")
-    assert scene.hub.channels is not None
-    place = scene.hub.channels._places["inbox-bob"]
+    place = scene.server._places["inbox-bob"]
     await until(lambda: place.channel.client_count == 1)
     with capture_logs() as logs:
         for peer in place._clients.values():
@@ -588,9 +615,7 @@ async def test_a_post_that_is_refused_is_logged_because_the_wire_cannot_say_so(s
 async def test_a_message_too_large_for_a_frame_is_not_sent_and_the_socket_goes_on(scene: Scene) -> None:
     alice = await scene.join("alice")
     client = await scene.dial("general")
-    await until(
-        lambda: scene.hub.channels is not None and scene.hub.channels._places["general"].channel.client_count == 1
-    )
+    await until(lambda: scene.server._places["general"].channel.client_count == 1)
     with capture_logs() as logs:
         await alice.send("*", "x" * (16 * 1024 * 1024))
         await alice.send("*", "small")

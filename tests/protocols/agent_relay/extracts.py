@@ -3,13 +3,8 @@
 import itertools
 from collections.abc import Iterable
 
-from tieline.protocols.agent_relay.extractor import (
-    Extracted,
-    Extractor,
-    Output,
-    Passed,
-)
-from tieline.protocols.agent_relay.instruction import Instruction
+from tieline.protocols.agent_relay.extractor import Extractor
+from tieline.wire.extractor import Extracted, Instruction, Output, Passed
 
 FENCE = b"->relay:bob <<<\nhello>>>\n"
 HELLO = Instruction(to="bob", body="hello")

@@ -68,8 +68,8 @@ class Line:
 
 
 def relay_socket(built: House) -> str:
-    assert built.running.relay_socket is not None
-    return built.running.relay_socket
+    assert built.running.places["relay_socket"] is not None
+    return built.running.places["relay_socket"]
 
 
 @contextlib.asynccontextmanager

@@ -23,8 +23,8 @@ class Relay(House):
     @property
     def path(self) -> str:
         """Where the socket is."""
-        assert self.running.relay_socket is not None
-        return self.running.relay_socket
+        assert self.running.places["relay_socket"] is not None
+        return self.running.places["relay_socket"]
 
     async def dial(self) -> Wire:
         """Connect, and say nothing."""

@@ -79,7 +79,7 @@ async def test_a_channel_message_comes_from_its_members_alone(relay: Relay) -> N
         refused = await mallory.ask("CHANNEL_MESSAGE", {"channel": "#nowhere", "body": body})
         assert refused["payload"]["code"] == "FORBIDDEN"
     await alice.silent()
-    # A SEND to the topic is open to all: that is the seed's own.
+    # A SEND to the topic is open to all: so the specification has it.
     await mallory.send(said("hello", "*", topic="dev"))
     assert (await alice.expect("DELIVER"))["from"] == "mallory"
 

@@ -6,15 +6,9 @@ import msgspec
 import pytest
 
 from tests.protocols.agent_relay.extracts import FENCE, HELLO, extract, joined, outputs_of, passes
-from tieline.protocols.agent_relay.extractor import (
-    BYTES_MAX,
-    LINES_MAX,
-    Declined,
-    Extracted,
-    Extractor,
-    Passed,
-)
-from tieline.protocols.agent_relay.instruction import GLYPHS, PLACEHOLDERS, Instruction
+from tieline.protocols.agent_relay.extractor import BYTES_MAX, LINES_MAX, Extractor
+from tieline.protocols.agent_relay.instruction import GLYPHS, PLACEHOLDERS
+from tieline.wire.extractor import Declined, Extracted, Instruction, Passed
 
 # The fenced form
 

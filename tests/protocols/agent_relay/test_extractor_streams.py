@@ -9,13 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.protocols.agent_relay.extracts import FENCE, extract, outputs_of, split
-from tieline.protocols.agent_relay.extractor import (
-    Extracted,
-    Extractor,
-    Output,
-    Passed,
-)
-from tieline.protocols.agent_relay.instruction import Instruction
+from tieline.protocols.agent_relay.extractor import Extractor
+from tieline.wire.extractor import Extracted, Instruction, Output, Passed
 
 # Any chunking, garbage, and linear work
 

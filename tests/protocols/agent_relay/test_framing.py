@@ -156,7 +156,7 @@ async def test_an_id_that_no_answer_has_room_for_closes_the_connection_with_an_e
 async def test_the_path_of_the_socket_is_configurable(folder: Path) -> None:
     path = folder / "elsewhere.sock"
     async with house(folder / "h", store="sqlite:unsafe", relay_socket=path) as built:
-        assert built.running.relay_socket == str(path)
+        assert built.running.places["relay_socket"] == str(path)
         alice = await Wire.dial(path)
         await alice.hello("alice")
         await alice.close()

@@ -12,7 +12,8 @@ from tests.server.hubs import WAIT_SECONDS
 from tieline.contract.refusal import Code
 from tieline.protocols.agent_relay import codec
 from tieline.protocols.agent_relay.codec import ErrorCode
-from tieline.protocols.agent_relay.extractor import Extracted, Extractor
+from tieline.protocols.agent_relay.extractor import Extractor
+from tieline.wire.extractor import Extracted
 
 PAGE = (Path(codec.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
 

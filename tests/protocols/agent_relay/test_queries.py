@@ -1,4 +1,4 @@
-"""Questions that clients ask beside the seed."""
+"""Questions that clients ask beside the specification."""
 
 import asyncio
 import json

@@ -17,8 +17,8 @@ from tests.protocols.backchannel.towns import ROOM, Town, eventually, process, t
 from tests.server.hubs import WAIT_SECONDS, bodies, house, silent, take, until
 from tieline.contract.member import Member
 from tieline.protocols.agent_channels import ChannelClient
-from tieline.protocols.backchannel import Spool
 from tieline.protocols.backchannel.adoption import Adoption
+from tieline.protocols.backchannel.spool import Spool
 
 # From the spool into the hub, and back.
 
@@ -110,7 +110,7 @@ async def test_a_message_for_a_local_agent_that_was_sent_without_a_spool_comes_w
         await place.local("lea")
         token = place.there.tokens["bob"]
     async with town(folder, adopt=False) as place:
-        assert place.there.running.spool is None
+        assert place.there.running.places["spool"] is None
         place.there.tokens["bob"] = token
         bob = await place.there.join("bob")
         await bob.send("@lea", "hello")
@@ -247,7 +247,7 @@ async def test_a_local_agents_message_to_a_channel_reaches_each_subscriber_once_
     await place.local("lea", "#dev")
     await place.local("lou", "#dev")
     heard: list[str] = []
-    async with ChannelClient(Path(str(place.there.running.channels_dir)) / "dev.sock") as listener:
+    async with ChannelClient(Path(str(place.there.running.places["channels_dir"])) / "dev.sock") as listener:
         heard_next = aiter(listener)
         await until(lambda: all("#dev" in record["subscriptions"] for record in place.raw.agents().values()))
         for number in range(5):
@@ -358,32 +358,32 @@ async def test_a_spool_that_nobody_names_is_found(
     if variable is not None:
         monkeypatch.setenv("BACKCHANNEL_HOME", str(folder / variable))
     async with house(folder / "home", home_named=named) as there:
-        assert there.running.spool == str(folder / found)
+        assert there.running.places["spool"] == str(folder / found)
 
 
 async def test_the_configuration_can_name_the_spool_or_want_none(folder: Path) -> None:
     (folder / "tieline.toml").write_text(f'[backchannel]\nspool = "{folder / "there"}"\n')
     async with house(folder) as there:
-        assert there.running.spool == str(folder / "there")
+        assert there.running.places["spool"] == str(folder / "there")
     (folder / "tieline.toml").write_text("[backchannel]\nadopt = false\n")
     async with house(folder) as there:
-        assert there.running.spool is None
+        assert there.running.places["spool"] is None
     async with house(folder, spool=folder / "named") as there:
-        assert there.running.spool == str(folder / "named")
+        assert there.running.places["spool"] == str(folder / "named")
 
 
 @pytest.mark.slow
 def test_the_command_line_names_a_spool_or_wants_none(tmp_path: Path) -> None:
     spool = tmp_path / "mail"
     with HubProcess("--spool", str(spool)) as hub:
-        assert hub.running.spool == str(spool)
+        assert hub.running.places["spool"] == str(spool)
         assert f"spool     {spool}" in hub.stdout
         second = run_cli(tmp_path / "two", "serve", "--http", "127.0.0.1:0", "--spool", str(spool))
         assert second.returncode == 1
         assert "another hub has adopted the spool" in second.stderr
         assert "Traceback" not in second.stderr
     with HubProcess("--no-spool") as hub:
-        assert hub.running.spool is None
+        assert hub.running.places["spool"] is None
     both = run_cli(tmp_path / "two", "serve", "--spool", str(spool), "--no-spool")
     assert both.returncode == 2
 

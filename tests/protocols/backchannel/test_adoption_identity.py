@@ -10,7 +10,7 @@ from tests.protocols.backchannel.towns import ROOM, Town, eventually, town
 from tests.server.hubs import bodies, take, until
 from tieline.client import connect
 from tieline.contract.member import MemberKind
-from tieline.protocols.backchannel import Spool
+from tieline.protocols.backchannel.spool import Spool
 from tieline.protocols.backchannel.upkeep import check
 
 

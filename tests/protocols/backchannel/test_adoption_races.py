@@ -12,15 +12,15 @@ from structlog.testing import capture_logs
 
 from tests.protocols.backchannel.raw import Raw
 from tests.protocols.backchannel.towns import Town, eventually, town
-from tests.server.hubs import bodies, house, silent, take, until
+from tests.server.hubs import bodies, house, options_of, silent, take, until
 from tieline.contract import command as c
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply
 from tieline.protocols.backchannel import adoption
 from tieline.protocols.backchannel.notices import Notices
-from tieline.server.config import Backchannel
+from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.exchange import Exchange
-from tieline.server.hub import Options, RunningHub
+from tieline.server.hub import RunningHub
 
 # Who is first.
 
@@ -246,12 +246,12 @@ async def test_without_notices_the_spool_is_looked_at_from_time_to_time(
 async def test_a_spool_has_one_hub_at_a_time(folder: Path) -> None:
     spool = folder / "spool"
     async with house(folder / "one", spool=spool) as there:
-        assert there.running.spool == str(spool)
-        hub = RunningHub(Options(home=folder / "two", http="127.0.0.1:0", spool=spool))
+        assert there.running.places["spool"] == str(spool)
+        hub = RunningHub(options_of(folder / "two", spool=spool))
         with pytest.raises(adoption.SpoolAdopted, match="another hub has adopted"):
             await hub.start()
     async with house(folder / "two", spool=spool) as there:
-        assert there.running.spool == str(spool)
+        assert there.running.places["spool"] == str(spool)
 
 
 async def test_a_spool_that_is_found_and_cannot_be_adopted_is_left(
@@ -259,10 +259,10 @@ async def test_a_spool_that_is_found_and_cannot_be_adopted_is_left(
 ) -> None:
     monkeypatch.setenv("BACKCHANNEL_HOME", str(folder / "spool"))
     async with house(folder / "one") as there:
-        assert there.running.spool == str(folder / "spool")
+        assert there.running.places["spool"] == str(folder / "spool")
         with capture_logs():
             async with house(folder / "two") as second:
-                assert second.running.spool is None
+                assert second.running.places["spool"] is None
 
 
 async def test_the_records_of_a_former_hub_are_cleared_and_its_unread_messages_stay(folder: Path) -> None:
@@ -300,5 +300,5 @@ async def test_thousands_of_files_do_not_make_anybody_wait(place: Town) -> None:
 
 
 def test_the_spool_of_the_configuration_is_a_path() -> None:
-    assert Backchannel().spool_path is None
-    assert Backchannel(spool="~/mail").spool_path == Path.home() / "mail"
+    assert BackchannelSettings().spool_path is None
+    assert BackchannelSettings(spool="~/mail").spool_path == Path.home() / "mail"

@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.cli.hub_process import HubProcess
 from tests.protocols.backchannel.relays import request
 from tieline.protocols.backchannel.openapi import ROUTES, document
+from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
 
 EXAMPLES = 40
@@ -56,7 +57,7 @@ def hub() -> Iterator[HubProcess]:
 
 def register(hub: HubProcess, name: str) -> str:
     """Register an agent; returns its token."""
-    room = load_config(hub.home).backchannel.room_token
+    room = load_config(hub.home).of(BackchannelSettings).room_token
     body = json.dumps({"name": name}).encode()
     reply = request(hub.running.http, "POST", "/v1/register", body, {"authorization": f"Bearer {room}"})
     assert reply.status == 200, reply
@@ -82,7 +83,7 @@ class Sender:
     def __init__(self, hub: HubProcess, session: requests.Session) -> None:
         self._url = hub.running.http
         self._session = session
-        self._room = load_config(hub.home).backchannel.room_token
+        self._room = load_config(hub.home).of(BackchannelSettings).room_token
         self._token = register(hub, "alice")
         register(hub, "bob")
         # What each route answered.

@@ -11,6 +11,7 @@ import pytest
 from tests.cli.hub_process import HubProcess
 from tests.protocols.backchannel.relays import Agent
 from tieline.client import connect
+from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
 
 ROOT = Path(__file__).parents[3]
@@ -48,7 +49,7 @@ async def race(drainers: list[asyncio.subprocess.Process]) -> list[tuple[list[st
 @pytest.mark.timeout(SECONDS_MAX + 30)
 async def test_twenty_processes_drain_five_thousand_messages_and_each_is_taken_once() -> None:
     with HubProcess() as hub:
-        lobby = Agent(hub.running.http, load_config(hub.home).backchannel.room_token)
+        lobby = Agent(hub.running.http, load_config(hub.home).of(BackchannelSettings).room_token)
         worker = Agent(lobby.url, (await lobby.register("worker"))["token"], "worker")
         sender = (await lobby.register("sender"))["token"]
         async with await connect(token=sender, home=hub.home) as client:

@@ -13,6 +13,7 @@ from tests.cli.hub_process import HubProcess
 from tests.protocols.backchannel.relays import Agent, Room, Stream, own_port, room
 from tests.server.hubs import until
 from tieline.client import connect
+from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
 
 
@@ -189,7 +190,7 @@ def resident_bytes(pid: int) -> int:
 async def test_a_reader_that_does_not_read_costs_a_bounded_amount_of_memory() -> None:
     with HubProcess() as hub:
         url, body = hub.running.http, "x" * 50_000
-        room_token = load_config(hub.home).backchannel.room_token
+        room_token = load_config(hub.home).of(BackchannelSettings).room_token
         bob = Agent(url, (await Agent(url, room_token).register("bob"))["token"], "bob")
         alice = await Agent(url, room_token).register("alice")
         async with await connect(token=alice["token"], home=hub.home) as client:
@@ -212,7 +213,7 @@ async def test_a_reader_that_does_not_read_costs_a_bounded_amount_of_memory() ->
 @pytest.mark.slow
 async def test_a_hub_that_was_killed_gives_again_what_was_not_taken_and_nothing_that_was() -> None:
     with HubProcess() as hub:
-        lobby = Agent(hub.running.http, load_config(hub.home).backchannel.room_token)
+        lobby = Agent(hub.running.http, load_config(hub.home).of(BackchannelSettings).room_token)
         bob = Agent(lobby.url, (await lobby.register("bob"))["token"], "bob")
         sent = [await bob.send("@bob", str(number)) for number in range(4)]
         async with bob.watch() as stream:

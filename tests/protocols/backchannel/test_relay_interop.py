@@ -13,7 +13,7 @@ from tieline.protocols.agent_channels import ChannelClient
 
 async def relay_agent(lobby: Room, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """An agent on the Agent Relay Protocol."""
-    reader, writer = await asyncio.open_unix_connection(lobby.there.running.relay_socket)
+    reader, writer = await asyncio.open_unix_connection(lobby.there.running.places["relay_socket"])
     say(writer, "HELLO", {"agent": name, "capabilities": {"ack": True, "max_inflight": 9}})
     await hear(reader, "WELCOME")
     return reader, writer
@@ -109,7 +109,7 @@ async def test_what_is_written_to_an_inbox_socket_is_unread_here_and_its_sender_
     lobby: Room,
 ) -> None:
     (bob,) = await lobby.agents("bob")
-    folder = lobby.there.running.channels_dir
+    folder = lobby.there.running.places["channels_dir"]
     assert folder is not None
     async with bob.watch() as stream, ChannelClient(f"{folder}/inbox-bob.sock") as client:
         client.send({"msg": "from a socket", "data": {"from": "alice", "n": 1}})
@@ -125,7 +125,7 @@ async def test_what_is_written_to_an_inbox_socket_is_unread_here_and_its_sender_
 async def test_what_an_agent_says_in_a_channel_is_heard_on_its_socket(lobby: Room) -> None:
     alice, bob = await lobby.agents("alice", "bob")
     await bob.post("/v1/subscribe", channel="#dev")
-    folder = lobby.there.running.channels_dir
+    folder = lobby.there.running.places["channels_dir"]
     assert folder is not None
     async with ChannelClient(f"{folder}/dev.sock") as client:
         await alice.send("#dev", "to the channel")

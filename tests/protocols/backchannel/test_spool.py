@@ -1,4 +1,4 @@
-"""The spool as the seed describes it: messages, claims, layout, agents and channels."""
+"""The spool as its specification describes it: messages, claims, layout, agents and channels."""
 
 import json
 import os

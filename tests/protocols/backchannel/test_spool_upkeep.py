@@ -14,8 +14,8 @@ import pytest
 from tests.protocols.backchannel.spools import files, letter, register_as_bch, send, write_as_bch
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.arrivals import Arrivals
+from tieline.protocols.backchannel.codec import Message
 from tieline.protocols.backchannel.identity import BadConfig, Identity, read_identity, save_identity
-from tieline.protocols.backchannel.message import Message
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 from tieline.protocols.backchannel.upkeep import Fault, check, repair
 

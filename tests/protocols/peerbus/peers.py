@@ -218,8 +218,8 @@ class Bus(House):
     def url(self, door: str) -> str:
         """Give the address of one of its WebSockets."""
         if door == PORT:
-            assert self.running.peerbus is not None
-            return self.running.peerbus
+            assert self.running.places["peerbus"] is not None
+            return self.running.places["peerbus"]
         base = self.running.http.replace("http", "ws", 1)
         return f"{base}/peerbus" if door == HTTP else base
 
@@ -228,8 +228,8 @@ class Bus(House):
         door = door or self.door
         peer: Peer
         if door == LINES:
-            assert self.running.peerbus_socket is not None
-            reader, writer = await asyncio.open_unix_connection(self.running.peerbus_socket, limit=1 << 22)
+            assert self.running.places["peerbus_socket"] is not None
+            reader, writer = await asyncio.open_unix_connection(self.running.places["peerbus_socket"], limit=1 << 22)
             peer = LinePeer(reader, writer)
         else:
             # A peer whose queue is full would not hear the answer to its close frame.
@@ -278,7 +278,7 @@ async def listener(hub: Bus) -> AsyncIterator[PeerbusServer]:
     assert hub.hub.exchange is not None
     server = PeerbusServer(hub.hub.exchange, tokens=(TOKEN, OTHER_TOKEN), secret=SECRET)
     await server.listen("127.0.0.1", 0)
-    hub.running = structs.replace(hub.running, peerbus=f"ws://{server.address}")
+    hub.running = structs.replace(hub.running, places={**hub.running.places, "peerbus": f"ws://{server.address}"})
     try:
         yield server
     finally:

@@ -84,8 +84,8 @@ async def test_each_message_is_marked_and_what_fails_goes_to_peers_alone(hub: Bu
     await hub.add("carol", "dan")
     carol = await hub.join("carol", receive=True)
     relay = await relay_agent(hub, "relay")
-    assert hub.running.channels_dir is not None
-    socket = str(Path(hub.running.channels_dir) / "general.sock")
+    assert hub.running.places["channels_dir"] is not None
+    socket = str(Path(hub.running.places["channels_dir"]) / "general.sock")
     reader, writer = await asyncio.open_unix_connection(socket)
     alice, bob = await hub.several("alice", "bob")
     await alice.raw(made)
@@ -112,8 +112,8 @@ async def test_each_message_is_marked_and_what_fails_goes_to_peers_alone(hub: Bu
 
 
 async def relay_agent(hub: Bus, name: str) -> Wire:
-    assert hub.running.relay_socket is not None
-    wire = await Wire.dial(hub.running.relay_socket)
+    assert hub.running.places["relay_socket"] is not None
+    wire = await Wire.dial(hub.running.places["relay_socket"])
     await wire.hello(name)
     return wire
 
@@ -142,8 +142,8 @@ async def test_what_is_badly_signed_shows_in_no_other_protocol_live_or_later(hub
 
 
 def place(hub: Bus, name: str) -> Path:
-    assert hub.running.channels_dir is not None
-    return Path(hub.running.channels_dir) / f"{name}.sock"
+    assert hub.running.places["channels_dir"] is not None
+    return Path(hub.running.places["channels_dir"]) / f"{name}.sock"
 
 
 async def test_what_came_badly_signed_does_not_hold_up_what_comes_after(hub: Bus) -> None:

@@ -360,7 +360,8 @@ async def test_frames_right_behind_register_wait_for_it(anyhow: Bus) -> None:
 
 
 async def test_any_path_is_accepted_on_the_port_of_its_own(hub: Bus) -> None:
-    hub.running = structs.replace(hub.running, peerbus=f"{hub.running.peerbus}/any/path?x=1")
+    places = {**hub.running.places, "peerbus": f"{hub.running.places['peerbus']}/any/path?x=1"}
+    hub.running = structs.replace(hub.running, places=places)
     await (await hub.dial(PORT)).register("alice")
 
 

@@ -70,8 +70,8 @@ async def line_peer(hub: Bus, name: str) -> LinePeer:
 
 
 async def test_the_socket_is_for_the_hubs_user_alone(hub: Bus) -> None:
-    assert hub.running.peerbus_socket is not None
-    assert stat.S_IMODE(Path(hub.running.peerbus_socket).stat().st_mode) == 0o600
+    assert hub.running.places["peerbus_socket"] is not None
+    assert stat.S_IMODE(Path(hub.running.places["peerbus_socket"]).stat().st_mode) == 0o600
 
 
 async def test_a_senders_newlines_between_tokens_reach_a_line_as_spaces_and_the_signature_holds(hub: Bus) -> None:

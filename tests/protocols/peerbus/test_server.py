@@ -154,8 +154,8 @@ async def test_messages_of_a_connection_that_ends_at_once_are_kept(hub: Bus) -> 
 
 async def test_the_protocol_can_be_turned_off(folder: Path) -> None:
     async with bus(folder / "h", peerbus=False) as hub:
-        assert hub.running.peerbus is None
-        assert hub.running.peerbus_socket is None
+        assert hub.running.places["peerbus"] is None
+        assert hub.running.places["peerbus_socket"] is None
         with pytest.raises(InvalidStatus):
             await hub.dial(HTTP)
 

@@ -102,8 +102,8 @@ async def dial() -> AsyncIterator[Dial]:
     opened: list[Socket] = []
 
     async def connect(hub: Bus) -> Socket:
-        assert hub.running.peerbus is not None
-        host, _, port = hub.running.peerbus.removeprefix("ws://").rpartition(":")
+        assert hub.running.places["peerbus"] is not None
+        host, _, port = hub.running.places["peerbus"].removeprefix("ws://").rpartition(":")
         opened.append(Socket(*await asyncio.open_connection(host, int(port))))
         return opened[-1]
 

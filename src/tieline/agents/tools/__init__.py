@@ -1,21 +1,29 @@
 """What an agent can do on the hub, as tools of its own program.
 
-`lean` is the default; `ac7`, `backchannel` and `peerbus` have those systems' own names, for agents that were taught
-them. `tool` is what they are made of.
+`lean` is the default set; protocols declare others, under their systems' own names, for agents that were taught them.
+`tool` is what they are made of.
 """
 
-from tieline.agents.tools import ac7, backchannel, lean, peerbus
+from tieline.agents.tools import lean
 from tieline.agents.tools.tool import Answer, Desk, Tool
+from tieline.protocols import named, protocols
 
 DEFAULT = "tieline"
 
-SETS: dict[str, tuple[Tool, ...]] = {
-    DEFAULT: lean.TOOLS,
-    "ac7": ac7.TOOLS,
-    "backchannel": backchannel.TOOLS,
-    "peerbus": peerbus.TOOLS,
-}
-"""Tools by the name of their set."""
+
+def set_names() -> tuple[str, ...]:
+    """The names of all sets, the hub's own first."""
+    return (DEFAULT, *(protocol.name for protocol in protocols() if protocol.tools is not None))
 
 
-__all__ = ["DEFAULT", "SETS", "Answer", "Desk", "Tool"]
+def tools_of(name: str) -> tuple[Tool, ...]:
+    """The tools of a set. Raises `KeyError`."""
+    if name == DEFAULT:
+        return lean.TOOLS
+    load = named(name).tools
+    if load is None:
+        raise KeyError(name)
+    return tuple(load())
+
+
+__all__ = ["DEFAULT", "Answer", "Desk", "Tool", "set_names", "tools_of"]

@@ -1,17 +1,18 @@
 """One agent of the demo, as a process: it does what it is told on stdin and tells on stdout what it hears.
 
-Above: `stage`, which starts it and may kill it. Below: `tieline.cli.wires`, the agent's one way to the hub. It ends
-when its stdin does, so that it never outlives whoever started it.
+Above: `stage`, which starts it and may kill it. Below: a puppet of its protocol, the agent's one way to the hub. It
+ends when its stdin does, so that it never outlives whoever started it.
 """
 
 import asyncio
 import sys
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct
 
-from tieline.cli.wires import WIRES, Ac7Wire, BackchannelWire, Heard, Place, Wire
+from tieline.protocols import named
+from tieline.wire.puppet import Heard, Place, Puppet
 
 Json = dict[str, Any]
 
@@ -40,13 +41,13 @@ class Hold(Struct, frozen=True, tag="hold", tag_field="do"):
 
 
 class Race(Struct, frozen=True, tag="race", tag_field="do"):
-    """Take the message heard last twice at once, and tell which of the two got it; backchannel's `take`."""
+    """Take the message heard last twice at once, and tell which of the two got it, by a protocol that has claims."""
 
     n: int
 
 
 class Ask(Struct, frozen=True, tag="ask", tag_field="do"):
-    """Make a request of the protocol that is no message; ac7's routes."""
+    """Make a request that is no message, by a protocol that has such."""
 
     n: int
     method: str
@@ -75,6 +76,23 @@ class News(Struct, frozen=True, tag="news", tag_field="tells"):
 
 Report = Done | News
 
+
+@runtime_checkable
+class Claiming(Protocol):
+    """A puppet of a protocol that has claims."""
+
+    async def take(self, heard: Heard) -> bool:
+        """Take a message; false when somebody else was first."""
+
+
+@runtime_checkable
+class Asking(Protocol):
+    """A puppet of a protocol that has requests beside messages."""
+
+    async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
+        """Make a request."""
+
+
 _orders: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
 
 
@@ -82,7 +100,7 @@ class Agent:
     """Carries out orders, and listens meanwhile."""
 
     def __init__(self) -> None:
-        self._wire: Wire | None = None
+        self._puppet: Puppet | None = None
         # Whether what is heard stays unacknowledged.
         self._holding = False
         self._last: Heard | None = None
@@ -93,33 +111,33 @@ class Agent:
         """Carry out an order; what is returned goes back to whoever gave it."""
         match order:
             case Join(protocol=protocol, place=place):
-                self._wire = WIRES[protocol](place)
-                await self._wire.open()
-                self._listening = asyncio.create_task(self._listen(self._wire))
+                self._puppet = named(protocol).puppet()(place)
+                await self._puppet.open()
+                self._listening = asyncio.create_task(self._listen(self._puppet))
                 return None
             case Hold():
                 self._holding = True
                 return None
             case Say(target=target, body=body, urgent=urgent):
-                assert self._wire is not None, "it joined first"
-                return await self._wire.say(target, body, urgent=urgent)
+                assert self._puppet is not None, "it joined first"
+                return await self._puppet.say(target, body, urgent=urgent)
             case Race():
-                assert isinstance(self._wire, BackchannelWire), "no other protocol has it"
+                assert isinstance(self._puppet, Claiming), "no other protocol has it"
                 assert self._last is not None, "something was heard"
-                takes = [self._wire.take(self._last) for _ in range(2)]
+                takes = [self._puppet.take(self._last) for _ in range(2)]
                 self._holding = False
                 return await asyncio.gather(*takes)
             case Ask(method=method, path=path, form=form):
-                assert isinstance(self._wire, Ac7Wire), "no other protocol has it"
-                return await self._wire.ask(method, path, form)
+                assert isinstance(self._puppet, Asking), "no other protocol has it"
+                return await self._puppet.ask(method, path, form)
 
-    async def _listen(self, wire: Wire) -> None:
+    async def _listen(self, puppet: Puppet) -> None:
         while True:
-            heard = self._last = await wire.hear()
+            heard = self._last = await puppet.hear()
             holding = self._holding
             tell(News(heard.sender, heard.body, heard.urgent))
             if not holding:
-                await wire.acknowledge(heard)
+                await puppet.acknowledge(heard)
 
 
 def tell(report: Report) -> None:

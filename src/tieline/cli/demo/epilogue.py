@@ -13,19 +13,20 @@ import msgspec
 from tieline.cli.demo.script import CAST, YOU, Show
 from tieline.cli.demo.stage import soon
 from tieline.client import Client, Message, ReceiptView
+from tieline.protocols import named
 
 _Found = list[tuple[Message, tuple[ReceiptView, ...]]]
 
 _PAGE = 1000
 _ALL = (*(name for name, _, _ in CAST), YOU)
 SIGNS = {"acked": "✓", "offered": "○"}
-_SILENT = frozenset({"ac7", "agent-channels"})
-"""Their wires have no acknowledgement: what went out on one stays at `offered`."""
 
 
 async def receipts(show: Show) -> list[dict[str, Any]]:
     """What became of every message for every recipient: all of it must have arrived."""
-    best = {name: "offered" if protocol in _SILENT else "acked" for name, protocol, _ in CAST} | {YOU: "acked"}
+    # On a wire without acknowledgement a message stays at `offered`.
+    best = {name: "acked" if named(protocol).puppet().acknowledges else "offered" for name, protocol, _ in CAST}
+    best[YOU] = "acked"
 
     def wrong(found: _Found) -> list[str]:
         receipts = [receipt for _, of_one in found for receipt in of_one]

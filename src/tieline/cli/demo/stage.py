@@ -22,11 +22,11 @@ import msgspec
 
 from tieline.agents import guard
 from tieline.cli.demo import agent as a
-from tieline.cli.wires import Place
 from tieline.client import Client, connect
 from tieline.contract.member import MemberKind
 from tieline.server.config import load_config
 from tieline.wire.home import Running, read_running
+from tieline.wire.puppet import Place
 from tieline.wire.unix import PATH_BYTES_MAX
 
 WAIT_SECONDS = 8.0
@@ -195,7 +195,7 @@ class Stage:
         self._keep = keep
         self.folder = Path(tempfile.mkdtemp(prefix="tieline-demo-", dir=_scratch()))
         self.home = self.folder / "home"
-        self.places: dict[str, Place] = {}
+        self._tokens: dict[str, str] = {}
         self._log = (self.folder / "log").open("wb")
         self._hub: asyncio.subprocess.Process | None = None
         # Our end of the pipe that keeps the hub alive.
@@ -263,11 +263,13 @@ class Stage:
         kind = MemberKind.HUMAN if human else MemberKind.AGENT
         token = (await operator.add_member(name, kind=kind, permissions=permissions)).token
         assert self._running is not None, "started before"
-        self.places[name] = Place.at(self._running, name, token, load_config(self.home).peerbus.hmac_secret)
+        self._tokens[name] = token
 
     async def enter(self, player: Player) -> None:
         """Connect a player by its own protocol."""
-        await player.join(self.places[player.name])
+        assert self._running is not None, "started before"
+        settings = load_config(self.home).protocols[player.protocol]
+        await player.join(Place.at(self._running, player.name, self._tokens[player.name], settings))
 
     async def replace(self, player: Player) -> None:
         """Give a killed player a new process, which knows nothing of the old one."""

@@ -13,18 +13,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from tieline.cli.output import neutral_line
+from tieline.protocols import protocols
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-COLOURS = {
-    "agent-channels": "magenta",
-    "agent-relay": "green",
-    "backchannel": "yellow",
-    "peerbus": "blue",
-    "ac7": "cyan",
-    "tieline": "default",
-}
+COLOURS = {protocol.name: protocol.terminal_colour for protocol in protocols()} | {"tieline": "default"}
 _PAUSE_SECONDS = 0.25
 _PACED_SECONDS = 11.5
 """What is left of this is spread over the pauses to come, so that a slow machine does not make a long show."""

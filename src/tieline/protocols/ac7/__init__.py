@@ -1,9 +1,69 @@
 """ac7: events and threads over HTTP, pushed to streams as server-sent events or WebSocket frames.
 
-Above: the hub's HTTP port. Below: the Hub port. PROTOCOL.md has the routes, the rules and our deviations.
+Above: whoever runs protocols. Below: the Hub port. PROTOCOL.md has the routes, the rules and our deviations.
 
 `shapes` are requests and answers; `route` is one operation, with what it takes and gives; `messages`, `channels`,
 `objectives`, `members`, `team`, `activity` and `telemetry` have the operations of their nouns, and so have those that
 end in `_routes`; `streams` is what is live; `desk` has what is kept beside the hub's store; `view` shows the hub's
 values in ac7's words; `openapi` is the description; `server` has the port.
 """
+
+from collections.abc import Mapping
+from typing import Any
+
+from tieline.protocols.ac7.settings import FLAGS, TEMPLATE, Ac7Settings
+from tieline.wire.fidelity import Carriage
+from tieline.wire.protocol import Host, Protocol, Server
+from tieline.wire.puppet import Puppet
+
+
+def _server(host: Host, settings: Ac7Settings) -> Server:
+    from tieline.protocols.ac7.blobs import Blobs
+    from tieline.protocols.ac7.files import Files
+    from tieline.protocols.ac7.server import Ac7, Keeping
+
+    files = Files(host.open_catalogue(), Blobs(host.folder / "files"), host.now_ms)
+    keeping = Keeping(host.operator, files, host.home if host.durable else None)
+    return Ac7(host.hub, keeping=keeping, now_ms=host.now_ms, announce=settings.announce, unfinished=host.unfinished)
+
+
+def _carriage() -> Carriage:
+    from tieline.protocols.ac7.codec import CARRIAGE
+
+    return CARRIAGE
+
+
+def _puppet() -> type[Puppet]:
+    from tieline.protocols.ac7.puppet import Ac7Puppet
+
+    return Ac7Puppet
+
+
+def _tools() -> tuple[Any, ...]:
+    from tieline.protocols.ac7.tools import TOOLS
+
+    return TOOLS
+
+
+def _thread_of(data: Mapping[str, Any]) -> str | None:
+    # It is written down when a message is sent, because a name may be another channel's later.
+    kept = data.get("thread")
+    return kept if isinstance(kept, str) and kept.startswith("chan:") else None
+
+
+PROTOCOL = Protocol(
+    name="ac7",
+    section="ac7",
+    settings=Ac7Settings,
+    template=lambda: TEMPLATE,
+    server=_server,
+    carriage=_carriage,
+    puppet=_puppet,
+    colour="#1a7a4c",
+    terminal_colour="cyan",
+    flags=FLAGS,
+    reserved_names=("ac7",),
+    tools=_tools,
+    thread_of=_thread_of,
+    is_framed=True,
+)

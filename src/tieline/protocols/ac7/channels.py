@@ -8,8 +8,8 @@ from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.identifiers import ChannelName
 from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7 import view
 from tieline.protocols.ac7.route import Call, Refused, Route, fail, no
 from tieline.protocols.ac7.threads import find_channel
 
@@ -32,7 +32,7 @@ def routes() -> list[Route]:
 async def listing(call: Call, _: None) -> s.ChannelList:
     """All channels, with how the member stands to each."""
     found = await call.get(c.ListChannels, r.Channels)
-    return s.ChannelList([view.channel_summary(channel, call.member) for channel in found.channels])
+    return s.ChannelList([codec.channel_summary(channel, call.member) for channel in found.channels])
 
 
 async def create(call: Call, form: s.SlugRequest) -> s.ChannelShape:
@@ -40,7 +40,7 @@ async def create(call: Call, form: s.SlugRequest) -> s.ChannelShape:
     replies = await call.ask(lambda session: (c.CreateChannel(session, ChannelName(form.slug)),))
     match replies:
         case (r.ChannelState(channel),):
-            return view.channel(channel)
+            return codec.channel(channel)
         case (Refusal(Code.NAME_TAKEN),):
             raise Refused(no(409, f"there is a channel {form.slug} already", "slug_taken"))
         case (Refusal(Code.RESERVED_NAME),):
@@ -51,29 +51,29 @@ async def create(call: Call, form: s.SlugRequest) -> s.ChannelShape:
 
 async def show(call: Call, _: None) -> s.ChannelResponse:
     """A channel and who is in it."""
-    return view.channel_members(await find_channel(call, call.params["slug"]), call.member)
+    return codec.channel_members(await find_channel(call, call.params["slug"]), call.member)
 
 
 async def rename(call: Call, form: s.SlugRequest) -> s.ChannelShape:
     """Give a channel another name; for its admins."""
-    return view.channel(await _change(call, ch.Rename(form.slug)))
+    return codec.channel(await _change(call, ch.Rename(form.slug)))
 
 
 async def archive(call: Call, _: None) -> s.ChannelShape:
     """Archive a channel; for its admins."""
-    return view.channel(await _change(call, ch.Archive()))
+    return codec.channel(await _change(call, ch.Archive()))
 
 
 async def admit(call: Call, form: s.AddChannelMember | None) -> s.ChannelResponse:
     """Join a channel, or, for its admins, bring somebody in."""
     if form is None or form.member is None or (form.member == call.member and form.role == "member"):
-        return view.channel_members(await _change(call, ch.Enter()), call.member)
-    return view.channel_members(await _change(call, ch.Admit(form.member, ch.Role(form.role))), call.member)
+        return codec.channel_members(await _change(call, ch.Enter()), call.member)
+    return codec.channel_members(await _change(call, ch.Admit(form.member, ch.Role(form.role))), call.member)
 
 
 async def dismiss(call: Call, _: None) -> s.ChannelResponse:
     """Leave a channel, or, for its admins, take somebody out."""
-    return view.channel_members(await _change(call, ch.Dismiss(call.params["name"])), call.member)
+    return codec.channel_members(await _change(call, ch.Dismiss(call.params["name"])), call.member)
 
 
 async def _change(call: Call, change: ch.AnyChange) -> r.ChannelView:

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tieline.contract.hub import Hub
-from tieline.contract.member import ByHomeKey
+from tieline.contract.member import Credential
 from tieline.protocols.ac7.enrolment import Enrolments
 from tieline.protocols.ac7.enrolment_routes import EnrolmentRoutes
 from tieline.protocols.ac7.file_routes import FileRoutes
@@ -26,7 +26,7 @@ from tieline.protocols.ac7.upkeep import Upkeep
 class Keeping(Struct, frozen=True):
     """Where things are kept."""
 
-    key: ByHomeKey
+    key: Credential
     files: Files
     folder: Path | None
     """The folder of what is kept of logins; none beside a store that forgets."""

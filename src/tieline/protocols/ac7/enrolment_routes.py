@@ -14,8 +14,8 @@ from tieline.contract import reply as r
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import Member, TokenView
 from tieline.contract.permission import MEMBERS_MANAGE
+from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7 import view
 from tieline.protocols.ac7.enrolment import (
     EXPIRES_MS,
     EnrolmentRefusal,
@@ -140,7 +140,7 @@ class EnrolmentRoutes:
         members = await self._operator.members(MemberName(granted.member))
         if not members:
             raise Refused(answer(PollError("access_denied", "the member is gone"), 400))
-        return PollResponse(granted.token, granted.token_id, view.teammate(members[0]))
+        return PollResponse(granted.token, granted.token_id, codec.teammate(members[0]))
 
     # Who approves.
 
@@ -165,7 +165,7 @@ class EnrolmentRoutes:
             await self._revoke(granted)
             raise Refused(no(404, "no such enrollment, or it expired"))
         self._watch_expiry()
-        return ApproveResponse(view.teammate(member), view.token(member.name, kept))
+        return ApproveResponse(codec.teammate(member), codec.token(member.name, kept))
 
     async def reject(self, call: Call, form: RejectRequest) -> None:
         """Refuse a device; needs members.manage."""

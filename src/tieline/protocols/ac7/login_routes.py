@@ -14,8 +14,8 @@ from tieline.contract.identifiers import MemberName
 from tieline.contract.member import Member
 from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code
+from tieline.protocols.ac7 import codec, totp
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7 import totp, view
 from tieline.protocols.ac7.login import (
     ATTEMPT_COOKIE,
     Denied,
@@ -124,7 +124,7 @@ class LoginRoutes:
 
 
 def _session(member: Member, expires_at_ms: int) -> SessionResponse:
-    return SessionResponse(member.name, view.role(member), view.permissions(member.permissions), expires_at_ms)
+    return SessionResponse(member.name, codec.role(member), codec.permissions(member.permissions), expires_at_ms)
 
 
 def _denied(call: Call, denied: Denied) -> Answer:

@@ -12,8 +12,8 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import Member
 from tieline.contract.objective import Status
 from tieline.contract.permission import MEMBERS_MANAGE, TEAM_PERMISSIONS
+from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7 import view
 from tieline.protocols.ac7.route import EXCERPT, NO_CONTENT, Call, Refused, Route, fail, no
 from tieline.protocols.ac7.streams import Streams
 
@@ -40,10 +40,10 @@ class Members:
     async def roster(self, call: Call, _: None) -> s.RosterResponse:
         """Who is on the team, and who is there."""
         members = (await call.get(c.ListMembers, r.Roster)).members
-        teammates = [view.teammate(presence.member) for presence in members]
+        teammates = [codec.teammate(presence.member) for presence in members]
         live = self._streams.live
         return s.RosterResponse(
-            teammates, [view.connected(presence, live(presence.member.name)) for presence in members]
+            teammates, [codec.connected(presence, live(presence.member.name)) for presence in members]
         )
 
 
@@ -69,17 +69,17 @@ async def briefing(call: Call, _: None) -> s.Briefing:
         case (r.Roster(members), r.TeamState(team), r.ObjectiveList(objectives)):
             own = next(presence.member for presence in members if presence.member.name == call.member)
             others = [presence.member for presence in members if presence.member is not own]
-            shown = view.member(own)
+            shown = codec.member(own)
             # Active ones come first; each kind stays in the order of the list.
             ordered = sorted(objectives, key=lambda objective: objective.status is Status.BLOCKED)
             return s.Briefing(
                 name=shown.name,
                 role=shown.role,
                 permissions=shown.permissions,
-                instructions=view.instructions(own, team, others, len(ordered)),
-                team=view.team(team),
-                teammates=[view.teammate(presence.member) for presence in members],
-                open_objectives=[view.objective(objective) for objective in ordered],
+                instructions=codec.instructions(own, team, others, len(ordered)),
+                team=codec.team(team),
+                teammates=[codec.teammate(presence.member) for presence in members],
+                open_objectives=[codec.objective(objective) for objective in ordered],
             )
         case _:
             raise fail(replies)
@@ -94,7 +94,7 @@ async def listing(call: Call, _: None) -> s.MemberList:
     """All members, by name."""
     kept = [presence.member for presence in (await call.get(c.ListMembers, r.Roster)).members]
     manager = any(member.name == call.member and MEMBERS_MANAGE in member.permissions for member in kept)
-    return s.MemberList([view.listed(member, whole=manager or member.name == call.member) for member in kept])
+    return s.MemberList([codec.listed(member, whole=manager or member.name == call.member) for member in kept])
 
 
 async def create(call: Call, form: s.CreateMember) -> s.CreatedMember:
@@ -109,7 +109,7 @@ async def create(call: Call, form: s.CreateMember) -> s.CreatedMember:
     )
     match replies:
         case (r.Issued(_, token), r.Roster(members=(presence,))):
-            return s.CreatedMember(view.member(presence.member), token)
+            return s.CreatedMember(codec.member(presence.member), token)
         case _:
             raise fail(replies)
 
@@ -129,7 +129,7 @@ async def update(call: Call, form: s.UpdateMember) -> s.MemberShape:
         r.MemberState,
         wanted,
     )
-    return view.member(changed.member)
+    return codec.member(changed.member)
 
 
 async def remove(call: Call, _: None) -> None:
@@ -149,7 +149,7 @@ async def tokens(call: Call, _: None) -> s.TokenList:
     """A member's tokens that are still good; for itself, or with members.manage."""
     name = _name(call)
     found = await call.get(lambda session: c.ListTokens(session, name), r.Tokens, name)
-    return s.TokenList([view.token(name, token) for token in found.tokens])
+    return s.TokenList([codec.token(name, token) for token in found.tokens])
 
 
 async def issue(call: Call, form: s.CreateToken | None) -> s.CreatedToken:
@@ -158,7 +158,7 @@ async def issue(call: Call, form: s.CreateToken | None) -> s.CreatedToken:
     label, expires = form.label, form.expires_at
     name = _name(call)
     issued = await call.get(lambda session: c.IssueToken(session, name, label, expires), r.TokenIssued, name)
-    return s.CreatedToken(issued.token, view.token(name, issued.view))
+    return s.CreatedToken(issued.token, codec.token(name, issued.view))
 
 
 async def revoke(call: Call, _: None) -> None:

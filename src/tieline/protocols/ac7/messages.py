@@ -12,8 +12,8 @@ from tieline.contract import reply as r
 from tieline.contract.identifiers import GENERAL, MessageId, SessionId, parse_member_name
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind
+from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7 import view
 from tieline.protocols.ac7.attachments import Attachments
 from tieline.protocols.ac7.channel_ids import ChannelIds
 from tieline.protocols.ac7.route import Call, Query, Refused, Route, fail, no, number_of
@@ -109,13 +109,13 @@ class Messages:
             sent_at_ms=_made_at_ms(accepted.message_id),
             content=content,
         )
-        return view.message(made, self._channels.ids)
+        return codec.message(made, self._channels.ids)
 
     async def history(self, call: Call, _: None) -> s.HistoryResponse:
         """What the member may see, newest first."""
         peer = await self._peer(call)
         messages = await _Past(call, peer).read(number_of(call.query.get("before")), _limit(call.query.get("limit")))
-        return s.HistoryResponse([view.message(message, self._channels.ids) for message in messages])
+        return s.HistoryResponse([codec.message(message, self._channels.ids) for message in messages])
 
     async def _peer(self, call: Call) -> str | None:
         other, channel = call.query.get("with"), call.query.get("channel")
@@ -197,7 +197,7 @@ def content_of(
         level=m.Level(level),
         data=dict(data) if data else None,
         attachments=attachments,
-        **labels(data, view.DATA_LABELS, thread="conversation"),
+        **labels(data, codec.DATA_LABELS, thread="conversation"),
     )
 
 
@@ -208,7 +208,7 @@ def thread_target(objective_id: str) -> Target:
 
 def _free(data: Mapping[str, Any]) -> dict[str, Any]:
     """What a sender may say in `data`."""
-    return {key: value for key, value in data.items() if key not in view.RESERVED}
+    return {key: value for key, value in data.items() if key not in codec.RESERVED}
 
 
 def _made_at_ms(message_id: MessageId) -> int:

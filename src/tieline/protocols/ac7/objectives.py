@@ -12,8 +12,8 @@ from tieline.contract import objective as o
 from tieline.contract import reply as r
 from tieline.contract.identifiers import MemberName
 from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7 import view
 from tieline.protocols.ac7.attachments import Attachments
 from tieline.protocols.ac7.messages import Messages, content_of, thread_target
 from tieline.protocols.ac7.route import Call, Query, Refused, Route, fail, no
@@ -98,7 +98,7 @@ async def listing(call: Call, _: None) -> s.ObjectiveListing:
     statuses = (o.Status(status),) if status is not None else ()
     whose = MemberName(assignee) if assignee is not None else None
     found = await objectives_of(call, statuses, whose)
-    return s.ObjectiveListing([view.objective(objective) for objective in found])
+    return s.ObjectiveListing([codec.objective(objective) for objective in found])
 
 
 async def show(call: Call, _: None) -> s.ObjectiveWithEvents:
@@ -109,7 +109,7 @@ async def show(call: Call, _: None) -> s.ObjectiveWithEvents:
     while not seen.complete:
         seen = await _view(call, wanted, events[-1].offset)
         events += seen.events
-    return s.ObjectiveWithEvents(view.objective(seen.objective), [view.happening(wanted, event) for event in events])
+    return s.ObjectiveWithEvents(codec.objective(seen.objective), [codec.happening(wanted, event) for event in events])
 
 
 async def _view(call: Call, wanted: str, after: int = -1) -> r.ObjectiveView:
@@ -169,7 +169,7 @@ async def _change(call: Call, change: o.AnyChange) -> s.ObjectiveShape:
 def _state(replies: Sequence[r.Reply]) -> s.ObjectiveShape:
     match replies:
         case (r.ObjectiveState(objective),):
-            return view.objective(objective)
+            return codec.objective(objective)
         case (Refusal() as refusal,) if refusal.code in _UNKNOWN_NAME:
             # A name in the request that nobody has is a mistake in the request, not a path that leads nowhere.
             raise Refused(no(400, refusal.message, refusal.code.value))

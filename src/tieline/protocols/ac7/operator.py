@@ -10,7 +10,7 @@ from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName
-from tieline.contract.member import ByHomeKey, Member
+from tieline.contract.member import Credential, Member
 from tieline.contract.objective import ObjectiveId
 from tieline.wire.sessions import Make, ask_all
 
@@ -20,7 +20,7 @@ _PROTOCOL = "ac7"
 class Operator:
     """Acts with the key of the hub's home."""
 
-    def __init__(self, hub: Hub, key: ByHomeKey) -> None:
+    def __init__(self, hub: Hub, key: Credential) -> None:
         self._hub = hub
         self._key = key
 

@@ -27,7 +27,7 @@ _LABEL = "login "
 _LABEL_DIGITS = 12
 
 
-class UnreadableLogins(Exception):
+class UnreadableLogins(ValueError):
     """The file of logins is damaged; the text says how."""
 
 

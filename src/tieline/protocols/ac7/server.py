@@ -26,6 +26,7 @@ from tieline.protocols.ac7.route import Call, Download, Refused, Route, Routes, 
 from tieline.protocols.ac7.streams import PROTOCOL, SUBSCRIBE_PATH, Streams
 from tieline.protocols.ac7.telemetry import Telemetry
 from tieline.wire.http import Answer, Bodies, answer, door, foreign, header, respond
+from tieline.wire.protocol import Server
 from tieline.wire.sessions import IDLE_SECONDS, Sessions
 from tieline.wire.sse import KEEPALIVE_SECONDS
 from tieline.wire.unfinished import Unfinished
@@ -47,7 +48,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Ac7:
+class Ac7(Server):
     """The protocol. An HTTP application for the hub's port."""
 
     def __init__(
@@ -86,6 +87,11 @@ class Ac7:
         self._routes = Routes(self.table)
         self._roots = {DOCUMENT_PATH.split("/")[1], *(route.path.split("/")[1] for route in self.table)}
         self._description = Answer(200, msgspec.json.encode(document(self.table)))
+
+    @property
+    def http(self) -> "Ac7":  # type: ignore[override]  # it is its own
+        """It is its own application."""
+        return self
 
     # The HttpApp port.
 

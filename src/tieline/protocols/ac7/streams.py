@@ -21,7 +21,7 @@ from tieline.contract.message import Content, Kind, Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Fetched, Progress, Reply
 from tieline.contract.target import to_member
-from tieline.protocols.ac7 import view
+from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7.carriers import Carrier, Frame
 from tieline.protocols.ac7.channel_ids import ChannelIds
 from tieline.protocols.ac7.route import Call, Query, Refused, Route, no, refused
@@ -325,7 +325,7 @@ class Streams:
             if isinstance(reply, Attached):
                 self.hub.submit((c.Send(reply.session, content), c.Detach(reply.session)))
 
-        label, _, place = view.ANNOUNCER.partition("@")
+        label, _, place = codec.ANNOUNCER.partition("@")
         self.hub.submit((c.Attach(protocol=PROTOCOL, credential=Unnamed(label, place)),), attached)
 
     def close(self) -> None:
@@ -341,7 +341,7 @@ class Streams:
         """A message as it is written."""
         offset, frame = self._frame
         if offset != message.offset:
-            frame = Frame(_encode(view.message(message, self._channels.ids)))
+            frame = Frame(_encode(codec.message(message, self._channels.ids)))
             self._frame = (message.offset, frame)
         return frame
 

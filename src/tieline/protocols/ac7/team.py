@@ -6,8 +6,8 @@ Above: the server. Below: the Hub port, which decides who may.
 from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.team import Team
+from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7 import view
 from tieline.protocols.ac7.route import EXCERPT, Call, Refused, Route, no
 
 
@@ -24,7 +24,7 @@ def routes() -> list[Route]:
 
 async def show(call: Call, _: None) -> s.TeamResponse:
     """The team."""
-    return s.TeamResponse(view.team(await _read(call)))
+    return s.TeamResponse(codec.team(await _read(call)))
 
 
 async def update(call: Call, form: s.UpdateTeam) -> s.TeamResponse:
@@ -32,12 +32,12 @@ async def update(call: Call, form: s.UpdateTeam) -> s.TeamResponse:
     changed = await call.get(
         lambda session: c.UpdateTeam(session, form.name, form.directive, form.context), r.TeamState
     )
-    return s.TeamResponse(view.team(changed.team))
+    return s.TeamResponse(codec.team(changed.team))
 
 
 async def presets(call: Call, _: None) -> s.PresetList:
     """Sets of permissions by name."""
-    return s.PresetList(view.presets(await _read(call)))
+    return s.PresetList(codec.presets(await _read(call)))
 
 
 async def put_preset(call: Call, form: s.PutPreset) -> s.PresetResponse:
@@ -45,7 +45,7 @@ async def put_preset(call: Call, form: s.PutPreset) -> s.PresetResponse:
     name = call.params["name"]
     kept = tuple(form.permissions)
     changed = await call.get(lambda session: c.UpdateTeam(session, presets={name: kept}), r.TeamState)
-    return s.PresetResponse(s.Preset(name, view.permissions(changed.team.presets[name])))
+    return s.PresetResponse(s.Preset(name, codec.permissions(changed.team.presets[name])))
 
 
 async def delete_preset(call: Call, _: None) -> s.DeletedPreset:

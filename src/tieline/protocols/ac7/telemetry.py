@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.refusal import Refusal
-from tieline.protocols.ac7 import otlp
 from tieline.protocols.ac7.route import STATUS, Call, Route, no
+from tieline.services import otlp
 from tieline.wire.http import Answer
 from tieline.wire.sessions import Make
 

@@ -1,4 +1,4 @@
-"""Which thread a message belongs to: the seed's table, as targets of the hub.
+"""Which thread a message belongs to: the specification's table, as targets of the hub.
 
 Above: pushing and reading. Below: the Hub port. The sender's `data.thread` says where it wants to speak; what comes out
 is where it may, or the answer that says why not.
@@ -13,7 +13,7 @@ from tieline.contract.file import EVERYBODY as EVERYBODY_SEES
 from tieline.contract.identifiers import GENERAL, ChannelName, MemberName, SessionId, parse_member_name
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, Target, TargetKind, parse_target, to_channel, to_member
-from tieline.protocols.ac7 import view
+from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7.route import Call, Refused, fail, no
 
 _EXCERPT = 140
@@ -52,7 +52,7 @@ async def find_channel(call: Call, wanted: str) -> r.ChannelView:
         case (Refusal(Code.UNKNOWN_CHANNEL), r.Channels(channels)):
             # A name that ac7 cannot write has a slug of its own.
             for channel in channels:
-                if view.slug(channel.name, channel.id) == wanted:
+                if codec.slug(channel.name, channel.id) == wanted:
                     return channel
             raise Refused(no(404, f"no such channel: {wanted[:_EXCERPT]}"))
         case _:
@@ -63,7 +63,7 @@ async def own_channel(call: Call, wanted: str) -> r.ChannelView:
     """The channel with this id or slug, for one who is in it."""
     channel = await find_channel(call, wanted)
     if call.member not in channel.subscribers:
-        raise Refused(no(403, f"you are not a member of #{view.slug(channel.name, channel.id)}"))
+        raise Refused(no(403, f"you are not a member of #{codec.slug(channel.name, channel.id)}"))
     return channel
 
 
@@ -86,9 +86,9 @@ async def _named_thread(call: Call, wanted: object) -> Thread:
         case str() if wanted.startswith("chan:"):
             channel = await find_channel(call, wanted.removeprefix("chan:"))
             if channel.archived_at_ms is not None:
-                raise Refused(no(410, f"#{view.slug(channel.name, channel.id)} is archived"))
+                raise Refused(no(410, f"#{codec.slug(channel.name, channel.id)} is archived"))
             if call.member not in channel.subscribers:
-                raise Refused(no(403, f"you are not a member of #{view.slug(channel.name, channel.id)}"))
+                raise Refused(no(403, f"you are not a member of #{codec.slug(channel.name, channel.id)}"))
             return Thread(to_channel(ChannelName(channel.name)), f"chan:{channel.id}", len(channel.subscribers))
         case str():
             target = parse_target(wanted)

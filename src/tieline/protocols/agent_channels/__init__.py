@@ -1,27 +1,39 @@
 """agent-channels: channels of JSON messages over Unix sockets, and the bridges that join them.
 
-Above: the hub's server, and agents that use the library by itself. Below: `wire`. It refuses to know what messages
-mean, who clients are and what the hub does with a message; PROTOCOL.md has the wire, its limits and our deviations.
+Above: whoever runs protocols, and agents that use the library by itself. Below: `wire`. It refuses to know what
+messages mean, who clients are and what the hub does with a message; PROTOCOL.md has the wire, its limits and our
+deviations.
 
 `codec` is bytes and values; `connection` is one socket; `channel`, `client`, `group` and `bridge` are the nouns of the
-protocol's own library, under its names.
+protocol's own library, under its names; `server` joins it to the hub.
 """
 
-from tieline.protocols.agent_channels.bridge import Bridge, TcpBridgeClient, TcpBridgeServer
-from tieline.protocols.agent_channels.channel import Channel, ClientError
-from tieline.protocols.agent_channels.client import ChannelClient
-from tieline.protocols.agent_channels.codec import (
-    DecodeError,
-    FrameDecoder,
-    InvalidMessage,
-    Message,
-    encode,
-    is_valid_message,
-)
-from tieline.protocols.agent_channels.connection import SlowReader
-from tieline.protocols.agent_channels.group import ChannelGroup, ChannelNotFound
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tieline.protocols.agent_channels.settings import FLAGS, TEMPLATE, ChannelsSettings
+from tieline.wire.fidelity import Carriage
+from tieline.wire.protocol import Host, Protocol, Server
+from tieline.wire.puppet import Puppet
+
+if TYPE_CHECKING:
+    from tieline.protocols.agent_channels.bridge import Bridge, TcpBridgeClient, TcpBridgeServer
+    from tieline.protocols.agent_channels.channel import Channel, ClientError
+    from tieline.protocols.agent_channels.client import ChannelClient
+    from tieline.protocols.agent_channels.codec import (
+        DecodeError,
+        FrameDecoder,
+        InvalidMessage,
+        Message,
+        encode,
+        is_valid_message,
+    )
+    from tieline.protocols.agent_channels.connection import SlowReader
+    from tieline.protocols.agent_channels.group import ChannelGroup, ChannelNotFound
 
 __all__ = [
+    "PROTOCOL",
     "Bridge",
     "Channel",
     "ChannelClient",
@@ -38,3 +50,59 @@ __all__ = [
     "encode",
     "is_valid_message",
 ]
+
+FOLDER = Path("channels", "main")
+"""The folder of the sockets in a home."""
+
+_LIBRARY = ("bridge", "channel", "client", "codec", "connection", "group")
+
+
+def _server(host: Host, settings: ChannelsSettings) -> Server:
+    from tieline.protocols.agent_channels.server import ChannelsServer
+
+    folder = settings.folder_path or host.home / FOLDER
+    return ChannelsServer(host.hub, folder, inboxes=settings.inboxes, unfinished=host.unfinished)
+
+
+def _carriage() -> Carriage:
+    from tieline.protocols.agent_channels.server import CARRIAGE
+
+    return CARRIAGE
+
+
+def _puppet() -> type[Puppet]:
+    from tieline.protocols.agent_channels.puppet import ChannelsPuppet
+
+    return ChannelsPuppet
+
+
+def _commands() -> Any:
+    from tieline.protocols.agent_channels.commands import ChannelsCommands
+
+    return ChannelsCommands()
+
+
+PROTOCOL = Protocol(
+    name="agent-channels",
+    section="agent_channels",
+    settings=ChannelsSettings,
+    template=lambda: TEMPLATE,
+    server=_server,
+    carriage=_carriage,
+    puppet=_puppet,
+    colour="#4d6b00",
+    terminal_colour="magenta",
+    flags=FLAGS,
+    places={"channels_dir": "channels"},
+    commands=_commands,
+)
+
+
+def __getattr__(name: str) -> Any:
+    # The library is loaded when somebody asks for it: whoever only looks for protocols does not.
+    if name in __all__:
+        for module in _LIBRARY:
+            found = getattr(importlib.import_module(f"{__name__}.{module}"), name, None)
+            if found is not None:
+                return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

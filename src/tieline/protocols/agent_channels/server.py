@@ -30,7 +30,7 @@ from tieline.contract.hub import (
     MemberVanished,
     SubscriptionsChanged,
 )
-from tieline.contract.identifiers import GENERAL, INBOX_PREFIX, RESERVED_NAMES, ChannelName, MemberName, SessionId
+from tieline.contract.identifiers import GENERAL, INBOX_PREFIX, ChannelName, MemberName, SessionId, is_reserved
 from tieline.contract.member import ByPlace, Unnamed
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Channels, Progress, Reply, Roster
@@ -42,6 +42,7 @@ from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels, own_note
 from tieline.wire.folder import own_folder
 from tieline.wire.frames import HEADER_BYTES, encode_frame
+from tieline.wire.protocol import Server
 from tieline.wire.unfinished import Unfinished
 from tieline.wire.unix import PATH_BYTES_MAX
 
@@ -342,7 +343,7 @@ class _Place:
                 client.hear(frame)
 
 
-class ChannelsServer:
+class ChannelsServer(Server):
     """The folder of sockets of one hub."""
 
     def __init__(self, hub: Hub, folder: Path, *, inboxes: bool = True, unfinished: Unfinished | None = None) -> None:
@@ -365,6 +366,7 @@ class ChannelsServer:
         # Members and channels that came or went and whose sockets did not follow yet.
         self._changes: deque[Change] = deque()
         self._awake = asyncio.Event()
+        self._stopping = False
         self._changing: asyncio.Task[None] | None = None
         self._forget_observer: Callable[[], None] | None = None
 
@@ -394,9 +396,16 @@ class ChannelsServer:
         if self._forget_observer is not None:
             self._forget_observer()
         if self._changing is not None:
-            self._changing.cancel()
+            # Not in the middle of a change, which would leave sockets open that are in no list.
+            self._stopping = True
+            self._awake.set()
+            await self._changing
         if self._group is not None:
             await self._group.stop()
+
+    def places(self) -> Mapping[str, str]:
+        """The folder."""
+        return {"channels_dir": str(self.folder)}
 
     def _make(self, name: str, path: Path) -> Channel:
         place = self._places[name] = _Place(self, name, path)
@@ -432,7 +441,7 @@ class ChannelsServer:
 
     def _is_anothers(self, name: object) -> bool:
         """Whether a name is a member's, or the hub's own."""
-        return isinstance(name, str) and (name in self._members or name.partition("@")[0].lower() in RESERVED_NAMES)
+        return isinstance(name, str) and (name in self._members or is_reserved(name.partition("@")[0]))
 
     # What the hub calls: the Observer port.
 
@@ -474,10 +483,10 @@ class ChannelsServer:
         self._awake.set()
 
     async def _follow_changes(self) -> None:
-        while True:
+        while not self._stopping:
             await self._awake.wait()
             self._awake.clear()
-            while self._changes:
+            while self._changes and not self._stopping:
                 await self._apply(self._next_changes())
 
     def _next_changes(self) -> dict[str, Change]:

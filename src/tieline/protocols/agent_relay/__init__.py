@@ -1,6 +1,70 @@
 """agent-relay: envelopes over a Unix socket, and instructions in what a terminal program prints.
 
-Above: the hub's server and the wrapper for terminal programs. Below: `wire`.
+Above: whoever runs protocols, and the wrapper for terminal programs. Below: `wire`.
 
 `extractor` reads a program's output, by the grammar of `instruction` and with `escapes` for what only the screen obeys.
 """
+
+from typing import Any
+
+from tieline.protocols.agent_relay.settings import FLAGS, TEMPLATE, RelaySettings
+from tieline.wire.extractor import Extractor
+from tieline.wire.fidelity import Carriage
+from tieline.wire.protocol import Host, Protocol, Server
+from tieline.wire.puppet import Puppet
+
+SOCKET = "agent-relay.sock"
+
+
+def _server(host: Host, settings: RelaySettings) -> Server:
+    from tieline.protocols.agent_relay.server import RelayServer
+
+    return RelayServer(
+        host.hub,
+        settings.socket_path or host.home / SOCKET,
+        heartbeat_ms=settings.heartbeat_ms,
+        frame_bytes_max=settings.frame_bytes_max,
+        require_resume_token=settings.require_resume_token,
+        unfinished=host.unfinished,
+    )
+
+
+def _carriage() -> Carriage:
+    from tieline.protocols.agent_relay.codec import CARRIAGE
+
+    return CARRIAGE
+
+
+def _puppet() -> type[Puppet]:
+    from tieline.protocols.agent_relay.puppet import RelayPuppet
+
+    return RelayPuppet
+
+
+def _extractor() -> type[Extractor]:
+    from tieline.protocols.agent_relay.extractor import Extractor
+
+    return Extractor
+
+
+def _commands() -> Any:
+    from tieline.protocols.agent_relay.commands import RelayCommands
+
+    return RelayCommands()
+
+
+PROTOCOL = Protocol(
+    name="agent-relay",
+    section="agent_relay",
+    settings=RelaySettings,
+    template=lambda: TEMPLATE,
+    server=_server,
+    carriage=_carriage,
+    puppet=_puppet,
+    colour="#a3295f",
+    terminal_colour="green",
+    flags=FLAGS,
+    places={"relay_socket": "relay"},
+    extractor=_extractor,
+    commands=_commands,
+)

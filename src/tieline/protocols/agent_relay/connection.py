@@ -437,7 +437,7 @@ class RelayConnection(asyncio.Protocol):
         if isinstance(pending, Refusal):
             self._refuse_words(envelope, pending)
             return
-        # The seed gives every envelope an id; a client that leaves it out has no protection against doubles.
+        # By the specification every envelope has an id; a client that leaves it out has no protection against doubles.
         in_channel = envelope.type == codec.CHANNEL_MESSAGE
         send = c.Send(self.session, content, envelope.id or None, allow_empty=True, members_only=in_channel)
         self.submit(send, lambda reply: self._said(envelope, pending, reply))

@@ -67,7 +67,7 @@ from tieline.protocols.agent_relay.instruction import (
     STARTS,
     CodeFence,
     Header,
-    Instruction,
+    break_marks,
     may_open_block,
     next_code,
     parse_header,
@@ -75,6 +75,8 @@ from tieline.protocols.agent_relay.instruction import (
     read_fence,
     skip_prefix,
 )
+from tieline.wire import extractor
+from tieline.wire.extractor import Declined, Extracted, Instruction, Output, Passed
 
 LINES_MAX = 1000
 """Lines of one instruction: more than a person reads in a message, few enough to give back soon."""
@@ -90,31 +92,6 @@ _SEEN_MAX = 256
 
 # A cursor moved right stands for spaces; further than any screen is wide, it stands for nothing.
 _SPACES_MAX = 512
-
-
-class Passed(msgspec.Struct, frozen=True):
-    """Bytes for the terminal."""
-
-    data: bytes
-
-
-class Extracted(msgspec.Struct, frozen=True):
-    """An instruction, found after the bytes passed before it."""
-
-    instruction: Instruction
-
-    redrawn: bool = False
-    """Found before, with the screen redrawn since: the same words again on the screen, not said again."""
-
-
-class Declined(msgspec.Struct, frozen=True):
-    """A line that asks for what is not offered, found at its end. It is output, too."""
-
-    word: str
-    """What it asks for: `spawn` or `release`."""
-
-
-Output = Passed | Extracted | Declined
 
 
 class _At(Enum):
@@ -187,7 +164,7 @@ class _Hold:
         return taken
 
 
-class Extractor:
+class Extractor(extractor.Extractor):
     """Reads the output of one program."""
 
     def __init__(self, *, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX) -> None:
@@ -285,6 +262,10 @@ class Extractor:
         self._give_back()
         self._at = _At.BEGIN
         return self._take_outputs()
+
+    def disarm(self, text: str) -> str:
+        """A text in which no instruction starts or ends."""
+        return break_marks(text)
 
     def _take_outputs(self) -> list[Output]:
         self._push_passing()

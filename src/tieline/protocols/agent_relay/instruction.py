@@ -5,12 +5,13 @@ know bytes that are not text: escape sequences, line ends and chunks are the ext
 """
 
 import re
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.contract.message import nested_deeper
+from tieline.wire.extractor import Instruction, Kind
 
 PLACEHOLDERS = frozenset(
     {"agentname", "target", "recipient", "yourtarget", "targetagent", "someagent", "otheragent", "worker"}
@@ -22,8 +23,6 @@ HEADER_BYTES_MAX = 512
 
 NESTING_MAX = DEFAULT_LIMITS.nesting_max
 """Levels of a block's data: no hub takes more, and whoever sends it must be able to write it down again."""
-
-Kind = Literal["message", "action", "state", "thinking"]
 
 # What programs print before a line of text: circle, record sign, bullet, box line, and the angle of many prompts.
 GLYPHS = "\u25cf\u23fa\u2022\u2502\u276f"
@@ -51,42 +50,13 @@ _AWAIT = re.compile(r"await(?::([1-9][0-9]{0,4})([smh]))?")
 _THREAD = re.compile(r"thread:(?:([^\s:<>]{1,128}+):)?([^\s:<>]{1,128}+)")
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000}
 
+_MARK = re.compile(r"->(?=relay:|thinking:)|\[(?=\[/?RELAY\]\])")
+
 _CODE = re.compile(rb"(`{3,}+|~{3,}+)(.*)", re.DOTALL)
 
 _ANSI = re.compile(r"\x1b(?:\[[ -?]*+[@-~]?|[\]PX^_][^\x07\x18\x1a\x1b]*+(?:\x07|\x1b\\)?|[ -/]*+[0-~]?)")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _ESCAPED_START = re.compile(rf"^([ \t{GLYPHS}]*+)\\(?=->relay:|->thinking:|\[\[RELAY\]\])", re.MULTILINE)
-
-
-class Instruction(msgspec.Struct, frozen=True):
-    """What a program wants sent."""
-
-    to: str
-    """A member's name, `*`, or a channel with its `#`."""
-
-    body: str
-    """Trimmed, without escape sequences; empty only where `data` is given."""
-
-    kind: Kind = "message"
-    """What sort of message it says it is."""
-
-    project: str | None = None
-    """The project of the target, where one was named."""
-
-    thread: str | None = None
-    """The thread it belongs to."""
-
-    thread_project: str | None = None
-    """The project of the thread, where one was named."""
-
-    awaits: bool = False
-    """Whether the program waits for the recipient's answer (`[await]`)."""
-
-    await_ms: int | None = None
-    """How long it waits; None leaves that to the hub."""
-
-    data: dict[str, Any] | None = None
-    """The structured part; only a block has one."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -195,6 +165,11 @@ def read_block(text: bytes) -> Instruction | None:
         thread=block.thread or None,
         data=block.data,
     )
+
+
+def break_marks(text: str) -> str:
+    """A text that, printed again, starts and ends nothing."""
+    return _MARK.sub(lambda mark: f"{mark[0]} ", text)
 
 
 def _parse_target(text: str) -> tuple[str | None, str] | None:

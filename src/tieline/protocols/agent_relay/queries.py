@@ -1,4 +1,4 @@
-"""Questions that clients of this protocol ask beside the seed: for each a frame, an errand, and a frame in answer."""
+"""Questions that clients ask beside the specification: for each a frame, an errand, and a frame in answer."""
 
 import contextlib
 import os

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tieline import __version__
@@ -21,12 +21,13 @@ from tieline.protocols.agent_relay.shadows import Shadows
 from tieline.protocols.agent_relay.sync import Syncs
 from tieline.wire.folder import own_place
 from tieline.wire.local import Listener, listen, pipe_name
+from tieline.wire.protocol import Server
 from tieline.wire.unfinished import Unfinished
 
 HEARTBEAT_MS = 5000
 
 
-class RelayServer:
+class RelayServer(Server):
     """`<home>/agent-relay.sock`, or a named pipe on Windows."""
 
     def __init__(
@@ -59,6 +60,10 @@ class RelayServer:
         # In every id, so that none is that of an earlier start: clients drop what has an id that they know.
         self._start = secrets.token_hex(4)
         self._ids = itertools.count(1)
+
+    def places(self) -> Mapping[str, str]:
+        """The socket."""
+        return {"relay_socket": str(self.path)}
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, for envelopes."""

@@ -1,29 +1,64 @@
 """backchannel: messages as files in a Maildir spool, and the same spool over HTTP.
 
-Above: the command line, which works on a spool without any hub, and the hub's server. Below: `contract`. PROTOCOL.md
-has the layout, its guarantees and our deviations.
+Above: the command line, which works on a spool without any hub, and whoever runs protocols. Below: `contract` and
+`wire`. PROTOCOL.md has the layout, its guarantees and our deviations.
 
 `message` and `record` are JSON and values; `spool` is the folder; `claims` is taking from it; `arrivals` is watching
-it; `upkeep` finds what killed processes left there; `identity` is who speaks from it; `adoption` joins it to a hub.
+it; `upkeep` finds what killed processes left there; `identity` is who speaks from it; `adoption` joins it to a hub,
+`relay` has its routes, and `server` is both.
 """
 
-from tieline.protocols.backchannel.arrivals import Arrivals
-from tieline.protocols.backchannel.claims import Claims
-from tieline.protocols.backchannel.message import BadMessage, Message
-from tieline.protocols.backchannel.record import AgentRecord, BadRecord
-from tieline.protocols.backchannel.spool import Letter, Sent, Spool, SpoolBroken, SpoolError, SpoolRefused
+from typing import Any
 
-__all__ = [
-    "AgentRecord",
-    "Arrivals",
-    "BadMessage",
-    "BadRecord",
-    "Claims",
-    "Letter",
-    "Message",
-    "Sent",
-    "Spool",
-    "SpoolBroken",
-    "SpoolError",
-    "SpoolRefused",
-]
+from tieline.protocols.backchannel.settings import FLAGS, BackchannelSettings, template
+from tieline.wire.fidelity import Carriage
+from tieline.wire.protocol import Host, Protocol, Server
+from tieline.wire.puppet import Puppet
+
+
+def _server(host: Host, settings: BackchannelSettings) -> Server:
+    from tieline.protocols.backchannel.server import BackchannelServer
+
+    return BackchannelServer(host, settings)
+
+
+def _carriage() -> Carriage:
+    from tieline.protocols.backchannel.view import CARRIAGE
+
+    return CARRIAGE
+
+
+def _puppet() -> type[Puppet]:
+    from tieline.protocols.backchannel.puppet import BackchannelPuppet
+
+    return BackchannelPuppet
+
+
+def _tools() -> tuple[Any, ...]:
+    from tieline.protocols.backchannel.tools import TOOLS
+
+    return TOOLS
+
+
+def _commands() -> Any:
+    from tieline.protocols.backchannel.commands import BackchannelCommands
+
+    return BackchannelCommands()
+
+
+PROTOCOL = Protocol(
+    name="backchannel",
+    section="backchannel",
+    settings=BackchannelSettings,
+    template=template,
+    server=_server,
+    carriage=_carriage,
+    puppet=_puppet,
+    colour="#7a3fb8",
+    terminal_colour="yellow",
+    other_names=("spool",),
+    flags=FLAGS,
+    places={"spool": "spool"},
+    tools=_tools,
+    commands=_commands,
+)

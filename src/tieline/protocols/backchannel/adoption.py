@@ -60,6 +60,8 @@ log = structlog.get_logger(__name__)
 class SpoolAdopted(OSError):
     """Another hub has adopted this spool."""
 
+    hint = "stop that hub, or name another spool with --spool DIR"
+
 
 class _Interrupted(Exception):
     """The hub refused what it never refuses while it works: start over."""

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from tieline.protocols.backchannel import disk
-from tieline.protocols.backchannel.message import Message
+from tieline.protocols.backchannel.codec import Message
 from tieline.protocols.backchannel.spool import Spool
 
 RESCAN_SECONDS = 2.0

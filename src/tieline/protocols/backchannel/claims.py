@@ -17,7 +17,7 @@ from typing import Self
 
 from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.protocols.backchannel import disk
-from tieline.protocols.backchannel.message import BadMessage, Message, decode, is_id
+from tieline.protocols.backchannel.codec import BadMessage, Message, decode, is_id
 
 SUFFIX = ".json"
 _CLAIM = ".claim"

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from tieline.contract.limits import DEFAULT_LIMITS
-from tieline.protocols.backchannel.message import BadMessage, Message, decode
+from tieline.protocols.backchannel.codec import BadMessage, Message, decode
 from tieline.protocols.backchannel.record import AgentRecord, BadRecord, decode_record
 
 _ANSWER_SECONDS = 20.0

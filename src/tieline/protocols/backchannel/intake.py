@@ -25,8 +25,8 @@ from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind, to_member
+from tieline.protocols.backchannel.codec import NORMAL, URGENT, Message, agent_of, is_channel
 from tieline.protocols.backchannel.mailbox import Mailbox
-from tieline.protocols.backchannel.message import NORMAL, URGENT, Message, agent_of, is_channel
 from tieline.protocols.backchannel.shelf import PROTOCOL, Shelf
 from tieline.protocols.backchannel.view import Draft, content_of, target_of
 from tieline.protocols.backchannel.voices import Voices

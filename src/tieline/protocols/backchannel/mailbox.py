@@ -22,7 +22,7 @@ from msgspec import Struct
 from tieline.contract.refusal import Code
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.claims import SUFFIX, read_message
-from tieline.protocols.backchannel.message import Message, is_id
+from tieline.protocols.backchannel.codec import Message, is_id
 
 CARD = "mailbox.json"
 _CARD_BYTES_MAX = 1024 * 1024

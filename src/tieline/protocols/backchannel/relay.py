@@ -22,8 +22,8 @@ from tieline.contract.identifiers import ChannelName, MessageId
 from tieline.contract.member import Credential, Member, Origin
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.backchannel import view
+from tieline.protocols.backchannel.codec import agent_of, is_channel
 from tieline.protocols.backchannel.events import Events, not_yours
-from tieline.protocols.backchannel.message import agent_of, is_channel
 from tieline.protocols.backchannel.openapi import document
 from tieline.protocols.backchannel.registration import Registrar
 from tieline.wire.http import Answer, Bodies, answer, bearer, decode, failure, foreign, respond

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from tieline.protocols.backchannel.claims import SUFFIX
-from tieline.protocols.backchannel.message import check_name
+from tieline.protocols.backchannel.codec import check_name
 from tieline.protocols.backchannel.record import AgentRecord
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 

@@ -24,7 +24,7 @@ from msgspec import Struct
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.claims import SUFFIX, Claims, abandoned, give_back, read_message
-from tieline.protocols.backchannel.message import (
+from tieline.protocols.backchannel.codec import (
     NORMAL,
     Message,
     agent_of,

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tieline.protocols.backchannel.claims import SUFFIX, abandoned, give_back, loose_locks, read_message
-from tieline.protocols.backchannel.message import Message, check_name, is_id
+from tieline.protocols.backchannel.codec import Message, check_name, is_id
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 
 _LEFT_SECONDS = 60.0

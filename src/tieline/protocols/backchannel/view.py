@@ -15,7 +15,7 @@ from tieline.contract.member import Presence
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import ChannelView
 from tieline.contract.target import Target, TargetKind, parse_target, to_channel, to_member
-from tieline.protocols.backchannel.message import (
+from tieline.protocols.backchannel.codec import (
     NORMAL,
     Message,
     agent_of,

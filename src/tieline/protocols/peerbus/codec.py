@@ -198,6 +198,14 @@ def decode_envelope(data: bytes) -> Envelope:
         return _loose_envelope(_loose(data), data)
 
 
+def is_signed(original: bytes, secret: bytes) -> bool:
+    """Say if kept bytes are an envelope that was signed with a secret."""
+    try:
+        return decode_envelope(original).verify(secret)
+    except (msgspec.MsgspecError, ValueError):
+        return False
+
+
 def _envelope(frame: _Frame, data: bytes) -> Envelope:
     return Envelope(
         frame.protocol_version or "",

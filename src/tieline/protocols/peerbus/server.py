@@ -6,8 +6,8 @@ Above: the server's assembly. Below: the Hub port, and this folder's carriers.
 import asyncio
 import contextlib
 import hmac
-import socket
-from collections.abc import Iterable, Sequence
+import socket as sockets
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,11 +19,12 @@ from tieline.protocols.peerbus.canonical import SECRET_BYTES_MIN
 from tieline.protocols.peerbus.connection import Carrier, PeerConnection
 from tieline.protocols.peerbus.lines import LineCarrier
 from tieline.protocols.peerbus.websocket import WebSocketCarrier
+from tieline.wire.address import CannotListen
 from tieline.wire.hosts import Hosts
+from tieline.wire.protocol import Server
 from tieline.wire.unfinished import Unfinished
 from tieline.wire.unix import UnixServer, listen
 
-DEFAULT_PORT = 47821
 BACKLOG = 1024
 
 _GOODBYE_SECONDS = 0.5
@@ -44,7 +45,7 @@ def check_secret(secret: str | None) -> bytes | None:
     return encoded
 
 
-class PeerbusServer:
+class PeerbusServer(Server):
     """All peers of a hub."""
 
     def __init__(
@@ -54,8 +55,15 @@ class PeerbusServer:
         tokens: Iterable[str] = (),
         secret: str | None = None,
         unfinished: Unfinished | None = None,
+        socket: Path | None = None,
+        port: tuple[str, int] | None = None,
+        hosts: Sequence[str] = (),
     ) -> None:
         self.hub = hub
+        # Where `start` listens: a socket for lines, and a port of its own with the names that it answers to.
+        self._socket = socket
+        self._port = port
+        self._names = hosts
         # What all carriers may hold of frames that are not whole yet.
         self.unfinished = unfinished or Unfinished(hub.limits)
         # What the hub checks signatures with, and signs what other protocols say.
@@ -81,15 +89,30 @@ class PeerbusServer:
         """A new connection over a carrier."""
         return PeerConnection(self, carrier)
 
+    async def start(self) -> None:
+        """Open the listeners."""
+        if self._socket is not None:
+            await self.listen_unix(self._socket)
+        if self._port is not None:
+            try:
+                await self.listen(*self._port, names=self._names)
+            except OSError as error:
+                raise CannotListen(self._port, "peerbus", error) from error
+
+    def places(self) -> Mapping[str, str]:
+        """The port of its own and the socket for lines, as far as they are there."""
+        found = {"peerbus": f"ws://{self.address}"} if self.address is not None else {}
+        return found if self._socket is None else {**found, "peerbus_socket": str(self._socket)}
+
     async def listen(self, host: str, port: int, *, names: Sequence[str] = ()) -> None:
         """Open the port that speaks peerbus alone; `names` are its own beside `localhost` and IP addresses."""
         loop = asyncio.get_running_loop()
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
         server = await loop.create_server(lambda: WebSocketCarrier(self), host, port, family=family, backlog=BACKLOG)
         self._listeners.append(server)
         bound_host, bound_port = server.sockets[0].getsockname()[:2]
         self.hosts = Hosts(names, bound_host)
-        self.address = f"[{bound_host}]:{bound_port}" if family == socket.AF_INET6 else f"{bound_host}:{bound_port}"
+        self.address = f"[{bound_host}]:{bound_port}" if family == sockets.AF_INET6 else f"{bound_host}:{bound_port}"
 
     async def listen_unix(self, path: Path) -> None:
         """Open the socket that carries lines, for the hub's own user alone."""

@@ -1,0 +1,52 @@
+"""Signatures: messages that are kept as their senders signed them, checked anew by whoever has the secret.
+
+Above: the reader of a home, in an audit, also in Spark's workers. Below: what protocols declare. Secrets come from the
+environment and are no options of a source, because Spark shows options.
+"""
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import MsgspecError, Struct
+
+from tieline.contract.message import Signature
+from tieline.protocols import protocols
+from tieline.stores.sqlite.pages import MainPage
+
+
+class _Signed(Struct, frozen=True, gc=False):
+    original: bytes | None = None
+
+
+_decode = msgspec.json.Decoder(_Signed).decode
+
+
+def signing() -> tuple[str, ...]:
+    """The protocols whose members sign what they say."""
+    return tuple(protocol.name for protocol in protocols() if protocol.signatures is not None)
+
+
+def given_secrets() -> dict[str, bytes]:
+    """The secrets that the environment has, by protocol."""
+    declared = {one.name: one.signatures.variable for one in protocols() if one.signatures is not None}
+    return {name: secret.encode() for name, variable in declared.items() if (secret := os.environ.get(variable))}
+
+
+def forged(page: MainPage, secrets: Mapping[str, bytes]) -> set[int]:
+    """Offsets of messages whose signature is wrong, among those of protocols whose secret is given."""
+    checks = {
+        one.name: one.signatures.check() for one in protocols() if one.signatures is not None and one.name in secrets
+    }
+    found: set[int] = set()
+    for message in page.messages if checks else ():
+        protocol = message[3]
+        if protocol not in checks or message[11] in (Signature.NONE, Signature.FAILED):
+            continue
+        try:
+            original = _decode(message[12]).original
+        except (MsgspecError, ValueError, RecursionError):
+            original = None
+        if original is None or not checks[protocol](original, secrets[protocol]):
+            found.add(message[0])
+    return found

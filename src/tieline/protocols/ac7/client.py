@@ -1,0 +1,93 @@
+"""A client of ac7: requests, and the stream of a member's messages as server-sent events.
+
+Above: programs, and the puppet of this folder. Below: a hub's HTTP port.
+"""
+
+import asyncio
+import contextlib
+import http.client
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+ANSWER_SECONDS = 10.0
+
+_LINE_BYTES_MAX = 1 << 20
+_REFUSED = 400
+
+Json = dict[str, Any]
+
+
+class NoRoute(ConnectionError):
+    """There is no such route: the hub does not speak ac7."""
+
+
+class Ac7Client:
+    """A member, by its token."""
+
+    def __init__(self, url: str, name: str, token: str) -> None:
+        self._address = urlsplit(url)
+        self._name = name
+        self._token = token
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def subscribe(self) -> None:
+        """Open the stream of messages. Raises `ConnectionError`."""
+        address = self._address
+        self._reader, self._writer = await asyncio.open_connection(
+            address.hostname, address.port, limit=_LINE_BYTES_MAX
+        )
+        request = (
+            f"GET /subscribe?name={self._name} HTTP/1.1\r\nhost: {address.netloc}\r\n"
+            f"authorization: Bearer {self._token}\r\n\r\n"
+        )
+        self._writer.write(request.encode())
+        async with asyncio.timeout(ANSWER_SECONDS):
+            status = await self._reader.readline()
+        if b" 200 " not in status:
+            await self.close()
+            kind = NoRoute if b" 404 " in status else ConnectionError
+            raise kind(f"the hub answered {status.decode(errors='replace').strip()!r}")
+
+    async def messages(self) -> AsyncIterator[Json]:
+        """Messages as they come, after `subscribe`. Raises `ConnectionError` when the hub hangs up."""
+        assert self._reader is not None, "subscribe first"
+        while line := await self._reader.readline():
+            if line.startswith(b"data: "):
+                yield msgspec.json.decode(line.removeprefix(b"data: "))
+        raise ConnectionError("the hub hung up")
+
+    async def push(self, target: str, body: str, data: Json | None = None) -> Json:
+        """Say something to `@member`, `#channel` or `*`."""
+        form: Json = {"body": body, "data": data or {}}
+        if target.startswith("@"):
+            form["to"] = target[1:]
+        elif target.startswith("#"):
+            channel = (await self.ask("GET", f"/channels/{target[1:]}"))["channel"]
+            form["data"] = {**form["data"], "thread": f"chan:{channel['id']}"}
+        return await self.ask("POST", "/push", form)
+
+    async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
+        """Make any request. Raises `ConnectionError` for one that is refused."""
+        return await asyncio.to_thread(self._ask, method, path, form)
+
+    def _ask(self, method: str, path: str, form: Json | None) -> Json:
+        connection = http.client.HTTPConnection(self._address.netloc, timeout=ANSWER_SECONDS)
+        with contextlib.closing(connection):
+            headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
+            connection.request(method, path, None if form is None else msgspec.json.encode(form), headers)
+            response = connection.getresponse()
+            answer: Json = msgspec.json.decode(response.read(_LINE_BYTES_MAX) or b"{}")
+        if response.status >= _REFUSED:
+            raise ConnectionError(f"{method} {path}: {answer.get('error')}")
+        return answer
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._writer is not None:
+            self._writer.close()
+            with contextlib.suppress(OSError):
+                await self._writer.wait_closed()

@@ -1,0 +1,40 @@
+"""A puppet of ac7."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from tieline.protocols.ac7.client import Ac7Client, NoRoute
+from tieline.wire.puppet import Heard, NotSpoken, Puppet, says_urgent
+
+Json = dict[str, Any]
+
+
+class Ac7Puppet(Puppet):
+    """ac7: it pushes by a request and hears by a stream of events, which has no acknowledgement."""
+
+    protocol = "ac7"
+    acknowledges = False
+
+    async def open(self) -> None:
+        self._client = Ac7Client(self.place.http, self.place.name, self.place.token)
+        try:
+            await self._client.subscribe()
+        except NoRoute as error:
+            raise NotSpoken(self.protocol) from error
+        self._messages: AsyncIterator[Json] = self._client.messages()
+
+    async def say(self, target: str, body: str, *, urgent: bool = False) -> None:
+        await self._client.push(target, body, {"priority": "urgent"} if urgent else {})
+
+    async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
+        """Make any request of the protocol."""
+        return await self._client.ask(method, path, form)
+
+    async def hear(self) -> Heard:
+        # The protocol tells everybody who comes and goes, and shows a member its own words.
+        while (message := await anext(self._messages))["from"] in ("ac7", self.place.name):
+            pass
+        return Heard(message["from"], message["body"], says_urgent(message["data"]), message["id"])
+
+    async def close(self) -> None:
+        await self._client.close()

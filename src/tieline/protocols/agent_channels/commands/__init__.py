@@ -1,0 +1,35 @@
+"""agent-channels on the command line: its sockets, for the doctor.
+
+Above: the command line, which finds `ChannelsCommands` through the protocol's declaration. Below: the folder of the
+sockets.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tieline.cli.doctor_finding import Finding
+from tieline.cli.extension import Extension
+from tieline.protocols.agent_channels import FOLDER
+
+_GENERAL = "general.sock"
+"""The socket of the channel that every hub has."""
+
+
+class ChannelsCommands(Extension):
+    """agent-channels' part of the command line."""
+
+    sockets = (str(FOLDER / _GENERAL),)
+
+    def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
+        """Give the one socket that is always there."""
+        folder = places.get("channels_dir")
+        if folder is not None:
+            yield str(Path(folder, _GENERAL))
+
+    def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> Iterator[Finding]:
+        """Tell of members whose inbox has no socket."""
+        from tieline.protocols.agent_channels.commands.inboxes import inbox_paths
+
+        folder = places.get("channels_dir")
+        if folder is not None:
+            yield from inbox_paths(folder, names)

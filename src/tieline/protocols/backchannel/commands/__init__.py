@@ -1,0 +1,55 @@
+"""backchannel on the command line: working on a spool without a hub, joining, and leaving it for a hub.
+
+Above: the command line, which finds `BackchannelCommands` through the protocol's declaration. Below: the spool, the
+relay's client, and the hub's home. `local` has the commands without a hub, over a `postbox`; `whereabouts` finds it;
+`joining` and `importing` have commands of their own; `upkeep` and `failures` say what is wrong.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tieline.cli.extension import Command, Extension
+from tieline.protocols.backchannel.identity import AGENT_VARIABLE, HOME_VARIABLE
+
+if TYPE_CHECKING:
+    from tieline.cli.doctor_finding import Examined
+    from tieline.cli.failure import Failure
+    from tieline.cli.mailbox import Post
+    from tieline.cli.session import Link
+
+_PANEL = "Members and channels"
+
+
+class BackchannelCommands(Extension):
+    """backchannel's part of the command line."""
+
+    variables = (HOME_VARIABLE, AGENT_VARIABLE)
+    prefixes = ("BCH_",)
+
+    def commands(self) -> Iterator[Command]:
+        """Give the commands by which a name is taken and given, and the import of a spool."""
+        from tieline.protocols.backchannel.commands.importing import import_spool
+        from tieline.protocols.backchannel.commands.joining import init, invite, join
+
+        yield Command(name="init", run=init, panel=_PANEL, after="whoami")
+        yield Command(name="invite", run=invite, panel=_PANEL, after="init")
+        yield Command(name="join", run=join, panel=_PANEL, after="invite")
+        yield Command(name="backchannel", run=import_spool, group="import")
+
+    def failure(self, error: Exception) -> "Failure | None":
+        """Say what goes wrong on a spool or with a relay."""
+        from tieline.protocols.backchannel.commands.failures import failure_of
+
+        return failure_of(error)
+
+    def post(self) -> "Post":
+        """Work on a spool or through a relay."""
+        from tieline.protocols.backchannel.commands.whereabouts import LocalPost
+
+        return LocalPost()
+
+    def look_at_data(self, link: "Link", *, repair: bool) -> "Examined":
+        """Look at the spool."""
+        from tieline.protocols.backchannel.commands.upkeep import examine
+
+        return examine(link, repair=repair)

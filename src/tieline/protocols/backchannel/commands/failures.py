@@ -1,0 +1,26 @@
+"""Failures on a spool, with a relay, or with the configuration that names them, as a command says them."""
+
+from tieline.cli.failure import Exit, Failure
+from tieline.contract.refusal import Code
+from tieline.protocols.backchannel.client import RelayRefused, RelayUnreachable
+from tieline.protocols.backchannel.identity import BadConfig
+from tieline.protocols.backchannel.spool import SpoolBroken, SpoolRefused
+
+
+def failure_of(error: Exception) -> Failure | None:
+    """The failure that an error stands for; `None` for an error of something else."""
+    match error:
+        case SpoolRefused(refusal=refusal) if refusal.code is Code.UNKNOWN_MEMBER:
+            near = f"; did you mean {' or '.join(refusal.near)}?" if refusal.near else ""
+            hint = "'tieline members' lists them; an agent is known after its first command: 'tieline inbox --as NAME'"
+            return Failure(Exit.REFUSED, f"{refusal.message.partition(' — ')[0]}{near}", hint)
+        case SpoolRefused(refusal=refusal) if refusal.code is Code.NO_RECIPIENTS:
+            return Failure(Exit.REFUSED, refusal.message, "'tieline channels' lists who is where")
+        case SpoolRefused() | RelayRefused():
+            return Failure(Exit.REFUSED, str(error))
+        case SpoolBroken() | BadConfig():
+            return Failure(Exit.FAILED, str(error), "'tieline doctor' shows what is wrong there")
+        case RelayUnreachable():
+            return Failure(Exit.UNREACHABLE, str(error))
+        case _:
+            return None

@@ -1,0 +1,183 @@
+"""`tieline import backchannel`: bringing the agents and messages of a spool into a hub's home.
+
+Above: the command line. Below: a session with the hub for each member that spoke, or `offline` when no hub runs, and
+the spool that is read. The hub stamps who speaks, so each message is said by its sender's own session; what the hub
+cannot stamp, its first id, time and target, is carried in its data. The first id is its wire id too, so a second
+import says nothing twice.
+"""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
+
+import typer
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.imports import tell_left
+from tieline.cli.members import open_registrar
+from tieline.cli.output import print_json, say
+from tieline.cli.session import JsonOption, Link, talks
+from tieline.contract.message import Priority
+
+if TYPE_CHECKING:
+    from tieline.cli.offline import Registrar
+    from tieline.client import Accepted
+    from tieline.protocols.backchannel.codec import Message
+    from tieline.protocols.backchannel.spool import Spool
+
+
+class Speaker(Protocol):
+    """A member's session, with a running hub or without."""
+
+    async def send(self, target: str, body: str, *, wire_id: str | None = None, **parts: Any) -> "Accepted":
+        """Say something."""
+
+    async def subscribe(self, channel: str) -> None:
+        """Join a channel."""
+
+
+@dataclass
+class Tally:
+    """The work of one import."""
+
+    members: int = 0
+    subscriptions: int = 0
+    messages: int = 0
+    known: int = 0
+    """Messages that an import before this one had brought."""
+    left: list[str] = field(default_factory=list)
+    """Everything that could not be brought, and why."""
+
+
+@talks
+async def import_spool(
+    link: Link,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]", help="The spool; else the one that commands without a hub use.", show_default=False
+        ),
+    ] = None,
+    move: Annotated[
+        bool,
+        typer.Option("--move", help="Move what was brought to the spool's cur/, so that nobody reads it there too."),
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Bring the agents, subscriptions and unread messages of a Maildir spool into the hub, running or not.
+
+    Doing it twice brings nothing twice. Each message keeps its sender, and its first id and time in its data.
+    """
+    from tieline.protocols.backchannel.commands.whereabouts import spool_root
+    from tieline.protocols.backchannel.spool import Spool
+
+    root = spool_root(replace(link, spool=folder))
+    if not root.is_dir():
+        raise Failure(Exit.USAGE, f"there is no spool in {root}", "name its folder: tieline import backchannel DIR")
+    async with AsyncExitStack() as stack:
+        hub = await stack.enter_async_context(await open_registrar(link, make=True))
+        importer = Importer(link, hub, Spool(root), stack)
+        await importer.run(move=move)
+    _report(importer.tally, json=json)
+
+
+class Importer:
+    """One import of a spool into a hub."""
+
+    def __init__(self, link: Link, hub: "Registrar", spool: "Spool", stack: AsyncExitStack) -> None:
+        self._link = link
+        self._hub = hub
+        self._spool = spool
+        self._stack = stack
+        self._speakers: dict[str, Speaker | str] = {}
+        # Names that the hub has.
+        self._members: set[str] = set()
+        self.tally = Tally()
+
+    async def run(self, *, move: bool) -> None:
+        """Bring everything."""
+        from tieline.client import HubRefused
+
+        self._members = {member.name for member in await self._hub.members()}
+        for record in self._spool.agents():
+            speaker = await self._speaker(record.name)
+            if isinstance(speaker, str):
+                self.tally.left.append(f"agent {record.name}: {speaker}")
+                continue
+            for channel in record.subscriptions:
+                try:
+                    await speaker.subscribe(channel.removeprefix("#"))
+                    self.tally.subscriptions += 1
+                except HubRefused as error:
+                    self.tally.left.append(f"subscription of {record.name} to {channel}: {error}")
+        for agent in self._spool.names():
+            for message in self._spool.unread(agent):
+                problem = await self._bring(agent, message)
+                if problem is not None:
+                    self.tally.left.append(f"message {message.id} for {agent}: {problem}")
+                elif move:
+                    self._spool.take(agent, message.id, keep=True)
+
+    async def _bring(self, agent: str, message: "Message") -> str | None:
+        """Say one message to one of its recipients; returns why it could not be."""
+        from tieline.client import HubRefused
+        from tieline.protocols.backchannel.codec import agent_of
+
+        if agent not in self._members:
+            return "its recipient is no member"
+        speaker = await self._speaker(message.sender)
+        if isinstance(speaker, str):
+            return f"its sender {message.sender[:140]!r} cannot speak: {speaker}"
+        direct = agent_of(message.to) == agent
+        try:
+            accepted = await speaker.send(
+                f"@{agent}",
+                message.body,
+                # Every copy of a channel's message has the same id.
+                wire_id=message.id if direct else f"{message.id}/{agent}",
+                data={"backchannel": {"id": message.id, "to": message.to, "ts": message.ts, "imported": True}},
+                priority=Priority.URGENT if message.urgent else Priority.NORMAL,
+                scope=message.scope,
+                thread=message.thread,
+                refs=message.refs,
+            )
+        except HubRefused as error:
+            return str(error)
+        if accepted.duplicate:
+            self.tally.known += 1
+        else:
+            self.tally.messages += 1
+        return None
+
+    async def _speaker(self, name: str) -> Speaker | str:
+        """A session of this member, made now if there is none; or why there cannot be one."""
+        if name not in self._speakers:
+            self._speakers[name] = await self._open(name)
+        return self._speakers[name]
+
+    async def _open(self, name: str) -> Speaker | str:
+        from tieline.cli.offline import OfflineHub
+        from tieline.client import HubRefused
+
+        try:
+            if name not in self._members:
+                await self._hub.add_member(name)
+                self._members.add(name)
+                self.tally.members += 1
+            if isinstance(self._hub, OfflineHub):
+                return self._hub.voice(name)
+            client = await self._stack.enter_async_context(await replace(self._link, member=name).open())
+            return cast(Speaker, client)
+        except HubRefused as error:
+            return str(error)
+
+
+def _report(tally: Tally, *, json: bool) -> None:
+    if json:
+        print_json(tally)
+    else:
+        known = f" ({tally.known} were there already)" if tally.known else ""
+        brought = f"{tally.members} new members, {tally.subscriptions} subscriptions, {tally.messages} messages"
+        say(f"Brought {brought}{known}.")
+    tell_left(tally.left)

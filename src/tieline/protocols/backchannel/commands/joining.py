@@ -1,0 +1,168 @@
+"""Joining: taking a name here, inviting somebody, and accepting an invite.
+
+Above: the command line. Below: the spool's `config.json`, which holds who speaks from this folder, and a relay's
+registration. A token is stored and never printed.
+"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import neutral_line, print_json, say, warn
+from tieline.cli.session import AsOption, HomeOption, JsonOption, Link, SpoolOption, ended_by, talks_anywhere
+
+if TYPE_CHECKING:
+    from tieline.protocols.backchannel.identity import Identity
+
+_LOOPBACK = ("127.", "localhost", "[::1]")
+
+
+@talks_anywhere
+async def init(
+    link: Link,
+    member: Annotated[str, typer.Argument(metavar="NAME", help="Who speaks from here.", show_default=False)],
+) -> None:
+    """Take a name, and be it from now on where no other is named.
+
+    Without a hub the name is registered in the spool; with the hub of the home it becomes a member of it; with --url
+    it is registered there, where --token is the room token.
+    """
+    from tieline.protocols.backchannel.commands.local import LocalMailbox
+    from tieline.protocols.backchannel.commands.whereabouts import spool_root, stored_identity
+    from tieline.protocols.backchannel.identity import Identity, save_identity
+
+    root = spool_root(link)
+    stored = stored_identity(link)
+    mailbox = link.mailbox()
+    url = link.address or (stored.url if mailbox is not None and link.spool is None else None)
+    if url is not None:
+        await _register(link, stored, url, member, link.token)
+        return
+    if isinstance(mailbox, LocalMailbox):
+        mailbox.postbox.register(member)
+        where = mailbox.postbox.where
+    else:
+        async with await link.open_operator() as operator:
+            if member not in [each.name for each in await operator.members()]:
+                await operator.add_member(member)
+        where = f"the hub in {link.folder}"
+    save_identity(root, Identity(member, stored.url, stored.token, stored.hub))
+    say(neutral_line(f"{member} speaks from here now, through {where}."))
+
+
+def invite(
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="Where to join; else the hub of the home.", show_default=False),
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", metavar="T", help="The room token; else the one of the home's hub.")
+    ] = None,
+    channel: Annotated[
+        list[str] | None, typer.Option(metavar="C", help="A channel that the newcomer is subscribed to.")
+    ] = None,
+    home: HomeOption = None,
+    spool: SpoolOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print one string by which somebody joins, with 'tieline join' or 'bch join'.
+
+    It holds the room token, which lets whoever has it register a name: pass it on in private.
+    """
+    ended_by(lambda: _invite(Link(home=home, url=url, spool=spool), token, channel or [], json=json))
+
+
+def _invite(link: Link, token: str | None, channels: list[str], *, json: bool) -> None:
+    from tieline.protocols.backchannel.codec import channel_of
+    from tieline.protocols.backchannel.commands.whereabouts import stored_identity
+    from tieline.protocols.backchannel.invite import Invite, encode_invite
+    from tieline.wire.home import read_running
+
+    running = read_running(link.folder)
+    address = link.address or (running.http if running else stored_identity(link).url)
+    if address is None:
+        hint = "name one with --url, or start a hub with 'tieline serve'"
+        raise Failure(Exit.UNREACHABLE, "there is no hub or relay to invite to", hint)
+    if token is None and running is not None and address == running.http:
+        from tieline.protocols.backchannel.settings import BackchannelSettings
+        from tieline.server.config import load_config
+
+        token = load_config(link.folder).of(BackchannelSettings).room_token
+    if not token:
+        warn("Without a room token this works only where registration is open; --token names one.")
+    names = []
+    for text in channels:
+        name = channel_of(text)
+        if not isinstance(name, str):
+            raise Failure(Exit.USAGE, name.message)
+        names.append(name)
+    if address.partition("://")[2].startswith(_LOOPBACK):
+        warn("This address leads here only from this machine; --url names another.")
+    text = encode_invite(Invite(address, token or None, None, tuple(names)))
+    if json:
+        print_json({"invite": text, "url": address})
+    else:
+        say(text)
+
+
+def join(
+    invite: Annotated[str, typer.Argument(metavar="INVITE", help="As 'invite' printed it.", show_default=False)],
+    member: AsOption = None,
+    home: HomeOption = None,
+    spool: SpoolOption = None,
+) -> None:
+    """Accept an invite: register at its hub or relay, and speak through it from now on."""
+    ended_by(lambda: _join(Link(home=home, member=member, spool=spool), invite))
+
+
+def _join(link: Link, text: str) -> None:
+    import asyncio
+
+    from tieline.protocols.backchannel.client import RelayClient, RelayError
+    from tieline.protocols.backchannel.commands.whereabouts import speaker_without_hub, stored_identity
+    from tieline.protocols.backchannel.invite import BadInvite, decode_invite
+
+    try:
+        invited = decode_invite(text)
+    except BadInvite as error:
+        raise Failure(Exit.USAGE, str(error)) from error
+    name = speaker_without_hub(link)
+    identity = asyncio.run(_register(link, stored_identity(link), invited.url, name, invited.token))
+    client = RelayClient(invited.url, identity.token)
+    for channel in invited.channels:
+        try:
+            client.subscribe(name, channel)
+        except RelayError as error:
+            warn(neutral_line(f"Not subscribed to {channel}: {error}"))
+        else:
+            say(neutral_line(f"{name} is in {channel}."))
+
+
+async def _register(link: Link, stored: "Identity", url: str, name: str, token: str | None) -> "Identity":
+    """Register at a relay or a hub, and store what it takes to be known there."""
+    from tieline.protocols.backchannel.client import RelayClient
+    from tieline.protocols.backchannel.commands.whereabouts import spool_root
+    from tieline.protocols.backchannel.identity import Identity, save_identity
+
+    url = url.rstrip("/")
+    known = stored.token if (stored.agent, stored.url) == (name, url) else None
+    _, issued = RelayClient(url, known or token).register(name)
+    personal = issued or known or token
+    identity = Identity(name, url, personal, url if await _is_hub(url, personal) else None)
+    save_identity(spool_root(link), identity)
+    say(neutral_line(f"{name} speaks from here now, through {url}."))
+    return identity
+
+
+async def _is_hub(url: str, token: str | None) -> bool:
+    """True if a hub of ours is there: one that knows the token in its own protocol too."""
+    import asyncio
+
+    from tieline.client import HubError, connect
+
+    try:
+        async with asyncio.timeout(10), await connect(url=url, token=token):
+            return True
+    except (HubError, TimeoutError, OSError):
+        return False

@@ -1,0 +1,381 @@
+"""Local mode: the commands without a hub, on a spool that any number of programs share, or through a relay.
+
+Above: the commands, which come here when there is no hub. Below: a postbox. Messages look the same as with a hub, on
+the screen and in JSON, but for what only a hub knows: keys, sequence numbers, offsets, receipts. The sender's name is
+what the file says; file permissions are all that stands behind it, and JSON says so (`verified`).
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import local_time, neutral_line, print_brief, print_json, print_message, print_table, say, warn
+from tieline.contract.message import Priority
+from tieline.protocols.backchannel.commands.whereabouts import speaker_without_hub
+
+if TYPE_CHECKING:
+    from tieline.agents.hooks import Program
+    from tieline.agents.unread import Asked
+    from tieline.cli.context import Context
+    from tieline.cli.session import Link
+    from tieline.cli.watch import Wish
+    from tieline.client import Message as Shown
+    from tieline.protocols.backchannel.codec import Message
+    from tieline.protocols.backchannel.commands.postbox import Postbox, Taking
+    from tieline.protocols.backchannel.record import AgentRecord
+
+HOOK_HEADER = "[backchannel] {count} message(s) for {name}:"
+
+_TRIES_MAX = 5
+"""The times that a command is run for a message that it fails for; after that the message stays in the inbox."""
+_FAILURES_MAX = 10_000
+"""Messages that are remembered as failed."""
+_PAUSE_SECONDS = 1.0
+"""Before the second try; each further one waits twice as long."""
+
+
+@contextmanager
+def _disk() -> Iterator[None]:
+    """Make a sentence of what the disk refuses."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise Failure(Exit.FAILED, f"{where}{error.strerror or error}") from error
+
+
+# Messages as the hub shows them.
+
+
+def shown(message: "Message") -> "Shown":
+    """A message of a spool in the hub's form."""
+    from tieline.protocols.backchannel.codec import agent_of, is_channel, moment
+    from tieline.wire.native.frames import Message as Form
+
+    return Form(
+        message.id,
+        0,
+        message.sender,
+        message.to if is_channel(message.to) else f"@{agent_of(message.to)}",
+        message.body,
+        moment(message.ts) or 0,
+        "backchannel",
+        priority=Priority.URGENT if message.urgent else Priority.NORMAL,
+        scope=message.scope,
+        thread=message.thread,
+        refs=message.refs,
+        verified=False,
+    )
+
+
+def _document(message: "Message", state: str) -> dict[str, Any]:
+    import msgspec
+
+    said = msgspec.to_builtins(shown(message))
+    del said["offset"]
+    return {"state": state, "message": said}
+
+
+def _print(messages: "Sequence[Message]") -> None:
+    import msgspec
+
+    for message in messages:
+        # Nobody is verified here, so marking everybody would tell nothing.
+        print_message(msgspec.structs.replace(shown(message), verified=True))
+
+
+# The commands.
+
+
+class LocalMailbox:
+    """The commands on one postbox, for the speaker of one link."""
+
+    def __init__(self, link: "Link", postbox: "Postbox") -> None:
+        self._link = link
+        self.postbox = postbox
+
+    def send(self, target: str, body: str, parts: dict[str, Any], *, json: bool) -> None:
+        """Say something; done once it is on the disk, or the relay has it."""
+        from tieline.protocols.backchannel.codec import NORMAL, URGENT
+        from tieline.protocols.backchannel.spool import Letter
+
+        refuse_hub_parts(parts)
+        if target == "*" or target.startswith("obj:"):
+            raise Failure(Exit.REFUSED, f"{target} needs a hub: without one, write to @agent or #channel")
+        letter = Letter(
+            sender=self._speak(),
+            to=target,
+            body=body,
+            priority=URGENT if parts["priority"] is Priority.URGENT else NORMAL,
+            scope=parts["scope"],
+            thread=parts["thread"],
+            refs=parts["refs"],
+        )
+        with _disk():
+            message, recipients = self.postbox.send(letter)
+        if json:
+            print_json({"id": message.id} if recipients is None else {"id": message.id, "recipients": recipients})
+        elif recipients is None:
+            say(f"{message.id}  accepted")
+        else:
+            say(f"{message.id}  accepted for {recipients} {'recipient' if recipients == 1 else 'recipients'}")
+
+    def inbox(self, match: str | None, *, brief: bool, json: bool) -> None:
+        """Show what waits. Without a context everything, as the protocol has it."""
+        from tieline.contract.scope import matches
+
+        name = self._speak()
+        with _disk():
+            messages = [each for each in self.postbox.inbox(name) if match is None or matches(each.scope, match)]
+        if json:
+            print_json([_document(message, "pending") for message in messages])
+        elif not messages:
+            say("Nothing waits.")
+        elif brief:
+            for message in messages:
+                print_brief(shown(message))
+        else:
+            _print(messages)
+
+    def take(self, id: str, *, keep: bool, json: bool) -> None:
+        """Take one message, by its id or the beginning of it."""
+        from tieline.cli.inbox import complete
+
+        name = self._speak()
+        with _disk(), self.postbox.taking(name, keep=keep) as taking:
+            whole = complete(id, [message.id for message in self.postbox.inbox(name)])
+            message = taking.claim(whole)
+            if message is None:
+                raise Failure(Exit.REFUSED, f"{whole} is not there to take: another was first, or it never was")
+            taking.sync()
+            if json:
+                print_json(_document(message, "acked"))
+            else:
+                _print([message])
+            # Whoever is killed before it has shown a message has not lost it.
+            taking.finish(whole, keep=keep)
+
+    def drain(self, context: "Context", *, hook: bool, json: bool) -> None:
+        """Take everything that is for a reader here."""
+        name = self._speak()
+        with _disk(), self.postbox.taking(name) as taking:
+            self.postbox.recover(name)
+            wanted = [message for message in self.postbox.inbox(name) if context.takes(message.scope)]
+            taken = [message for message in wanted if taking.claim(message.id) is not None]
+            taking.sync()
+            if json:
+                print_json([_document(message, "acked") for message in taken])
+            elif taken and hook:
+                from tieline.cli.hooks import print_framed
+
+                say(HOOK_HEADER.format(count=len(taken), name=name))
+                print_framed(map(shown, taken), name)
+            elif taken:
+                _print(taken)
+            elif not hook:
+                say("Nothing waits.")
+            for message in taken:
+                taking.finish(message.id)
+
+    def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
+        """Answer a program's hook with what waits, and take what it is shown: a spool knows no other evidence."""
+        import time
+
+        from tieline.agents import unread
+        from tieline.cli.hooks import say_shown
+        from tieline.wire.native.frames import Item
+
+        name = self._speak()
+        with _disk(), self.postbox.taking(name) as taking:
+            self.postbox.recover(name)
+            wanted = [message for message in self.postbox.inbox(name) if context.takes(message.scope)]
+            items = [Item(place, place, "pending", shown(message)) for place, message in enumerate(wanted)]
+            now_ms = time.time_ns() // 1_000_000
+            answer = unread.show(items, member=name, now_ms=now_ms, tokens_max=tokens_max, taken=True)
+            if not unread.may_speak(program, question, answer):
+                return
+            taken = [item for item in answer.items if taking.claim(item.message.id) is not None]
+            taking.sync()
+            if taken != list(answer.items):
+                # Another was first with some of them.
+                answer = unread.show(taken, member=name, now_ms=now_ms, tokens_max=tokens_max, taken=True)
+            say_shown(program, question, answer)
+            for item in taken:
+                taking.finish(item.message.id)
+
+    async def watch(self, wish: "Wish") -> None:
+        """Take messages as they come, until interrupted."""
+        await LocalWatch(self.postbox, self._speak(), wish).run()
+
+    def subscribe(self, channel: str) -> str:
+        """Join a channel; returns who did."""
+        name = self._speak()
+        with _disk():
+            self.postbox.subscribe(name, channel)
+        return name
+
+    def unsubscribe(self, channel: str) -> str:
+        """Leave a channel; returns who did."""
+        name = self._speak()
+        with _disk():
+            self.postbox.unsubscribe(name, channel)
+        return name
+
+    def members(self, *, json: bool) -> None:
+        """List agents, and what waits for them."""
+        with _disk():
+            rows = [(record, self.postbox.backlog(record.name)) for record in self.postbox.agents()]
+        if json:
+            print_json([_member_document(record, backlog) for record, backlog in rows])
+            return
+        cells = [
+            (
+                record.name,
+                "–" if backlog is None else str(backlog),
+                _seen(record),
+                ", ".join(record.subscriptions),
+            )
+            for record, backlog in rows
+        ]
+        print_table(
+            ("name", "waiting", "last seen", "channels"),
+            cells,
+            empty="No agents yet: each is registered by its first command.",
+        )
+
+    def channels(self, *, json: bool) -> None:
+        """List channels and who is in them."""
+        with _disk():
+            records = self.postbox.agents()
+        found = sorted({channel for record in records for channel in record.subscriptions})
+        inside = {channel: [record.name for record in records if channel in record.subscriptions] for channel in found}
+        if json:
+            print_json([{"name": name.removeprefix("#"), "subscribers": names} for name, names in inside.items()])
+            return
+        rows = [(name, ", ".join(names)) for name, names in inside.items()]
+        print_table(("channel", "subscribers"), rows, empty="No channels yet: 'tieline sub CHANNEL' makes one.")
+
+    def whoami(self, *, json: bool) -> None:
+        """Say who speaks here, and where."""
+        name = speaker_without_hub(self._link)
+        if json:
+            print_json({"speaker": name, "member": name, "place": self.postbox.where})
+        else:
+            say(neutral_line(f"{name}, through {self.postbox.where}"))
+
+    def _speak(self) -> str:
+        """The name that does this; registered by its first command."""
+        name = speaker_without_hub(self._link)
+        with _disk():
+            self.postbox.register(name)
+        return name
+
+
+def refuse_hub_parts(parts: dict[str, Any]) -> None:
+    """Refuse what no message of a spool has, rather than leave it out in silence."""
+    asked = [
+        option
+        for option, given in (
+            ("--data", parts["data"] is not None),
+            ("--title", parts["title"] is not None),
+            ("--level", parts["level"] != "info"),
+            ("--ttl", parts["ttl_ms"] is not None),
+            ("--reply-to", parts["reply_to"] is not None),
+            ("--supersedes", parts["supersedes"] is not None),
+            ("--wait-for", parts["wait_for"] is not None),
+        )
+        if given
+    ]
+    if not asked:
+        return
+    hint = "leave it out, or start a hub with 'tieline serve'"
+    if asked == ["--reply-to"]:
+        hint = "--thread ID names the message that is answered; or start a hub with 'tieline serve'"
+    raise Failure(Exit.REFUSED, f"{' and '.join(asked)} needs a hub, and there is none here", hint)
+
+
+def _member_document(record: "AgentRecord", backlog: int | None) -> dict[str, Any]:
+    from tieline.protocols.backchannel.codec import moment
+
+    document = {
+        "name": record.name,
+        "kind": "agent",
+        "subscriptions": record.subscriptions,
+        "created_at_ms": moment(record.created_at),
+        "last_seen_ms": moment(record.last_seen),
+    }
+    return document if backlog is None else {**document, "backlog": backlog}
+
+
+def _seen(record: "AgentRecord") -> str:
+    from tieline.protocols.backchannel.codec import moment
+
+    at_ms = moment(record.last_seen)
+    return "never" if at_ms is None else local_time(at_ms)
+
+
+# Watching.
+
+
+class LocalWatch:
+    """One watch over an agent's messages without a hub."""
+
+    def __init__(self, postbox: "Postbox", name: str, wish: "Wish") -> None:
+        self._postbox = postbox
+        self._wish = wish
+        self._name = name
+        # How often the command failed, for each message that it failed for.
+        self._failures: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Watch until interrupted."""
+        late = self._wish.reaction is not None
+        with _disk(), self._postbox.taking(self._name, late=late) as taking:
+            self._postbox.recover(self._name)
+            coming = self._postbox.arrivals(self._name)
+            async for message in coming:
+                given_up = self._failures.get(message.id, 0) >= _TRIES_MAX
+                if given_up or self._wish.passes_over(shown(message)):
+                    continue
+                if self._wish.peek:
+                    await self._handle(message)
+                elif taking.claim(message.id) is not None:
+                    taking.sync()
+                    pause = await self._take(taking, message)
+                    if pause is not None:
+                        coming.again(message.id, pause)
+
+    async def _take(self, taking: "Taking", message: "Message") -> float | None:
+        """Handle what was claimed; returns after how long to try again, if it shall be."""
+        if await self._handle(message):
+            taking.finish(message.id)
+            self._failures.pop(message.id, None)
+            return None
+        taking.release(message.id)
+        failures = self._failures[message.id] = self._failures.get(message.id, 0) + 1
+        pause: float = _PAUSE_SECONDS * 2 ** (failures - 1)
+        if failures < _TRIES_MAX:
+            warn(f"{message.id} stays unread, and the command is run for it again in {pause:g} s.")
+            return pause
+        # Remembered, so that two watchers do not hand it to each other for ever.
+        if len(self._failures) > _FAILURES_MAX:
+            del self._failures[next(iter(self._failures))]
+        warn(f"{message.id} stays unread: the command failed for it {failures} times.")
+        return None
+
+    async def _handle(self, message: "Message") -> bool:
+        """Print it, or run the command; false when that failed."""
+        if self._wish.reaction is not None:
+            environment = {**os.environ, **self._postbox.environment(self._name)}
+            code = await self._wish.reaction.run(shown(message), environment)
+            if code:
+                warn(f"The command ended with {code} for {message.id}.")
+            return code == 0
+        if self._wish.json:
+            document = _document(message, "pending" if self._wish.peek else "acked")
+            print_json({"message": document["message"]})
+        else:
+            _print([message])
+        return True

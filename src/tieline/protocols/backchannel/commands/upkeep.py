@@ -1,0 +1,86 @@
+"""The doctor's look at the spool: what killed processes left there, and what the hub did not take from it.
+
+Above: `tieline doctor`. Below: the spool's upkeep. Without being asked to repair it changes nothing.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tieline.cli.doctor_finding import Examined, Fault, Finding, wrong
+from tieline.cli.failure import Exit, Failure
+
+if TYPE_CHECKING:
+    from tieline.cli.session import Link
+    from tieline.protocols.backchannel import upkeep
+
+_ABOUT = "spool"
+
+
+def examine(link: "Link", *, repair: bool) -> Examined:
+    """Look at the spool of a link, and put right what can be."""
+    from tieline.protocols.backchannel import upkeep
+    from tieline.protocols.backchannel.spool import Spool
+
+    root = _root(link)
+    spool = Spool(root)
+    try:
+        report = upkeep.check(spool)
+        repaired = upkeep.repair(spool, report) if repair else []
+        refused = tuple(_refused_files(root))
+    except OSError as error:
+        raise Failure(Exit.FAILED, f"{error.filename or root}: {error.strerror or error}") from error
+    kept = f", {report.kept} kept or left by a killed reader of another program" if report.kept else ""
+    return Examined(
+        summary=f"The spool in {root}: {report.agents} agents, {report.unread} unread messages{kept}.",
+        counts={_ABOUT: str(root), "agents": report.agents, "unread": report.unread, "kept": report.kept},
+        faults=tuple(_fault(finding, repaired=finding in repaired) for finding in report.findings),
+        findings=refused,
+    )
+
+
+def _root(link: "Link") -> Path:
+    """The spool that is named or found; a running hub knows best which one it adopted."""
+    from tieline.protocols.backchannel.commands.whereabouts import spool_root
+    from tieline.wire.home import read_running
+
+    running = read_running(link.folder) if link.spool is None else None
+    adopted = running.places.get("spool") if running is not None else None
+    return Path(adopted) if adopted is not None else spool_root(link)
+
+
+def _fault(finding: "upkeep.Finding", *, repaired: bool) -> Fault:
+    return Fault(
+        about=_ABOUT,
+        fault=finding.fault.value,
+        path=finding.path,
+        what=finding.what,
+        repairable=finding.repairable,
+        repaired=repaired,
+        do=_advice(finding),
+    )
+
+
+def _advice(finding: "upkeep.Finding") -> str:
+    from tieline.protocols.backchannel.upkeep import Fault as Kind
+
+    match finding.fault:
+        case Kind.OPEN_TO_OTHERS:
+            return f"chmod 700 {finding.path}"
+        case Kind.NO_RECORD:
+            return f"tieline inbox --as {Path(finding.path).name}, which makes the agent known; or remove the folder"
+        case Kind.UNFINISHED_CLAIM | Kind.UNFINISHED_WRITE | Kind.LOOSE_LOCK:
+            return "tieline doctor --repair"
+        case Kind.STRANGE_NAME | Kind.UNREADABLE_MESSAGE | Kind.UNREADABLE_RECORD:
+            return f"look at {finding.path}, and correct or remove it"
+
+
+def _refused_files(root: Path) -> Iterator[Finding]:
+    """Tell of what the hub did not take from its spool, and kept for a person to look at."""
+    for folder in sorted(root.glob("spool/*/refused")):
+        files = sorted(folder.glob("*.json"))
+        if files:
+            codes = ", ".join(sorted({path.stem.partition(".")[2] for path in files}))
+            what = f"{folder} holds what was not accepted ({len(files)} of: {codes})"
+            why = "whoever left them there takes them for sent"
+            yield wrong(_ABOUT, what, why, f"ls {folder}; send them again as they should be, and remove them")

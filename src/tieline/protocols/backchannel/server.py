@@ -1,0 +1,72 @@
+"""backchannel as a protocol of the hub: its relay on the HTTP port, and the spool that the hub adopts.
+
+Above: whoever runs protocols. Below: `relay` and `adoption`.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import structlog
+
+from tieline.protocols.backchannel.adoption import Adoption
+from tieline.protocols.backchannel.identity import HOME_VARIABLE, default_root
+from tieline.protocols.backchannel.relay import Relay
+from tieline.protocols.backchannel.settings import BackchannelSettings
+from tieline.wire.protocol import Host, Server
+
+SPOOL_FOLDER = "spool-home"
+
+log = structlog.get_logger(__name__)
+
+
+def find_spool(home: Path, *, home_named: bool) -> Path:
+    """The spool of a hub whose configuration names none."""
+    return default_root() if os.environ.get(HOME_VARIABLE) or not home_named else home / SPOOL_FOLDER
+
+
+class BackchannelServer(Server):
+    """The relay, and the adopted spool if there is one."""
+
+    def __init__(self, host: Host, settings: BackchannelSettings) -> None:
+        self._room_token = settings.room_token
+        self.http = Relay(host.hub, host.operator, settings.room_token, unfinished=host.unfinished)
+        # Whether somebody named the spool: then it must be adopted, or the hub does not start.
+        self._named = settings.spool_path is not None
+        root = settings.spool_path or find_spool(host.home, home_named=host.home_named)
+        self._adoption = Adoption(host.hub, host.operator, root) if settings.adopt else None
+
+    async def prepare(self) -> None:
+        """Adopt the spool, before anybody else can act as one of its agents."""
+        if self._adoption is None:
+            return
+        try:
+            await self._adoption.start()
+        except OSError as error:
+            if self._named:
+                raise
+            log.warning("the spool is not adopted", spool=str(self._adoption.root), reason=str(error))
+            await self._adoption.stop()
+            self._adoption = None
+
+    def places(self) -> Mapping[str, str]:
+        """The folder of the spool."""
+        return {"spool": str(self._adoption.root)} if self._adoption is not None else {}
+
+    def follow(self) -> None:
+        """Look into all mailboxes, which the start of thousands of sockets would have to share."""
+        if self._adoption is not None:
+            self._adoption.follow()
+
+    def welcome(self, http: str, *, first: bool) -> Iterator[str]:
+        """The way to register from elsewhere."""
+        if not self._room_token:
+            yield "Anybody who reaches that HTTP address can register with it: it has no room token."
+        elif first:
+            yield "To register with it from elsewhere, with a backchannel client:"
+            yield f"  bch init NAME --url {http} --token {self._room_token}"
+
+    async def stop(self) -> None:
+        """Let go of the spool."""
+        if self._adoption is not None:
+            await self._adoption.stop()

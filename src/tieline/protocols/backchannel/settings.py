@@ -1,0 +1,61 @@
+"""The configuration of backchannel: its relay, and the spool that the hub adopts."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from msgspec.structs import replace
+
+from tieline.protocols.backchannel.identity import TOKEN_VARIABLE
+from tieline.wire.protocol import Flag, Settings, on_off
+
+_TEMPLATE = """\
+[backchannel]
+enabled = true
+# Whoever shows this may register a name, and nothing else; empty lets everybody who reaches the HTTP port do so.
+room_token = "{room_token}"
+# Whether local agents of a spool are members too, and where it is; empty for BACKCHANNEL_HOME, else a folder of this
+# home, or ~/.backchannel where no home was named.
+adopt = true
+spool = ""
+"""
+
+
+def template() -> str:
+    """The section of a new hub, with a room token of its own."""
+    # Slow to import, and needed once in the life of a home.
+    import secrets
+
+    return _TEMPLATE.format(room_token=secrets.token_urlsafe(24))
+
+
+class BackchannelSettings(Settings, frozen=True):
+    """The section `[backchannel]`. The room token is kept as it is, because inviting somebody means showing it."""
+
+    room_token: str = ""
+    adopt: bool = True
+    spool: str = ""
+
+    @property
+    def spool_path(self) -> Path | None:
+        """The spool that is named."""
+        return Path(self.spool).expanduser().absolute() if self.spool else None
+
+    def with_environment(self, environment: Mapping[str, str]) -> Self:
+        """The room token may come from a variable."""
+        room_token = environment.get(TOKEN_VARIABLE)
+        return replace(self, room_token=room_token) if room_token else self
+
+
+FLAGS = (
+    on_off("backchannel", "Speak backchannel's relay API."),
+    Flag(
+        ("--spool",),
+        "The spool to adopt; else BACKCHANNEL_HOME, else one in the home.",
+        lambda folder: {"spool": str(folder), "adopt": True},
+        metavar="DIR",
+        is_path=True,
+        excludes="--no-spool",
+    ),
+    Flag(("--no-spool",), "Adopt no spool.", lambda _: {"adopt": False}),
+)

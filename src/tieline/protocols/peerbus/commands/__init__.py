@@ -1,0 +1,55 @@
+"""peerbus on the command line: its wire through a pipe, its audit chain, and leaving a broker of it for a hub.
+
+Above: the command line, which finds `PeerbusCommands` through the protocol's declaration. Below: the running hub's
+socket, or the home of one that does not run.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tieline.cli.doctor_finding import Finding, note
+from tieline.cli.extension import Command, Export, Extension
+from tieline.protocols.peerbus import SOCKET
+from tieline.protocols.peerbus.settings import PeerbusSettings
+
+if TYPE_CHECKING:
+    from tieline.stores.sqlite.inspection import SqliteInspection
+
+_HELP = """\
+The peerbus format is a database for `peerbus audit verify`: send, deliver and ack, a row for each recipient, in a
+chain of their own. It is written only when this hub's own chain is intact."""
+
+
+def _write(inspection: "SqliteInspection", path: Path) -> int:
+    from tieline.protocols.peerbus.commands.audit import write
+
+    return write(inspection, path)
+
+
+class PeerbusCommands(Extension):
+    """peerbus's part of the command line."""
+
+    exports = (Export(form="peerbus", summary="as peerbus keeps it", help=_HELP, write=_write),)
+    sockets = (SOCKET,)
+
+    def commands(self) -> Iterator[Command]:
+        """Give the pipe, and the import of a broker's database."""
+        from tieline.protocols.peerbus.commands.importing import import_peerbus
+        from tieline.protocols.peerbus.commands.stdio import peerbus_app
+
+        yield Command(name="peerbus", run=peerbus_app, panel="The hub", after="audit")
+        yield Command(name="peerbus", run=import_peerbus, group="import")
+
+    def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
+        """Give the socket for lines, and the port for peers alone if there is one."""
+        for place in ("peerbus_socket", "peerbus"):
+            where = places.get(place)
+            if where is not None:
+                yield where
+
+    def look_at_settings(self, settings: PeerbusSettings, path: Path) -> Iterator[Finding]:
+        """Tell of a hub that cannot sign."""
+        if settings.enabled and not settings.hmac_secret:
+            why = "what other protocols say to peers is refused, because the hub cannot sign it"
+            yield note("home", f"peerbus has no secret: {why}", f"set hmac_secret under [peerbus] in {path}")

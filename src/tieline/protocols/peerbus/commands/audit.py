@@ -1,0 +1,69 @@
+"""The hub's log as the first peerbus broker would have kept it.
+
+Above: `tieline audit export`. Below: a store's inspection, and `protocols.peerbus.database`. That chain knows three
+kinds of events: a message was sent to a recipient, given to it, acknowledged by it. What else the hub's log says has no
+place in it, nor have the later steps of messages that retention has forgotten.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tieline.cli.failure import Exit, Failure
+from tieline.contract import event as e
+from tieline.core import ledger
+from tieline.core.store import Route
+from tieline.protocols.peerbus import chain, codec
+from tieline.protocols.peerbus.database import Copy, DatabaseError, Export, Moves
+
+if TYPE_CHECKING:
+    from tieline.core.audit import StoredMessage
+    from tieline.stores.sqlite.inspection import SqliteInspection
+
+_KINDS: dict[type[e.Event], str] = {
+    e.Delivered: chain.DELIVER,
+    e.Acknowledged: chain.ACK,
+    e.Claimed: chain.ACK,
+}
+
+
+def write(inspection: "SqliteInspection", path: Path) -> int:
+    """Write the whole log; returns how many rows the chain has."""
+    try:
+        return _write(inspection, Export(path))
+    except DatabaseError as error:
+        raise Failure(Exit.FAILED, str(error)) from error
+
+
+def _write(inspection: "SqliteInspection", export: Export) -> int:
+    names: dict[int, str] = {}
+    peers: dict[str, int] = {}
+    for number, name, created_at_ms in inspection.members():
+        names[number] = name
+        # A name may have been given anew.
+        peers.setdefault(name, created_at_ms)
+    for name, created_at_ms in peers.items():
+        export.add_peer(name, created_at_ms)
+    messages = inspection.messages()
+    message = next(messages, None)
+    for row in inspection.rows():
+        event = ledger.decode_event(row.event)
+        if isinstance(event, e.Sent):
+            if message is not None and message.offset == row.offset:
+                export.add_sent(_copies(message, names), row.at_ms)
+                message = next(messages, None)
+            else:
+                export.add_forgotten(event.id, event.sender, event.target.removeprefix("@"), row.at_ms)
+        elif isinstance(event, e.Moved) and type(event) in _KINDS:
+            export.add_moves(Moves(_KINDS[type(event)], event.member, event.number, event.keys), row.at_ms)
+    return export.finish()
+
+
+def _copies(message: "StoredMessage", names: dict[int, str]) -> Iterator[Copy]:
+    route = Route.unpack(message.route)
+    wire_id = message.wire_id if message.protocol == codec.PROTOCOL else None
+    everybody = message.target == codec.ALL
+    for number, place in zip(route.numbers, route.keys, strict=True):
+        recipient = names[number]
+        key = codec.delivery_key(wire_id, message.id, recipient, everybody=everybody)
+        yield Copy(number, place, key, message.sender, recipient)

@@ -1,0 +1,84 @@
+"""`tieline peerbus`: the peerbus protocol over standard input and output, for programs that speak it through a pipe.
+
+Above: such a program, or a person with a terminal. Below: the hub's own socket for lines; what passes is not looked at.
+"""
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.session import ended_by
+
+peerbus_app = typer.Typer(help="Speak peerbus through a pipe.", no_args_is_help=True)
+
+_CHUNK_BYTES = 64 * 1024
+
+
+@peerbus_app.callback()
+def peerbus() -> None:
+    """Speak peerbus through a pipe."""
+
+
+@peerbus_app.command("stdio")
+def stdio(
+    home: Annotated[
+        Path | None,
+        typer.Option("--home", metavar="DIR", help="The hub's folder; else TIELINE_HOME.", show_default=False),
+    ] = None,
+) -> None:
+    """Carry peerbus frames, one JSON object a line, between this process and the hub.
+
+    The first line must be a register. Exit codes: 0 when the input or the connection ended, 3 when the hub hung up
+    without an answer, 4 when no hub runs.
+    """
+    ended_by(lambda: _stdio(home))
+
+
+def _stdio(home: Path | None) -> None:
+    with _connected(home) as connection:
+        # Not waited for: a read from a terminal cannot be called off.
+        threading.Thread(target=_send, args=(connection,), daemon=True).start()
+        answered = False
+        with contextlib.suppress(BrokenPipeError, ConnectionError):
+            while chunk := connection.recv(_CHUNK_BYTES):
+                answered = True
+                sys.stdout.buffer.write(chunk)
+                sys.stdout.buffer.flush()
+    if not answered:
+        hint = "the first line must be a register with a name, and a token of this hub that the name belongs to"
+        raise Failure(Exit.REFUSED, "the hub hung up without an answer", hint)
+
+
+def _connected(home: Path | None) -> socket.socket:
+    from tieline.wire.home import find_home, read_running
+
+    folder = find_home(home)
+    running = read_running(folder)
+    if running is None:
+        hint = f"start one with 'tieline serve --home {folder}'"
+        raise Failure(Exit.UNREACHABLE, f"no hub is running in {folder}", hint)
+    path = running.places.get("peerbus_socket")
+    if path is None:
+        raise Failure(Exit.UNREACHABLE, f"the hub in {folder} does not speak peerbus", "it was started without")
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+    except OSError as error:
+        connection.close()
+        message = f"the hub in {folder} cannot be reached: {error.strerror or error}"
+        raise Failure(Exit.UNREACHABLE, message) from error
+    return connection
+
+
+def _send(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while chunk := os.read(sys.stdin.fileno(), _CHUNK_BYTES):
+            connection.sendall(chunk)
+        connection.shutdown(socket.SHUT_WR)

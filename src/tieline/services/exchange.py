@@ -1,0 +1,343 @@
+"""One record of telemetry as an activity event: which attributes say what.
+
+Above: `otlp`. Below: nothing. Names are those of the GenAI and HTTP semantic conventions, the present ones first and
+those before them after, and of Claude Code's own log event, which has its own. An exchange has the form in which
+clients know it, whichever provider it was with; `provider` says which.
+
+Only calls of a model are exchanges. A span around them (`invoke_agent`) sums up their tokens, which would then count
+twice, and a tool's span (`execute_tool`) has none.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+from msgspec import Struct
+
+from tieline.contract.message import nested_deeper
+
+_MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "embeddings", "completion", "messages"})
+_DETAILS = "gen_ai.client.inference.operation.details"
+_CLAUDE_CODE = "claude_code.api_request"
+_NESTING_MAX = 64
+"""Levels of JSON inside an attribute: less than what the hub keeps."""
+_NUMBER_MAX = 2**53 - 1
+"""Beyond it clients cannot count exactly."""
+
+_Attributes = dict[str, Any]
+
+_PROVIDER = ("gen_ai.provider.name", "gen_ai.system")
+_MODEL = ("gen_ai.request.model", "gen_ai.response.model")
+_INPUT_TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+_OUTPUT_TOKENS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+_CACHE_READ = ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens")
+_CACHE_WRITE = (
+    "gen_ai.usage.cache_write.input_tokens",
+    "gen_ai.usage.cache_creation.input_tokens",
+    "gen_ai.usage.cache_creation_input_tokens",
+)
+_METHOD = ("http.request.method", "http.method")
+_STATUS = ("http.response.status_code", "http.status_code")
+_URL = ("url.full", "http.url")
+_PATH = ("url.path", "http.target", "http.route")
+_HOST = ("server.address", "http.host", "net.peer.name", "peer.service")
+_REQUEST_HEADER = "http.request.header."
+_RESPONSE_HEADER = "http.response.header."
+
+
+class Record(Struct, frozen=True):
+    """A span or log record with plain values."""
+
+    attributes: _Attributes
+    start_ms: int
+    end_ms: int
+    name: str
+    """The name of an event; a span's own name says nothing here."""
+    body: Any
+    trace_id: str
+    span_id: str
+    is_span: bool
+
+
+def activity_of(record: Record) -> dict[str, Any] | None:
+    """The event, or `None` for a record about neither a model nor HTTP."""
+    attributes = record.attributes
+    if _CLAUDE_CODE in (record.name, record.body):
+        return _claude_code(record)
+    if _is_exchange(record):
+        return _exchange(record)
+    if _first(attributes, _METHOD) is not None:
+        return _http(record)
+    return None
+
+
+def _is_exchange(record: Record) -> bool:
+    attributes = record.attributes
+    if record.name == _DETAILS:
+        return True
+    operation = attributes.get("gen_ai.operation.name")
+    if operation is not None:
+        counted = record.is_span or _count(attributes, _INPUT_TOKENS) is not None
+        return counted and isinstance(operation, str) and operation in _MODEL_OPERATIONS
+    return _first(attributes, _MODEL) is not None and (
+        _count(attributes, _INPUT_TOKENS) is not None or _count(attributes, _OUTPUT_TOKENS) is not None
+    )
+
+
+# Exchanges with a model
+
+
+def _exchange(record: Record) -> dict[str, Any]:
+    attributes = record.attributes
+    output = _messages(attributes, ("gen_ai.output.messages", "gen_ai.completion"), "assistant")
+    reasons = attributes.get("gen_ai.response.finish_reasons")
+    usage = {
+        "inputTokens": _count(attributes, _INPUT_TOKENS),
+        "outputTokens": _count(attributes, _OUTPUT_TOKENS),
+        "cacheCreationInputTokens": _count(attributes, _CACHE_WRITE),
+        "cacheReadInputTokens": _count(attributes, _CACHE_READ),
+    }
+    request = {
+        "model": _text(_first(attributes, _MODEL)),
+        "maxTokens": _count(attributes, ("gen_ai.request.max_tokens",)),
+        "temperature": _number(attributes.get("gen_ai.request.temperature")),
+        "system": _system(attributes.get("gen_ai.system_instructions")),
+        "messages": _messages(attributes, ("gen_ai.input.messages", "gen_ai.prompt"), "user"),
+        "tools": _tools(attributes.get("gen_ai.tool.definitions")),
+    }
+    response = {
+        "stopReason": _text(reasons[0]) if isinstance(reasons, list) and reasons else _text(reasons),
+        "stopSequence": None,
+        "messages": output,
+        "usage": usage if any(count is not None for count in usage.values()) else None,
+        "status": _status(attributes),
+        "model": _text(attributes.get("gen_ai.response.model")),
+        "id": _text(attributes.get("gen_ai.response.id")),
+        "error": _text(attributes.get("error.type")),
+    }
+    return _event(record, "llm_exchange", _entry(record, "anthropic_messages", request, response))
+
+
+def _claude_code(record: Record) -> dict[str, Any]:
+    """Claude Code's event for a call of the model: no content, but what it cost."""
+    attributes = record.attributes
+    lasted = _count(attributes, ("duration_ms",)) or 0
+    whole = msgspec.structs.replace(record, start_ms=max(0, record.end_ms - lasted))
+    usage = {
+        "inputTokens": _count(attributes, ("input_tokens",)),
+        "outputTokens": _count(attributes, ("output_tokens",)),
+        "cacheCreationInputTokens": _count(attributes, ("cache_creation_tokens",)),
+        "cacheReadInputTokens": _count(attributes, ("cache_read_tokens",)),
+    }
+    model = _text(attributes.get("model"))
+    request: dict[str, Any] = {
+        "model": model,
+        "maxTokens": None,
+        "temperature": None,
+        "system": None,
+        "messages": [],
+        "tools": None,
+    }
+    response: dict[str, Any] = {
+        "stopReason": None,
+        "stopSequence": None,
+        "messages": [],
+        "usage": usage,
+        "status": None,
+        "model": model,
+        "id": _text(attributes.get("request_id")),
+        "error": None,
+    }
+    return _event(whole, "llm_exchange", _entry(whole, "anthropic_messages", request, response))
+
+
+def _entry(record: Record, kind: str, request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "startedAt": record.start_ms,
+        "endedAt": record.end_ms,
+        "request": request,
+        "response": response,
+        "provider": _text(_first(record.attributes, _PROVIDER)),
+    }
+
+
+def _event(record: Record, kind: str, entry: dict[str, Any]) -> dict[str, Any]:
+    event = {"kind": kind, "ts": record.start_ms, "duration": record.end_ms - record.start_ms, "entry": entry}
+    if record.trace_id:
+        event["trace"] = {"traceId": record.trace_id, "spanId": record.span_id}
+    return event
+
+
+def _messages(attributes: _Attributes, names: Sequence[str], role: str) -> list[dict[str, Any]]:
+    """Messages as an exchange has them, from an attribute that holds them as values or as a text with JSON in it."""
+    found = _first(attributes, names)
+    value = _unfold(found)
+    if isinstance(value, dict):
+        value = [value]
+    if not isinstance(value, list):
+        return [{"role": role, "content": [_said(str(found))]}] if found not in (None, "") else []
+    return [_message(one, role) for one in value]
+
+
+def _message(value: Any, role: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {"role": role, "content": [_said(value) if isinstance(value, str) else _unknown(value)]}
+    parts = value.get("parts", value.get("content"))
+    blocks = (
+        [_block(part) for part in parts] if isinstance(parts, list) else [_block(parts)] if parts is not None else []
+    )
+    named = value.get("role")
+    return {"role": named if isinstance(named, str) else role, "content": blocks}
+
+
+def _block(part: Any) -> dict[str, Any]:
+    """One part of a message as an exchange has it; what has no form there is kept as it came."""
+    match part:
+        case str():
+            return _said(part)
+        case {"type": "text", "content": str(text)} | {"type": "text", "text": str(text)}:
+            return _said(text)
+        case {"type": "reasoning" | "thinking", "content": str(text)}:
+            return {"type": "thinking", "text": text}
+        case {"type": "tool_call", "name": str(name)}:
+            return {"type": "tool_use", "id": str(part.get("id") or ""), "name": name, "input": part.get("arguments")}
+        case {"type": "tool_call_response"}:
+            content = part.get("response", part.get("result"))
+            return {"type": "tool_result", "toolUseId": str(part.get("id") or ""), "content": content, "isError": False}
+        case {"type": "blob" | "uri" | "file", "modality": "image"}:
+            # The image itself is not kept: activity is for reading what was done.
+            return {"type": "image", "mediaType": _text(part.get("mime_type"))}
+        case _:
+            return _unknown(part)
+
+
+def _said(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _unknown(raw: Any) -> dict[str, Any]:
+    return {"type": "unknown", "raw": raw}
+
+
+def _system(found: Any) -> str | None:
+    value = _unfold(found)
+    if isinstance(value, list):
+        texts = (block["text"] for block in map(_block, value) if block["type"] == "text")
+        return "\n".join(texts) or None
+    return _text(found)
+
+
+def _tools(found: Any) -> list[dict[str, Any]] | None:
+    value = _unfold(found)
+    if not isinstance(value, list):
+        return None
+    tools = []
+    for one in value:
+        tool = one.get("function", one) if isinstance(one, dict) else None
+        if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+            schema = tool.get("parameters", tool.get("input_schema"))
+            tools.append({"name": tool["name"], "description": _text(tool.get("description")), "inputSchema": schema})
+    return tools
+
+
+def _unfold(value: Any) -> Any:
+    """The value that a text has as JSON; anything else as it is."""
+    if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
+        return value
+    try:
+        unfolded = msgspec.json.decode(value)
+    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
+        return value
+    return value if nested_deeper(unfolded, _NESTING_MAX) else unfolded
+
+
+# Other requests
+
+
+def _http(record: Record) -> dict[str, Any]:
+    attributes = record.attributes
+    url = _without_userinfo(_text(_first(attributes, _URL)) or _text(_first(attributes, _PATH)) or "")
+    host = _text(_first(attributes, _HOST)) or _host(url)
+    entry = {
+        "kind": "opaque_http",
+        "startedAt": record.start_ms,
+        "endedAt": record.end_ms,
+        "host": host,
+        "method": _text(_first(attributes, _METHOD)) or "",
+        "url": url,
+        "status": _status(attributes),
+        "requestHeaders": _headers(attributes, _REQUEST_HEADER),
+        "responseHeaders": _headers(attributes, _RESPONSE_HEADER),
+        "requestBodyPreview": None,
+        "responseBodyPreview": None,
+    }
+    return _event(record, "opaque_http", entry)
+
+
+def _without_userinfo(url: str) -> str:
+    """An address without a name and password in it."""
+    if "@" not in url:
+        return url
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _headers(attributes: _Attributes, prefix: str) -> dict[str, str]:
+    headers = {}
+    for name, value in attributes.items():
+        if name.startswith(prefix):
+            values = value if isinstance(value, list) else [value]
+            headers[name[len(prefix) :].replace("_", "-")] = ", ".join(map(str, values))
+    return headers
+
+
+# Values of attributes
+
+
+def _first(attributes: _Attributes, names: Sequence[str]) -> Any:
+    return next((attributes[name] for name in names if attributes.get(name) is not None), None)
+
+
+def _text(value: Any) -> str | None:
+    match value:
+        case None | "":
+            return None
+        case str():
+            return value
+        case bool() | int() | float():
+            return str(value)
+        case _:
+            return None
+
+
+def _count(attributes: _Attributes, names: Sequence[str]) -> int | None:
+    """A count that is not negative, also where it was written as a text."""
+    value = _first(attributes, names)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(_NUMBER_MAX)):
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    counted = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _NUMBER_MAX
+    return int(value) if counted else None
+
+
+def _number(value: Any) -> float | int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) <= _NUMBER_MAX else None
+
+
+def _status(attributes: _Attributes) -> int | None:
+    return _count(attributes, _STATUS)

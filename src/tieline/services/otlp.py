@@ -1,0 +1,364 @@
+"""Telemetry of agents (OTLP over HTTP: logs and traces) as activity.
+
+Above: routes `/otlp/v1/logs` and `/otlp/v1/traces`, which hand `Telemetry.events` to the hub; the hub takes secrets out
+before it keeps anything. Below: `exchange`, which makes an event of one record. Bodies come as JSON or as Protocol
+Buffers, plain or with gzip; both become the same values here.
+
+A record about a call of a model (GenAI semantic conventions) becomes `llm_exchange`, one about another HTTP request
+`opaque_http`; any other is ignored, and counted. A body that is no such request is refused as a whole; a record in it
+that is too large is left out, and the sender is told how many were.
+"""
+
+import zlib
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tieline.contract.limits import DEFAULT_LIMITS, MEBIBYTE
+from tieline.services import protobuf
+from tieline.services.exchange import Record, activity_of
+from tieline.services.protobuf import Field, Kind, Message
+
+JSON = "application/json"
+PROTOBUF = "application/x-protobuf"
+
+BODY_BYTES_MAX = 16 * MEBIBYTE
+"""A body, as it comes and unpacked: exporters send some hundred records at once."""
+_RECORDS_MAX = 10_000
+_ATTRIBUTES_MAX = 1024
+"""Attributes of one record; the exporters' own limit is 128."""
+_FAILURE_BYTES_MAX = 1000
+_NESTING_MAX = 64
+"""Levels of one attribute's value: less than what the hub keeps."""
+
+
+class Signal(StrEnum):
+    """What a body reports."""
+
+    LOGS = "logs"
+    TRACES = "traces"
+
+
+class Malformed(Struct, frozen=True):
+    """The body is refused."""
+
+    status: int
+    message: str
+
+
+class Telemetry(Struct, frozen=True):
+    """What a body says that agents did."""
+
+    events: tuple[dict[str, Any], ...]
+    sizes: tuple[int, ...]
+    """How many bytes each of the events is as JSON."""
+    ignored: int = 0
+    """Records about neither a model nor HTTP."""
+    rejected: int = 0
+    """Records that cannot be kept."""
+
+    def uploads(
+        self, events_max: int = DEFAULT_LIMITS.activity_events_max
+    ) -> Iterator[tuple[tuple[dict[str, Any], ...], int]]:
+        """The events in as many as one upload may have, with their size together."""
+        for start in range(0, len(self.events), events_max):
+            yield self.events[start : start + events_max], sum(self.sizes[start : start + events_max])
+
+
+# The JSON form
+
+
+class _AnyValue(Struct, rename="camel"):
+    string_value: str | None = None
+    bool_value: bool | None = None
+    int_value: int | str | None = None
+    double_value: float | str | None = None
+    array_value: "_ArrayValue | None" = None
+    kvlist_value: "_KeyValueList | None" = None
+    bytes_value: str | None = None
+
+
+class _ArrayValue(Struct):
+    values: list[_AnyValue] = []
+
+
+class _KeyValue(Struct):
+    key: str = ""
+    value: _AnyValue | None = None
+
+
+class _KeyValueList(Struct):
+    values: list[_KeyValue] = []
+
+
+class _Span(Struct, rename="camel"):
+    trace_id: str = ""
+    span_id: str = ""
+    start_time_unix_nano: int | str = 0
+    end_time_unix_nano: int | str = 0
+    attributes: list[_KeyValue] = []
+
+
+class _LogRecord(Struct, rename="camel"):
+    trace_id: str = ""
+    span_id: str = ""
+    time_unix_nano: int | str = 0
+    observed_time_unix_nano: int | str = 0
+    event_name: str = ""
+    body: _AnyValue | None = None
+    attributes: list[_KeyValue] = []
+
+
+class _ScopeSpans(Struct):
+    spans: list[_Span] = []
+
+
+class _ResourceSpans(Struct, rename="camel"):
+    scope_spans: list[_ScopeSpans] = []
+
+
+class _Traces(Struct, rename="camel"):
+    resource_spans: list[_ResourceSpans] = []
+
+
+class _ScopeLogs(Struct, rename="camel"):
+    log_records: list[_LogRecord] = []
+
+
+class _ResourceLogs(Struct, rename="camel"):
+    scope_logs: list[_ScopeLogs] = []
+
+
+class _Logs(Struct, rename="camel"):
+    resource_logs: list[_ResourceLogs] = []
+
+
+# The Protocol Buffers form: numbers of opentelemetry-proto 1.x
+
+
+def _messages() -> dict[Signal, Message]:
+    value, array, pairs, pair = Message(), Message(), Message(), Message()
+    value.fields = {
+        1: Field("stringValue", Kind.TEXT),
+        2: Field("boolValue", Kind.BOOLEAN),
+        3: Field("intValue", Kind.INTEGER),
+        4: Field("doubleValue", Kind.DOUBLE),
+        5: Field("arrayValue", array),
+        6: Field("kvlistValue", pairs),
+        7: Field("bytesValue", Kind.BYTES),
+    }
+    array.fields = {1: Field("values", value, many=True)}
+    pairs.fields = {1: Field("values", pair, many=True)}
+    pair.fields = {1: Field("key", Kind.TEXT), 2: Field("value", value)}
+    span, record = Message(), Message()
+    span.fields = {
+        1: Field("traceId", Kind.HEX),
+        2: Field("spanId", Kind.HEX),
+        7: Field("startTimeUnixNano", Kind.FIXED64),
+        8: Field("endTimeUnixNano", Kind.FIXED64),
+        9: Field("attributes", pair, many=True),
+    }
+    record.fields = {
+        1: Field("timeUnixNano", Kind.FIXED64),
+        5: Field("body", value),
+        6: Field("attributes", pair, many=True),
+        9: Field("traceId", Kind.HEX),
+        10: Field("spanId", Kind.HEX),
+        11: Field("observedTimeUnixNano", Kind.FIXED64),
+        12: Field("eventName", Kind.TEXT),
+    }
+    return {
+        Signal.TRACES: _request("resourceSpans", "scopeSpans", "spans", span),
+        Signal.LOGS: _request("resourceLogs", "scopeLogs", "logRecords", record),
+    }
+
+
+def _request(resources: str, scopes: str, items: str, item: Message) -> Message:
+    request, resource, scope = Message(), Message(), Message()
+    request.fields = {1: Field(resources, resource, many=True)}
+    resource.fields = {2: Field(scopes, scope, many=True)}
+    scope.fields = {2: Field(items, item, many=True)}
+    return request
+
+
+_MESSAGES = _messages()
+_TYPES: dict[Signal, type[_Traces] | type[_Logs]] = {Signal.TRACES: _Traces, Signal.LOGS: _Logs}
+
+
+# Reading
+
+
+def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str, now_ms: int) -> Telemetry | Malformed:
+    """What a body says. It may take a while for a large one: run it on a thread."""
+    if len(body) > BODY_BYTES_MAX:
+        return Malformed(413, f"a body has at most {BODY_BYTES_MAX} bytes")
+    plain = _unpack(body, content_encoding)
+    if isinstance(plain, Malformed):
+        return plain
+    request = _parse(signal, plain, content_type)
+    if isinstance(request, Malformed):
+        return request
+    events: list[dict[str, Any]] = []
+    sizes: list[int] = []
+    ignored = rejected = 0
+    for number, item in enumerate(_items(request)):
+        if number >= _RECORDS_MAX:
+            return Malformed(413, f"a body has at most {_RECORDS_MAX} records")
+        try:
+            record = _record(item, now_ms)
+            event = activity_of(record)
+            if event is None:
+                ignored += 1
+                continue
+            size = len(msgspec.json.encode(event))
+        except _Unkept:
+            rejected += 1
+            continue
+        except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+            # Halves of characters, numbers beyond any range.
+            rejected += 1
+            continue
+        if size > DEFAULT_LIMITS.activity_event_bytes_max:
+            rejected += 1
+            continue
+        events.append(event)
+        sizes.append(size)
+    return Telemetry(tuple(events), tuple(sizes), ignored, rejected)
+
+
+def encode_answer(signal: Signal, content_type: str, telemetry: Telemetry) -> tuple[bytes, str]:
+    """The answer to a body that was taken, in its own form, and what that form is."""
+    if not telemetry.rejected:
+        return (b"", PROTOBUF) if _is_protobuf(content_type) else (b"{}", JSON)
+    message = "some records are too large or cannot be written down"
+    if _is_protobuf(content_type):
+        partial = b"\x08" + _encode_varint(telemetry.rejected) + b"\x12" + bytes([len(message)]) + message.encode()
+        return b"\x0a" + bytes([len(partial)]) + partial, PROTOBUF
+    key = "rejectedSpans" if signal is Signal.TRACES else "rejectedLogRecords"
+    return msgspec.json.encode({"partialSuccess": {key: str(telemetry.rejected), "errorMessage": message}}), JSON
+
+
+def encode_failure(content_type: str, message: str) -> bytes | None:
+    """A "no" to a body of Protocol Buffers, as a `google.rpc.Status`; `None` where JSON says it."""
+    if not _is_protobuf(content_type):
+        return None
+    text = message.encode(errors="replace")[:_FAILURE_BYTES_MAX]
+    return b"\x12" + _encode_varint(len(text)) + text
+
+
+class _Unkept(Exception):
+    """A record that cannot be kept."""
+
+
+def _unpack(body: bytes, content_encoding: str) -> bytes | Malformed:
+    match content_encoding.strip().lower():
+        case "" | "identity":
+            return body
+        case "gzip":
+            pass
+        case _:
+            return Malformed(415, "a body is plain or packed with gzip")
+    unpacking = zlib.decompressobj(wbits=31)
+    try:
+        plain = unpacking.decompress(body, BODY_BYTES_MAX + 1)
+    except zlib.error as error:
+        return Malformed(400, f"the body is no gzip: {error}")
+    if len(plain) > BODY_BYTES_MAX:
+        return Malformed(413, f"a body has at most {BODY_BYTES_MAX} bytes when it is unpacked")
+    if not unpacking.eof or unpacking.unused_data:
+        return Malformed(400, "the body is cut short, or more follows its end")
+    return plain
+
+
+def _parse(signal: Signal, plain: bytes, content_type: str) -> _Traces | _Logs | Malformed:
+    try:
+        if _is_protobuf(content_type):
+            return msgspec.convert(protobuf.decode(plain, _MESSAGES[signal]), _TYPES[signal])
+        if _media_type(content_type) == JSON:
+            return msgspec.json.decode(plain, type=_TYPES[signal])
+    except (protobuf.NotProtobuf, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return Malformed(400, f"the body is no request of {signal}: {error}")
+    except RecursionError:
+        return Malformed(400, "the body is nested too deep")
+    return Malformed(415, f"a body is {JSON} or {PROTOBUF}")
+
+
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _is_protobuf(content_type: str) -> bool:
+    return _media_type(content_type) in (PROTOBUF, "application/protobuf")
+
+
+def _items(request: _Traces | _Logs) -> Iterator[_Span | _LogRecord]:
+    match request:
+        case _Traces():
+            yield from (span for one in request.resource_spans for scope in one.scope_spans for span in scope.spans)
+        case _Logs():
+            yield from (item for one in request.resource_logs for scope in one.scope_logs for item in scope.log_records)
+
+
+def _record(item: _Span | _LogRecord, now_ms: int) -> Record:
+    """One span or log record with plain values."""
+    if len(item.attributes) > _ATTRIBUTES_MAX:
+        raise _Unkept
+    attributes = {pair.key: _plain(pair.value, _NESTING_MAX) for pair in item.attributes}
+    match item:
+        case _Span():
+            end = _ms(item.end_time_unix_nano)
+            start = _ms(item.start_time_unix_nano) or end or now_ms
+            return Record(attributes, start, max(start, end), "", None, item.trace_id, item.span_id, is_span=True)
+        case _LogRecord():
+            at = _ms(item.time_unix_nano) or _ms(item.observed_time_unix_nano) or now_ms
+            body = _plain(item.body, _NESTING_MAX)
+            name = item.event_name or str(attributes.get("event.name", ""))
+            return Record(attributes, at, at, name, body, item.trace_id, item.span_id, is_span=False)
+
+
+def _ms(nanoseconds: int | str) -> int:
+    """A time in milliseconds; 0 says that there is none."""
+    number = int(nanoseconds) if isinstance(nanoseconds, int) or len(nanoseconds) <= len(str(2**64)) else -1
+    if not 0 <= number < 2**64:
+        raise _Unkept
+    return number // 1_000_000
+
+
+def _plain(value: _AnyValue | None, levels: int) -> Any:
+    """A value of an attribute as JSON has it."""
+    if value is None:
+        return None
+    if levels == 0:
+        raise _Unkept
+    if value.string_value is not None:
+        return value.string_value
+    if value.bool_value is not None:
+        return value.bool_value
+    if value.int_value is not None:
+        return _integer(value.int_value)
+    if value.double_value is not None:
+        return float(value.double_value)
+    if value.array_value is not None:
+        return [_plain(one, levels - 1) for one in value.array_value.values]
+    if value.kvlist_value is not None:
+        return {pair.key: _plain(pair.value, levels - 1) for pair in value.kvlist_value.values}
+    return value.bytes_value
+
+
+def _integer(value: int | str) -> int:
+    number = int(value) if isinstance(value, int) or len(value) <= len(str(-(2**63))) else 2**63
+    if not -(2**63) <= number < 2**63:
+        raise _Unkept
+    return number
+
+
+def _encode_varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number >= 0x80:  # noqa: PLR2004 - the top bit says that more follows
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)

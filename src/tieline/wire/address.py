@@ -1,0 +1,21 @@
+"""Addresses of listeners, as people write them."""
+
+_PORT_MAX = 65535
+
+
+def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]:
+    """Read `HOST:PORT`, an IPv6 host in brackets, or `HOST` where there is a default port. Raises `ValueError`."""
+    if default_port is not None and ":" not in text:
+        return text or "127.0.0.1", default_port
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > _PORT_MAX:
+        raise ValueError(f"{text!r} is not an address: write HOST:PORT, for example 127.0.0.1:7117")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class CannotListen(OSError):
+    """An address that a protocol wants cannot be listened on; the text names both."""
+
+    def __init__(self, address: tuple[str, int], protocol: str, error: OSError) -> None:
+        host, port = address
+        super().__init__(f"cannot listen on {host}:{port} for {protocol}: {error.strerror or error}")

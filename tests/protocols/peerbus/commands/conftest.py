@@ -1,0 +1,5 @@
+"""The fixtures of the command line: one hub for all tests that do not stop it."""
+
+from tests.cli.conftest import alice, bob, hub
+
+__all__ = ["alice", "bob", "hub"]

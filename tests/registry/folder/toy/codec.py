@@ -1,0 +1,71 @@
+"""The lines of the toy protocol. A client says hello, says something, acknowledges; the hub gives messages."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tieline.wire.fidelity import Carriage
+
+CARRIAGE = Carriage("toy", says={}, carries={}, rest="")
+"""A body is all that a line says; a client is given nothing else."""
+
+
+class Hello(Struct, frozen=True, tag="hello"):
+    """The first line: a name and its token."""
+
+    name: str
+    token: str
+
+
+class Say(Struct, frozen=True, tag="say"):
+    """Something for a target."""
+
+    target: str
+    body: str
+
+
+class Ack(Struct, frozen=True, tag="ack"):
+    """A message was handled."""
+
+    key: int
+
+
+class Welcome(Struct, frozen=True, tag="welcome"):
+    """The client is let in."""
+
+
+class Given(Struct, frozen=True, tag="given"):
+    """A message for the client."""
+
+    key: int
+    sender: str
+    body: str
+
+
+class No(Struct, frozen=True, tag="no"):
+    """Something was refused."""
+
+    why: str
+
+
+ClientLine = Hello | Say | Ack
+HubLine = Welcome | Given | No
+
+_client: msgspec.json.Decoder[ClientLine] = msgspec.json.Decoder(ClientLine)
+_hub: msgspec.json.Decoder[HubLine] = msgspec.json.Decoder(HubLine)
+
+
+def decode_client(line: bytes) -> ClientLine:
+    """A line of a client. Raises `msgspec.MsgspecError`."""
+    return _client.decode(line)
+
+
+def decode_hub(line: bytes) -> HubLine:
+    """A line of the hub."""
+    return _hub.decode(line)
+
+
+def encode(line: Any) -> bytes:
+    """A line."""
+    return msgspec.json.encode(line) + b"\n"
