@@ -68,7 +68,7 @@ _SETTINGS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     "agent_relay": ("agent-relay", lambda spoken: {"enabled": spoken}),
     "relay_socket": ("agent-relay", lambda path: {"socket": str(path)}),
     "backchannel": ("backchannel", lambda spoken: {"enabled": spoken}),
-    "spool": ("backchannel", lambda folder: {"spool": str(folder), "adopt": True}),
+    "spool": ("backchannel", lambda folder: {"spool": str(folder), "adopt": True, "spool_alone": True}),
     "adopt": ("backchannel", lambda adopted: {"adopt": adopted}),
     "peerbus": ("peerbus", lambda spoken: {"enabled": spoken}),
     "peerbus_listen": ("peerbus", lambda address: {"listen": address}),

@@ -202,7 +202,7 @@ class Broker(Memory):
             account.busy_until_ms += step_ms if account.busy_until_ms else 0
 
     def rests(self, chore: str) -> bool:
-        """Whether a chore is left alone because it failed a moment ago."""
+        """True while a chore is left alone because it failed."""
         return self._rests.get(chore, 0) > self.now_ms
 
     def chore_failed(self, chore: str, error: Exception) -> None:

@@ -316,7 +316,7 @@ class Holds:
             store.save_setting(_SETTING, msgspec.json.encode(list(self._standing.values())))
 
     def committed(self) -> None:
-        """What was saved is durable."""
+        """Note that the saved pauses are durable."""
         self._unsaved = False
         self._unsaved_ms = 0
 

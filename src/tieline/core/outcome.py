@@ -73,7 +73,7 @@ class Outcome(Struct):
     awaited: list[int] = field(default_factory=list)
     """Places of the replies that must not be given before the commit."""
     more: bool = False
-    """Whether deliveries are left that are due to expire or to be released: the next batch must not be waited for."""
+    """Set if deliveries are left that are due to expire or to be released: begin the next batch at once."""
     urgent: bool = False
     """Whether somebody waits for the commit; if not, it may wait a little for more to ride along."""
 

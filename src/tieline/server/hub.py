@@ -271,7 +271,7 @@ class RunningHub:
     def _make_servers(self, host: Host, config: Config) -> None:
         for protocol in protocols():
             settings = config.protocols[protocol.name]
-            if not settings.enabled:
+            if not settings.starts:
                 continue
             try:
                 server = self.servers[protocol.name] = protocol.server(host, settings)

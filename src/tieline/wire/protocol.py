@@ -36,8 +36,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         """Raise `ValueError` for values that cannot be used."""
 
     @property
+    def starts(self) -> bool:
+        """True if the hub starts the protocol's server."""
+        return self.enabled
+
+    @property
     def signs(self) -> bool:
-        """Whether the hub can write to members of a wire that takes signed messages only."""
+        """True if the hub can write to members of a wire that takes signed messages only."""
         return False
 
 

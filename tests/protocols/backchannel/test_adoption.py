@@ -372,6 +372,14 @@ async def test_the_configuration_can_name_the_spool_or_want_none(folder: Path) -
         assert there.running.places["spool"] == str(folder / "named")
 
 
+async def test_an_option_adopts_a_spool_although_the_relay_is_not_spoken(folder: Path) -> None:
+    async with house(folder, backchannel=False, spool=folder / "named") as there:
+        assert there.running.places["spool"] == str(folder / "named")
+        assert there.hub.servers["backchannel"].http is None
+    async with house(folder, backchannel=False) as there:
+        assert there.running.places["spool"] is None
+
+
 @pytest.mark.slow
 def test_the_command_line_names_a_spool_or_wants_none(tmp_path: Path) -> None:
     spool = tmp_path / "mail"

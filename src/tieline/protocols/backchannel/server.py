@@ -29,8 +29,10 @@ class BackchannelServer(Server):
     """The relay, and the adopted spool if there is one."""
 
     def __init__(self, host: Host, settings: BackchannelSettings) -> None:
-        self._room_token = settings.room_token
-        self.http = Relay(host.hub, host.operator, settings.room_token, unfinished=host.unfinished)
+        # Shown to whoever starts the hub; none if the relay is not spoken.
+        self._room_token = settings.room_token if settings.enabled else None
+        if settings.enabled:
+            self.http = Relay(host.hub, host.operator, settings.room_token, unfinished=host.unfinished)
         # Whether somebody named the spool: then it must be adopted, or the hub does not start.
         self._named = settings.spool_path is not None
         root = settings.spool_path or find_spool(host.home, home_named=host.home_named)
@@ -60,9 +62,9 @@ class BackchannelServer(Server):
 
     def welcome(self, http: str, *, first: bool) -> Iterator[str]:
         """The way to register from elsewhere."""
-        if not self._room_token:
+        if self._room_token == "":
             yield "Anybody who reaches that HTTP address can register with it: it has no room token."
-        elif first:
+        elif first and self._room_token is not None:
             yield "To register with it from elsewhere, with a backchannel client:"
             yield f"  bch init NAME --url {http} --token {self._room_token}"
 

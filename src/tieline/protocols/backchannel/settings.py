@@ -35,6 +35,13 @@ class BackchannelSettings(Settings, frozen=True):
     room_token: str = ""
     adopt: bool = True
     spool: str = ""
+    spool_alone: bool = False
+    """Adopt the spool although the relay is not spoken: an option of `tieline serve` names it."""
+
+    @property
+    def starts(self) -> bool:
+        """True if there is a relay, or a spool without one."""
+        return self.enabled or self.spool_alone
 
     @property
     def spool_path(self) -> Path | None:
@@ -52,7 +59,7 @@ FLAGS = (
     Flag(
         ("--spool",),
         "The spool to adopt; else BACKCHANNEL_HOME, else one in the home.",
-        lambda folder: {"spool": str(folder), "adopt": True},
+        lambda folder: {"spool": str(folder), "adopt": True, "spool_alone": True},
         metavar="DIR",
         is_path=True,
         excludes="--no-spool",
