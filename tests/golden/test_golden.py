@@ -36,7 +36,7 @@ from tests.protocols.peerbus.peers import CARRIERS
 TRANSCRIPTS = Path(__file__).with_name("transcripts")
 VARIABLE = "TIELINE_GOLDEN"
 
-SLOW = pytest.mark.slow
+pytestmark = pytest.mark.slow
 
 Script = Callable[[Path, Recorder], Awaitable[None]]
 
@@ -86,7 +86,7 @@ def compare(name: str, text: str) -> None:
         pytest.fail("\n".join(lines), pytrace=False)
 
 
-@pytest.mark.parametrize("wire", [pytest.param(wire, marks=SLOW if wire == "cli" else ()) for wire in SCRIPTS])
+@pytest.mark.parametrize("wire", SCRIPTS)
 async def test_a_wire_says_what_it_said(wire: str, folder: Path, recorder: Recorder) -> None:
     try:
         await SCRIPTS[wire](folder, recorder)
