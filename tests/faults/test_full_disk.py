@@ -77,7 +77,7 @@ async def stored(there: House) -> list[str]:
 
 
 class Talker:
-    """Sends until it is accepted or, by chance, takes no for an answer."""
+    """Sends until it is accepted; gives up on the first message that is refused, and by chance on later ones."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
@@ -97,7 +97,7 @@ class Talker:
                 except HubRefused as refusal:
                     client = None
                     self.codes.add(refusal.code)
-                    if self._chance.random() < 0.5:
+                    if not self.refused or self._chance.random() < 0.5:
                         self.refused.append(body)
                         break
                 except HubError:
