@@ -2,15 +2,21 @@
 
 A command belongs to a session, named by its id; the broker takes the speaker from the session, so no command
 carries a sender. Commands of one connection are handled in the order in which they were submitted.
+
+A command names its reply as its base: `Claim(Request[Claimed])`. What a member may ask over the hub's own protocol is a
+`Request`, and the frames of that protocol and the methods of the SDK are made from those: `make derive` after a change.
+The first paragraph of a docstring is shown to them too.
 """
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
+from tieline.contract import reply as r
 from tieline.contract.channel import AnyChange as ChannelChange
 from tieline.contract.delivery import Replayed, State, StreamCursor
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
+from tieline.contract.internal import Internal
 from tieline.contract.member import Credential, MemberKind
 from tieline.contract.message import Attachment, Content, Signature
 from tieline.contract.objective import AnyChange as ObjectiveChange
@@ -18,9 +24,21 @@ from tieline.contract.objective import ObjectiveId, Status
 from tieline.contract.reach import Reach
 from tieline.contract.refusal import Code
 
+_R_co = TypeVar("_R_co", covariant=True)
 
-class Attach(Struct, frozen=True, kw_only=True):
-    """Open a session. Answered by `Attached`."""
+
+class AnsweredBy(Struct, Generic[_R_co], frozen=True):
+    """A command, by its reply. A `Refusal` can answer any of them."""
+
+
+class Request(AnsweredBy[_R_co], Generic[_R_co], frozen=True):
+    """A command that a member may give over the hub's own protocol."""
+
+    session: SessionId
+
+
+class Attach(AnsweredBy[r.Attached], frozen=True, kw_only=True):
+    """Open a session."""
 
     protocol: str
     credential: Credential
@@ -40,41 +58,40 @@ class Attach(Struct, frozen=True, kw_only=True):
     """Take up the session that was given this id, which only its owner knows."""
 
 
-class Confirm(Struct, frozen=True):
+class Confirm(AnsweredBy[r.Done], frozen=True):
     """The client speaks under its new resume token, so the one before is void."""
 
     session: SessionId
 
 
-class Detach(Struct, frozen=True):
-    """End a session. Answered by `Done`, also when it has ended before."""
+class Detach(AnsweredBy[r.Done], frozen=True):
+    """End a session, also one that has ended before."""
 
     session: SessionId
 
 
-class Send(Struct, frozen=True, gc=False):
-    """Say something. Answered by `Accepted` once it is durable."""
+class Send(Request[r.Accepted], frozen=True, gc=False):
+    """Say something."""
 
-    session: SessionId
     content: Content
     wire_id: str | None = None
     allow_empty: bool = False
     """Accept a message to a channel that nobody else subscribes to (it is kept in the log)."""
-    shared_id: bool = False
+    shared_id: Internal[bool] = False
     """The wire id is one for all senders of the protocol, because its recipients name deliveries by it."""
-    signature: Signature = Signature.NONE
-    members_only: bool = False
+    signature: Internal[Signature] = Signature.NONE
+    members_only: Internal[bool] = False
     """Refuse a message to a channel that the sender itself is not in."""
-    only: tuple[MemberName, ...] = ()
+    only: Internal[tuple[MemberName, ...]] = ()
     """Who receives it, whatever the target says: its sender has chosen them already. Else those whom that names."""
-    unverified: bool = False
+    unverified: Internal[bool] = False
     """The sender is a name that somebody wrote down, and nothing proves it."""
-    attempt: int | None = None
+    attempt: Internal[int | None] = None
     """On a wire without refusals: the number of failed attempts. If one attempt fails, so do all later ones with its
     number, because nothing may be accepted before what was said earlier."""
 
 
-class Offered(Struct, frozen=True, gc=False):
+class Offered(AnsweredBy[r.Done], frozen=True, gc=False):
     """Note that deliveries `first` to `last` were written to the session's wire. Lazy: rides on the next commit."""
 
     session: SessionId
@@ -84,8 +101,11 @@ class Offered(Struct, frozen=True, gc=False):
     """They went out in a form that cannot be acknowledged, though the wire has others that can."""
 
 
-class Advance(Struct, frozen=True, gc=False):
-    """Move the session's own deliveries up the ladder by evidence. Settled ones stay; unknown keys are ignored."""
+class Advance(AnsweredBy[r.Done], frozen=True, gc=False):
+    """Move the session's own deliveries up the ladder by evidence. Settled ones stay; unknown keys are ignored.
+
+    The hub's own protocol has two frames for it, `ack` and `see`.
+    """
 
     session: SessionId
     ranges: tuple[tuple[int, int], ...]
@@ -93,7 +113,7 @@ class Advance(Struct, frozen=True, gc=False):
     evidence: str = ""
 
 
-class AcknowledgeIds(Struct, frozen=True):
+class AcknowledgeIds(AnsweredBy[r.Done], frozen=True):
     """Acknowledge the session's own deliveries by the ids of their messages. Unknown ones are ignored."""
 
     session: SessionId
@@ -103,34 +123,40 @@ class AcknowledgeIds(Struct, frozen=True):
     evidence: str = ""
 
 
-class Discard(Struct, frozen=True):
-    """Say that the session's own deliveries will not be handled, and why. Answered by `Done`; then they are expired."""
+class Discard(Request[r.Done], frozen=True):
+    """Deliveries will not be handled, for this reason; then they are `expired`.
 
-    session: SessionId
+    They are the session's own.
+    """
+
     ranges: tuple[tuple[int, int], ...]
     reason: str
 
 
-class Claim(Struct, frozen=True):
-    """Take one delivery so that nobody else does. Answered, once durable, by `Claimed`, with `None` for the loser."""
+class Claim(Request[r.Claimed], frozen=True):
+    """Take a message for this session alone.
 
-    session: SessionId
+    The claim is durable before it is answered; the loser gets no delivery.
+    """
+
     message_id: MessageId
 
 
-class Fetch(Struct, frozen=True):
-    """Read the session's unsettled deliveries after `after`, oldest first. Answered by `Fetched`."""
+class Fetch(Request[r.Fetched], frozen=True):
+    """Look into the inbox.
 
-    session: SessionId
+    It holds the session's unsettled deliveries after `after`, oldest first.
+    """
+
     after: int = 0
     limit: int = 100
-    unoffered_until: int = 0
+    unoffered_until: Internal[int] = 0
     """Leave out deliveries with keys below this one that were offered before."""
-    replay: tuple[Replayed, ...] = ()
+    replay: Internal[tuple[Replayed, ...]] = ()
     """Settled deliveries to be given again, in key order, among the unsettled ones."""
     unseen: bool = False
     """Leave out deliveries that something shows to have been read."""
-    keys: tuple[int, ...] = ()
+    keys: Internal[tuple[int, ...]] = ()
     """Only these, in this order: what was released behind a reader's back."""
 
 
@@ -142,10 +168,10 @@ class Position(Struct, frozen=True):
     peer: str | None = None
 
 
-class ReadStreams(Struct, frozen=True):
-    """Where the member's streams stand, and what it must be given again to go on from these positions.
+class ReadStreams(AnsweredBy[r.Streams], frozen=True):
+    """Read where the member's streams stand, and what it must be given again to go on from these positions.
 
-    Answered by `Streams`. A stream without a position is where its last acknowledgement left it.
+    A stream without a position is where its last acknowledgement left it.
     """
 
     session: SessionId
@@ -154,220 +180,110 @@ class ReadStreams(Struct, frozen=True):
     """Go on from here, with the same positions."""
 
 
-class Follow(Struct, frozen=True):
-    """Tell the session of each step that a message of its member takes from now on. Answered by `Receipts`."""
+class Follow(Request[r.Receipts], frozen=True):
+    """Hear of every step a message takes.
 
-    session: SessionId
+    The message is one of the session's own member.
+    """
+
     message_id: MessageId
     until: State = State.ACKED
     """Refused when a recipient's wires can never bring it that far."""
 
 
-class Subscribe(Struct, frozen=True):
-    """Join a channel, which comes to be with its first subscriber."""
+class Subscribe(Request[r.Done], frozen=True):
+    """Join a channel.
 
-    session: SessionId
+    It comes to be with its first subscriber.
+    """
+
     channel: ChannelName
-    member: MemberName | None = None
+    member: Internal[MemberName | None] = None
     """Who joins, if not the session's own member: for those who manage members."""
 
 
-class Unsubscribe(Struct, frozen=True):
-    """Leave a channel. Not being in it is no error."""
+class Unsubscribe(Request[r.Done], frozen=True):
+    """Leave a channel.
 
-    session: SessionId
+    Not being in it is no error.
+    """
+
     channel: ChannelName
-    member: MemberName | None = None
+    member: Internal[MemberName | None] = None
     """Who leaves, if not the session's own member: for those who manage members."""
 
 
-class ResumeThread(Struct, frozen=True):
-    """End the pause of a conversation: what is held in it is delivered, and its chains start anew."""
+class PauseThread(Request[r.Done], frozen=True):
+    """Hold messages of agents and scripts in a conversation for a while.
 
-    session: SessionId
+    A conversation is `thread:<id>`, a target, or `@one+@other`.
+    """
+
     thread: str
 
 
-class PauseThread(Struct, frozen=True):
-    """Hold messages of agents and scripts in a conversation (`thread:<id>`, a target, or `@one+@other`) for a while."""
+class ResumeThread(Request[r.Done], frozen=True):
+    """End the pause of a conversation: what is held in it is delivered.
 
-    session: SessionId
+    Its chains start anew.
+    """
+
     thread: str
 
 
-class AllowThread(Struct, frozen=True):
-    """Lift the limits of the loop rule for a conversation for a while, and end its pause."""
+class AddMember(Request[r.Issued], frozen=True):
+    """Make a member."""
 
-    session: SessionId
-    thread: str
-    for_ms: int | None = None
-    """The hub's own idea, if nobody says how long."""
-
-
-class ListPauses(Struct, frozen=True):
-    """Conversations that are paused. Answered by `Pauses`."""
-
-    session: SessionId
-
-
-class AddMember(Struct, frozen=True):
-    """Make a member. Answered by `Issued` with its token, which is shown this once."""
-
-    session: SessionId
     name: MemberName
     kind: MemberKind = MemberKind.AGENT
     permissions: tuple[str, ...] = ()
     token: str | None = None
     """A token chosen by the operator; else the hub makes one."""
-    self_named: bool = False
+    self_named: Internal[bool] = False
     """The name was chosen by somebody who proved nothing but a room's token: it cannot be the hub's owner's."""
-    title: str = ""
-    description: str = ""
-    instructions: str = ""
+    title: Internal[str] = ""
+    description: Internal[str] = ""
+    instructions: Internal[str] = ""
 
 
-class UpdateMember(Struct, frozen=True):
-    """Change what a member may do and what it is told. Answered by `MemberState`; `None` leaves a field as it is."""
+class RemoveMember(Request[r.Done], frozen=True):
+    """Remove a member.
 
-    session: SessionId
-    name: MemberName
-    permissions: tuple[str, ...] | None = None
-    title: str | None = None
-    description: str | None = None
-    instructions: str | None = None
-    kind: MemberKind | None = None
+    Its sessions end, its tokens die, its unsettled deliveries become `dead`.
+    """
 
-
-class SetReach(Struct, frozen=True):
-    """Say in which ways a member is to be reached. Answered by `ReachState`; for itself and who manages members."""
-
-    session: SessionId
-    name: MemberName
-    reach: Reach | None = None
-    """`None` only asks."""
-
-
-class SetBusy(Struct, frozen=True):
-    """Say that the session's member is at work, which counts for a while, or that it is not. Answered by `Done`."""
-
-    session: SessionId
-    busy: bool
-
-
-class IssueToken(Struct, frozen=True):
-    """Give a member one more token. Answered by `TokenIssued`; the token is shown this once."""
-
-    session: SessionId
-    name: MemberName
-    label: str = ""
-    expires_at_ms: int | None = None
-    token: str | None = None
-    """A token chosen by who asks; else the hub makes one."""
-
-
-class ListTokens(Struct, frozen=True):
-    """A member's tokens that are still good, oldest first. Answered by `Tokens`."""
-
-    session: SessionId
     name: MemberName
 
 
-class RevokeToken(Struct, frozen=True):
-    """Void one token of a member; sessions that it opened end. Answered by `Done`."""
+class RotateToken(Request[r.Issued], frozen=True):
+    """Replace a member's tokens.
 
-    session: SessionId
-    name: MemberName
-    id: str
+    The new one is its only one.
+    """
 
-
-class ReadTeam(Struct, frozen=True):
-    """Answered by `TeamState`."""
-
-    session: SessionId
-
-
-class UpdateTeam(Struct, frozen=True):
-    """Change what is said about the team. Answered by `TeamState`; `None` leaves a field as it is."""
-
-    session: SessionId
-    name: str | None = None
-    directive: str | None = None
-    context: str | None = None
-    presets: dict[str, tuple[str, ...] | None] = {}
-    """Sets of permissions to keep by name, or, with `None`, to forget."""
-    aliases: dict[str, str | None] = {}
-    """Other names for members, by alias; `None` forgets one."""
-
-
-class RemoveMember(Struct, frozen=True):
-    """Remove a member: its sessions end, its tokens die, its unsettled deliveries become `dead`."""
-
-    session: SessionId
     name: MemberName
 
 
-class RotateToken(Struct, frozen=True):
-    """Replace all tokens of a member by a new one. Answered by `Issued`."""
+class ListMembers(Request[r.Roster], frozen=True):
+    """List all members, by name."""
 
-    session: SessionId
-    name: MemberName
-
-
-class ListMembers(Struct, frozen=True):
-    """Answered by `Roster`."""
-
-    session: SessionId
-    name: MemberName | None = None
+    name: Internal[MemberName | None] = None
     """Only the member of this name, whatever its case."""
 
 
-class ListChannels(Struct, frozen=True):
-    """Answered by `Channels`."""
+class ReadReceipts(Request[r.Receipts], frozen=True):
+    """Read what became of a message. Only its sender and recipients may know."""
 
-    session: SessionId
-    channel: ChannelName | None = None
-    """Only this one, whether anybody is in it or not."""
-
-
-class CreateChannel(Struct, frozen=True):
-    """Make a channel, with the session's member as its admin. Answered by `ChannelState`."""
-
-    session: SessionId
-    name: ChannelName
-
-
-class ChangeChannel(Struct, frozen=True):
-    """Do something to a channel. Answered by `ChannelState`, also when there was nothing to change."""
-
-    session: SessionId
-    channel: str
-    """Its name, or its id, which an archived one is found by."""
-    change: ChannelChange
-
-
-class ViewChannel(Struct, frozen=True):
-    """A channel with its members. Answered by `ChannelState`."""
-
-    session: SessionId
-    channel: str
-    """Its name, or its id, which an archived one is found by."""
-
-
-class ReadReceipts(Struct, frozen=True):
-    """What became of a message. Answered by `Receipts`; only its sender and recipients may know."""
-
-    session: SessionId
     message_id: MessageId
     after: str = ""
     """Only for recipients whose names come after this one."""
-    members: tuple[str, ...] = ()
+    members: Internal[tuple[str, ...]] = ()
     """Only for these; for all, if there are none."""
 
 
-class ReadHistory(Struct, frozen=True):
-    """Messages that the member may see, newest first. Answered by `History`."""
+class ReadHistory(Request[r.History], frozen=True):
+    """Read messages that the member may see, newest first."""
 
-    session: SessionId
     peer: str | None = None
     """Only messages with this member; in a channel, as `#name` or `chan:<id>`; or in a thread, as `obj:<id>`."""
     before: int | None = None
@@ -375,16 +291,18 @@ class ReadHistory(Struct, frozen=True):
     limit: int = 50
     after: int = -1
     """Only what stands after this offset."""
-    forward: bool = False
+    forward: Internal[bool] = False
     """Oldest first, of all that the member may see: what a live view goes on with."""
     everything: bool = False
     """What others say to each other, too; for who may read the log."""
 
 
-class Search(Struct, frozen=True):
-    """Look for words in what the member may see, newest first. Answered by `History`."""
+class Search(Request[r.History], frozen=True):
+    """Look for words in what the member may see.
 
-    session: SessionId
+    The newest message comes first.
+    """
+
     query: str
     """Words, "phrases in quotes", and beginnings of words with a star; all must be there."""
     sender: str | None = None
@@ -398,10 +316,48 @@ class Search(Struct, frozen=True):
     limit: int = 50
 
 
-class CreateObjective(Struct, frozen=True, kw_only=True):
-    """Give a member work with an outcome. Answered by `ObjectiveState`."""
+class ReadLog(Request[r.LogRows], frozen=True):
+    """Read rows of a log from an offset on."""
 
-    session: SessionId
+    log: str = "main"
+    start: int = 0
+    limit: int = 1000
+
+
+class ListChannels(Request[r.Channels], frozen=True):
+    """List all channels, by name."""
+
+    channel: Internal[ChannelName | None] = None
+    """Only this one, whether anybody is in it or not."""
+
+
+class CreateChannel(Request[r.ChannelState], frozen=True):
+    """Make a channel, and be its admin."""
+
+    name: ChannelName
+
+
+class ChangeChannel(Request[r.ChannelState], frozen=True):
+    """Do something to a channel, by its name or id; `do` in `change` says what.
+
+    There may be nothing to change.
+    """
+
+    channel: str
+    """Its name, or its id, which an archived one is found by."""
+    change: ChannelChange
+
+
+class ViewChannel(Request[r.ChannelState], frozen=True):
+    """Show a channel with its members, by its name or id."""
+
+    channel: str
+    """Its name, or its id, which an archived one is found by."""
+
+
+class CreateObjective(Request[r.ObjectiveState], frozen=True, kw_only=True):
+    """Give a member work with an outcome."""
+
     title: str
     outcome: str
     assignee: MemberName
@@ -410,18 +366,19 @@ class CreateObjective(Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
 
 
-class ChangeObjective(Struct, frozen=True):
-    """Do something to an objective. Answered by `ObjectiveState`, also when there was nothing to change."""
+class ChangeObjective(Request[r.ObjectiveState], frozen=True):
+    """Do something to an objective; `do` in `change` says what.
 
-    session: SessionId
-    id: ObjectiveId
+    There may be nothing to change. What is said in its thread is a message to `obj:<id>`.
+    """
+
+    objective_id: ObjectiveId
     change: ObjectiveChange
 
 
-class ListObjectives(Struct, frozen=True):
-    """Objectives that the member may see, newest first. Answered by `ObjectiveList`."""
+class ListObjectives(Request[r.ObjectiveList], frozen=True):
+    """List objectives that the member may see, newest first."""
 
-    session: SessionId
     statuses: tuple[Status, ...] = ()
     """Only those that stand so; empty for all."""
     assignee: MemberName | None = None
@@ -430,37 +387,110 @@ class ListObjectives(Struct, frozen=True):
     limit: int = 1000
 
 
-class ViewObjective(Struct, frozen=True):
-    """An objective with its event log, oldest first. Answered by `ObjectiveView`."""
+class ViewObjective(Request[r.ObjectiveView], frozen=True):
+    """Show an objective with its event log, oldest first."""
 
-    session: SessionId
-    id: ObjectiveId
+    objective_id: ObjectiveId
     after: int = -1
     """Only events whose log offset is higher."""
 
 
-class ReadLog(Struct, frozen=True):
-    """Rows of a log from an offset on. Answered by `LogRows`."""
+class UpdateMember(Request[r.MemberState], frozen=True):
+    """Change what a member may do and what it is told; what is left out stays."""
 
-    session: SessionId
-    log: str
-    start: int
-    limit: int = 1000
+    name: MemberName
+    permissions: tuple[str, ...] | None = None
+    title: str | None = None
+    description: str | None = None
+    instructions: str | None = None
+    kind: MemberKind | None = None
 
 
-class RecordActivity(Struct, frozen=True):
-    """Keep what the session's member did, in the activity log. Answered by `Recorded` once durable."""
+class SetReach(Request[r.ReachState], frozen=True):
+    """Say in which ways a member is to be reached, or ask, by leaving `reach` out.
 
-    session: SessionId
+    For the member itself and whoever manages members.
+    """
+
+    name: MemberName
+    reach: Reach | None = None
+    """`None` only asks."""
+
+
+class SetBusy(Request[r.Done], frozen=True):
+    """Say that the member is at work, which counts for a while, or is not."""
+
+    busy: bool = True
+
+
+class IssueToken(Request[r.TokenIssued], frozen=True):
+    """Give a member one more token."""
+
+    name: MemberName
+    label: str = ""
+    expires_at_ms: int | None = None
+    token: str | None = None
+    """A token chosen by who asks; else the hub makes one."""
+
+
+class ListTokens(Request[r.Tokens], frozen=True):
+    """List a member's tokens that are still good, oldest first."""
+
+    name: MemberName
+
+
+class RevokeToken(Request[r.Done], frozen=True):
+    """Void one token.
+
+    Sessions that it opened end.
+    """
+
+    name: MemberName
+    token_id: str
+
+
+class ReadTeam(Request[r.TeamState], frozen=True):
+    """Read what is said about the team."""
+
+
+class UpdateTeam(Request[r.TeamState], frozen=True):
+    """Change what is said about the team; what is left out stays."""
+
+    name: str | None = None
+    directive: str | None = None
+    context: str | None = None
+    presets: dict[str, tuple[str, ...] | None] = {}
+    """Sets of permissions to keep by name, or, with `None`, to forget."""
+    aliases: dict[str, str | None] = {}
+    """Other names for members, by alias; `None` forgets one."""
+
+
+class ListPauses(Request[r.Pauses], frozen=True):
+    """List conversations that are paused, or whose limits are lifted."""
+
+
+class AllowThread(Request[r.Done], frozen=True):
+    """Lift the limits of the loop rule for a conversation for a while, and end its pause."""
+
+    thread: str
+    for_ms: int | None = None
+    """The hub's own idea, if nobody says how long."""
+
+
+class RecordActivity(Request[r.Recorded], frozen=True):
+    """Report what the member did.
+
+    It is kept in the activity log.
+    """
+
     events: tuple[dict[str, Any], ...]
-    size: int = 0
+    size: Internal[int] = 0
     """How many bytes it was on its wire: what waits to be written is bounded by that."""
 
 
-class ReadActivity(Struct, frozen=True):
-    """What a member did, newest first. Answered by `Activity`; for itself and who has `activity.read`."""
+class ReadActivity(Request[r.Activity], frozen=True):
+    """Read what a member did, newest first. For itself and who has `activity.read`."""
 
-    session: SessionId
     member: MemberName
     from_ms: int | None = None
     to_ms: int | None = None
@@ -470,14 +500,16 @@ class ReadActivity(Struct, frozen=True):
     limit: int = 200
 
 
-class FollowActivity(Struct, frozen=True):
-    """Ask to hear of what a member does from now on. Answered by `Done`; then `Hub.tail` tells of it."""
+class FollowActivity(Request[r.Done], frozen=True):
+    """Hear of what a member does.
 
-    session: SessionId
+    `Hub.tail` tells of it from now on.
+    """
+
     member: MemberName
 
 
-class RecordRefusal(Struct, frozen=True):
+class RecordRefusal(AnsweredBy[r.Done], frozen=True):
     """Keep in the log what a protocol refused by itself, as the hub keeps its own refusals."""
 
     protocol: str
@@ -488,7 +520,7 @@ class RecordRefusal(Struct, frozen=True):
     """Whose attempt it was, if it had said who it is."""
 
 
-class Tick(Struct, frozen=True):
+class Tick(AnsweredBy[r.Done], frozen=True):
     """Time passed: expire what is due. Sent by the hub itself."""
 
 
@@ -507,11 +539,24 @@ Command = (
     | Follow
     | Subscribe
     | Unsubscribe
-    | ResumeThread
     | PauseThread
-    | AllowThread
-    | ListPauses
+    | ResumeThread
     | AddMember
+    | RemoveMember
+    | RotateToken
+    | ListMembers
+    | ReadReceipts
+    | ReadHistory
+    | Search
+    | ReadLog
+    | ListChannels
+    | CreateChannel
+    | ChangeChannel
+    | ViewChannel
+    | CreateObjective
+    | ChangeObjective
+    | ListObjectives
+    | ViewObjective
     | UpdateMember
     | SetReach
     | SetBusy
@@ -520,21 +565,8 @@ Command = (
     | RevokeToken
     | ReadTeam
     | UpdateTeam
-    | RemoveMember
-    | RotateToken
-    | ListMembers
-    | ListChannels
-    | CreateChannel
-    | ChangeChannel
-    | ViewChannel
-    | ReadReceipts
-    | ReadHistory
-    | Search
-    | CreateObjective
-    | ChangeObjective
-    | ListObjectives
-    | ViewObjective
-    | ReadLog
+    | ListPauses
+    | AllowThread
     | RecordActivity
     | ReadActivity
     | FollowActivity

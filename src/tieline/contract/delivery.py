@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from tieline.contract.internal import Internal
 from tieline.contract.message import Message
 
 
@@ -112,7 +113,7 @@ class Receipt(Struct, frozen=True):
     """What became of a message for one recipient."""
 
     member: str
-    key: int
+    key: Internal[int]
     state: State
     steps: tuple[Step, ...]
     """In time order, beginning with `pending`."""

@@ -6,18 +6,20 @@ offers and changes reach their receivers in the order in which the broker decide
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
 from tieline.contract.activity import ActivityRow
 from tieline.contract.channel import ChannelId
-from tieline.contract.command import Command
+from tieline.contract.command import AnsweredBy, Command
 from tieline.contract.identifiers import ChannelName, MemberName, SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.message import Message
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Progress, Reply
+
+_R = TypeVar("_R")
 
 
 class MemberAppeared(Struct, frozen=True):
@@ -88,7 +90,7 @@ class Hub(Protocol):
     def submit(self, commands: Sequence[Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
         """Hand over commands; `done` gets their replies, in order, after the commit that made them durable."""
 
-    async def ask(self, command: Command) -> Reply:
+    async def ask(self, command: AnsweredBy[_R]) -> _R | Refusal:
         """Hand over one command and wait for its reply."""
 
     def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from tieline.contract.identifiers import MemberName
+from tieline.contract.internal import Internal
 
 
 class MemberKind(StrEnum):
@@ -31,7 +32,7 @@ class Member(Struct, frozen=True):
     name: MemberName
     kind: MemberKind = MemberKind.AGENT
     permissions: tuple[str, ...] = ()
-    origin: Origin = Origin.TOKEN
+    origin: Internal[Origin] = Origin.TOKEN
     created_at_ms: int = 0
     title: str = ""
     """Its role on the team, in a word or two."""
@@ -68,13 +69,13 @@ class TokenView(Struct, frozen=True):
     """When a session was last opened by it, since the hub started."""
 
 
-class ByToken(Struct, frozen=True):
+class ByToken(Struct, frozen=True, tag=True):
     """A member token, as every protocol's bearer token."""
 
     token: str
 
 
-class ByShared(Struct, frozen=True):
+class ByShared(Struct, frozen=True, tag=True):
     """A token that several names may share, which the protocol has found among those it was configured with.
 
     It owns the names that were first made under it, whether they are connected or not.
@@ -83,21 +84,21 @@ class ByShared(Struct, frozen=True):
     token: str
 
 
-class ByHomeKey(Struct, frozen=True):
+class ByHomeKey(Struct, frozen=True, tag=True):
     """The key in the hub's home: whoever can read it may act as any member."""
 
     key: str
 
 
-class ByUser(Struct, frozen=True):
+class ByUser(Struct, frozen=True, tag=True):
     """A local socket that only the hub's own user can open: enough for names that such sessions made, and new ones."""
 
 
-class ByPlace(Struct, frozen=True):
+class ByPlace(Struct, frozen=True, tag=True):
     """A local socket that stands for a member and that only the hub's own user can open."""
 
 
-class Unnamed(Struct, frozen=True):
+class Unnamed(Struct, frozen=True, tag=True):
     """No identity at all: speaks as `<label>@<place>`, never as a member."""
 
     label: str

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from tieline.contract.identifiers import MessageId
+from tieline.contract.internal import Internal
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target
@@ -88,7 +89,7 @@ class Content(Struct, frozen=True, omit_defaults=True, gc=False):
     attachments: tuple[Attachment, ...] = ()
     ttl_ms: int | None = None
     """Unsettled deliveries expire this long after sending."""
-    original: bytes | None = None
+    original: Internal[bytes | None] = None
     """The sender's own bytes, kept when its protocol signs them."""
     notes: tuple[str, ...] = ()
     """Fidelity notes: what a translation into this content could not carry."""

@@ -7,6 +7,7 @@ from tieline.contract.channel import ChannelId, ChannelMember
 from tieline.contract.delivery import Delivery, Receipt, Replayed, State, StreamCursor
 from tieline.contract.event import LogRow
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
+from tieline.contract.internal import Internal
 from tieline.contract.member import Member, Presence, TokenView
 from tieline.contract.message import Message
 from tieline.contract.objective import Objective, ObjectiveEvent
@@ -16,7 +17,7 @@ from tieline.contract.team import Team
 
 
 class Done(Struct, frozen=True):
-    """It is done, and there is nothing else to say."""
+    """It is done."""
 
 
 class Attached(Struct, frozen=True):
@@ -37,27 +38,33 @@ class Attached(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True, gc=False):
-    """The message, its deliveries and its audit row are durable."""
+    """The message is durable.
+
+    So are its deliveries and its audit row.
+    """
 
     message_id: MessageId
     offset: int
     recipients: int
     duplicate: bool = False
     """The same wire id with the same content was accepted before; nothing was sent again."""
-    backlog: int = 0
+    backlog: Internal[int] = 0
     """How much waits for the recipient that is furthest behind."""
     held: str = ""
     """Why it is not delivered yet, if it is held for any recipient: it is kept, and comes later."""
 
 
 class Claimed(Struct, frozen=True):
-    """The delivery is the session's alone, or `None`: another was first, or it never was."""
+    """The message is this session's alone, or nothing: another was first."""
 
-    delivery: Delivery | None
+    delivery: Delivery | None = None
 
 
 class Fetched(Struct, frozen=True):
-    """Unsettled deliveries in key order."""
+    """A page of the inbox.
+
+    Unsettled deliveries in key order.
+    """
 
     deliveries: tuple[Delivery, ...]
     through: int
@@ -94,7 +101,7 @@ class Streams(Struct, frozen=True):
 
 
 class Receipts(Struct, frozen=True):
-    """What became of a message, recipient by recipient."""
+    """What became of a message, by the names of its recipients."""
 
     message_id: MessageId
     receipts: tuple[Receipt, ...]
@@ -104,14 +111,20 @@ class Receipts(Struct, frozen=True):
 
 
 class Issued(Struct, frozen=True):
-    """A member has a new token. It is shown this once and stored hashed."""
+    """A new token, shown this once.
+
+    It is stored hashed.
+    """
 
     member: MemberName
     token: str
 
 
 class TokenIssued(Struct, frozen=True):
-    """A member has one more token. It is shown this once and stored hashed."""
+    """One more token, shown this once.
+
+    It is stored hashed.
+    """
 
     member: MemberName
     token: str
@@ -131,7 +144,7 @@ class MemberState(Struct, frozen=True):
 
 
 class ReachState(Struct, frozen=True):
-    """In which ways a member is to be reached, after what was asked."""
+    """In which ways a member is to be reached."""
 
     member: MemberName
     reach: Reach
@@ -144,7 +157,10 @@ class TeamState(Struct, frozen=True):
 
 
 class Roster(Struct, frozen=True):
-    """All members, by name."""
+    """All members.
+
+    By name.
+    """
 
     members: tuple[Presence, ...]
 
@@ -171,7 +187,10 @@ class ChannelState(Struct, frozen=True):
 
 
 class Channels(Struct, frozen=True):
-    """All channels, by name."""
+    """All channels.
+
+    By name.
+    """
 
     channels: tuple[ChannelView, ...]
 
@@ -206,11 +225,16 @@ class ObjectiveView(Struct, frozen=True):
 
 
 class LogRows(Struct, frozen=True):
-    """Consecutive rows of a log."""
+    """Consecutive rows of a log; go on reading at `next`."""
 
     rows: tuple[LogRow, ...]
     end: int
     """The offset that the next row of this log will have."""
+
+    @property
+    def next(self) -> int:
+        """Where to go on reading: after the last of these rows, or at the end."""
+        return self.rows[-1].offset + 1 if self.rows else self.end
 
 
 class Recorded(Struct, frozen=True):
@@ -252,35 +276,38 @@ class Pause(Struct, frozen=True):
 
 
 class Pauses(Struct, frozen=True):
-    """Paused and allowed conversations, soonest end first."""
+    """Conversations that are paused, or whose limits are lifted.
+
+    The soonest end comes first.
+    """
 
     pauses: tuple[Pause, ...]
 
 
 Reply = (
-    Done
-    | Pauses
-    | Attached
-    | Accepted
+    Accepted
     | Claimed
     | Fetched
-    | Streams
     | Receipts
     | Issued
-    | TokenIssued
-    | Tokens
-    | MemberState
-    | ReachState
-    | TeamState
     | Roster
+    | History
+    | LogRows
+    | Done
     | Channels
     | ChannelState
-    | History
     | ObjectiveState
     | ObjectiveList
     | ObjectiveView
-    | LogRows
+    | MemberState
+    | ReachState
+    | TokenIssued
+    | Tokens
+    | TeamState
+    | Pauses
     | Recorded
     | Activity
+    | Attached
+    | Streams
     | Refusal
 )

@@ -191,18 +191,20 @@ def change(broker: "Broker", command: c.ChangeObjective) -> Reply:
     if isinstance(actor, Refusal):
         return actor
     session, _ = actor
-    row = _visible(broker, session, command.id)
+    row = _visible(broker, session, command.objective_id)
     if isinstance(row, Refusal):
         return row
     right = RIGHTS[type(command.change)]
     if not right.holds(session, row):
-        return Refusal(Code.FORBIDDEN, f"only {right} may do this to {command.id}")
+        return Refusal(Code.FORBIDDEN, f"only {right} may do this to {command.objective_id}")
     status = o.TRANSITIONS[type(command.change)].get(row.objective.status)
     steps = _steps(broker, row, status, command.change)
     if isinstance(steps, Refusal):
         return steps
     if status is None:
-        return Refusal(Code.OBJECTIVE_ENDED, f"{command.id} is {row.objective.status.value} and changes no more")
+        return Refusal(
+            Code.OBJECTIVE_ENDED, f"{command.objective_id} is {row.objective.status.value} and changes no more"
+        )
     return _carry_out(broker, session, steps) if steps else ObjectiveState(row.objective)
 
 
@@ -347,7 +349,7 @@ def view(broker: "Broker", command: c.ViewObjective) -> Reply:
     session = broker.session(command.session)
     if isinstance(session, Refusal):
         return session
-    row = _visible(broker, session, command.id)
+    row = _visible(broker, session, command.objective_id)
     if isinstance(row, Refusal):
         return row
     after = max(-1, min(command.after, broker.ledger.end))

@@ -105,9 +105,9 @@ def revoke(broker: "Broker", command: c.RevokeToken) -> Reply:
     if isinstance(found, Refusal):
         return found
     session, account = found
-    row = next((row for row in broker.directory.tokens_of(account) if row.id == command.id), None)
+    row = next((row for row in broker.directory.tokens_of(account) if row.id == command.token_id), None)
     if row is None:
-        return Refusal(Code.UNKNOWN_TOKEN, f"{account.name} has no token {command.id[:140]!r}")
+        return Refusal(Code.UNKNOWN_TOKEN, f"{account.name} has no token {command.token_id[:140]!r}")
     drop(broker, row)
     broker.end_sessions(
         [other for other in account.sessions if other.token == row.digest],

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar, cast
 
 import structlog
 from msgspec import Struct
@@ -45,6 +46,8 @@ _WRITES = frozenset({c.Send, c.Claim, c.Discard, c.Tick})
 log = structlog.get_logger(__name__)
 
 Tail = Callable[[Sequence[ActivityRow]], None]
+
+_R = TypeVar("_R")
 
 
 def _store_failed(reason: str) -> Refusal:
@@ -175,7 +178,7 @@ class Exchange:
         for number, part in enumerate(parts):
             self._queue.put((part, partial(answers.take, number)))
 
-    async def ask(self, command: c.Command) -> Reply:
+    async def ask(self, command: c.AnsweredBy[_R]) -> _R | Refusal:
         """See `Hub.ask`."""
         future: asyncio.Future[Reply] = self._loop.create_future()
 
@@ -186,8 +189,8 @@ class Exchange:
                 # Whoever asked for this session is gone, so nobody else would end it.
                 self.submit((c.Detach(replies[0].session),))
 
-        self.submit((command,), done)
-        return await future
+        self.submit((cast(c.Command, command),), done)
+        return cast(_R | Refusal, await future)
 
     def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
         """See `Hub.listen`."""

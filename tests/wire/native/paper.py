@@ -2,13 +2,17 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from tieline.contract import command as c
 from tieline.contract.activity import ActivityRow
 from tieline.contract.hub import Hub, Listener, Observer
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import Limits
+from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Reply
+
+_R = TypeVar("_R")
 
 DoneCall = Callable[[Sequence[Reply]], None]
 
@@ -29,7 +33,7 @@ class PaperHub(Hub):
         if done is not None:
             self.open.append((commands, done))
 
-    async def ask(self, command: c.Command) -> Reply:
+    async def ask(self, command: c.AnsweredBy[_R]) -> _R | Refusal:
         raise AssertionError("a conversation does not wait")
 
     def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
