@@ -40,7 +40,7 @@ DEBIAN_THERE := $(and $(shell command -v chromium),$(wildcard /usr/lib/*/libatom
 SOURCES      := src tests bench scripts
 TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console debian pipeline)
 
-.PHONY: help setup run demo test check lint ready fresh soak bench format console pipeline lock clients clean again
+.PHONY: help setup run demo test check lint ready fresh soak bench derive format console pipeline lock clients clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ soak: $(TEST_STAMPS) ## every fault test at its full number of rounds; takes lon
 
 bench: $(TEST_STAMPS) ## benchmarks, each printing a ratio against its reference
 	$(BIN)/python -m bench $(ARGS)
+
+derive: $(STAMPS)/dev ## write the hub's own protocol and the SDK's plain methods from the contract, after a change there
+	@$(BIN)/python -m scripts.derive
 
 format: $(STAMPS)/dev ## rewrite the code as the linter wants it
 	$(BIN)/ruff check --fix --quiet . || true

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tieline.protocols import protocols
 from tieline.wire.fidelity import Carriage, Field
-from tieline.wire.native.views import CARRIAGE as TIELINE
+from tieline.wire.native.content import CARRIAGE as TIELINE
 
 PAGE = Path(__file__).parents[2] / "docs" / "interop.md"
 CARRIAGES = (*(protocol.carriage() for protocol in protocols()), TIELINE)

@@ -166,13 +166,13 @@ def _checkpoint(home: Path | None, out: Path | None, *, json: bool) -> None:
 def _export(home: Path | None, out: Path | None) -> None:
     import msgspec
 
-    from tieline.wire.native.views import view_row
+    from tieline.wire.native.views import view_log_row
 
     encoder = msgspec.json.Encoder()
     with _inspection(home) as inspection, _writing(out) as file:
         count = 0
         for row in inspection.rows():
-            file.write(encoder.encode(view_row(row)) + b"\n")
+            file.write(encoder.encode(view_log_row(row)) + b"\n")
             count += 1
     if out is not None:
         say(f"{count} rows are in {out}.")

@@ -14,7 +14,7 @@ from tieline.cli.session import JsonOption, Link, talks
 
 if TYPE_CHECKING:
     from tieline.client import Client
-    from tieline.wire.native.team import PauseView
+    from tieline.wire.native.views import PauseView
 
 _HELP = "As a receipt names it: thread:ID, #channel, obj:ID, @a+@b, or * for what is said to everybody."
 _Conversation = Annotated[str, typer.Argument(metavar="CONVERSATION", help=_HELP)]

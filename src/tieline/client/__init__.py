@@ -15,22 +15,28 @@ from tieline.contract.channel import Admit, Archive, Dismiss, Enter, Rename, Rol
 from tieline.contract.member import TokenView
 from tieline.contract.objective import Block, Cancel, Complete, Reassign, Status, Unblock, Watch
 from tieline.contract.reach import Leg, Reach, Way
-from tieline.wire.native.activity import ActivityView, Did
-from tieline.wire.native.channels import ChannelView
 from tieline.wire.native.frames import (
     Accepted,
+    ActivityView,
+    ChannelView,
+    Did,
     Inbox,
     Issued,
     Item,
     LogRowView,
+    MemberFile,
     MemberView,
     Message,
+    ObjectiveEventView,
+    ObjectiveList,
+    ObjectiveStory,
+    ObjectiveView,
     Progress,
     ReceiptView,
     StepView,
+    TeamView,
+    TokenIssued,
 )
-from tieline.wire.native.objectives import ObjectiveEventView, ObjectiveList, ObjectiveStory, ObjectiveView
-from tieline.wire.native.team import MemberFile, TeamView, TokenIssued
 
 __all__ = [
     "Accepted",

@@ -11,20 +11,10 @@ import msgspec
 
 from tieline.client.carriers import Carrier, dial_socket
 from tieline.client.errors import Disconnected, HubRefused, HubUnreachable
-from tieline.contract.channel import AnyChange as ChannelChange
-from tieline.contract.member import MemberKind, TokenView
-from tieline.contract.message import Attachment, Kind, Level, Priority
-from tieline.contract.objective import AnyChange as ObjectiveChange
-from tieline.contract.objective import Status
-from tieline.contract.reach import Reach
+from tieline.client.requests import Requests
 from tieline.contract.refusal import Code
 from tieline.wire.home import HUB_SOCKET, find_home, read_key, read_running
-from tieline.wire.native import activity as ac
-from tieline.wire.native import channels as ch
 from tieline.wire.native import frames as f
-from tieline.wire.native import objectives as ob
-from tieline.wire.native import tail as ta
-from tieline.wire.native import team as tm
 
 URL_VARIABLE = "TIELINE_URL"
 TOKEN_VARIABLE = "TIELINE_TOKEN"
@@ -74,7 +64,7 @@ async def connect(
     return client
 
 
-class Client:
+class Client(Requests):
     """A session with a hub. Use it from one event loop, as an async context manager."""
 
     def __init__(self) -> None:
@@ -91,7 +81,7 @@ class Client:
         self._welcome: asyncio.Future[f.Welcome] = asyncio.get_running_loop().create_future()
         self._deliveries: asyncio.Queue[f.Deliver | None] = asyncio.Queue()
         self._progress: asyncio.Queue[f.Progress | None] = asyncio.Queue()
-        self._did: asyncio.Queue[ac.Did | None] = asyncio.Queue()
+        self._did: asyncio.Queue[f.Did | None] = asyncio.Queue()
         self._said: asyncio.Queue[f.Said | None] = asyncio.Queue()
         # Why the connection ended, once it has.
         self._lost: Exception | None = None
@@ -121,50 +111,6 @@ class Client:
 
     # Speaking.
 
-    async def send(  # noqa: PLR0913 - a message has that many parts
-        self,
-        target: str,
-        body: str,
-        *,
-        data: dict[str, Any] | None = None,
-        title: str | None = None,
-        level: Level = Level.INFO,
-        priority: Priority = Priority.NORMAL,
-        kind: Kind = Kind.CHAT,
-        topic: str = "",
-        scope: str | None = None,
-        thread: str | None = None,
-        reply_to: str | None = None,
-        refs: tuple[str, ...] = (),
-        attachments: tuple[Attachment, ...] = (),
-        ttl_ms: int | None = None,
-        wire_id: str | None = None,
-        allow_empty: bool = False,
-        supersedes: str | None = None,
-    ) -> f.Accepted:
-        """Say something; returns once it is durable."""
-        frame = f.Send(
-            next(self._numbers),
-            target,
-            body,
-            data,
-            title,
-            level,
-            priority,
-            kind,
-            topic,
-            scope,
-            thread,
-            reply_to,
-            refs,
-            attachments,
-            ttl_ms,
-            wire_id,
-            allow_empty,
-            supersedes,
-        )
-        return await self._ask(frame.n, frame, f.Accepted)
-
     def ack(self, delivery: f.Deliver | f.Item) -> None:
         """Be done with a delivery. Goes out at the end of this turn of the loop; twice is as good as once."""
         key = delivery.key
@@ -185,11 +131,6 @@ class Client:
             n = next(self._numbers)
             keys = tuple((delivery.key, delivery.key) for delivery in deliveries)
             await self._ask(n, f.Discard(n, keys, reason), f.Done)
-
-    async def claim(self, message_id: str) -> f.Item | None:
-        """Take a message for this session alone; `None` when another was first."""
-        n = next(self._numbers)
-        return (await self._ask(n, f.Claim(n, message_id), f.Claimed)).item
 
     async def follow(self, message_id: str, until: str = "acked") -> tuple[f.ReceiptView, ...]:
         """Receipts of a message now; later steps come from `progress`."""
@@ -217,89 +158,7 @@ class Client:
         self._deliveries.put_nowait(None)
         raise self._lost or Disconnected("the connection ended")
 
-    async def inbox(self, *, after: int = 0, limit: int = 100, unseen: bool = False) -> f.Inbox:
-        """A page of unsettled deliveries, or of those that nothing shows to have been read, without taking them."""
-        n = next(self._numbers)
-        return await self._ask(n, f.Fetch(n, after, limit, unseen), f.Inbox)
-
     # Channels, members, reading.
-
-    async def subscribe(self, channel: str) -> None:
-        """Join a channel."""
-        n = next(self._numbers)
-        await self._ask(n, f.Subscribe(n, channel), f.Done)
-
-    async def unsubscribe(self, channel: str) -> None:
-        """Leave a channel."""
-        n = next(self._numbers)
-        await self._ask(n, f.Unsubscribe(n, channel), f.Done)
-
-    async def pause_thread(self, thread: str) -> None:
-        """Hold messages of agents and scripts in a conversation for a while."""
-        n = next(self._numbers)
-        await self._ask(n, f.PauseThread(n, thread), f.Done)
-
-    async def resume_thread(self, thread: str) -> None:
-        """End the pause of a conversation, so that what is held in it is delivered."""
-        n = next(self._numbers)
-        await self._ask(n, f.ResumeThread(n, thread), f.Done)
-
-    async def allow_thread(self, thread: str, for_ms: int | None = None) -> None:
-        """Lift the limits of the loop rule for a conversation for a while, and end its pause."""
-        n = next(self._numbers)
-        await self._ask(n, tm.AllowThread(n, thread, for_ms), f.Done)
-
-    async def pauses(self) -> tuple[tm.PauseView, ...]:
-        """Conversations that are paused, or whose limits are lifted."""
-        n = next(self._numbers)
-        return (await self._ask(n, tm.ListPauses(n), tm.PauseList)).pauses
-
-    async def add_member(
-        self,
-        name: str,
-        *,
-        kind: MemberKind = MemberKind.AGENT,
-        permissions: tuple[str, ...] = (),
-        token: str | None = None,
-    ) -> f.Issued:
-        """Make a member."""
-        n = next(self._numbers)
-        return await self._ask(n, f.AddMember(n, name, kind, permissions, token), f.Issued)
-
-    async def remove_member(self, name: str) -> None:
-        """Remove a member."""
-        n = next(self._numbers)
-        await self._ask(n, f.RemoveMember(n, name), f.Done)
-
-    async def rotate_token(self, name: str) -> f.Issued:
-        """Replace a member's tokens by a new one."""
-        n = next(self._numbers)
-        return await self._ask(n, f.RotateToken(n, name), f.Issued)
-
-    async def members(self) -> tuple[f.MemberView, ...]:
-        """All members."""
-        n = next(self._numbers)
-        return (await self._ask(n, f.ListMembers(n), f.Roster)).members
-
-    async def channels(self) -> tuple[ch.ChannelView, ...]:
-        """All channels."""
-        n = next(self._numbers)
-        return (await self._ask(n, ch.ListChannels(n), ch.ChannelList)).channels
-
-    async def create_channel(self, name: str) -> ch.ChannelView:
-        """Make a channel, and be its admin."""
-        n = next(self._numbers)
-        return (await self._ask(n, ch.CreateChannel(n, name), ch.Channel)).channel
-
-    async def change_channel(self, channel: str, change: ChannelChange) -> ch.ChannelView:
-        """Do something to a channel, by its name or id."""
-        n = next(self._numbers)
-        return (await self._ask(n, ch.ChangeChannel(n, channel, change), ch.Channel)).channel
-
-    async def channel(self, channel: str) -> ch.ChannelView:
-        """A channel with its members, by its name or id."""
-        n = next(self._numbers)
-        return (await self._ask(n, ch.ViewChannel(n, channel), ch.Channel)).channel
 
     async def receipts(self, message_id: str) -> tuple[f.ReceiptView, ...]:
         """What became of a message."""
@@ -314,171 +173,18 @@ class Client:
             found += page.receipts
         return tuple(found)
 
-    async def history(
-        self,
-        peer: str | None = None,
-        *,
-        before: int | None = None,
-        limit: int = 50,
-        after: int = -1,
-        everything: bool = False,
-    ) -> tuple[f.Message, ...]:
-        """Messages that this member may see, newest first; with `everything`, those of others too."""
-        n = next(self._numbers)
-        frame = f.ReadHistory(n, peer, before, limit, after, everything)
-        return (await self._ask(n, frame, f.History)).messages
-
-    async def search(
-        self,
-        query: str,
-        *,
-        sender: str | None = None,
-        place: str | None = None,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
-        limit: int = 50,
-    ) -> tuple[f.Message, ...]:
-        """Messages with these words that this member may see, newest first."""
-        n = next(self._numbers)
-        frame = f.Search(n, query, sender, place, from_ms, to_ms, limit=limit)
-        return (await self._ask(n, frame, f.History)).messages
-
-    async def read_log(self, log: str = "main", start: int = 0, limit: int = 1000) -> f.Log:
-        """Consecutive rows of a log; go on reading at `next`."""
-        n = next(self._numbers)
-        return await self._ask(n, f.ReadLog(n, log, start, limit), f.Log)
-
     # Objectives.
 
-    async def create_objective(
-        self,
-        title: str,
-        outcome: str,
-        assignee: str,
-        *,
-        body: str = "",
-        watchers: tuple[str, ...] = (),
-        attachments: tuple[Attachment, ...] = (),
-    ) -> ob.ObjectiveView:
-        """Give a member work with an outcome."""
-        n = next(self._numbers)
-        frame = ob.CreateObjective(n, title, outcome, assignee, body, watchers, attachments)
-        return (await self._ask(n, frame, ob.Objective)).objective
-
-    async def change_objective(self, objective_id: str, change: ObjectiveChange) -> ob.ObjectiveView:
-        """Do something to an objective. What is said in its thread is a message to `obj:<id>`."""
-        n = next(self._numbers)
-        frame = ob.ChangeObjective(n, objective_id, change)
-        return (await self._ask(n, frame, ob.Objective)).objective
-
-    async def objectives(
-        self,
-        *,
-        statuses: tuple[Status, ...] = (),
-        assignee: str | None = None,
-        before: str | None = None,
-        limit: int = 1000,
-    ) -> ob.ObjectiveList:
-        """Objectives that this member may see, newest first; go on before the last of them."""
-        n = next(self._numbers)
-        frame = ob.ListObjectives(n, statuses, assignee, before, limit)
-        return await self._ask(n, frame, ob.ObjectiveList)
-
-    async def objective(self, objective_id: str, *, after: int = -1) -> ob.ObjectiveStory:
-        """An objective and what happened to it, oldest first; go on after the offset of the last of it."""
-        n = next(self._numbers)
-        return await self._ask(n, ob.ViewObjective(n, objective_id, after), ob.ObjectiveStory)
-
     # The team.
-
-    async def update_member(
-        self,
-        name: str,
-        *,
-        permissions: tuple[str, ...] | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        instructions: str | None = None,
-        kind: MemberKind | None = None,
-    ) -> tm.MemberFile:
-        """Change what a member may do and what it is told; what is left out stays."""
-        n = next(self._numbers)
-        frame = tm.UpdateMember(n, name, permissions, title, description, instructions, kind)
-        return (await self._ask(n, frame, tm.MemberState)).member
-
-    async def reach(self, name: str, reach: Reach | None = None) -> Reach:
-        """In which ways a member is to be reached, after it was given these, if any are named."""
-        n = next(self._numbers)
-        return (await self._ask(n, tm.SetReach(n, name, reach), tm.ReachState)).reach
-
-    async def set_busy(self, busy: bool = True) -> None:
-        """Say that this member is at work, which counts for a while, or is not."""
-        n = next(self._numbers)
-        await self._ask(n, tm.SetBusy(n, busy), f.Done)
-
-    async def issue_token(
-        self, name: str, *, label: str = "", expires_at_ms: int | None = None, token: str | None = None
-    ) -> tm.TokenIssued:
-        """Give a member one more token."""
-        n = next(self._numbers)
-        return await self._ask(n, tm.IssueToken(n, name, label, expires_at_ms, token), tm.TokenIssued)
-
-    async def tokens(self, name: str) -> tuple[TokenView, ...]:
-        """A member's tokens that are still good, oldest first."""
-        n = next(self._numbers)
-        return (await self._ask(n, tm.ListTokens(n, name), tm.TokenList)).tokens
-
-    async def revoke_token(self, name: str, token_id: str) -> None:
-        """Void one token of a member."""
-        n = next(self._numbers)
-        await self._ask(n, tm.RevokeToken(n, name, token_id), f.Done)
-
-    async def team(self) -> tm.TeamView:
-        """What is said about the team."""
-        n = next(self._numbers)
-        return (await self._ask(n, tm.ReadTeam(n), tm.TeamState)).team
-
-    async def update_team(
-        self,
-        *,
-        name: str | None = None,
-        directive: str | None = None,
-        context: str | None = None,
-        presets: dict[str, tuple[str, ...] | None] | None = None,
-        aliases: dict[str, str | None] | None = None,
-    ) -> tm.TeamView:
-        """Change what is said about the team; what is left out stays, a preset or alias of `None` is forgotten."""
-        n = next(self._numbers)
-        frame = tm.UpdateTeam(n, name, directive, context, presets or {}, aliases or {})
-        return (await self._ask(n, frame, tm.TeamState)).team
 
     # Activity.
 
     async def record_activity(self, *events: dict[str, Any]) -> int:
         """Report what this member did."""
         n = next(self._numbers)
-        return (await self._ask(n, ac.RecordActivity(n, events), ac.Recorded)).count
+        return (await self._ask(n, f.RecordActivity(n, events), f.Recorded)).count
 
-    async def activity(
-        self,
-        member: str,
-        *,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
-        kinds: tuple[str, ...] = (),
-        limit: int = 200,
-    ) -> tuple[ac.ActivityView, ...]:
-        """What a member did, newest first."""
-        n = next(self._numbers)
-        frame = ac.ReadActivity(n, member, from_ms, to_ms, kinds, limit)
-        return (await self._ask(n, frame, ac.ActivityRows)).rows
-
-    async def follow_activity(self, member: str) -> None:
-        """Hear of what a member does from now on; it comes from `doings`."""
-        n = next(self._numbers)
-        await self._ask(n, ac.FollowActivity(n, member), f.Done)
-
-    async def doings(self) -> AsyncIterator[ac.Did]:
+    async def doings(self) -> AsyncIterator[f.Did]:
         """What followed members do, as they do it."""
         while (did := await self._did.get()) is not None:
             yield did
@@ -489,7 +195,7 @@ class Client:
     async def tail(self, after: int = -1, *, everything: bool = False) -> AsyncIterator[f.Message]:
         """Everything that this member may see, from this offset on, as it is said; one at a time for a connection."""
         n = next(self._numbers)
-        await self._ask(n, ta.FollowAll(n, after, everything), f.Done)
+        await self._ask(n, f.FollowAll(n, after, everything), f.Done)
         while (said := await self._said.get()) is not None:
             # What an earlier view had told is not this one's.
             for message in said.messages if said.n == n else ():
@@ -512,7 +218,7 @@ class Client:
                     self._deliveries.put_nowait(frame)
                 case f.Progress():
                     self._progress.put_nowait(frame)
-                case ac.Did():
+                case f.Did():
                     self._did.put_nowait(frame)
                 case f.Said():
                     self._said.put_nowait(frame)

@@ -20,8 +20,10 @@ from tieline.contract.member import Member, MemberKind, Presence, TokenView
 from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, to_member
-from tieline.wire.native import activity, channels, objectives, tail, team, views
+from tieline.wire.native import activity, views
 from tieline.wire.native import frames as f
+from tieline.wire.native.content import content_of, encode_message
+from tieline.wire.native.frame import parse_state
 
 MESSAGE = f.Message(
     id="m1",
@@ -74,10 +76,10 @@ SEND = f.Send(
     "m0",
 )
 
-DONE_BY_BOB = activity.ActivityView(7, "bob", "llm", 1, 2, {"kind": "llm", "n": [1]})
+DONE_BY_BOB = f.ActivityView(7, "bob", "llm", 1, 2, {"kind": "llm", "n": [1]})
 IN_DEV = ch.ChannelMember(MemberName("bob"), ch.Role.ADMIN, 3)
 TOKEN = TokenView("t1", "laptop", "alice", 1, None, 2)
-OBJECTIVE = objectives.ObjectiveView(
+OBJECTIVE = f.ObjectiveView(
     "obj-1", "t", "o", "b", "blocked", "bob", "alice", ("cy",), 1, 2, None, None, "stuck", (m.Attachment("p"),)
 )
 HAPPENINGS: list[o.AnyHappening] = [
@@ -91,7 +93,7 @@ HAPPENINGS: list[o.AnyHappening] = [
     o.WatcherRemoved("cy"),
 ]
 REACH = Reach((Leg(Way.PUSH, 60_000), Leg(Way.NOTIFY, 0)), 5000, "ops")
-STORY = [objectives.ObjectiveEventView(1, 2, "alice", what) for what in HAPPENINGS]
+STORY = [f.ObjectiveEventView(1, 2, "alice", what) for what in HAPPENINGS]
 
 CLIENT_FRAMES: list[f.ClientFrame] = [
     f.Hello(),
@@ -112,44 +114,44 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     f.RemoveMember(10, "bob"),
     f.RotateToken(11, "bob"),
     f.ListMembers(12),
-    channels.ListChannels(13),
+    f.ListChannels(13),
     f.ReadReceipts(14, "m1"),
     f.ReadHistory(15, "bob", 9, 10),
     f.ReadHistory(15, after=3, everything=True),
     f.Search(15, "red fox", "bob", "#dev", 1, 2, 3, 4),
-    tail.FollowAll(16, 7, True),
+    f.FollowAll(16, 7, True),
     f.ReadLog(16, "activity", 3, 4),
-    activity.RecordActivity(17, ({"kind": "llm"}, {})),
-    activity.ReadActivity(18, "bob", 1, 2, ("llm",), 3),
-    activity.FollowActivity(19, "bob"),
-    channels.CreateChannel(20, "dev"),
-    channels.ChangeChannel(21, "dev", ch.Rename(ChannelName("design"))),
-    channels.ChangeChannel(21, "dev", ch.Archive()),
-    channels.ChangeChannel(21, "dev", ch.Enter()),
-    channels.ChangeChannel(21, "dev", ch.Admit(MemberName("bob"), ch.Role.ADMIN)),
-    channels.ChangeChannel(21, "dev", ch.Dismiss(MemberName("bob"))),
-    channels.ViewChannel(22, "dev"),
-    objectives.CreateObjective(23, "t", "o", "bob", "b", ("cy",), (m.Attachment("p"),)),
-    objectives.ChangeObjective(24, "obj-1", o.Block("r")),
-    objectives.ChangeObjective(24, "obj-1", o.Unblock()),
-    objectives.ChangeObjective(24, "obj-1", o.Complete("r")),
-    objectives.ChangeObjective(24, "obj-1", o.Cancel()),
-    objectives.ChangeObjective(24, "obj-1", o.Reassign(MemberName("cy"), "n")),
-    objectives.ChangeObjective(24, "obj-1", o.Watch((MemberName("cy"),), (MemberName("bob"),))),
-    objectives.ListObjectives(25, (o.Status.DONE,), "bob", "obj-1", 3),
-    objectives.ViewObjective(26, "obj-1", 5),
-    team.UpdateMember(27, "bob", ("log.read",), "t", "d", "i"),
-    team.SetReach(35, "bob"),
-    team.SetReach(35, "bob", REACH),
-    team.SetBusy(28, busy=False),
-    team.IssueToken(29, "bob", "laptop", 5, "a token of one's own"),
-    team.ListTokens(30, "bob"),
-    team.RevokeToken(31, "bob", "t1"),
-    team.ReadTeam(32),
-    team.ListPauses(31),
-    team.AllowThread(32, "thread:t", 5),
-    team.UpdateTeam(33, "n", "d", "c", {"lead": ("team.manage",), "old": None}),
-    team.UpdateTeam(30, aliases={"lead": "bob", "old": None}),
+    f.RecordActivity(17, ({"kind": "llm"}, {})),
+    f.ReadActivity(18, "bob", 1, 2, ("llm",), 3),
+    f.FollowActivity(19, "bob"),
+    f.CreateChannel(20, "dev"),
+    f.ChangeChannel(21, "dev", ch.Rename(ChannelName("design"))),
+    f.ChangeChannel(21, "dev", ch.Archive()),
+    f.ChangeChannel(21, "dev", ch.Enter()),
+    f.ChangeChannel(21, "dev", ch.Admit(MemberName("bob"), ch.Role.ADMIN)),
+    f.ChangeChannel(21, "dev", ch.Dismiss(MemberName("bob"))),
+    f.ViewChannel(22, "dev"),
+    f.CreateObjective(23, "t", "o", "bob", "b", ("cy",), (m.Attachment("p"),)),
+    f.ChangeObjective(24, "obj-1", o.Block("r")),
+    f.ChangeObjective(24, "obj-1", o.Unblock()),
+    f.ChangeObjective(24, "obj-1", o.Complete("r")),
+    f.ChangeObjective(24, "obj-1", o.Cancel()),
+    f.ChangeObjective(24, "obj-1", o.Reassign(MemberName("cy"), "n")),
+    f.ChangeObjective(24, "obj-1", o.Watch((MemberName("cy"),), (MemberName("bob"),))),
+    f.ListObjectives(25, (o.Status.DONE,), "bob", "obj-1", 3),
+    f.ViewObjective(26, "obj-1", 5),
+    f.UpdateMember(27, "bob", ("log.read",), "t", "d", "i"),
+    f.SetReach(35, "bob"),
+    f.SetReach(35, "bob", REACH),
+    f.SetBusy(28, busy=False),
+    f.IssueToken(29, "bob", "laptop", 5, "a token of one's own"),
+    f.ListTokens(30, "bob"),
+    f.RevokeToken(31, "bob", "t1"),
+    f.ReadTeam(32),
+    f.ListPauses(31),
+    f.AllowThread(32, "thread:t", 5),
+    f.UpdateTeam(33, "n", "d", "c", {"lead": ("team.manage",), "old": None}),
+    f.UpdateTeam(30, aliases={"lead": "bob", "old": None}),
 ]
 HUB_FRAMES: list[f.HubFrame] = [
     f.Welcome(1, "s", "bob", "bob", 256, 1024),
@@ -168,24 +170,24 @@ HUB_FRAMES: list[f.HubFrame] = [
     f.Receipts(5, "m1", (RECEIPT,)),
     f.Issued(6, "bob", "tie_x"),
     f.Roster(7, (f.MemberView("bob", "agent", ("log.read",), ("tieline",), 3, 1, None),)),
-    channels.ChannelList(8, (channels.ChannelView("dev", ("bob",)),)),
+    f.ChannelList(8, (f.ChannelView("dev", ("bob",)),)),
     f.History(9, (MESSAGE, BARE)),
     f.Said(9, (BARE, MESSAGE)),
     f.Log(10, (f.LogRowView(0, 1, "{}", "ab"), f.LogRowView(1, 1, "{}")), 2),
-    activity.Recorded(11, 2),
+    f.Recorded(11, 2),
     f.Done(12),
-    activity.ActivityRows(13, (DONE_BY_BOB,)),
-    activity.Did((DONE_BY_BOB,), 3),
-    channels.Channel(14, channels.ChannelView("dev", ("bob",), "c1", "bob", 1, 2, (IN_DEV,))),
-    objectives.Objective(15, OBJECTIVE),
-    objectives.ObjectiveList(16, (OBJECTIVE,), complete=True),
-    objectives.ObjectiveStory(17, OBJECTIVE, tuple(STORY), complete=False),
-    team.MemberState(18, team.MemberFile("bob", "agent", ("log.read",), "t", "d", "i", 1)),
-    team.ReachState(22, "bob", REACH),
-    team.TokenIssued(19, "bob", "tie_x", TOKEN),
-    team.TokenList(20, (TOKEN,)),
-    team.TeamState(21, team.TeamView("n", "d", "c", {"lead": ("team.manage",)})),
-    team.PauseList(22, (team.PauseView("@alice+@bob", 5, "", 2, "held: why"),)),
+    f.ActivityRows(13, (DONE_BY_BOB,)),
+    f.Did((DONE_BY_BOB,), 3),
+    f.Channel(14, f.ChannelView("dev", ("bob",), "c1", "bob", 1, 2, (IN_DEV,))),
+    f.Objective(15, OBJECTIVE),
+    f.ObjectiveList(16, (OBJECTIVE,), complete=True),
+    f.ObjectiveStory(17, OBJECTIVE, tuple(STORY), complete=False),
+    f.MemberState(18, f.MemberFile("bob", "agent", ("log.read",), "t", "d", "i", 1)),
+    f.ReachState(22, "bob", REACH),
+    f.TokenIssued(19, "bob", "tie_x", TOKEN),
+    f.TokenList(20, (TOKEN,)),
+    f.TeamState(21, f.TeamView("n", "d", "c", {"lead": ("team.manage",)})),
+    f.PauseList(22, (f.PauseView("@alice+@bob", 5, "", 2, "held: why"),)),
 ]
 
 
@@ -215,7 +217,7 @@ def test_a_message_is_encoded_once_and_carried_raw_as_if_it_were_whole() -> None
     message = m.Message(
         id=MessageId("m1"), offset=1, sender="alice", protocol="tieline", sent_at_ms=5, content=content, hops=3
     )
-    raw = f.RawDeliver(4, 2, views.encode_message(message))
+    raw = f.RawDeliver(4, 2, encode_message(message))
     (decoded,) = f.decode_hub_batch(f.encode_batch([raw]))
     assert decoded == f.Deliver(4, 2, views.view_message(message))
 
@@ -224,13 +226,13 @@ def test_what_a_member_did_is_carried_raw_as_if_it_were_whole_in_frames_of_a_siz
     rows = [ActivityRow(at, MemberName("bob"), "llm", 1, 2, b'{"n":%d}' % at) for at in range(5)]
     frames = list(activity.did_frames(rows, 3, 20))
     decoded = f.decode_hub_batch(f.encode_batch(frames))
-    assert [(len(frame.rows), frame.missed) for frame in decoded if isinstance(frame, activity.Did)] == [
+    assert [(len(frame.rows), frame.missed) for frame in decoded if isinstance(frame, f.Did)] == [
         (2, 3),
         (2, 0),
         (1, 0),
     ]
     (answer,) = f.decode_hub_batch(f.encode_batch([activity.answer_of(4, r.Activity(tuple(rows[:1])))]))
-    assert answer == activity.ActivityRows(4, (activity.ActivityView(0, "bob", "llm", 1, 2, {"n": 0}),))
+    assert answer == f.ActivityRows(4, (f.ActivityView(0, "bob", "llm", 1, 2, {"n": 0}),))
 
 
 def test_the_sender_is_called_from_on_the_wire() -> None:
@@ -323,7 +325,7 @@ def test_a_frame_with_anything_in_its_fields_is_read_or_refused(tag: str, fields
 
 
 def test_a_send_becomes_content_with_every_part() -> None:
-    content = views.content_of(SEND)
+    content = content_of(SEND)
     assert isinstance(content, m.Content)
     for name in ("body", "data", "title", "level", "priority", "kind", "topic", "scope", "thread", "reply_to"):
         assert getattr(content, name) == getattr(SEND, name), name
@@ -332,7 +334,7 @@ def test_a_send_becomes_content_with_every_part() -> None:
 
 
 def test_a_target_that_is_none_is_refused_before_the_hub_is_asked() -> None:
-    refusal = views.content_of(f.Send(1, "bob", "x"))
+    refusal = content_of(f.Send(1, "bob", "x"))
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.INVALID_TARGET
 
@@ -349,13 +351,13 @@ def test_views_say_states_in_words() -> None:
     assert views.view_delivery(Delivery(1, 2, State.SEEN, message)).state == "seen"
     receipt = views.view_receipt(Receipt("bob", 1, State.ACKED, (Step(State.PENDING, 1), Step(State.ACKED, 2))))
     assert [step.state for step in receipt.steps] == ["pending", "acked"]
-    assert views.view_row(LogRow(1, 2, b'{"event":"send"}', "ab")).event == '{"event":"send"}'
+    assert views.view_log_row(LogRow(1, 2, b'{"event":"send"}', "ab")).event == '{"event":"send"}'
     presence = Presence(Member(MemberName("bob"), MemberKind.HUMAN), ("tieline",), 1, None)
     assert views.view_presence(presence).kind == "human"
 
 
 def test_a_state_is_known_by_its_word_and_no_other_word_is_a_state() -> None:
-    assert [views.parse_state(state.word) for state in State] == list(State)
-    refusal = views.parse_state("finished")
+    assert [parse_state(state.word) for state in State] == list(State)
+    refusal = parse_state("finished")
     assert isinstance(refusal, Refusal)
     assert "acked" in refusal.message

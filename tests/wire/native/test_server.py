@@ -20,7 +20,6 @@ from tieline.contract.member import ByHomeKey, ByToken
 from tieline.contract.message import Content, Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import to_member
-from tieline.wire.native import activity, channels
 from tieline.wire.native import frames as f
 from tieline.wire.native.server import _ENCODED_BYTES_MAX, PROTOCOL, NativeConnection, Transport, _Encoded
 
@@ -178,7 +177,7 @@ def test_only_a_member_receives() -> None:
 def test_what_follows_hello_waits_until_the_session_is_open() -> None:
     line = Line()
     line.say(f.Hello(token="t"), f.ListMembers(1))
-    line.say(channels.ListChannels(2))
+    line.say(f.ListChannels(2))
     assert len(line.hub.submitted) == 1
     line.hub.answer(ATTACHED)
     assert line.hub.submitted[1:] == [c.ListMembers(SESSION), c.ListChannels(SESSION)]
@@ -222,7 +221,7 @@ def test_requests_with_large_answers_wait_for_each_other_and_stop_reading() -> N
     line.say(*(f.ReadHistory(n) for n in range(1, 6)), f.ListMembers(6))
     assert len(line.hub.asked(c.ReadHistory)) == 2
     assert not line.transport.reading
-    line.say(channels.ListChannels(7))
+    line.say(f.ListChannels(7))
     for number in range(3, 6):
         line.hub.answer(r.History(()))
         assert len(line.hub.asked(c.ReadHistory)) == number
@@ -312,7 +311,7 @@ def test_answers_repeat_the_numbers_and_keep_the_order_of_the_requests() -> None
 def test_a_refusal_that_needs_no_hub_waits_behind_what_was_asked_before_it() -> None:
     line = Line()
     line.greet()
-    line.say(f.ListMembers(1), f.Send(2, "bob", "x"), f.Follow(3, "m1", "finished"), channels.ListChannels(4))
+    line.say(f.ListMembers(1), f.Send(2, "bob", "x"), f.Follow(3, "m1", "finished"), f.ListChannels(4))
     assert line.transport.frames == []
     line.hub.answer(r.Roster(()))
     line.hub.answer(r.Done())
@@ -324,7 +323,7 @@ def test_a_refusal_that_needs_no_hub_waits_behind_what_was_asked_before_it() -> 
     assert (second.n, second.code) == (2, Code.INVALID_TARGET)
     assert isinstance(third, f.Refused)
     assert (third.n, third.code) == (3, Code.INVALID_REQUEST)
-    assert fourth == channels.ChannelList(4, ())
+    assert fourth == f.ChannelList(4, ())
     assert not line.transport.closed
 
 
@@ -502,7 +501,7 @@ def _did(number: int) -> ActivityRow:
 def test_what_was_asked_with_an_upload_does_not_wait_for_it() -> None:
     line = Line()
     line.greet()
-    line.say(f.Subscribe(1, "a"), activity.RecordActivity(2, ({"n": 1},)), f.Subscribe(3, "b"), f.Subscribe(4, "c"))
+    line.say(f.Subscribe(1, "a"), f.RecordActivity(2, ({"n": 1},)), f.Subscribe(3, "b"), f.Subscribe(4, "c"))
     asked = [[type(command) for command in commands] for commands, _ in line.hub.open]
     assert asked == [[c.Subscribe], [c.RecordActivity], [c.Subscribe, c.Subscribe]]
     (record,) = line.hub.asked(c.RecordActivity)
@@ -513,21 +512,21 @@ def test_what_was_asked_with_an_upload_does_not_wait_for_it() -> None:
 def test_following_begins_when_the_hub_allows_it() -> None:
     line = Line()
     line.greet()
-    line.say(activity.FollowActivity(1, "bob"), activity.FollowActivity(2, "eve"))
+    line.say(f.FollowActivity(1, "bob"), f.FollowActivity(2, "eve"))
     line.hub.answer(Refusal(Code.FORBIDDEN, "no"))
     assert line.hub.tails == {}
     line.hub.answer(r.Done())
     line.hub.tails[SESSION]([_did(1), _did(2)])
     *_, done, did = line.transport.frames
     assert done == f.Done(2)
-    assert isinstance(did, activity.Did)
+    assert isinstance(did, f.Did)
     assert [row.event for row in did.rows] == [{"n": 1}, {"n": 2}]
 
 
 def test_what_a_slow_client_missed_is_counted_and_told_with_the_next() -> None:
     line = Line()
     line.greet()
-    line.say(activity.FollowActivity(1, "bob"))
+    line.say(f.FollowActivity(1, "bob"))
     line.hub.answer(r.Done())
     line.transport.payloads.clear()
     line.connection.pause_writing()
@@ -536,5 +535,5 @@ def test_what_a_slow_client_missed_is_counted_and_told_with_the_next() -> None:
     line.connection.resume_writing()
     line.hub.tails[SESSION]([_did(3)])
     line.hub.tails[SESSION]([_did(4)])
-    told = [(len(frame.rows), frame.missed) for frame in line.transport.frames if isinstance(frame, activity.Did)]
+    told = [(len(frame.rows), frame.missed) for frame in line.transport.frames if isinstance(frame, f.Did)]
     assert told == [(1, 2), (1, 0)]

@@ -1,49 +1,14 @@
-"""Activity in the hub's own protocol: frames, and what they mean in the contract."""
+"""Activity in the hub's own protocol. Its events are written as they are stored, without being read."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.activity import ActivityRow
-from tieline.contract.identifiers import MemberName, SessionId
-from tieline.wire.native.frame import Frame, Number
-
-# What a client says.
-
-
-class RecordActivity(Frame, frozen=True, omit_defaults=True, tag="activity"):
-    """Report what the member did. Answered by `recorded`."""
-
-    n: int
-    events: tuple[dict[str, Any], ...]
-
-
-class ReadActivity(Frame, frozen=True, omit_defaults=True, tag="read_activity"):
-    """Answered by `activity_rows`."""
-
-    n: int
-    member: str
-    from_ms: Number | None = None
-    to_ms: Number | None = None
-    kinds: tuple[str, ...] = ()
-    limit: Number = 200
-
-
-class FollowActivity(Frame, frozen=True, omit_defaults=True, tag="follow_activity"):
-    """Hear of what a member does. Answered by `done`, then `did` frames."""
-
-    n: int
-    member: str
-
-
-Request = RecordActivity | ReadActivity | FollowActivity
-
-
-# What the hub says.
+from tieline.wire.native.frame import Frame
 
 
 class ActivityView(Struct, frozen=True):
@@ -66,13 +31,6 @@ class RawActivityView(Struct, frozen=True):
     ts_ms: int
     at_ms: int
     event: msgspec.Raw
-
-
-class Recorded(Frame, frozen=True, omit_defaults=True, tag="recorded"):
-    """The activity is durable."""
-
-    n: int
-    count: int
 
 
 class ActivityRows(Frame, frozen=True, omit_defaults=True, tag="activity_rows"):
@@ -106,30 +64,9 @@ class RawDid(Frame, frozen=True, omit_defaults=True, tag="did"):
 # Between both and the contract.
 
 
-def command_of(frame: Request, session: SessionId) -> c.Command:
-    """What a frame asks of the hub."""
-    match frame:
-        case RecordActivity():
-            # What it was on the wire, nearly; the wire itself counts whole batches.
-            return c.RecordActivity(session, frame.events, len(msgspec.json.encode(frame.events)))
-        case ReadActivity():
-            asked = (frame.from_ms, frame.to_ms, frame.kinds, frame.limit)
-            return c.ReadActivity(session, MemberName(frame.member), *asked)
-        case FollowActivity():
-            return c.FollowActivity(session, MemberName(frame.member))
-        case _:
-            assert_never(frame)
-
-
-def answer_of(n: int, reply: r.Recorded | r.Activity) -> Recorded | RawActivityRows:
-    """What the hub answers."""
-    match reply:
-        case r.Recorded():
-            return Recorded(n, reply.count)
-        case r.Activity():
-            return RawActivityRows(n, tuple(map(_view, reply.rows)))
-        case _:
-            assert_never(reply)
+def answer_of(n: int, reply: r.Activity) -> RawActivityRows:
+    """What a member did."""
+    return RawActivityRows(n, tuple(map(_view, reply.rows)))
 
 
 def did_frames(rows: Sequence[ActivityRow], missed: int, bytes_max: int) -> Iterator[RawDid]:

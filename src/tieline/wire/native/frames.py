@@ -3,20 +3,29 @@
 Above: the server in this folder and the SDK. Below: nothing. It refuses to know sockets. A *batch* is a JSON array of
 frames; on a Unix socket it is the payload of one length-prefixed frame, on a WebSocket it is one text message. A
 frame is an object whose `t` says its type. A request carries `n`, a number chosen by the client that the answer
-repeats; answers come in the order of their requests.
+repeats; answers come in the order of their requests. Most frames are made from the contract, in `requests`, `answers`
+and `views`, and have their names here as well; these are the others.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from tieline.contract import message as m
-from tieline.contract.member import MemberKind
+from tieline.contract import command as c
+from tieline.contract.delivery import State
+from tieline.contract.identifiers import SessionId
 from tieline.contract.refusal import Code
-from tieline.wire.native import activity, channels, objectives, tail, team
+from tieline.wire.native import answers, requests
 from tieline.wire.native import frame as root
+from tieline.wire.native.activity import *  # noqa: F403 - every frame has its name here
+from tieline.wire.native.activity import ActivityRows, Did
+from tieline.wire.native.answers import *  # noqa: F403 - for the same reason, as those below
+from tieline.wire.native.requests import *  # noqa: F403 - frames
+from tieline.wire.native.tail import *  # noqa: F403 - a frame
+from tieline.wire.native.tail import FollowAll
+from tieline.wire.native.views import *  # noqa: F403 - parts of frames
+from tieline.wire.native.views import Message
 
 VERSION = 1
 
@@ -40,36 +49,14 @@ class Hello(Frame, frozen=True, omit_defaults=True, tag="hello"):
     """How many deliveries may be on the way without an acknowledgement."""
 
 
-class Send(Frame, frozen=True, omit_defaults=True, tag="send"):
-    """Say something. Answered by `accepted` once it is durable."""
-
-    n: int
-    target: str
-    body: str
-    data: dict[str, Any] | None = None
-    title: str | None = None
-    level: m.Level = m.Level.INFO
-    priority: m.Priority = m.Priority.NORMAL
-    kind: m.Kind = m.Kind.CHAT
-    topic: str = ""
-    scope: str | None = None
-    thread: str | None = None
-    reply_to: str | None = None
-    refs: tuple[str, ...] = ()
-    attachments: tuple[m.Attachment, ...] = ()
-    ttl_ms: int | None = None
-    wire_id: str | None = None
-    """Saying the same thing again under the same id is a no-op."""
-    allow_empty: bool = False
-    supersedes: str | None = None
-    """An earlier message of one's own, which whoever receives this one need not handle any more."""
-
-
 class Ack(Frame, frozen=True, omit_defaults=True, tag="ack"):
     """Deliveries are done with, as inclusive ranges of keys. Has no answer; acknowledging twice is a no-op."""
 
     keys: tuple[tuple[int, int], ...]
     evidence: str = "ack"
+
+    def command(self, session: SessionId) -> c.Advance:
+        return c.Advance(session, self.keys, State.ACKED, self.evidence)
 
 
 class See(Frame, frozen=True, omit_defaults=True, tag="see"):
@@ -78,204 +65,15 @@ class See(Frame, frozen=True, omit_defaults=True, tag="see"):
     keys: tuple[tuple[int, int], ...]
     evidence: str
 
-
-class Discard(Frame, frozen=True, omit_defaults=True, tag="discard"):
-    """Deliveries will not be handled, for this reason; then they are `expired`. Answered by `done`."""
-
-    n: int
-    keys: tuple[tuple[int, int], ...]
-    reason: str
+    def command(self, session: SessionId) -> c.Advance:
+        return c.Advance(session, self.keys, State.SEEN, self.evidence)
 
 
-class Claim(Frame, frozen=True, omit_defaults=True, tag="claim"):
-    """Take a message for this session alone. Answered by `claimed`."""
-
-    n: int
-    id: str
-
-
-class Fetch(Frame, frozen=True, omit_defaults=True, tag="fetch"):
-    """Look into the inbox. Answered by `inbox`."""
-
-    n: int
-    after: Number = 0
-    limit: Number = 100
-    unseen: bool = False
-    """Only what nothing shows to have been read."""
-
-
-class Follow(Frame, frozen=True, omit_defaults=True, tag="follow"):
-    """Hear of every step a message takes. Answered by `receipts`, then `progress` frames."""
-
-    n: int
-    id: str
-    until: str = "acked"
-
-
-class Subscribe(Frame, frozen=True, omit_defaults=True, tag="sub"):
-    """Join a channel. Answered by `done`."""
-
-    n: int
-    channel: str
-
-
-class Unsubscribe(Frame, frozen=True, omit_defaults=True, tag="unsub"):
-    """Leave a channel. Answered by `done`."""
-
-    n: int
-    channel: str
-
-
-class PauseThread(Frame, frozen=True, omit_defaults=True, tag="pause_thread"):
-    """Hold messages of agents and scripts in a conversation for a while. Answered by `done`."""
-
-    n: int
-    thread: str
-
-
-class ResumeThread(Frame, frozen=True, omit_defaults=True, tag="resume_thread"):
-    """End the pause of a conversation: what is held in it is delivered. Answered by `done`."""
-
-    n: int
-    thread: str
-
-
-class AddMember(Frame, frozen=True, omit_defaults=True, tag="add_member"):
-    """Make a member. Answered by `issued`."""
-
-    n: int
-    name: str
-    kind: MemberKind = MemberKind.AGENT
-    permissions: tuple[str, ...] = ()
-    token: str | None = None
-
-
-class RemoveMember(Frame, frozen=True, omit_defaults=True, tag="remove_member"):
-    """Remove a member. Answered by `done`."""
-
-    n: int
-    name: str
-
-
-class RotateToken(Frame, frozen=True, omit_defaults=True, tag="rotate_token"):
-    """Replace a member's tokens. Answered by `issued`."""
-
-    n: int
-    name: str
-
-
-class ListMembers(Frame, frozen=True, omit_defaults=True, tag="members"):
-    """Answered by `roster`."""
-
-    n: int
-
-
-class ReadReceipts(Frame, frozen=True, omit_defaults=True, tag="read_receipts"):
-    """Answered by `receipts`."""
-
-    n: int
-    id: str
-    after: str = ""
-    """Only for recipients whose names come after this one."""
-
-
-class ReadHistory(Frame, frozen=True, omit_defaults=True, tag="read_history"):
-    """Answered by `history`."""
-
-    n: int
-    peer: str | None = None
-    before: Number | None = None
-    limit: Number = 50
-    after: Number = -1
-    everything: bool = False
-    """What others say to each other, too; needs `log.read`."""
-
-
-class Search(Frame, frozen=True, omit_defaults=True, tag="search", rename={"sender": "from"}):
-    """Look for words in what the member may see. Answered by `history`."""
-
-    n: int
-    query: str
-    """Words, "phrases in quotes", and beginnings of words with a star; all must be there."""
-    sender: str | None = None
-    place: str | None = None
-    """Only with this `@member`, in this `#channel`, `chan:<id>` or `obj:<id>`; anything else is a thread."""
-    from_ms: Number | None = None
-    to_ms: Number | None = None
-    before: Number | None = None
-    limit: Number = 50
-
-
-class ReadLog(Frame, frozen=True, omit_defaults=True, tag="read_log"):
-    """Answered by `log`."""
-
-    n: int
-    log: str = "main"
-    start: Number = 0
-    limit: Number = 1000
-
-
-Request = (
-    Send
-    | Ack
-    | See
-    | Discard
-    | Claim
-    | Fetch
-    | Follow
-    | Subscribe
-    | Unsubscribe
-    | PauseThread
-    | ResumeThread
-    | AddMember
-    | RemoveMember
-    | RotateToken
-    | ListMembers
-    | ReadReceipts
-    | ReadHistory
-    | Search
-    | ReadLog
-    | channels.Request
-    | objectives.Request
-    | team.Request
-    | activity.Request
-    | tail.Request
-)
+Request = requests.Send | Ack | See | requests.AnyRequest | FollowAll
 ClientFrame = Hello | Request
 
 
 # What the hub says.
-
-
-class Message(Struct, frozen=True, omit_defaults=True, rename={"sender": "from"}):
-    """A message as clients see it."""
-
-    id: str
-    offset: int
-    sender: str
-    target: str
-    body: str
-    sent_at_ms: int
-    protocol: str
-    data: dict[str, Any] | None = None
-    title: str | None = None
-    level: m.Level = m.Level.INFO
-    priority: m.Priority = m.Priority.NORMAL
-    kind: m.Kind = m.Kind.CHAT
-    topic: str = ""
-    scope: str | None = None
-    thread: str | None = None
-    reply_to: str | None = None
-    refs: tuple[str, ...] = ()
-    attachments: tuple[m.Attachment, ...] = ()
-    ttl_ms: int | None = None
-    wire_id: str | None = None
-    notes: tuple[str, ...] = ()
-    verified: bool = True
-    hops: int = 0
-    cause: str | None = None
-    signature: m.Signature = m.Signature.NONE
-    supersedes: str | None = None
 
 
 class Welcome(Frame, frozen=True, omit_defaults=True, tag="welcome"):
@@ -287,18 +85,6 @@ class Welcome(Frame, frozen=True, omit_defaults=True, tag="welcome"):
     member: str | None
     window: int
     frame_bytes_max: int
-
-
-class Accepted(Frame, frozen=True, omit_defaults=True, tag="accepted"):
-    """The message is durable."""
-
-    n: int
-    id: str
-    offset: int
-    recipients: int
-    duplicate: bool = False
-    held: str = ""
-    """Why it is not delivered yet, if it is held for any recipient: it is kept, and comes later."""
 
 
 class Refused(Frame, frozen=True, omit_defaults=True, tag="refused"):
@@ -326,69 +112,6 @@ class RawDeliver(Frame, frozen=True, omit_defaults=True, tag="deliver"):
     message: msgspec.Raw
 
 
-class Item(Struct, frozen=True, omit_defaults=True):
-    """One unsettled delivery of an inbox."""
-
-    key: int
-    seq: int
-    state: str
-    message: Message
-
-
-class Claimed(Frame, frozen=True, omit_defaults=True, tag="claimed"):
-    """The message is this session's alone, or nothing: another was first."""
-
-    n: int
-    item: Item | None = None
-
-
-class Inbox(Frame, frozen=True, omit_defaults=True, tag="inbox"):
-    """A page of the inbox."""
-
-    n: int
-    items: tuple[Item, ...]
-    through: int
-    complete: bool
-    held: int = 0
-    """How many more wait that are held, and in no page before they are released."""
-    held_in: tuple[str, ...] = ()
-    """The paused conversations that these wait for; those that are only slowed wait for none."""
-
-
-class StepView(Struct, frozen=True, omit_defaults=True):
-    """A rung that a delivery reached, with its evidence."""
-
-    state: str
-    at_ms: int
-    session: str = ""
-    protocol: str = ""
-    evidence: str = ""
-    way: str = ""
-    """If it did not move but fell: the way that it is at since then."""
-
-
-class ReceiptView(Struct, frozen=True, omit_defaults=True):
-    """What became of a message for one recipient."""
-
-    member: str
-    state: str
-    steps: tuple[StepView, ...]
-    way: str = ""
-    """The way by which it is to be seen now, where the member has any and nothing shows that it was."""
-    held: str = ""
-    """Why it is held, if it is."""
-
-
-class Receipts(Frame, frozen=True, omit_defaults=True, tag="receipts"):
-    """What became of a message, by the names of its recipients."""
-
-    n: int
-    id: str
-    receipts: tuple[ReceiptView, ...]
-    more: bool = False
-    """Whether there are recipients whose names come after the last of these."""
-
-
 class Progress(Frame, frozen=True, omit_defaults=True, tag="progress"):
     """A followed message took a step."""
 
@@ -398,45 +121,6 @@ class Progress(Frame, frozen=True, omit_defaults=True, tag="progress"):
     at_ms: int
     way: str = ""
     """If it did not move but fell: the way that it is at now."""
-
-
-class Issued(Frame, frozen=True, omit_defaults=True, tag="issued"):
-    """A new token, shown this once."""
-
-    n: int
-    member: str
-    token: str
-
-
-class MemberView(Struct, frozen=True, omit_defaults=True):
-    """A member with what is known of it now."""
-
-    name: str
-    kind: str
-    permissions: tuple[str, ...]
-    sessions: tuple[str, ...]
-    backlog: int
-    created_at_ms: int
-    last_seen_ms: int | None
-    title: str = ""
-    description: str = ""
-    busy: bool = False
-    held: int = 0
-    """Those of the backlog that are held."""
-
-
-class Roster(Frame, frozen=True, omit_defaults=True, tag="roster"):
-    """All members."""
-
-    n: int
-    members: tuple[MemberView, ...]
-
-
-class History(Frame, frozen=True, omit_defaults=True, tag="history"):
-    """Messages, newest first."""
-
-    n: int
-    messages: tuple[Message, ...]
 
 
 class Said(Frame, frozen=True, omit_defaults=True, tag="said"):
@@ -453,47 +137,8 @@ class RawSaid(Frame, frozen=True, omit_defaults=True, tag="said"):
     messages: tuple[msgspec.Raw, ...]
 
 
-class LogRowView(Struct, frozen=True, omit_defaults=True):
-    """One row of a log; `event` is the text that was hashed."""
-
-    offset: int
-    at_ms: int
-    event: str
-    hash: str = ""
-
-
-class Log(Frame, frozen=True, omit_defaults=True, tag="log"):
-    """Consecutive rows of a log; go on reading at `next`."""
-
-    n: int
-    rows: tuple[LogRowView, ...]
-    next: int
-
-
-class Done(Frame, frozen=True, omit_defaults=True, tag="done"):
-    """It is done."""
-
-    n: int
-
-
-Answer = (
-    Accepted
-    | Refused
-    | Claimed
-    | Inbox
-    | Receipts
-    | Issued
-    | Roster
-    | History
-    | Log
-    | Done
-    | channels.Answer
-    | objectives.Answer
-    | team.Answer
-    | activity.Recorded
-    | activity.ActivityRows
-)
-HubFrame = Welcome | Deliver | Progress | Said | activity.Did | Answer
+Answer = answers.Accepted | Refused | answers.AnyAnswer | ActivityRows
+HubFrame = Welcome | Deliver | Progress | Said | Did | Answer
 
 
 # Bytes.

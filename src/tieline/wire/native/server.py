@@ -6,7 +6,6 @@ Above: a Unix socket or a WebSocket, which hands in batches and sends what `send
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import assert_never
 
 import msgspec
 from msgspec import structs
@@ -15,18 +14,17 @@ from tieline.contract import command as c
 from tieline.contract import message as m
 from tieline.contract import reply as r
 from tieline.contract.activity import ActivityRow
-from tieline.contract.delivery import State
 from tieline.contract.hub import Hub
-from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId, parse_member_name
+from tieline.contract.identifiers import parse_member_name
 from tieline.contract.member import ByHomeKey, ByToken, Credential
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.conversation import Conversation, Parcel
-from tieline.wire.native import activity, channels, objectives, tail, team, views
+from tieline.wire.native import activity, tail
 from tieline.wire.native import frames as f
+from tieline.wire.native.answers import ANSWERS
+from tieline.wire.native.content import content_of, encode_message
 
 PROTOCOL = "tieline"
-
-_NounRequest = objectives.Request | channels.Request | team.Request | activity.Request
 
 _BATCH_BYTES = 4 * 1024 * 1024
 """Deliveries in one batch: far below the largest frame that any client takes, unless a single one is larger."""
@@ -102,7 +100,7 @@ class _Encoded:
         known = self._by_offset.get(message.offset)
         if known is not None and known[0] is message:
             return known[1]
-        raw = views.encode_message(message)
+        raw = encode_message(message)
         size = len(raw) + _ENTRY_BYTES
         if self._bytes + size > _ENCODED_BYTES_MAX:
             self._by_offset.clear()
@@ -121,9 +119,9 @@ _CREDIT = 64
 _LARGE: dict[type, int] = {
     f.Claim: 1,
     **dict.fromkeys((f.Fetch, f.Follow, f.ReadReceipts, f.ReadHistory, f.Search, f.ReadLog, f.ListMembers), 32),
-    **dict.fromkeys((objectives.ListObjectives, objectives.ViewObjective, activity.ReadActivity), 32),
-    **dict.fromkeys((channels.ListChannels, channels.ViewChannel, channels.CreateChannel, channels.ChangeChannel), 32),
-    **dict.fromkeys((team.ListTokens, team.ReadTeam, team.UpdateTeam, team.UpdateMember, team.ListPauses), 32),
+    **dict.fromkeys((f.ListObjectives, f.ViewObjective, f.ReadActivity), 32),
+    **dict.fromkeys((f.ListChannels, f.ViewChannel, f.CreateChannel, f.ChangeChannel), 32),
+    **dict.fromkeys((f.ListTokens, f.ReadTeam, f.UpdateTeam, f.UpdateMember, f.ListPauses), 32),
 }
 """Requests whose answers hold more than a line: a page, or a message."""
 _APART = frozenset({c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog, c.Search})
@@ -455,61 +453,15 @@ class NativeConnection:
 
     def _command(self, frame: f.ClientFrame) -> c.Command | Refusal:
         session = self._conversation.session
-        match frame:
-            case f.Send():
-                content = views.content_of(frame)
-                if isinstance(content, Refusal):
-                    return content
-                return c.Send(session, content, frame.wire_id, frame.allow_empty)
-            case f.Ack():
-                self._conversation.settled(sum(max(0, last - first + 1) for first, last in frame.keys))
-                return c.Advance(session, frame.keys, State.ACKED, frame.evidence)
-            case f.See():
-                return c.Advance(session, frame.keys, State.SEEN, frame.evidence)
-            case f.Discard():
-                self._conversation.settled(sum(max(0, last - first + 1) for first, last in frame.keys))
-                return c.Discard(session, frame.keys, frame.reason)
-            case f.Claim():
-                return c.Claim(session, MessageId(frame.id))
-            case f.Fetch():
-                return c.Fetch(session, frame.after, frame.limit, unseen=frame.unseen)
-            case f.Follow():
-                until = views.parse_state(frame.until)
-                return until if isinstance(until, Refusal) else c.Follow(session, MessageId(frame.id), until)
-            case f.Subscribe():
-                return c.Subscribe(session, ChannelName(frame.channel.removeprefix("#")))
-            case f.Unsubscribe():
-                return c.Unsubscribe(session, ChannelName(frame.channel.removeprefix("#")))
-            case f.PauseThread():
-                return c.PauseThread(session, frame.thread)
-            case f.ResumeThread():
-                return c.ResumeThread(session, frame.thread)
-            case f.AddMember():
-                name = MemberName(frame.name)
-                return c.AddMember(session, name, frame.kind, frame.permissions, frame.token)
-            case f.RemoveMember():
-                return c.RemoveMember(session, MemberName(frame.name))
-            case f.RotateToken():
-                return c.RotateToken(session, MemberName(frame.name))
-            case f.ListMembers():
-                return c.ListMembers(session)
-            case f.ReadReceipts():
-                return c.ReadReceipts(session, MessageId(frame.id), frame.after)
-            case f.ReadHistory():
-                return c.ReadHistory(
-                    session, frame.peer, frame.before, frame.limit, after=frame.after, everything=frame.everything
-                )
-            case f.Search():
-                times = (frame.from_ms, frame.to_ms)
-                return c.Search(session, frame.query, frame.sender, frame.place, *times, frame.before, frame.limit)
-            case f.ReadLog():
-                return c.ReadLog(session, frame.log, frame.start, frame.limit)
-            case f.Hello():
-                return Refusal(Code.INVALID_REQUEST, "hello comes once")
-            case tail.FollowAll():
-                raise AssertionError("looked at before")
-            case _:
-                return _command_of(frame, session)
+        if isinstance(frame, f.Send):
+            said = content_of(frame)
+            return said if isinstance(said, Refusal) else frame.command(session, said)
+        if isinstance(frame, f.Ack | f.Discard):
+            self._conversation.settled(sum(max(0, last - first + 1) for first, last in frame.keys))
+        if isinstance(frame, f.Hello):
+            return Refusal(Code.INVALID_REQUEST, "hello comes once")
+        assert not isinstance(frame, f.FollowAll), "looked at before"
+        return frame.command(session)
 
 
 def _parts(command: c.Command, ranges_max: int) -> Sequence[c.Command]:
@@ -520,51 +472,11 @@ def _parts(command: c.Command, ranges_max: int) -> Sequence[c.Command]:
     return [structs.replace(command, ranges=command.ranges[start : start + ranges_max]) for start in starts]
 
 
-def _command_of(frame: _NounRequest, session: SessionId) -> c.Command:
-    """What a frame asks that has a module of its own."""
-    if isinstance(frame, objectives.Request):
-        return objectives.command_of(frame, session)
-    if isinstance(frame, channels.Request):
-        return channels.command_of(frame, session)
-    if isinstance(frame, team.Request):
-        return team.command_of(frame, session)
-    return activity.command_of(frame, session)
-
-
 def _answer(n: int, reply: r.Reply) -> f.Answer | activity.RawActivityRows:
-    match reply:
-        case r.Accepted():
-            return f.Accepted(n, reply.message_id, reply.offset, reply.recipients, reply.duplicate, reply.held)
-        case Refusal():
-            return f.Refused(reply.code, reply.message, n, reply.near)
-        case r.Claimed():
-            return f.Claimed(n, views.view_delivery(reply.delivery) if reply.delivery else None)
-        case r.Fetched():
-            items = tuple(views.view_delivery(delivery) for delivery in reply.deliveries)
-            return f.Inbox(n, items, reply.through, reply.complete, reply.held, reply.held_in)
-        case r.Receipts():
-            receipts = tuple(views.view_receipt(receipt) for receipt in reply.receipts)
-            return f.Receipts(n, reply.message_id, receipts, reply.more)
-        case r.Issued():
-            return f.Issued(n, reply.member, reply.token)
-        case r.Roster():
-            return f.Roster(n, tuple(views.view_presence(presence) for presence in reply.members))
-        case r.Channels() | r.ChannelState():
-            return channels.answer_of(n, reply)
-        case r.ObjectiveState() | r.ObjectiveList() | r.ObjectiveView():
-            return objectives.answer_of(n, reply)
-        case r.MemberState() | r.ReachState() | r.TokenIssued() | r.Tokens() | r.TeamState() | r.Pauses():
-            return team.answer_of(n, reply)
-        case r.History():
-            return f.History(n, tuple(views.view_message(message) for message in reply.messages))
-        case r.LogRows():
-            following = reply.rows[-1].offset + 1 if reply.rows else reply.end
-            return f.Log(n, tuple(views.view_row(row) for row in reply.rows), following)
-        case r.Recorded() | r.Activity():
-            return activity.answer_of(n, reply)
-        case r.Done():
-            return f.Done(n)
-        case r.Attached() | r.Streams():
-            raise AssertionError("no frame of this protocol asks for it")
-        case _:
-            assert_never(reply)
+    make = ANSWERS.get(type(reply))
+    if make is not None:
+        return make(n, reply)
+    if isinstance(reply, Refusal):
+        return f.Refused(reply.code, reply.message, n, reply.near)
+    assert isinstance(reply, r.Activity), "no frame of this protocol asks for it"
+    return activity.answer_of(n, reply)

@@ -31,8 +31,6 @@ class FollowAll(Frame, frozen=True, omit_defaults=True, tag="tail"):
     """What others say to each other, too; needs `log.read`."""
 
 
-Request = FollowAll
-
 Tell = Callable[[int, Sequence[Message]], None]
 """Takes the number of the request, and messages, oldest first."""
 

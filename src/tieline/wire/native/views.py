@@ -1,134 +1,304 @@
-"""Between the frames of the hub's own protocol and the contract: the hub's values as clients see them."""
+"""Parts of answers as clients see them, and how they are made from the hub's values."""
 
-from typing import cast
+# Made from tieline.contract by `make derive` (scripts/derive.py). Do not edit.
 
-import msgspec
-from msgspec.structs import replace
+from typing import Any
 
-from tieline.contract import lifecycle
-from tieline.contract import message as m
-from tieline.contract.delivery import Delivery, Receipt, State
-from tieline.contract.event import LogRow
-from tieline.contract.identifiers import MessageId
-from tieline.contract.member import Presence
-from tieline.contract.refusal import Code, Refusal
-from tieline.contract.target import parse_target
-from tieline.wire.fidelity import Carriage, Field
-from tieline.wire.native import frames as f
+from msgspec import Struct, field
 
-_OWN_WORDS: dict[Field, str] = {field: f"`{field}`" for field in Field if field is not Field.OWN}
-CARRIAGE = Carriage("tieline", says=_OWN_WORDS, carries=_OWN_WORDS, rest="")
+from tieline.contract import delivery, event, member, message, objective, team
+from tieline.contract import reply as r
+from tieline.contract.channel import ChannelMember
+from tieline.contract.message import Attachment, Kind, Level, Priority, Signature
+from tieline.contract.objective import AnyHappening
 
 
-def content_of(frame: f.Send) -> m.Content | Refusal:
-    """What a `send` frame says."""
-    target = parse_target(frame.target)
-    if isinstance(target, Refusal):
-        return target
-    if lifecycle.is_lifecycle(frame.kind, frame.target, frame.data):
-        return Refusal(Code.INVALID_MESSAGE, "what happened to an objective is told by the hub alone")
-    # By position, which takes half the time of naming that many fields; a test holds the order to the names.
-    content = m.Content(
-        target,
-        frame.body,
-        frame.data,
-        frame.title,
-        frame.level,
-        frame.priority,
-        frame.kind,
-        frame.topic,
-        frame.scope,
-        frame.thread,
-        cast(MessageId | None, frame.reply_to),
-        frame.refs,
-        frame.attachments,
-        frame.ttl_ms,
-    )
-    if frame.supersedes is None:
-        return content
-    return replace(content, supersedes=MessageId(frame.supersedes))
-
-
-def view_message(message: m.Message) -> f.Message:
+class Message(Struct, frozen=True, omit_defaults=True, rename={"sender": "from"}):
     """A message as clients see it."""
-    said = message.content
-    # By position, as above.
-    return f.Message(
-        message.id,
-        message.offset,
-        message.sender,
-        str(said.target),
-        said.body,
-        message.sent_at_ms,
-        message.protocol,
-        said.data,
-        said.title,
-        said.level,
-        said.priority,
-        said.kind,
-        said.topic,
-        said.scope,
-        said.thread,
-        said.reply_to,
-        said.refs,
-        said.attachments,
-        said.ttl_ms,
-        message.wire_id,
-        said.notes,
-        message.verified,
-        message.hops,
-        message.cause,
-        message.signature,
-        said.supersedes,
+
+    id: str
+    offset: int
+    sender: str
+    target: str
+    body: str
+    sent_at_ms: int
+    protocol: str
+    data: dict[str, Any] | None = None
+    title: str | None = None
+    level: Level = Level.INFO
+    priority: Priority = Priority.NORMAL
+    kind: Kind = Kind.CHAT
+    topic: str = ""
+    scope: str | None = None
+    thread: str | None = None
+    reply_to: str | None = None
+    refs: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    ttl_ms: int | None = None
+    wire_id: str | None = None
+    notes: tuple[str, ...] = ()
+    verified: bool = True
+    hops: int = 0
+    cause: str | None = None
+    signature: Signature = Signature.NONE
+    supersedes: str | None = None
+
+
+def view_message(value: message.Message) -> Message:
+    """A message as clients see it."""
+    inner = value.content
+    return Message(
+        value.id,
+        value.offset,
+        value.sender,
+        str(inner.target),
+        inner.body,
+        value.sent_at_ms,
+        value.protocol,
+        inner.data,
+        inner.title,
+        inner.level,
+        inner.priority,
+        inner.kind,
+        inner.topic,
+        inner.scope,
+        inner.thread,
+        inner.reply_to,
+        inner.refs,
+        inner.attachments,
+        inner.ttl_ms,
+        value.wire_id,
+        inner.notes,
+        value.verified,
+        value.hops,
+        value.cause,
+        value.signature,
+        inner.supersedes,
     )
 
 
-def encode_message(message: m.Message) -> msgspec.Raw:
-    """A message as clients see it, encoded."""
-    return msgspec.Raw(f.encode_struct(view_message(message)))
+class Item(Struct, frozen=True, omit_defaults=True):
+    """One unsettled delivery of an inbox."""
+
+    key: int
+    seq: int
+    state: str
+    message: Message
 
 
-def view_delivery(delivery: Delivery) -> f.Item:
-    """A delivery of an inbox."""
-    return f.Item(delivery.key, delivery.stream_seq, delivery.state.word, view_message(delivery.message))
+def view_delivery(value: delivery.Delivery) -> Item:
+    """One unsettled delivery of an inbox."""
+    return Item(value.key, value.stream_seq, value.state.word, view_message(value.message))
 
 
-def view_receipt(receipt: Receipt) -> f.ReceiptView:
+class StepView(Struct, frozen=True, omit_defaults=True):
+    """A rung that a delivery reached, with its evidence."""
+
+    state: str
+    at_ms: int
+    session: str = ""
+    protocol: str = ""
+    evidence: str = ""
+    way: str = ""
+
+
+def view_step(value: delivery.Step) -> StepView:
+    """A rung that a delivery reached, with its evidence."""
+    return StepView(value.state.word, value.at_ms, value.session, value.protocol, value.evidence, value.way)
+
+
+class ReceiptView(Struct, frozen=True, omit_defaults=True):
     """What became of a message for one recipient."""
-    steps = tuple(
-        f.StepView(step.state.word, step.at_ms, step.session, step.protocol, step.evidence, step.way)
-        for step in receipt.steps
-    )
-    return f.ReceiptView(receipt.member, receipt.state.word, steps, receipt.way, receipt.held)
+
+    member: str
+    state: str
+    steps: tuple[StepView, ...]
+    way: str = ""
+    held: str = ""
 
 
-def view_presence(presence: Presence) -> f.MemberView:
+def view_receipt(value: delivery.Receipt) -> ReceiptView:
+    """What became of a message for one recipient."""
+    return ReceiptView(value.member, value.state.word, tuple(map(view_step, value.steps)), value.way, value.held)
+
+
+class MemberView(Struct, frozen=True, omit_defaults=True):
     """A member with what is known of it now."""
-    member = presence.member
-    return f.MemberView(
-        member.name,
-        member.kind.value,
-        member.permissions,
-        presence.sessions,
-        presence.backlog,
-        member.created_at_ms,
-        presence.last_seen_ms,
-        member.title,
-        member.description,
-        presence.busy,
-        presence.held,
+
+    name: str
+    kind: str
+    permissions: tuple[str, ...]
+    sessions: tuple[str, ...]
+    backlog: int
+    created_at_ms: int
+    last_seen_ms: int | None
+    title: str = ""
+    description: str = ""
+    busy: bool = False
+    held: int = 0
+
+
+def view_presence(value: member.Presence) -> MemberView:
+    """A member with what is known of it now."""
+    inner = value.member
+    return MemberView(
+        inner.name,
+        inner.kind.value,
+        inner.permissions,
+        value.sessions,
+        value.backlog,
+        inner.created_at_ms,
+        value.last_seen_ms,
+        inner.title,
+        inner.description,
+        value.busy,
+        value.held,
     )
 
 
-def view_row(row: LogRow) -> f.LogRowView:
-    """A row of a log."""
-    return f.LogRowView(row.offset, row.at_ms, row.event.decode(), row.hash)
+class LogRowView(Struct, frozen=True, omit_defaults=True):
+    """One row of a log; `event` is the text that was hashed."""
+
+    offset: int
+    at_ms: int
+    event: str
+    hash: str = ""
 
 
-def parse_state(word: str) -> State | Refusal:
-    """A rung of the ladder by its word."""
-    try:
-        return State[word.upper()]
-    except KeyError:
-        words = ", ".join(state.word for state in State)
-        return Refusal(Code.INVALID_REQUEST, f"{word!r} is no state: one of {words}")
+def view_log_row(value: event.LogRow) -> LogRowView:
+    """One row of a log; `event` is the text that was hashed."""
+    return LogRowView(value.offset, value.at_ms, value.event.decode(), value.hash)
+
+
+class ChannelView(Struct, frozen=True, omit_defaults=True):
+    """A channel, its subscribers, and what they are in it."""
+
+    name: str
+    subscribers: tuple[str, ...]
+    id: str = ""
+    created_by: str = ""
+    created_at_ms: int = 0
+    archived_at_ms: int | None = None
+    members: tuple[ChannelMember, ...] = ()
+
+
+def view_channel_view(value: r.ChannelView) -> ChannelView:
+    """A channel, its subscribers, and what they are in it."""
+    return ChannelView(
+        value.name,
+        value.subscribers,
+        value.id,
+        value.created_by,
+        value.created_at_ms,
+        value.archived_at_ms,
+        value.members,
+    )
+
+
+class ObjectiveView(Struct, frozen=True):
+    """An objective as it stands."""
+
+    id: str
+    title: str
+    outcome: str
+    body: str
+    status: str
+    assignee: str
+    originator: str
+    watchers: tuple[str, ...]
+    created_at_ms: int
+    updated_at_ms: int
+    completed_at_ms: int | None
+    result: str | None
+    block_reason: str | None
+    attachments: tuple[Attachment, ...]
+
+
+def view_objective(value: objective.Objective) -> ObjectiveView:
+    """An objective as it stands."""
+    return ObjectiveView(
+        value.id,
+        value.title,
+        value.outcome,
+        value.body,
+        value.status.value,
+        value.assignee,
+        value.originator,
+        value.watchers,
+        value.created_at_ms,
+        value.updated_at_ms,
+        value.completed_at_ms,
+        value.result,
+        value.block_reason,
+        value.attachments,
+    )
+
+
+class ObjectiveEventView(Struct, frozen=True):
+    """One entry of an objective's event log; `kind` in `what` says what happened."""
+
+    offset: int
+    at_ms: int
+    actor: str
+    what: AnyHappening
+
+
+def view_objective_event(value: objective.ObjectiveEvent) -> ObjectiveEventView:
+    """One entry of an objective's event log; `kind` in `what` says what happened."""
+    return ObjectiveEventView(value.offset, value.at_ms, value.actor, value.what)
+
+
+class MemberFile(Struct, frozen=True):
+    """What is known of a member, to those who manage members."""
+
+    name: str
+    kind: str
+    permissions: tuple[str, ...]
+    title: str
+    description: str
+    instructions: str
+    created_at_ms: int
+
+
+def view_member(value: member.Member) -> MemberFile:
+    """What is known of a member, to those who manage members."""
+    return MemberFile(
+        value.name,
+        value.kind.value,
+        value.permissions,
+        value.title,
+        value.description,
+        value.instructions,
+        value.created_at_ms,
+    )
+
+
+class TeamView(Struct, frozen=True):
+    """What is said about the team."""
+
+    name: str
+    directive: str
+    context: str
+    presets: dict[str, tuple[str, ...]]
+    aliases: dict[str, str] = field(default_factory=dict)
+
+
+def view_team(value: team.Team) -> TeamView:
+    """What is said about the team."""
+    return TeamView(value.name, value.directive, value.context, value.presets, value.aliases)
+
+
+class PauseView(Struct, frozen=True):
+    """A conversation that is paused, or whose limits are lifted."""
+
+    thread: str
+    until_ms: int
+    by: str = ""
+    held: int = 0
+    reason: str = ""
+    allowed: bool = False
+
+
+def view_pause(value: r.Pause) -> PauseView:
+    """A conversation that is paused, or whose limits are lifted."""
+    return PauseView(value.conversation, value.until_ms, value.by, value.held, value.reason, value.allowed)

@@ -1,0 +1,192 @@
+"""The hub's own protocol, where it differs from the contract: what `scripts.derive` cannot find out by itself.
+
+Everything else is a rule there. A new command or field needs a row here only if it is to be an exception too.
+"""
+
+from msgspec import Struct
+
+from tieline.contract import activity, delivery, event, member, message, objective, team
+from tieline.contract import command as c
+from tieline.contract import reply as r
+
+RENAMED = {
+    "message_id": "id",
+    "objective_id": "id",
+    "token_id": "id",
+    "ranges": "keys",
+    "stream_seq": "seq",
+    "conversation": "thread",
+    "delivery": "item",
+    "deliveries": "items",
+    "end": "next",
+}
+"""Fields of the contract that frames call otherwise."""
+
+ON_THE_WIRE = {"sender": "from"}
+"""Fields whose name on the wire no field of Python can have."""
+
+
+class Asked(Struct, frozen=True):
+    """A request that differs."""
+
+    tag: str | None = None
+    answered: str = ""
+    """Follows `Answered by …` in its description."""
+    order: tuple[str, ...] = ()
+    """Names of its fields on the wire, in this order; others follow. For the bytes of clients that are out there."""
+    without: tuple[str, ...] = ()
+    computed: dict[str, str] = {}
+    """Values of fields that are not on the wire."""
+    method: str | None = None
+    """Name of the method of the SDK; empty where that is written by hand."""
+    positional: int = 0
+    """Parameters of that method that may be given by position, if more than those without a default."""
+    returns: str | None = None
+    """The field of the answer that it returns."""
+
+
+_SAID = (
+    "target",
+    "body",
+    "data",
+    "title",
+    "level",
+    "priority",
+    "kind",
+    "topic",
+    "scope",
+    "thread",
+    "reply_to",
+    "refs",
+    "attachments",
+    "ttl_ms",
+)
+
+REQUESTS: dict[type[Struct], Asked] = {
+    # Notes are the hub's: they say what it could not translate.
+    c.Send: Asked(answered=" once it is durable", order=(*_SAID, "wire_id", "allow_empty"), without=("notes",)),
+    c.Discard: Asked(method=""),
+    c.Fetch: Asked(method="inbox"),
+    c.Follow: Asked(answered=", then `progress` frames", method=""),
+    c.Subscribe: Asked(tag="sub"),
+    c.Unsubscribe: Asked(tag="unsub"),
+    c.ReadReceipts: Asked(method=""),
+    c.ReadHistory: Asked(positional=1),
+    c.ReadLog: Asked(method="read_log"),
+    c.SetReach: Asked(method="reach", returns="reach"),
+    # What it was on the wire, nearly; the wire itself counts whole batches.
+    c.RecordActivity: Asked(tag="activity", computed={"size": "len(msgspec.json.encode(self.events))"}, method=""),
+    c.FollowActivity: Asked(answered=", then `did` frames"),
+}
+
+ANSWERS: dict[type[Struct], tuple[str, str]] = {
+    r.Fetched: ("Inbox", "inbox"),
+    r.LogRows: ("Log", "log"),
+    r.Channels: ("ChannelList", "channel_list"),
+    r.ChannelState: ("Channel", "channel"),
+    r.ObjectiveState: ("Objective", "objective"),
+    r.ObjectiveView: ("ObjectiveStory", "objective_view"),
+    r.MemberState: ("MemberState", "member"),
+    r.ReachState: ("ReachState", "reached_by"),
+    r.Tokens: ("TokenList", "token_list"),
+    r.TeamState: ("TeamState", "team"),
+    r.Pauses: ("PauseList", "pause_list"),
+    r.Activity: ("ActivityRows", "activity_rows"),
+}
+"""Names and tags of answers that are not those of their replies."""
+
+ANSWERED_BY_HAND = {r.Activity}
+"""In `wire/native/activity.py`: its events are written as they are stored, without being read."""
+
+
+class Shown(Struct, frozen=True):
+    """A part of a reply that frames show in a form of their own. What is in no row is shown as it is."""
+
+    name: str
+    doc: str
+    order: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    """Fields that are always written although they have a default."""
+    whole: bool = False
+    """Everything is always written."""
+    without: tuple[str, ...] = ()
+    flat: str = ""
+    """A field whose own fields stand in its place."""
+
+
+_MEMBER = ("name", "kind", "permissions")
+_MESSAGE = (
+    "id",
+    "offset",
+    "sender",
+    "target",
+    "body",
+    "sent_at_ms",
+    "protocol",
+    *_SAID[2:],
+    "wire_id",
+    "notes",
+    "verified",
+    "hops",
+    "cause",
+    "signature",
+)
+_PRESENCE = (*_MEMBER, "sessions", "backlog", "created_at_ms", "last_seen_ms")
+_FILE = (*_MEMBER, "title", "description", "instructions", "created_at_ms")
+_OBJECTIVE = (
+    "id",
+    "title",
+    "outcome",
+    "body",
+    "status",
+    "assignee",
+    "originator",
+    "watchers",
+    "created_at_ms",
+    "updated_at_ms",
+    "completed_at_ms",
+    "result",
+    "block_reason",
+    "attachments",
+)
+
+VIEWS: dict[type[Struct], Shown] = {
+    message.Message: Shown("Message", "A message as clients see it.", order=_MESSAGE, flat="content"),
+    delivery.Delivery: Shown("Item", "One unsettled delivery of an inbox."),
+    delivery.Step: Shown("StepView", "A rung that a delivery reached, with its evidence."),
+    delivery.Receipt: Shown("ReceiptView", "What became of a message for one recipient."),
+    member.Presence: Shown(
+        "MemberView",
+        "A member with what is known of it now.",
+        order=_PRESENCE,
+        required=_PRESENCE,
+        without=("instructions",),
+        flat="member",
+    ),
+    event.LogRow: Shown("LogRowView", "One row of a log; `event` is the text that was hashed."),
+    r.ChannelView: Shown("ChannelView", "A channel, its subscribers, and what they are in it."),
+    objective.Objective: Shown(
+        "ObjectiveView", "An objective as it stands.", order=_OBJECTIVE, required=_OBJECTIVE, whole=True
+    ),
+    objective.ObjectiveEvent: Shown(
+        "ObjectiveEventView",
+        "One entry of an objective's event log; `kind` in `what` says what happened.",
+        whole=True,
+    ),
+    member.Member: Shown(
+        "MemberFile",
+        "What is known of a member, to those who manage members.",
+        order=_FILE,
+        required=_FILE,
+        whole=True,
+    ),
+    team.Team: Shown(
+        "TeamView",
+        "What is said about the team.",
+        required=("name", "directive", "context", "presets"),
+        whole=True,
+    ),
+    # By hand, as the answer that holds it.
+    activity.ActivityRow: Shown("ActivityView", "One thing that a member did."),
+    r.Pause: Shown("PauseView", "A conversation that is paused, or whose limits are lifted.", whole=True),
+}

@@ -1,0 +1,579 @@
+"""Requests of the hub's own protocol, and the commands that they mean."""
+
+# Made from tieline.contract by `make derive` (scripts/derive.py). Do not edit.
+
+from typing import Any, cast
+
+import msgspec
+from msgspec import field
+
+from tieline.contract import command as c
+from tieline.contract.channel import AnyChange as ChannelChange
+from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
+from tieline.contract.member import MemberKind
+from tieline.contract.message import Attachment, Content, Kind, Level, Priority
+from tieline.contract.objective import AnyChange as ObjectiveChange
+from tieline.contract.objective import ObjectiveId, Status
+from tieline.contract.reach import Reach
+from tieline.contract.refusal import Refusal
+from tieline.contract.target import Target
+from tieline.wire.native.frame import Frame, Number, parse_state
+
+
+class Send(Frame, frozen=True, omit_defaults=True, tag="send"):
+    """Say something. Answered by `accepted` once it is durable."""
+
+    n: int
+    target: str
+    body: str
+    data: dict[str, Any] | None = None
+    title: str | None = None
+    level: Level = Level.INFO
+    priority: Priority = Priority.NORMAL
+    kind: Kind = Kind.CHAT
+    topic: str = ""
+    scope: str | None = None
+    thread: str | None = None
+    reply_to: str | None = None
+    refs: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    ttl_ms: int | None = None
+    wire_id: str | None = None
+    allow_empty: bool = False
+    supersedes: str | None = None
+
+    def command(self, session: SessionId, content: Content) -> c.Send:
+        return c.Send(session, content=content, wire_id=self.wire_id, allow_empty=self.allow_empty)
+
+    def content(self, target: Target) -> Content:
+        return Content(
+            target,
+            self.body,
+            self.data,
+            self.title,
+            self.level,
+            self.priority,
+            self.kind,
+            self.topic,
+            self.scope,
+            self.thread,
+            cast("MessageId | None", self.reply_to),
+            self.refs,
+            self.attachments,
+            self.ttl_ms,
+            None,
+            (),
+            cast("MessageId | None", self.supersedes),
+        )
+
+
+class Discard(Frame, frozen=True, omit_defaults=True, tag="discard"):
+    """Deliveries will not be handled, for this reason; then they are `expired`. Answered by `done`."""
+
+    n: int
+    keys: tuple[tuple[int, int], ...]
+    reason: str
+
+    def command(self, session: SessionId) -> c.Discard:
+        return c.Discard(session, ranges=self.keys, reason=self.reason)
+
+
+class Claim(Frame, frozen=True, omit_defaults=True, tag="claim"):
+    """Take a message for this session alone. Answered by `claimed`."""
+
+    n: int
+    id: str
+
+    def command(self, session: SessionId) -> c.Claim:
+        return c.Claim(session, message_id=MessageId(self.id))
+
+
+class Fetch(Frame, frozen=True, omit_defaults=True, tag="fetch"):
+    """Look into the inbox. Answered by `inbox`."""
+
+    n: int
+    after: Number = 0
+    limit: Number = 100
+    unseen: bool = False
+
+    def command(self, session: SessionId) -> c.Fetch:
+        return c.Fetch(session, after=self.after, limit=self.limit, unseen=self.unseen)
+
+
+class Follow(Frame, frozen=True, omit_defaults=True, tag="follow"):
+    """Hear of every step a message takes. Answered by `receipts`, then `progress` frames."""
+
+    n: int
+    id: str
+    until: str = "acked"
+
+    def command(self, session: SessionId) -> c.Follow | Refusal:
+        until = parse_state(self.until)
+        if isinstance(until, Refusal):
+            return until
+        return c.Follow(session, message_id=MessageId(self.id), until=until)
+
+
+class Subscribe(Frame, frozen=True, omit_defaults=True, tag="sub"):
+    """Join a channel. Answered by `done`."""
+
+    n: int
+    channel: str
+
+    def command(self, session: SessionId) -> c.Subscribe:
+        return c.Subscribe(session, channel=ChannelName(self.channel.removeprefix("#")))
+
+
+class Unsubscribe(Frame, frozen=True, omit_defaults=True, tag="unsub"):
+    """Leave a channel. Answered by `done`."""
+
+    n: int
+    channel: str
+
+    def command(self, session: SessionId) -> c.Unsubscribe:
+        return c.Unsubscribe(session, channel=ChannelName(self.channel.removeprefix("#")))
+
+
+class PauseThread(Frame, frozen=True, omit_defaults=True, tag="pause_thread"):
+    """Hold messages of agents and scripts in a conversation for a while. Answered by `done`."""
+
+    n: int
+    thread: str
+
+    def command(self, session: SessionId) -> c.PauseThread:
+        return c.PauseThread(session, thread=self.thread)
+
+
+class ResumeThread(Frame, frozen=True, omit_defaults=True, tag="resume_thread"):
+    """End the pause of a conversation: what is held in it is delivered. Answered by `done`."""
+
+    n: int
+    thread: str
+
+    def command(self, session: SessionId) -> c.ResumeThread:
+        return c.ResumeThread(session, thread=self.thread)
+
+
+class AddMember(Frame, frozen=True, omit_defaults=True, tag="add_member"):
+    """Make a member. Answered by `issued`."""
+
+    n: int
+    name: str
+    kind: MemberKind = MemberKind.AGENT
+    permissions: tuple[str, ...] = ()
+    token: str | None = None
+
+    def command(self, session: SessionId) -> c.AddMember:
+        return c.AddMember(
+            session, name=MemberName(self.name), kind=self.kind, permissions=self.permissions, token=self.token
+        )
+
+
+class RemoveMember(Frame, frozen=True, omit_defaults=True, tag="remove_member"):
+    """Remove a member. Answered by `done`."""
+
+    n: int
+    name: str
+
+    def command(self, session: SessionId) -> c.RemoveMember:
+        return c.RemoveMember(session, name=MemberName(self.name))
+
+
+class RotateToken(Frame, frozen=True, omit_defaults=True, tag="rotate_token"):
+    """Replace a member's tokens. Answered by `issued`."""
+
+    n: int
+    name: str
+
+    def command(self, session: SessionId) -> c.RotateToken:
+        return c.RotateToken(session, name=MemberName(self.name))
+
+
+class ListMembers(Frame, frozen=True, omit_defaults=True, tag="members"):
+    """Answered by `roster`."""
+
+    n: int
+
+    def command(self, session: SessionId) -> c.ListMembers:
+        return c.ListMembers(session)
+
+
+class ReadReceipts(Frame, frozen=True, omit_defaults=True, tag="read_receipts"):
+    """Answered by `receipts`."""
+
+    n: int
+    id: str
+    after: str = ""
+
+    def command(self, session: SessionId) -> c.ReadReceipts:
+        return c.ReadReceipts(session, message_id=MessageId(self.id), after=self.after)
+
+
+class ReadHistory(Frame, frozen=True, omit_defaults=True, tag="read_history"):
+    """Answered by `history`."""
+
+    n: int
+    peer: str | None = None
+    before: Number | None = None
+    limit: Number = 50
+    after: Number = -1
+    everything: bool = False
+
+    def command(self, session: SessionId) -> c.ReadHistory:
+        return c.ReadHistory(
+            session, peer=self.peer, before=self.before, limit=self.limit, after=self.after, everything=self.everything
+        )
+
+
+class Search(Frame, frozen=True, omit_defaults=True, tag="search", rename={"sender": "from"}):
+    """Look for words in what the member may see. Answered by `history`."""
+
+    n: int
+    query: str
+    sender: str | None = None
+    place: str | None = None
+    from_ms: Number | None = None
+    to_ms: Number | None = None
+    before: Number | None = None
+    limit: Number = 50
+
+    def command(self, session: SessionId) -> c.Search:
+        return c.Search(
+            session,
+            query=self.query,
+            sender=self.sender,
+            place=self.place,
+            from_ms=self.from_ms,
+            to_ms=self.to_ms,
+            before=self.before,
+            limit=self.limit,
+        )
+
+
+class ReadLog(Frame, frozen=True, omit_defaults=True, tag="read_log"):
+    """Answered by `log`."""
+
+    n: int
+    log: str = "main"
+    start: Number = 0
+    limit: Number = 1000
+
+    def command(self, session: SessionId) -> c.ReadLog:
+        return c.ReadLog(session, log=self.log, start=self.start, limit=self.limit)
+
+
+class ListChannels(Frame, frozen=True, omit_defaults=True, tag="channels"):
+    """Answered by `channel_list`."""
+
+    n: int
+
+    def command(self, session: SessionId) -> c.ListChannels:
+        return c.ListChannels(session)
+
+
+class CreateChannel(Frame, frozen=True, omit_defaults=True, tag="create_channel"):
+    """Make a channel, and be its admin. Answered by `channel`."""
+
+    n: int
+    name: str
+
+    def command(self, session: SessionId) -> c.CreateChannel:
+        return c.CreateChannel(session, name=ChannelName(self.name.removeprefix("#")))
+
+
+class ChangeChannel(Frame, frozen=True, omit_defaults=True, tag="change_channel"):
+    """Do something to a channel, by its name or id; `do` in `change` says what. Answered by `channel`."""
+
+    n: int
+    channel: str
+    change: ChannelChange
+
+    def command(self, session: SessionId) -> c.ChangeChannel:
+        return c.ChangeChannel(session, channel=self.channel.removeprefix("#"), change=self.change)
+
+
+class ViewChannel(Frame, frozen=True, omit_defaults=True, tag="view_channel"):
+    """Answered by `channel`."""
+
+    n: int
+    channel: str
+
+    def command(self, session: SessionId) -> c.ViewChannel:
+        return c.ViewChannel(session, channel=self.channel.removeprefix("#"))
+
+
+class CreateObjective(Frame, frozen=True, omit_defaults=True, tag="create_objective"):
+    """Give a member work with an outcome. Answered by `objective`."""
+
+    n: int
+    title: str
+    outcome: str
+    assignee: str
+    body: str = ""
+    watchers: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+
+    def command(self, session: SessionId) -> c.CreateObjective:
+        return c.CreateObjective(
+            session,
+            title=self.title,
+            outcome=self.outcome,
+            assignee=MemberName(self.assignee),
+            body=self.body,
+            watchers=cast("tuple[MemberName, ...]", self.watchers),
+            attachments=self.attachments,
+        )
+
+
+class ChangeObjective(Frame, frozen=True, omit_defaults=True, tag="change_objective"):
+    """Do something to an objective; `do` in `change` says what. Answered by `objective`."""
+
+    n: int
+    id: str
+    change: ObjectiveChange
+
+    def command(self, session: SessionId) -> c.ChangeObjective:
+        return c.ChangeObjective(session, objective_id=ObjectiveId(self.id), change=self.change)
+
+
+class ListObjectives(Frame, frozen=True, omit_defaults=True, tag="objectives"):
+    """Answered by `objective_list`."""
+
+    n: int
+    statuses: tuple[Status, ...] = ()
+    assignee: str | None = None
+    before: str | None = None
+    limit: Number = 1000
+
+    def command(self, session: SessionId) -> c.ListObjectives:
+        return c.ListObjectives(
+            session,
+            statuses=self.statuses,
+            assignee=cast("MemberName | None", self.assignee),
+            before=cast("ObjectiveId | None", self.before),
+            limit=self.limit,
+        )
+
+
+class ViewObjective(Frame, frozen=True, omit_defaults=True, tag="view_objective"):
+    """Answered by `objective_view`."""
+
+    n: int
+    id: str
+    after: Number = -1
+
+    def command(self, session: SessionId) -> c.ViewObjective:
+        return c.ViewObjective(session, objective_id=ObjectiveId(self.id), after=self.after)
+
+
+class UpdateMember(Frame, frozen=True, omit_defaults=True, tag="update_member"):
+    """Change what a member may do and what it is told; what is left out stays. Answered by `member`."""
+
+    n: int
+    name: str
+    permissions: tuple[str, ...] | None = None
+    title: str | None = None
+    description: str | None = None
+    instructions: str | None = None
+    kind: MemberKind | None = None
+
+    def command(self, session: SessionId) -> c.UpdateMember:
+        return c.UpdateMember(
+            session,
+            name=MemberName(self.name),
+            permissions=self.permissions,
+            title=self.title,
+            description=self.description,
+            instructions=self.instructions,
+            kind=self.kind,
+        )
+
+
+class SetReach(Frame, frozen=True, omit_defaults=True, tag="reach"):
+    """Say in which ways a member is to be reached, or ask, by leaving `reach` out. Answered by `reached_by`."""
+
+    n: int
+    name: str
+    reach: Reach | None = None
+
+    def command(self, session: SessionId) -> c.SetReach:
+        return c.SetReach(session, name=MemberName(self.name), reach=self.reach)
+
+
+class SetBusy(Frame, frozen=True, omit_defaults=True, tag="busy"):
+    """Say that the member is at work, which counts for a while, or is not. Answered by `done`."""
+
+    n: int
+    busy: bool = True
+
+    def command(self, session: SessionId) -> c.SetBusy:
+        return c.SetBusy(session, busy=self.busy)
+
+
+class IssueToken(Frame, frozen=True, omit_defaults=True, tag="issue_token"):
+    """Give a member one more token. Answered by `token_issued`."""
+
+    n: int
+    name: str
+    label: str = ""
+    expires_at_ms: Number | None = None
+    token: str | None = None
+
+    def command(self, session: SessionId) -> c.IssueToken:
+        return c.IssueToken(
+            session, name=MemberName(self.name), label=self.label, expires_at_ms=self.expires_at_ms, token=self.token
+        )
+
+
+class ListTokens(Frame, frozen=True, omit_defaults=True, tag="tokens"):
+    """Answered by `token_list`."""
+
+    n: int
+    name: str
+
+    def command(self, session: SessionId) -> c.ListTokens:
+        return c.ListTokens(session, name=MemberName(self.name))
+
+
+class RevokeToken(Frame, frozen=True, omit_defaults=True, tag="revoke_token"):
+    """Void one token. Answered by `done`."""
+
+    n: int
+    name: str
+    id: str
+
+    def command(self, session: SessionId) -> c.RevokeToken:
+        return c.RevokeToken(session, name=MemberName(self.name), token_id=self.id)
+
+
+class ReadTeam(Frame, frozen=True, omit_defaults=True, tag="read_team"):
+    """Answered by `team`."""
+
+    n: int
+
+    def command(self, session: SessionId) -> c.ReadTeam:
+        return c.ReadTeam(session)
+
+
+class UpdateTeam(Frame, frozen=True, omit_defaults=True, tag="update_team"):
+    """Change what is said about the team; what is left out stays. Answered by `team`."""
+
+    n: int
+    name: str | None = None
+    directive: str | None = None
+    context: str | None = None
+    presets: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    aliases: dict[str, str | None] = field(default_factory=dict)
+
+    def command(self, session: SessionId) -> c.UpdateTeam:
+        return c.UpdateTeam(
+            session,
+            name=self.name,
+            directive=self.directive,
+            context=self.context,
+            presets=self.presets,
+            aliases=self.aliases,
+        )
+
+
+class ListPauses(Frame, frozen=True, omit_defaults=True, tag="pauses"):
+    """Answered by `pause_list`."""
+
+    n: int
+
+    def command(self, session: SessionId) -> c.ListPauses:
+        return c.ListPauses(session)
+
+
+class AllowThread(Frame, frozen=True, omit_defaults=True, tag="allow_thread"):
+    """Lift the limits of the loop rule for a conversation for a while, and end its pause. Answered by `done`."""
+
+    n: int
+    thread: str
+    for_ms: Number | None = None
+
+    def command(self, session: SessionId) -> c.AllowThread:
+        return c.AllowThread(session, thread=self.thread, for_ms=self.for_ms)
+
+
+class RecordActivity(Frame, frozen=True, omit_defaults=True, tag="activity"):
+    """Report what the member did. Answered by `recorded`."""
+
+    n: int
+    events: tuple[dict[str, Any], ...]
+
+    def command(self, session: SessionId) -> c.RecordActivity:
+        return c.RecordActivity(session, events=self.events, size=len(msgspec.json.encode(self.events)))
+
+
+class ReadActivity(Frame, frozen=True, omit_defaults=True, tag="read_activity"):
+    """Answered by `activity_rows`."""
+
+    n: int
+    member: str
+    from_ms: Number | None = None
+    to_ms: Number | None = None
+    kinds: tuple[str, ...] = ()
+    limit: Number = 200
+
+    def command(self, session: SessionId) -> c.ReadActivity:
+        return c.ReadActivity(
+            session,
+            member=MemberName(self.member),
+            from_ms=self.from_ms,
+            to_ms=self.to_ms,
+            kinds=self.kinds,
+            limit=self.limit,
+        )
+
+
+class FollowActivity(Frame, frozen=True, omit_defaults=True, tag="follow_activity"):
+    """Hear of what a member does. Answered by `done`, then `did` frames."""
+
+    n: int
+    member: str
+
+    def command(self, session: SessionId) -> c.FollowActivity:
+        return c.FollowActivity(session, member=MemberName(self.member))
+
+
+AnyRequest = (
+    Send
+    | Discard
+    | Claim
+    | Fetch
+    | Follow
+    | Subscribe
+    | Unsubscribe
+    | PauseThread
+    | ResumeThread
+    | AddMember
+    | RemoveMember
+    | RotateToken
+    | ListMembers
+    | ReadReceipts
+    | ReadHistory
+    | Search
+    | ReadLog
+    | ListChannels
+    | CreateChannel
+    | ChangeChannel
+    | ViewChannel
+    | CreateObjective
+    | ChangeObjective
+    | ListObjectives
+    | ViewObjective
+    | UpdateMember
+    | SetReach
+    | SetBusy
+    | IssueToken
+    | ListTokens
+    | RevokeToken
+    | ReadTeam
+    | UpdateTeam
+    | ListPauses
+    | AllowThread
+    | RecordActivity
+    | ReadActivity
+    | FollowActivity
+)

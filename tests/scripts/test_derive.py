@@ -1,0 +1,32 @@
+"""`make derive`: what is made from the contract is what the contract says now."""
+
+from typing import get_args
+
+import pytest
+from msgspec import Struct
+
+from scripts import derive, native
+from tieline.client import Client
+from tieline.contract import reply as r
+from tieline.wire.native import frames as f
+from tieline.wire.native.answers import ANSWERS
+
+
+def test_the_modules_are_those_that_the_contract_makes() -> None:
+    for path, text in derive.modules().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: run make derive"
+
+
+@pytest.mark.parametrize("command", derive.requests(), ids=lambda kind: str(kind.__name__))
+def test_every_request_has_a_frame_an_answer_and_a_method(command: type[Struct]) -> None:
+    assert getattr(f, command.__name__) in get_args(f.ClientFrame)
+    assert derive.reply_of(command) in {*ANSWERS, r.Activity}
+    assert not derive.method_of(command) or callable(getattr(Client, derive.method_of(command)))
+
+
+def test_exceptions_are_about_what_there_is() -> None:
+    assert set(native.REQUESTS) <= set(derive.requests())
+    assert set(native.ANSWERS) <= set(get_args(r.Reply))
+    known = {info for command in derive.requests() for info in command.__struct_fields__}
+    known |= {info for kind in (*get_args(r.Reply), *native.VIEWS) for info in kind.__struct_fields__}
+    assert set(native.RENAMED) <= known
