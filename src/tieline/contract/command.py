@@ -31,10 +31,14 @@ class AnsweredBy(Struct, Generic[_R_co], frozen=True):
     """A command, by its reply. A `Refusal` can answer any of them."""
 
 
-class Request(AnsweredBy[_R_co], Generic[_R_co], frozen=True):
-    """A command that a member may give over the hub's own protocol."""
+class SessionCommand(AnsweredBy[_R_co], Generic[_R_co], frozen=True):
+    """A command of a session."""
 
     session: SessionId
+
+
+class Request(SessionCommand[_R_co], Generic[_R_co], frozen=True):
+    """A command that a member may give over the hub's own protocol, too."""
 
 
 class Attach(AnsweredBy[r.Attached], frozen=True, kw_only=True):
@@ -58,16 +62,12 @@ class Attach(AnsweredBy[r.Attached], frozen=True, kw_only=True):
     """Take up the session that was given this id, which only its owner knows."""
 
 
-class Confirm(AnsweredBy[r.Done], frozen=True):
+class Confirm(SessionCommand[r.Done], frozen=True):
     """The client speaks under its new resume token, so the one before is void."""
 
-    session: SessionId
 
-
-class Detach(AnsweredBy[r.Done], frozen=True):
+class Detach(SessionCommand[r.Done], frozen=True):
     """End a session, also one that has ended before."""
-
-    session: SessionId
 
 
 class Send(Request[r.Accepted], frozen=True, gc=False):
@@ -91,32 +91,29 @@ class Send(Request[r.Accepted], frozen=True, gc=False):
     number, because nothing may be accepted before what was said earlier."""
 
 
-class Offered(AnsweredBy[r.Done], frozen=True, gc=False):
+class Offered(SessionCommand[r.Done], frozen=True, gc=False):
     """Note that deliveries `first` to `last` were written to the session's wire. Lazy: rides on the next commit."""
 
-    session: SessionId
     first: int
     last: int
     mute: bool = False
     """They went out in a form that cannot be acknowledged, though the wire has others that can."""
 
 
-class Advance(AnsweredBy[r.Done], frozen=True, gc=False):
+class Advance(SessionCommand[r.Done], frozen=True, gc=False):
     """Move the session's own deliveries up the ladder by evidence. Settled ones stay; unknown keys are ignored.
 
     The hub's own protocol has two frames for it, `ack` and `see`.
     """
 
-    session: SessionId
     ranges: tuple[tuple[int, int], ...]
     state: State = State.ACKED
     evidence: str = ""
 
 
-class AcknowledgeIds(AnsweredBy[r.Done], frozen=True):
+class AcknowledgeIds(SessionCommand[r.Done], frozen=True):
     """Acknowledge the session's own deliveries by the ids of their messages. Unknown ones are ignored."""
 
-    session: SessionId
     wire_ids: tuple[str, ...] = ()
     """Shared ones, of the session's protocol."""
     message_ids: tuple[MessageId, ...] = ()
@@ -168,13 +165,12 @@ class Position(Struct, frozen=True):
     peer: str | None = None
 
 
-class ReadStreams(AnsweredBy[r.Streams], frozen=True):
+class ReadStreams(SessionCommand[r.Streams], frozen=True):
     """Read where the member's streams stand, and what it must be given again to go on from these positions.
 
     A stream without a position is where its last acknowledgement left it.
     """
 
-    session: SessionId
     positions: tuple[Position, ...] = ()
     following: StreamCursor | None = None
     """Go on from here, with the same positions."""
