@@ -86,8 +86,9 @@ def test_instructions_are_between_a_member_and_those_who_manage_members(desk: De
 @pytest.mark.parametrize("how", ["restart", "crash"])
 def test_changes_are_there_after_a_restart(desk: Desk, how: str) -> None:
     desk.add("ada")
-    about = ("lead", "leads", "lead us", MemberKind.SCRIPT)
-    desk.expect(MemberState, c.UpdateMember(desk.operator, ADA, ("members.manage",), *about))
+    about = {"title": "lead", "description": "leads", "instructions": "lead us"}
+    update = c.UpdateMember(desk.operator, ADA, ("members.manage",), kind=MemberKind.SCRIPT, **about)
+    desk.expect(MemberState, update)
     team = desk.expect(TeamState, c.UpdateTeam(desk.operator, "us", presets={"lead": ("team.manage",)})).team
     before = desk.roster()["ada"].member
     getattr(desk, how)()
