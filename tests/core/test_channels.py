@@ -370,7 +370,7 @@ def _changes(club: Club) -> list[tuple[SessionId, str, Any]]:
 def test_what_was_not_committed_never_was(club: Club) -> None:
     club.create("ada", "dev")
     before = club.view("dev")
-    commands = [c.ChangeChannel(*change) for change in _changes(club)]
+    commands = [c.ChangeChannel(session, channel=channel, change=change) for session, channel, change in _changes(club)]
     assert not any(isinstance(reply, Refusal) for reply in club.desk.decide(*commands))
     club.desk.crash()
     club.attach()

@@ -7,7 +7,7 @@ from tests.core.doubles import START_MS, Desk, content
 from tieline.contract import command as c
 from tieline.contract.delivery import State, Step
 from tieline.contract.event import Acknowledged, Claimed, Delivered, Expired, Seen
-from tieline.contract.identifiers import MessageId
+from tieline.contract.identifiers import MemberName, MessageId
 from tieline.contract.limits import Limits
 from tieline.contract.member import Unnamed
 from tieline.contract.refusal import Code, Refusal
@@ -373,7 +373,8 @@ def test_a_follower_hears_of_each_step_as_it_happens(desk: Desk) -> None:
     desk.offered(bob, 1)
     assert progress(desk) == [(ada, "bob", State.OFFERED)]
     desk.advance(bob, 1)
-    assert desk.outcome.progress == [(ada, Progress(sent.message_id, "bob", State.ACKED, START_MS))]  # type: ignore[arg-type]  # a literal name
+    step = Progress(message_id=sent.message_id, member=MemberName("bob"), state=State.ACKED, at_ms=START_MS)
+    assert desk.outcome.progress == [(ada, step)]
     desk.advance(bob, 1)
     assert progress(desk) == []
     assert desk.claim(cy, sent.message_id) is not None

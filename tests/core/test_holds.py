@@ -414,11 +414,11 @@ def test_the_limits_are_higher_inside_an_open_objective_for_those_with_a_part_in
 def test_only_stewards_pause_resume_and_allow_and_only_what_is_a_conversation(desk: Desk) -> None:
     ada = desk.join("ada")
     for make in (c.PauseThread, c.ResumeThread, c.AllowThread):
-        assert desk.refused(make(ada, "@ada+@bob")).code is Code.FORBIDDEN
+        assert desk.refused(make(ada, thread="@ada+@bob")).code is Code.FORBIDDEN
         for name in ("", "ada", "@ada", "@+@bob", "#" + "x" * 1000):
-            assert desk.refused(make(desk.operator, name)).code is Code.INVALID_REQUEST
+            assert desk.refused(make(desk.operator, thread=name)).code is Code.INVALID_REQUEST
         for name in ("*", "#dev", "obj:obj-1", "thread:t-1"):
-            desk.expect(Done, make(desk.operator, name))
+            desk.expect(Done, make(desk.operator, thread=name))
     for for_ms in (0, -1, desk.limits.ttl_ms_max + 1):
         assert desk.refused(c.AllowThread(desk.operator, "*", for_ms)).code is Code.INVALID_REQUEST
 

@@ -168,7 +168,7 @@ class Walk:
             case 9 if self.messages:
                 return c.Follow(session, pick(self.messages))
             case 10:
-                return pick((c.Subscribe, c.Unsubscribe))(session, ChannelName(pick(("dev", "ops"))))
+                return pick((c.Subscribe, c.Unsubscribe))(session, channel=ChannelName(pick(("dev", "ops"))))
             case 11:
                 return c.AddMember(self.desk.operator, MemberName(f"new{self.made}"))
             case 12:

@@ -185,7 +185,7 @@ class Restarts(RuleBasedStateMachine):
         elif what == "act":
             self.decide(c.RecordActivity(session, ({"did": len(self.sent)},)))
         else:
-            self.decide((c.Subscribe if what == "join" else c.Unsubscribe)(session, ChannelName("dev")))
+            self.decide((c.Subscribe if what == "join" else c.Unsubscribe)(session, channel=ChannelName("dev")))
 
     @rule(
         name=st.sampled_from(["@ada+@bob", "@ada+@ada", "#dev", "*"]),

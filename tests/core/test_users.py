@@ -69,8 +69,8 @@ def test_who_manages_members_brings_another_into_a_channel_and_out_of_it(desk: D
     bob = MemberName("bob")
     desk.add(bob)
     for command in (c.Subscribe, c.Unsubscribe):
-        assert desk.refused(command(ada, DEV, bob)).code is Code.FORBIDDEN
-        assert desk.refused(command(boss, DEV, MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
+        assert desk.refused(command(ada, channel=DEV, member=bob)).code is Code.FORBIDDEN
+        assert desk.refused(command(boss, channel=DEV, member=MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
     desk.expect(Done, c.Subscribe(ada, DEV, MemberName("ada")))
     desk.expect(Done, c.Subscribe(boss, DEV, bob))
     assert subscribers(desk, DEV) == ["ada", "bob"]

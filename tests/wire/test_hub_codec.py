@@ -13,7 +13,7 @@ from msgspec.structs import fields
 from tieline.contract import command as c
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Done
-from tieline.wire.hub_codec import KINDS, BadPayload, decode, encode
+from tieline.wire.hub_codec import KINDS, BadPayload, Value, decode, encode
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 PLAIN = {str: TEXT, int: st.integers(-(2**63), 2**63 - 1), bool: st.booleans(), bytes: st.binary(max_size=5)}
@@ -58,7 +58,7 @@ def test_every_value_of_the_port_comes_back_as_it_went(kind: type[Struct], data:
 
 
 def test_values_keep_their_order_and_may_be_of_any_kind() -> None:
-    told = [c.Tick(), Done(), Refusal(Code.FORBIDDEN, "no", ("bob",)), c.Tick()]
+    told: list[Value] = [c.Tick(), Done(), Refusal(Code.FORBIDDEN, "no", ("bob",)), c.Tick()]
     assert decode(encode(told)) == told
 
 

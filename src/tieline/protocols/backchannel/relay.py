@@ -235,7 +235,7 @@ class Relay:
         if isinstance(form, Answer):
             return form
         channel = ChannelName(form.channel.removeprefix("#"))
-        replies = await self._ask(caller, lambda session: (command(session, channel),))
+        replies = await self._ask(caller, lambda session: (command(session, channel=channel),))
         return _OK if isinstance(replies[0], r.Done) else _unexpected(replies)
 
     async def _send(self, caller: _Caller) -> Answer:
