@@ -124,6 +124,8 @@ _LARGE: dict[type, int] = {
     **dict.fromkeys((f.ListTokens, f.ReadTeam, f.UpdateTeam, f.UpdateMember, f.ListPauses), 32),
 }
 """Requests whose answers hold more than a line: a page, or a message."""
+_SETTLING = (f.Ack, f.Discard)
+"""Requests that end deliveries: the client takes others in their place."""
 _APART = frozenset({c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog, c.Search})
 """Commands that may have to wait for the activity log or the search, which what was asked with them must not."""
 
@@ -456,8 +458,8 @@ class NativeConnection:
         if isinstance(frame, f.Send):
             said = content_of(frame)
             return said if isinstance(said, Refusal) else frame.command(session, said)
-        if isinstance(frame, f.Ack | f.Discard):
-            self._conversation.settled(sum(max(0, last - first + 1) for first, last in frame.keys))
+        if isinstance(frame, _SETTLING):
+            self._conversation.settled(sum([last - first + 1 for first, last in frame.keys if last >= first]))
         if isinstance(frame, f.Hello):
             return Refusal(Code.INVALID_REQUEST, "hello comes once")
         assert not isinstance(frame, f.FollowAll), "looked at before"
