@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.core.doubles import Desk, content
 from tieline.contract import command as c
 from tieline.contract.delivery import SETTLED, State
-from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
+from tieline.contract.identifiers import ChannelName, MemberName, MessageId
 from tieline.contract.limits import Limits
 from tieline.contract.member import ByPlace
 from tieline.contract.message import Kind
@@ -191,8 +191,8 @@ class Restarts(RuleBasedStateMachine):
         name=st.sampled_from(["@ada+@bob", "@ada+@ada", "#dev", "*"]),
         make=st.sampled_from([c.PauseThread, c.PauseThread, c.ResumeThread, c.AllowThread]),
     )
-    def steward(self, name: str, make: Callable[[SessionId, str], c.Command]) -> None:
-        assert self.decide(make(self.desk.operator, name)) == Done()
+    def steward(self, name: str, make: type[c.PauseThread | c.ResumeThread | c.AllowThread]) -> None:
+        assert self.decide(make(self.desk.operator, thread=name)) == Done()
 
     @rule(milliseconds=st.sampled_from([1, 100, 3600 * 1000, 2 * DAY_MS]))
     def wait(self, milliseconds: int) -> None:
