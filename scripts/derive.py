@@ -426,7 +426,9 @@ def method_text(module: Module, command: type[Struct]) -> str:
         returns, body = f"f.{answer}", f"return {asking}"
     many = "  # noqa: PLR0913 - a message has that many parts" if "content" in command.__struct_fields__ else ""
     head = f"    async def {method_of(command)}({many}\n{', '.join(takes)}) -> {returns}:"
-    return f'{head}\n        """{said(command)}"""\n        n = next(self._numbers)\n        {body}'
+    doc = (inspect.getdoc(command) or "").replace("\n\n", "\n\n        ")
+    doc += "\n        " if "\n" in doc else ""
+    return f'{head}\n        """{doc}"""\n        n = next(self._numbers)\n        {body}'
 
 
 def write_methods() -> str:

@@ -65,7 +65,10 @@ async def connect(
 
 
 class Client(Requests):
-    """A session with a hub. Use it from one event loop, as an async context manager."""
+    """A session with a hub. Use it from one event loop, as an async context manager.
+
+    Requests that are only asked and answered are methods of `Requests`.
+    """
 
     def __init__(self) -> None:
         self._carrier: Carrier | None = None
@@ -109,7 +112,7 @@ class Client(Requests):
             self._carrier.close()
         self._end(Disconnected("this client was closed"))
 
-    # Speaking.
+    # What becomes of deliveries.
 
     def ack(self, delivery: f.Deliver | f.Item) -> None:
         """Be done with a delivery. Goes out at the end of this turn of the loop; twice is as good as once."""
@@ -158,7 +161,7 @@ class Client(Requests):
         self._deliveries.put_nowait(None)
         raise self._lost or Disconnected("the connection ended")
 
-    # Channels, members, reading.
+    # Reading.
 
     async def receipts(self, message_id: str) -> tuple[f.ReceiptView, ...]:
         """What became of a message."""
@@ -173,11 +176,7 @@ class Client(Requests):
             found += page.receipts
         return tuple(found)
 
-    # Objectives.
-
-    # The team.
-
-    # Activity.
+    # Activity, and what is said.
 
     async def record_activity(self, *events: dict[str, Any]) -> int:
         """Report what this member did."""

@@ -45,7 +45,10 @@ class Requests:
         allow_empty: bool = False,
         supersedes: str | None = None,
     ) -> f.Accepted:
-        """Say something."""
+        """Say something.
+
+        It is accepted once it is durable.
+        """
         n = next(self._numbers)
         return await self._ask(
             n,
@@ -73,32 +76,50 @@ class Requests:
         )
 
     async def claim(self, message_id: str) -> f.Item | None:
-        """Take a message for this session alone."""
+        """Take a message for this session alone.
+
+        The claim is durable before it is answered; the loser gets no delivery.
+        """
         n = next(self._numbers)
         return (await self._ask(n, f.Claim(n, message_id), f.Claimed)).item
 
     async def inbox(self, after: int = 0, limit: int = 100, unseen: bool = False) -> f.Inbox:
-        """Look into the inbox."""
+        """Look into the inbox.
+
+        It holds the session's unsettled deliveries after `after`, oldest first.
+        """
         n = next(self._numbers)
         return await self._ask(n, f.Fetch(n, after, limit, unseen), f.Inbox)
 
     async def subscribe(self, channel: str) -> None:
-        """Join a channel."""
+        """Join a channel.
+
+        It comes to be with its first subscriber.
+        """
         n = next(self._numbers)
         await self._ask(n, f.Subscribe(n, channel), f.Done)
 
     async def unsubscribe(self, channel: str) -> None:
-        """Leave a channel."""
+        """Leave a channel.
+
+        Not being in it is no error.
+        """
         n = next(self._numbers)
         await self._ask(n, f.Unsubscribe(n, channel), f.Done)
 
     async def pause_thread(self, thread: str) -> None:
-        """Hold messages of agents and scripts in a conversation for a while."""
+        """Hold messages of agents and scripts in a conversation for a while.
+
+        A conversation is `thread:<id>`, a target, or `@one+@other`.
+        """
         n = next(self._numbers)
         await self._ask(n, f.PauseThread(n, thread), f.Done)
 
     async def resume_thread(self, thread: str) -> None:
-        """End the pause of a conversation: what is held in it is delivered."""
+        """End the pause of a conversation: what is held in it is delivered.
+
+        Its chains start anew.
+        """
         n = next(self._numbers)
         await self._ask(n, f.ResumeThread(n, thread), f.Done)
 
@@ -115,12 +136,18 @@ class Requests:
         return await self._ask(n, f.AddMember(n, name, kind, permissions, token), f.Issued)
 
     async def remove_member(self, name: str) -> None:
-        """Remove a member."""
+        """Remove a member.
+
+        Its sessions end, its tokens die, its unsettled deliveries become `dead`.
+        """
         n = next(self._numbers)
         await self._ask(n, f.RemoveMember(n, name), f.Done)
 
     async def rotate_token(self, name: str) -> f.Issued:
-        """Replace a member's tokens."""
+        """Replace a member's tokens.
+
+        The new one is its only one.
+        """
         n = next(self._numbers)
         return await self._ask(n, f.RotateToken(n, name), f.Issued)
 
@@ -153,7 +180,10 @@ class Requests:
         before: int | None = None,
         limit: int = 50,
     ) -> tuple[f.Message, ...]:
-        """Look for words in what the member may see."""
+        """Look for words in what the member may see.
+
+        The newest message comes first.
+        """
         n = next(self._numbers)
         return (
             await self._ask(n, f.Search(n, query, sender, place, from_ms, to_ms, before, limit), f.History)
@@ -175,7 +205,10 @@ class Requests:
         return (await self._ask(n, f.CreateChannel(n, name), f.Channel)).channel
 
     async def change_channel(self, channel: str, change: ChannelChange) -> f.ChannelView:
-        """Do something to a channel, by its name or id; `do` in `change` says what."""
+        """Do something to a channel, by its name or id; `do` in `change` says what.
+
+        There may be nothing to change.
+        """
         n = next(self._numbers)
         return (await self._ask(n, f.ChangeChannel(n, channel, change), f.Channel)).channel
 
@@ -201,7 +234,10 @@ class Requests:
         ).objective
 
     async def change_objective(self, objective_id: str, change: ObjectiveChange) -> f.ObjectiveView:
-        """Do something to an objective; `do` in `change` says what."""
+        """Do something to an objective; `do` in `change` says what.
+
+        There may be nothing to change. What is said in its thread is a message to `obj:<id>`.
+        """
         n = next(self._numbers)
         return (await self._ask(n, f.ChangeObjective(n, objective_id, change), f.Objective)).objective
 
@@ -241,7 +277,10 @@ class Requests:
         ).member
 
     async def reach(self, name: str, reach: Reach | None = None) -> Reach:
-        """Say in which ways a member is to be reached, or ask, by leaving `reach` out."""
+        """Say in which ways a member is to be reached, or ask, by leaving `reach` out.
+
+        For the member itself and whoever manages members.
+        """
         n = next(self._numbers)
         return (await self._ask(n, f.SetReach(n, name, reach), f.ReachState)).reach
 
@@ -263,7 +302,10 @@ class Requests:
         return (await self._ask(n, f.ListTokens(n, name), f.TokenList)).tokens
 
     async def revoke_token(self, name: str, token_id: str) -> None:
-        """Void one token."""
+        """Void one token.
+
+        Sessions that it opened end.
+        """
         n = next(self._numbers)
         await self._ask(n, f.RevokeToken(n, name, token_id), f.Done)
 
@@ -311,6 +353,9 @@ class Requests:
         return (await self._ask(n, f.ReadActivity(n, member, from_ms, to_ms, kinds, limit), f.ActivityRows)).rows
 
     async def follow_activity(self, member: str) -> None:
-        """Hear of what a member does."""
+        """Hear of what a member does.
+
+        `Hub.tail` tells of it from now on.
+        """
         n = next(self._numbers)
         await self._ask(n, f.FollowActivity(n, member), f.Done)

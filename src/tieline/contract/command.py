@@ -71,7 +71,10 @@ class Detach(SessionCommand[r.Done], frozen=True):
 
 
 class Send(Request[r.Accepted], frozen=True, gc=False):
-    """Say something."""
+    """Say something.
+
+    It is accepted once it is durable.
+    """
 
     content: Content
     wire_id: str | None = None
