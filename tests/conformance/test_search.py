@@ -15,6 +15,7 @@ from tieline.contract.message import Signature
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, ObjectiveState
 from tieline.core.inquiry import Inquiry, SearchIndex, Term, parse
+from tieline.core.outcome import Deferred
 from tieline.core.store import Store
 from tieline.stores.memory import MemorySearch, MemoryStore
 from tieline.stores.sqlite import SqliteSearch, SqliteStore
@@ -40,9 +41,10 @@ class Library:
     def find(self, session: SessionId, query: str, **narrow: Any) -> list[str]:
         """What a session finds."""
         self.desk.decide(c.Search(session, query, **narrow))
-        (inquiry,) = self.desk.outcome.errands.values()
-        assert isinstance(inquiry, Inquiry)
-        return [message.content.body for message in self.index.find(inquiry)]
+        (deferred,) = self.desk.outcome.replies
+        assert isinstance(deferred, Deferred)
+        assert isinstance(deferred.work, Inquiry)
+        return [message.content.body for message in self.index.find(deferred.work)]
 
 
 def memory(_: Path, limits: Limits) -> Library:

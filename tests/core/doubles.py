@@ -14,11 +14,11 @@ from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, Fetched, Issued, LogRows, Receipts, Reply, Roster
 from tieline.contract.target import Target, parse_target
 from tieline.core import ledger
-from tieline.core.activity import Journal
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.inquiry import Inquiry
-from tieline.core.outcome import Outcome
+from tieline.core.journal import Journal
+from tieline.core.outcome import Deferred, Outcome
 from tieline.core.store import Store
 from tieline.stores.memory import MemoryActivity
 
@@ -112,11 +112,13 @@ class Desk:
         """Handle commands as one batch, and commit nothing."""
         self.outcome = self.broker.handle(commands)
         assert len(self.outcome.replies) == len(commands)
-        for place, errand in self.outcome.errands.items():
-            # What is looked for, a test of the search hands to an index itself.
-            if not isinstance(errand, Inquiry):
-                self.outcome.replies[place], _ = self.journal.carry_out(errand)
-        return self.outcome.replies
+        return [self._made(reply) for reply in self.outcome.replies]
+
+    def _made(self, reply: Reply | Deferred) -> Reply:
+        if not isinstance(reply, Deferred):
+            return reply
+        # What is looked for, a test of the search hands to an index itself.
+        return Done() if isinstance(reply.work, Inquiry) else self.journal.carry_out(reply.work)[0]
 
     def ask_all(self, *commands: c.Command) -> list[Reply]:
         """Handle commands as one batch and commit it."""

@@ -21,7 +21,7 @@ from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, History, ObjectiveState, Reply
 from tieline.core import ledger
-from tieline.core.outcome import Outcome
+from tieline.core.outcome import Deferred, Outcome
 from tieline.core.store import DiskError, StoreError
 from tieline.stores.sqlite import SqliteStore
 from tieline.stores.sqlite.store import MAIN_FILE
@@ -132,7 +132,7 @@ class Walk:
         desk.ask(c.SetReach(desk.operator, MemberName("cy"), reach))
         decide = desk.broker._decide
 
-        def decide_or_raise(command: c.Command) -> Reply:
+        def decide_or_raise(command: c.Command) -> Reply | Deferred:
             if command is not self.poison:
                 return decide(command)
             store = store_of(desk)
@@ -215,7 +215,7 @@ class Walk:
         for command, reply in zip(commands, outcome.replies, strict=True):
             self.note(command, reply)
 
-    def note(self, command: c.Command, reply: Reply) -> None:
+    def note(self, command: c.Command, reply: Reply | Deferred) -> None:
         match reply:
             case Accepted():
                 self.messages.append(reply.message_id)

@@ -48,7 +48,7 @@ from tieline.core.holds import Verdict
 from tieline.core.loops import INNOCENT, Judgement
 from tieline.core.memory import Memory
 from tieline.core.nature import Nature
-from tieline.core.outcome import Fault, Outcome, Post
+from tieline.core.outcome import Deferred, Fault, Outcome, Post
 from tieline.core.refusals import Refusals
 from tieline.core.retention import Retention
 from tieline.core.store import Route, Store, StoreError, pack_route
@@ -222,7 +222,7 @@ class Broker(Memory):
             refusal = Refusal(Code.INTERNAL_ERROR, "the hub failed at this, and nothing was accepted; its log says why")
         return Fault(place, type(command).__name__, error, refusal)
 
-    def _decide(self, command: c.Command) -> Reply:
+    def _decide(self, command: c.Command) -> Reply | Deferred:
         match command:
             case c.Send():
                 return self._send(command)

@@ -10,8 +10,8 @@ from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.message import Message
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Progress, Reply
-from tieline.core.activity import Errand
 from tieline.core.inquiry import Inquiry
+from tieline.core.journal import Work
 
 
 class Post(Struct):
@@ -53,10 +53,16 @@ class Fault(Struct, frozen=True):
     refusal: Refusal
 
 
+class Deferred(Struct, frozen=True):
+    """Stands in place of a reply that the journal or the search index makes when it has done this work."""
+
+    work: Work | Inquiry
+
+
 class Outcome(Struct):
     """To be published after the commit, in this order: replies, changes, posts, released, progress, unseen, ended."""
 
-    replies: list[Reply] = field(default_factory=list)
+    replies: list[Reply | Deferred] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
     released: dict[MemberName, list[int]] = field(default_factory=dict)
@@ -64,8 +70,6 @@ class Outcome(Struct):
     progress: list[tuple[SessionId, Progress]] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
-    errands: dict[int, Errand | Inquiry] = field(default_factory=dict)
-    """What the journal or the index has to do before the reply at this place can be given, which gives that reply."""
     warnings: list[str] = field(default_factory=list)
     """Sentences for the log of who runs the hub."""
     faults: list[Fault] = field(default_factory=list)
@@ -79,8 +83,7 @@ class Outcome(Struct):
 
     def spread(self, places: Sequence[int], count: int, refusal: Refusal) -> "Outcome":
         """The same for more commands: these replies stand at `places`, and all others are this refusal."""
-        replies: list[Reply] = [refusal] * count
+        replies: list[Reply | Deferred] = [refusal] * count
         for place, reply in zip(places, self.replies, strict=True):
             replies[place] = reply
-        errands = {places[place]: errand for place, errand in self.errands.items()}
-        return replace(self, replies=replies, errands=errands)
+        return replace(self, replies=replies)

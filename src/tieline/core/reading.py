@@ -14,13 +14,13 @@ from tieline.contract.message import Message
 from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Channels, Fetched, History, LogRows, Receipts, Reply, Roster
-from tieline.core import activity
 from tieline.core.channels import IMPLICIT
 from tieline.core.directory import Account, Session
 from tieline.core.escalation import way_of
 from tieline.core.inbox import Entry, Inbox
+from tieline.core.journal import ReadRows
 from tieline.core.objectives import thread
-from tieline.core.outcome import Followed
+from tieline.core.outcome import Deferred, Followed
 from tieline.core.store import ACTIVITY, INTEGER_MAX, MAIN, Chronicle, Route, Span
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ def _places(broker: "Broker", account: Account | None, peer: str) -> Sequence[Sp
     return channel.row.spans
 
 
-def log(broker: "Broker", command: c.ReadLog) -> Reply:
+def log(broker: "Broker", command: c.ReadLog) -> Reply | Deferred:
     """Committed rows of a log."""
     session = broker.session(command.session)
     if isinstance(session, Refusal):
@@ -330,6 +330,6 @@ def log(broker: "Broker", command: c.ReadLog) -> Reply:
         return Refusal(Code.UNKNOWN_LOG, f"there is no log {command.log!r}; there are {MAIN} and {ACTIVITY}")
     start, limit = max(0, min(command.start, INTEGER_MAX)), max(1, min(command.limit, broker.limits.read_max))
     if command.log == ACTIVITY:
-        return activity.leave(broker, activity.ReadRows(start, limit))
+        return Deferred(ReadRows(start, limit))
     rows, end = broker.store.read_log(start, limit)
     return LogRows(tuple(rows), end)

@@ -1,6 +1,6 @@
 """Search: full text over messages, for what a member may see.
 
-The broker decides what may be asked, which takes it no time, and leaves an inquiry. The index carries it out on a
+The broker decides what may be asked, which takes it no time, and defers the reply. The index makes it on a
 thread of its own, over storage of its own that follows the log: a message pays nothing for being found later.
 """
 
@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from tieline.contract import command as c
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Done, Reply
+from tieline.contract.reply import Reply
 from tieline.core import reading
 from tieline.core.inquiry import Inquiry, parse
+from tieline.core.outcome import Deferred
 
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _PLACE = ("@", "#", "chan:", "obj:")
 
 
-def decide(broker: "Broker", command: c.Search) -> Reply:
+def decide(broker: "Broker", command: c.Search) -> Reply | Deferred:
     """Decide whether a question may be asked; its answer comes from the index."""
     session = broker.session(command.session)
     if isinstance(session, Refusal):
@@ -35,7 +36,7 @@ def decide(broker: "Broker", command: c.Search) -> Reply:
     named = place is not None and place.startswith(_PLACE)
     peer = place.removeprefix("@") if place is not None and named else None
     chronicle = reading.view_of(broker, account, peer, command.limit)
-    broker.outcome.errands[len(broker.outcome.replies)] = Inquiry(
+    inquiry = Inquiry(
         chronicle=replace(chronicle, before=command.before),
         terms=terms,
         sender=command.sender,
@@ -44,4 +45,4 @@ def decide(broker: "Broker", command: c.Search) -> Reply:
         to_ms=command.to_ms,
         protocol=session.protocol,
     )
-    return Done()
+    return Deferred(inquiry)

@@ -29,7 +29,7 @@ from tieline.contract.reply import Attached, Reply
 from tieline.core import membership
 from tieline.core.broker import Broker
 from tieline.core.inquiry import Inquiry, SearchIndex
-from tieline.core.outcome import Fault, Outcome, Unseen
+from tieline.core.outcome import Deferred, Fault, Outcome, Unseen
 from tieline.core.store import ActivityStore, DamagedError, DiskError, StoreError
 from tieline.server.health import Health
 from tieline.server.recorder import Recorder
@@ -151,7 +151,7 @@ class Exchange:
             self._ticker.cancel()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
-        # The broker's last words are on the loop's list; they may hold errands.
+        # The broker's last words are on the loop's list; replies may be deferred to those below.
         await asyncio.sleep(0)
         await self.recorder.stop()
         if self._searcher is not None:
@@ -486,10 +486,11 @@ class Exchange:
         start = 0
         for commands, done in items:
             end = start + len(commands)
-            if outcome.errands and any(place in outcome.errands for place in range(start, end)):
-                self._run_errands(outcome, start, end, done)
+            theirs = replies[start:end]
+            if Deferred in map(type, theirs):
+                self._defer(theirs, done)
             elif done is not None:
-                self._call(done, replies[start:end])
+                self._call(done, theirs)
             start = end
         for change in outcome.changes:
             for observer in self._observers:
@@ -529,23 +530,24 @@ class Exchange:
         for session, why in outcome.ended:
             self._end(session, why)
 
-    def _run_errands(self, outcome: Outcome, start: int, end: int, done: Done | None) -> None:
+    def _defer(self, replies: list[Reply | Deferred], done: Done | None) -> None:
         """Have others make the replies that only they can make; the rest of what was asked with them waits for it."""
-        replies = outcome.replies[start:end]
-        open_places = {place - start for place in range(start, end) if place in outcome.errands}
+        left = sum(isinstance(reply, Deferred) for reply in replies)
 
         def answered(place: int, reply: Reply) -> None:
+            nonlocal left
             replies[place] = reply
-            open_places.discard(place)
-            if not open_places and done is not None:
+            left -= 1
+            if not left and done is not None:
                 self._call(done, replies)
 
-        for place in sorted(open_places):
-            errand = outcome.errands[start + place]
-            if not isinstance(errand, Inquiry):
-                self.recorder.submit(errand, partial(answered, place))
+        for place, reply in enumerate(tuple(replies)):
+            if not isinstance(reply, Deferred):
+                continue
+            if not isinstance(reply.work, Inquiry):
+                self.recorder.submit(reply.work, partial(answered, place))
             elif self._searcher is not None:
-                self._searcher.submit(errand, partial(answered, place))
+                self._searcher.submit(reply.work, partial(answered, place))
             else:
                 answered(place, Refusal(Code.INVALID_REQUEST, "this hub has no search index"))
 

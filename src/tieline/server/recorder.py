@@ -1,7 +1,7 @@
 """The recorder: the journal of activity on a thread of its own, so that heavy traces never make a message wait.
 
-Above: the exchange, on the event loop. Below: the journal. Errands cross over in a queue that is bounded by number and
-by size: past that they are refused at once. The thread takes whatever queued while the last commit ran, carries it out
+Above: the exchange, on the event loop. Below: the journal. Work crosses over in a queue that is bounded by number and
+by size: past that it is refused at once. The thread takes whatever queued while the last commit ran, does it
 and commits once; only then does anybody hear of it. If its store fails, what waited is refused and the hub goes on.
 """
 
@@ -17,14 +17,14 @@ from tieline.contract.activity import ActivityRow
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Recorded, Reply
-from tieline.core.activity import PRUNE_MAX, Errand, Journal, Prune, Record
+from tieline.core.journal import PRUNE_MAX, Journal, Prune, Record, Work
 from tieline.core.nature import Nature
 from tieline.core.outcome import Fault
 from tieline.core.store import ActivityStore, DamagedError, DiskError
 from tieline.server.health import Health
 
 Answered = Callable[[Reply], None]
-_Item = tuple[Errand, Answered]
+_Item = tuple[Work, Answered]
 
 _PASS_SECONDS = 3600.0
 _PAUSE_SECONDS = 0.05
@@ -34,7 +34,7 @@ _DOUBT_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
 """How often a store that fails is tried while nobody uploads."""
 _BATCH_MAX = 64
-"""Errands in one commit: bounds how long the first of them waits for the last."""
+"""Uploads in one commit: bounds how long the first of them waits for the last."""
 
 _FULL = Refusal(Code.ACTIVITY_FULL, "too much activity waits to be written; upload it again later")
 _STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it is back")
@@ -96,9 +96,9 @@ class Recorder:
         # The thread's last words are on the loop's list.
         await asyncio.sleep(0)
 
-    def submit(self, errand: Errand, answered: Answered) -> None:
-        """Carry out an errand; `answered` gets its reply, once what it kept is durable."""
-        size = errand.size if isinstance(errand, Record) else 0
+    def submit(self, work: Work, answered: Answered) -> None:
+        """Do this work; `answered` gets its reply, once what it kept is durable."""
+        size = work.size if isinstance(work, Record) else 0
         limits = self._limits
         if self._stopping:
             answered(_STOPPED)
@@ -109,7 +109,7 @@ class Recorder:
         else:
             self.waiting += 1
             self._waiting_bytes += size
-            self._queue.put((errand, answered))
+            self._queue.put((work, answered))
 
     def _prune(self) -> None:
         """Forget what is old, a little at a time; then rest for an hour, because retention is counted in days."""
@@ -169,11 +169,11 @@ class Recorder:
         replies: list[Reply] = []
         rows: list[ActivityRow] = []
         try:
-            for errand, _ in items:
-                reply, kept = self._journal.carry_out(errand)
+            for work, _ in items:
+                reply, kept = self._journal.carry_out(work)
                 replies.append(reply)
                 rows.extend(kept)
-            if any(isinstance(errand, Record) for errand, _ in items):
+            if any(isinstance(work, Record) for work, _ in items):
                 self._commit(len(rows))
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was kept
             self._note(error)
@@ -207,15 +207,15 @@ class Recorder:
     def _restore(self) -> None:
         try:
             self._journal.restore()
-        except Exception as error:  # noqa: BLE001 - the next errand will say so too, unless the disk has come back
+        except Exception as error:  # noqa: BLE001 - the next work will fail too, unless the disk has come back
             self._note(error)
 
     # On the event loop.
 
     def _publish(self, items: Sequence[_Item], replies: Sequence[Reply], rows: Sequence[ActivityRow]) -> None:
-        for (errand, answered), reply in zip(items, replies, strict=True):
+        for (work, answered), reply in zip(items, replies, strict=True):
             self.waiting -= 1
-            self._waiting_bytes -= errand.size if isinstance(errand, Record) else 0
+            self._waiting_bytes -= work.size if isinstance(work, Record) else 0
             answered(reply)
         if rows:
             self._recorded(rows)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tieline.contract.identifiers import SessionId
     from tieline.contract.reply import Reply
     from tieline.core.broker import Broker
+    from tieline.core.outcome import Deferred
     from tieline.protocols.peerbus.database import Source, Waiting
 
 _BATCH = 1000
@@ -165,7 +166,7 @@ class Importer:
         self.tally.messages += not reply.duplicate
         return None
 
-    def _ask(self, command: "Command") -> "Reply":
+    def _ask(self, command: "Command") -> "Reply | Deferred":
         outcome = self._broker.handle((command,))
         for fault in outcome.faults:
             # It took what was not committed yet with it; whoever imports again starts from what is.
