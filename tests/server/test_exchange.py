@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -13,13 +14,23 @@ from tests.server.hubs import until
 from tests.server.stores import StubbornStore
 from tieline.contract import command as c
 from tieline.contract.delivery import SLOWED, State
-from tieline.contract.hub import Change, MemberAppeared
-from tieline.contract.identifiers import MemberName, MessageId, SessionId
+from tieline.contract.hub import (
+    Change,
+    ChannelAppeared,
+    Interest,
+    MemberAppeared,
+    Notice,
+    Posted,
+    Said,
+    SubscriptionsChanged,
+)
+from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.member import ByHomeKey
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, Fetched, History, Issued, Progress, Reply, Roster
+from tieline.contract.target import to_member
 from tieline.core import broker
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
@@ -65,25 +76,29 @@ class Ear:
 
 
 class Eye:
-    """An observer that keeps what it sees."""
+    """A receiver of notices that keeps them."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
         self.changes: list[Change] = []
+        self.wakes = 0
         self.blind = False
 
-    def posted(self, message: Message, origin: SessionId) -> None:
-        del origin
-        self.messages.append(message.content.body)
-        self._see()
-
-    def changed(self, change: Change) -> None:
-        self.changes.append(change)
+    def __call__(self, notice: Notice) -> None:
+        if isinstance(notice, Posted):
+            self.messages.append(notice.message.content.body)
+        elif isinstance(notice, Said):
+            self.wakes += 1
+        else:
+            self.changes.append(notice)
         self._see()
 
     def _see(self) -> None:
         if self.blind:
-            raise RuntimeError("a bug in an observer")
+            raise RuntimeError("a bug in a watcher")
+
+
+TO_BOB = Interest(members=True, targets=(to_member(MemberName("bob")),))
 
 
 class Office:
@@ -183,7 +198,7 @@ async def test_what_a_session_said_before_it_was_replaced_is_all_accepted(office
 
 async def test_a_sender_hears_accepted_and_a_recipient_hears_the_message_only_after_the_commit(office: Office) -> None:
     ear, eye = office.listen(), Eye()
-    office.exchange.observe(eye)
+    office.exchange.watch(TO_BOB, eye)
     before = office.rows()
     replies = await office.hold(office.send())
     for _ in range(20):
@@ -570,8 +585,8 @@ async def test_a_receiver_that_fails_keeps_nobody_else_from_hearing(office: Offi
     deaf, ear = office.listen(), Ear()
     office.exchange.listen(await office.attach("bob"), ear, MemberName("bob"))
     blind, eye = Eye(), Eye()
-    office.exchange.observe(blind)
-    office.exchange.observe(eye)
+    office.exchange.watch(TO_BOB, blind)
+    office.exchange.watch(TO_BOB, eye)
     deaf.deaf = blind.blind = True
 
     def broken(_: Sequence[Reply]) -> None:
@@ -601,41 +616,68 @@ async def test_a_listener_that_is_forgotten_hears_nothing_more_and_its_sibling_d
     assert sibling.keys == [1, 2]
 
 
-async def test_an_observer_that_cares_for_changes_alone_is_shown_no_messages(office: Office) -> None:
+async def test_a_watch_over_changes_alone_is_shown_no_messages(office: Office) -> None:
     eye = Eye()
-    dismiss = office.exchange.observe(eye, posts=False)
+    stop = office.exchange.watch(Interest(members=True), eye)
     await office.accepted("hello")
     await office.exchange.ask(c.AddMember(office.operator, MemberName("carol")))
     assert eye.messages == []
     assert eye.changes == [MemberAppeared(MemberName("carol"))]
-    dismiss()
+    stop()
     await office.exchange.ask(c.AddMember(office.operator, MemberName("dave")))
     assert len(eye.changes) == 1
 
 
-async def test_an_observer_sees_until_it_is_dismissed(office: Office) -> None:
+async def test_a_watch_lasts_until_it_is_stopped(office: Office) -> None:
     eye = Eye()
-    dismiss = office.exchange.observe(eye)
+    stop = office.exchange.watch(TO_BOB, eye)
     await office.accepted("seen")
-    dismiss()
+    stop()
     await office.accepted("unseen")
     assert eye.messages == ["seen"]
 
 
-async def test_an_observer_that_is_dismissed_twice_is_dismissed_and_no_other_misses_anything(office: Office) -> None:
-    first, second = Eye(), Eye()
-    dismiss = office.exchange.observe(first)
-    office.exchange.observe(second)
+async def test_a_watch_that_is_stopped_twice_is_stopped_and_no_other_misses_anything(office: Office) -> None:
+    told: list[Notice] = []
+    second = Eye()
 
-    def leave(message: Message, origin: SessionId) -> None:
-        del message, origin
-        dismiss()
-        dismiss()
+    def leave(notice: Notice) -> None:
+        told.append(notice)
+        stop()
+        stop()
 
-    first.posted = leave  # type: ignore[method-assign]
+    stop = office.exchange.watch(TO_BOB, leave)
+    office.exchange.watch(TO_BOB, second)
     await office.accepted("one")
     await office.accepted("two")
-    assert (first.messages, second.messages) == ([], ["one", "two"])
+    assert (len(told), second.messages) == (1, ["one", "two"])
+
+
+async def test_a_watch_is_told_of_the_targets_and_senders_that_it_named_and_of_nothing_else(office: Office) -> None:
+    to_alice, by_alice, both, wakes = Eye(), Eye(), Eye(), Eye()
+    alice = MemberName("alice")
+    office.exchange.watch(Interest(targets=(to_member(alice),)), to_alice)
+    office.exchange.watch(Interest(senders=(alice,)), by_alice)
+    office.exchange.watch(msgspec.structs.replace(TO_BOB, senders=(alice,)), both)
+    office.exchange.watch(Interest(said=True), wakes)
+    await office.accepted("to bob")
+    assert isinstance(await office.exchange.ask(c.Send(office.bob, content("@alice", "to alice"))), Accepted)
+    await office.exchange.ask(c.AddMember(office.operator, MemberName("carol")))
+    assert (to_alice.messages, by_alice.messages) == (["to alice"], ["to bob"])
+    assert both.messages == ["to bob"], "once, although two of its wishes match"
+    assert (wakes.wakes, wakes.messages) == (2, [])
+    assert [len(eye.changes) for eye in (to_alice, by_alice, both, wakes)] == [0, 0, 1, 0]
+
+
+async def test_what_is_watched_and_what_is_told_can_be_encoded(office: Office) -> None:
+    told: list[Notice] = []
+    interest = msgspec.structs.replace(TO_BOB, channels=True, subscriptions=True, said=True)
+    assert msgspec.json.decode(msgspec.json.encode(interest), type=Interest) == interest
+    office.exchange.watch(interest, told.append)
+    await office.accepted("to bob")
+    await office.exchange.ask(c.Subscribe(office.bob, ChannelName("dev")))
+    assert {type(notice) for notice in told} == {Said, Posted, ChannelAppeared, SubscriptionsChanged}
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=list[Notice]) == told
 
 
 async def test_a_listener_that_leaves_while_it_is_told_something_keeps_its_sibling_from_nothing(office: Office) -> None:

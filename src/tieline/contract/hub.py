@@ -1,8 +1,29 @@
 """The Hub port: all that a protocol sees of the hub.
 
 Above: protocols, the hub's own wire, the console. Below: the in-process exchange, or a remote hub. A protocol that
-stands before this port cannot tell which. Everything here happens on one event loop, and in one order: replies,
-offers and changes reach their receivers in the order in which the broker decided them.
+stands before this port cannot tell which. Everything here happens on one event loop, and every value that crosses the
+port can be encoded.
+
+Order:
+
+- Commands of one session are decided in the order of their submission. Between sessions there is no order, but a
+  session that replaces others opens after all that they had asked before.
+- Replies, notices and offers come in the order of the decisions. Decisions that share a commit are told together: first
+  all replies, then changes, `Said`, each message as `Posted` and then as offers, releases, progress, ends of sessions.
+  So a reply comes before the notices of what its command did.
+- Replies about activity, and to searches, are made elsewhere: they may come after replies to later commands.
+
+Losses:
+
+- What a reply, a notice or an offer tells is durable, but for one thing: that a delivery was offered or acknowledged.
+  After a crash that may be undone, and the delivery comes again under the same key.
+- When the hub is lost, what waits for a reply is refused and all sessions end (`Listener.end`). A refused command may
+  have been decided all the same: a wire id makes it safe to send again.
+- An offer is made once. Whoever left some out, or comes back, asks for them (`Fetch`), from the last key that it has.
+- A notice is given once, to those who watch at that moment, and never repeated. Whoever keeps a copy of what notices
+  tell begins to watch first and reads the whole then (`ListMembers`, `ListChannels`); and again after its sessions
+  ended, because notices may have been lost with them.
+- `Said` stands for any number of messages. Whoever hears it reads on from the last offset that it has.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,42 +39,74 @@ from tieline.contract.limits import Limits
 from tieline.contract.message import Message
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Progress, Reply
+from tieline.contract.target import Target
 
 _R = TypeVar("_R")
 
 
-class MemberAppeared(Struct, frozen=True):
+class MemberAppeared(Struct, frozen=True, tag=True):
     """A member was made."""
 
     name: MemberName
 
 
-class MemberVanished(Struct, frozen=True):
+class MemberVanished(Struct, frozen=True, tag=True):
     """A member was removed."""
 
     name: MemberName
 
 
-class ChannelAppeared(Struct, frozen=True):
+class ChannelAppeared(Struct, frozen=True, tag=True):
     """A channel has its first subscriber, or another name."""
 
     name: ChannelName
     id: ChannelId
 
 
-class ChannelVanished(Struct, frozen=True):
+class ChannelVanished(Struct, frozen=True, tag=True):
     """A channel lost its last subscriber."""
 
     name: ChannelName
 
 
-class SubscriptionsChanged(Struct, frozen=True):
+class SubscriptionsChanged(Struct, frozen=True, tag=True):
     """A member joined or left a channel."""
 
     name: MemberName
 
 
 Change = MemberAppeared | MemberVanished | ChannelAppeared | ChannelVanished | SubscriptionsChanged
+
+
+class Posted(Struct, frozen=True, tag=True):
+    """A message was accepted from the session `origin`."""
+
+    message: Message
+    origin: SessionId
+
+
+class Said(Struct, frozen=True, tag=True):
+    """Messages were accepted, one or more. Their content is not told."""
+
+
+Notice = Change | Posted | Said
+
+
+class Interest(Struct, frozen=True, kw_only=True):
+    """The notices that a watcher wants, and no others."""
+
+    members: bool = False
+    """`MemberAppeared` and `MemberVanished`."""
+    channels: bool = False
+    """`ChannelAppeared` and `ChannelVanished`."""
+    subscriptions: bool = False
+    """`SubscriptionsChanged`."""
+    targets: tuple[Target, ...] = ()
+    """`Posted` for every message that is addressed to one of these."""
+    senders: tuple[MemberName, ...] = ()
+    """`Posted` for every message under one of these names, to whomever; see `Message.verified`."""
+    said: bool = False
+    """`Said` after anything was said. Several messages may be told of together."""
 
 
 class Listener(Protocol):
@@ -70,16 +123,6 @@ class Listener(Protocol):
 
     def end(self, why: Refusal) -> None:
         """The hub ended the session."""
-
-
-class Observer(Protocol):
-    """Sees what passes through the hub as a whole, for wires that are not sessions of a member."""
-
-    def posted(self, message: Message, origin: SessionId) -> None:
-        """A message was accepted from the session `origin`."""
-
-    def changed(self, change: Change) -> None:
-        """The set of members or channels changed."""
 
 
 class Hub(Protocol):
@@ -110,10 +153,10 @@ class Hub(Protocol):
         Only after `FollowActivity` was answered by `Done`. The receiver returns at once and never raises.
         """
 
-    def observe(self, observer: Observer, *, posts: bool = True) -> Callable[[], None]:
-        """Show everything to this observer until the returned function is called; without `posts`, only changes.
+    def watch(self, interest: Interest, receiver: Callable[[Notice], None]) -> Callable[[], None]:
+        """Give this receiver the notices that it is interested in, until the returned function is called.
 
-        Calling that function again does nothing.
+        The receiver returns at once and never raises. Calling that function again does nothing.
         """
 
 

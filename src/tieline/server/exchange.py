@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from tieline.contract import command as c
 from tieline.contract.activity import ActivityRow
-from tieline.contract.hub import Custodian, Listener, Observer
+from tieline.contract.hub import Custodian, Interest, Listener
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Reply
@@ -35,6 +35,7 @@ from tieline.server.health import Health
 from tieline.server.recorder import Recorder
 from tieline.server.searcher import Searcher
 from tieline.server.turns import Done, Item, Turns, pieces
+from tieline.server.watches import Receiver, Watches
 from tieline.stores.memory import MemoryActivity
 
 _TICK_SECONDS = 0.25
@@ -120,9 +121,7 @@ class Exchange:
         self._loop = asyncio.get_running_loop()
         self._listeners: dict[MemberName, list[Listener]] = {}
         self._sessions: dict[SessionId, tuple[MemberName | None, Listener]] = {}
-        self._observers: list[Observer] = []
-        # Those of them that see messages too: a message is shown to few, because it costs each of them a call.
-        self._readers: list[Observer] = []
+        self._watches = Watches()
         # Who hears of what a member does.
         self._tails: dict[MemberName, list[tuple[SessionId, Tail]]] = {}
         self._stopping = False
@@ -229,18 +228,9 @@ class Exchange:
         if left:
             self._tails[member] = left
 
-    def observe(self, observer: Observer, *, posts: bool = True) -> Callable[[], None]:
-        """See `Hub.observe`."""
-        self._observers.append(observer)
-        if posts:
-            self._readers.append(observer)
-
-        def forget() -> None:
-            # New lists, because this may come from an observer that is being told something.
-            self._observers = [other for other in self._observers if other is not observer]
-            self._readers = [other for other in self._readers if other is not observer]
-
-        return forget
+    def watch(self, interest: Interest, receiver: Receiver) -> Callable[[], None]:
+        """See `Hub.watch`."""
+        return self._watches.add(interest, receiver)
 
     def entrust(self, member: MemberName, custodian: Custodian | None) -> None:
         """See `EntrustingHub.entrust`. The broker only ever looks a name up, so this thread may change the table."""
@@ -493,16 +483,13 @@ class Exchange:
                 self._call(done, theirs)
             start = end
         for change in outcome.changes:
-            for observer in self._observers:
-                self._call(observer.changed, change)
+            self._watches.changed(change)
+        if outcome.posts:
+            self._watches.said()
         listeners = self._listeners
         for post in outcome.posts:
             message = post.message
-            for observer in self._readers:
-                try:
-                    observer.posted(message, post.origin)
-                except Exception:
-                    log.exception("a receiver failed")
+            self._watches.posted(message, post.origin)
             held = post.held
             columns = zip(post.recipients, post.numbers, post.keys, post.stream_seqs, strict=True)
             for name, number, key, stream_seq in columns:

@@ -13,7 +13,7 @@ from tests.wire.native.paper import PaperHub
 from tests.wire.table import BOB, SESSION, message, turn
 from tieline.contract import command as c
 from tieline.contract.delivery import Delivery, State
-from tieline.contract.hub import Observer
+from tieline.contract.hub import Interest, Notice
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Fetched
 from tieline.protocols.ac7 import streams as module
@@ -115,8 +115,8 @@ async def test_a_reader_that_leaves_while_its_stream_is_opened_leaves_no_session
 
 
 class WatchedHub(PaperHub):
-    def observe(self, observer: Observer, *, posts: bool = True) -> Callable[[], None]:
-        del observer, posts
+    def watch(self, interest: Interest, receiver: Callable[[Notice], None]) -> Callable[[], None]:
+        del interest, receiver
         return lambda: None
 
 

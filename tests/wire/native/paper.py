@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from tieline.contract import command as c
 from tieline.contract.activity import ActivityRow
-from tieline.contract.hub import Hub, Listener, Observer
+from tieline.contract.hub import Hub, Interest, Listener, Notice
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Refusal
@@ -52,8 +52,8 @@ class PaperHub(Hub):
 
         return end
 
-    def observe(self, observer: Observer, *, posts: bool = True) -> Callable[[], None]:
-        raise AssertionError("a conversation does not observe")
+    def watch(self, interest: Interest, receiver: Callable[[Notice], None]) -> Callable[[], None]:
+        raise AssertionError("a conversation does not watch")
 
     # For the test.
 

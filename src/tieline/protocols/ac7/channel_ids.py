@@ -7,31 +7,25 @@ said in a channel in the same instant in which it came to be is shown by its nam
 from collections.abc import Callable, Sequence
 
 from tieline.contract import command as c
-from tieline.contract.hub import Change, ChannelAppeared, ChannelVanished, Hub
-from tieline.contract.identifiers import SessionId
+from tieline.contract.hub import ChannelAppeared, ChannelVanished, Hub, Interest, Notice
 from tieline.contract.member import Unnamed
-from tieline.contract.message import Message
 from tieline.contract.reply import Attached, Channels, Reply
 
 
 class ChannelIds:
-    """Follows the hub: the Observer port."""
+    """Follows the channels of the hub."""
 
     def __init__(self, hub: Hub, protocol: str) -> None:
         self._hub = hub
         self._protocol = protocol
         self.ids: dict[str, str] = {}
         self._asking = self._stale = False
-        self.close: Callable[[], None] = hub.observe(self, posts=False)
+        self.close: Callable[[], None] = hub.watch(Interest(channels=True), self._changed)
         self._ask()
 
-    def posted(self, message: Message, origin: SessionId) -> None:
-        """Messages change nothing here."""
-
-    def changed(self, change: Change) -> None:
+    def _changed(self, change: Notice) -> None:
         """A channel may be another now."""
-        if not isinstance(change, ChannelAppeared | ChannelVanished):
-            return
+        assert isinstance(change, ChannelAppeared | ChannelVanished), "asked for"
         # A list that is on its way may be older than this.
         self._stale = self._asking
         if isinstance(change, ChannelAppeared):

@@ -76,11 +76,12 @@ class Messages:
 
     async def _send(self, call: Call, content: m.Content) -> tuple[r.Accepted, int]:
         used: list[SessionId] = []
+        member = call.member
         offset: int | None = None
 
         def make(session: SessionId) -> tuple[c.Command, ...]:
             used.append(session)
-            self._streams.expect(session)
+            self._streams.expect(session, member)
             return (c.Send(session, content, allow_empty=True, members_only=True),)
 
         live = 0
@@ -90,7 +91,7 @@ class Messages:
                 offset = replies[0].offset
         finally:
             for session in used:
-                live += self._streams.take(session, offset)
+                live += self._streams.take(session, member, offset)
         match replies:
             case (r.Accepted() as accepted,):
                 return accepted, live

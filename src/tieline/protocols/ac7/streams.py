@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tieline.contract import command as c
-from tieline.contract.hub import Change, Hub
+from tieline.contract.hub import Hub, Interest, Notice, Posted
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import ByToken, Unnamed
 from tieline.contract.message import Content, Kind, Message
@@ -214,7 +214,7 @@ class Stream:
 
 
 class Streams:
-    """All streams. Sees everything that is accepted: the Observer port."""
+    """All streams. Watches what members say who have streams, or whose requests are counted."""
 
     def __init__(self, hub: Hub, channels: ChannelIds, *, announce: bool) -> None:
         self.hub = hub
@@ -226,20 +226,31 @@ class Streams:
         # How many requests of a session wait for what they sent; and to how many streams that was written, by offset.
         self._expecting: dict[SessionId, int] = {}
         self._live: dict[int, int] = {}
-        self._unobserve: Callable[[], None] = hub.observe(self)
+        # How many streams and requests need to see what a member says, and what ends that.
+        self._watched: dict[str, tuple[int, Callable[[], None]]] = {}
 
     # What the hub calls.
 
-    def posted(self, message: Message, origin: SessionId) -> None:
+    def _posted(self, notice: Notice) -> None:
         """A message was accepted: its sender's own streams show it first, because they may have no delivery of it."""
-        if origin in self._expecting:
+        assert isinstance(notice, Posted), "asked for"
+        message = notice.message
+        if notice.origin in self._expecting:
             self._live[message.offset] = 0
         if message.verified and message.reaches(PROTOCOL):
             for stream in tuple(self._by_member.get(message.sender, ())):
                 stream.show(message)
 
-    def changed(self, change: Change) -> None:
-        """Members and channels come and go without any notice on this wire."""
+    def _watch(self, member: MemberName) -> None:
+        count, stop = self._watched.get(member) or (0, self.hub.watch(Interest(senders=(member,)), self._posted))
+        self._watched[member] = (count + 1, stop)
+
+    def _unwatch(self, member: MemberName) -> None:
+        count, stop = self._watched.pop(member)
+        if count > 1:
+            self._watched[member] = (count - 1, stop)
+        else:
+            stop()
 
     # What a request calls.
 
@@ -266,12 +277,14 @@ class Streams:
         if refusal is not None:
             raise Refused(refused(refusal))
 
-    def expect(self, session: SessionId) -> None:
-        """A request of this session is about to send a message."""
+    def expect(self, session: SessionId, member: MemberName) -> None:
+        """A request of this session of a member is about to send a message."""
+        self._watch(member)
         self._expecting[session] = self._expecting.get(session, 0) + 1
 
-    def take(self, session: SessionId, offset: int | None) -> int:
+    def take(self, session: SessionId, member: MemberName, offset: int | None) -> int:
         """To how many streams the message at this offset was written; the request waits no more."""
+        self._unwatch(member)
         left = self._expecting[session] - 1
         if left:
             self._expecting[session] = left
@@ -297,6 +310,7 @@ class Streams:
                 assert reply.member is not None, "a token belongs to a member"
                 stream.session, stream.member = reply.session, reply.member
                 self._by_member.setdefault(reply.member, []).append(stream)
+                self._watch(reply.member)
                 self.hub.listen(reply.session, stream, reply.member)
             if not opened.done():
                 opened.set_result(reply if isinstance(reply, Refusal) else None)
@@ -333,7 +347,6 @@ class Streams:
         for streams in list(self._by_member.values()):
             for stream in tuple(streams):
                 stream.close(GOING_AWAY, "server shutting down")
-        self._unobserve()
 
     # What a stream calls.
 
@@ -359,5 +372,6 @@ class Streams:
         streams.remove(stream)
         if not streams:
             del self._by_member[member]
+        self._unwatch(member)
         self.hub.forget(stream.session)
         self.hub.submit((c.Detach(stream.session),))

@@ -13,9 +13,7 @@ from typing import Any
 import structlog
 
 from tieline.contract.file import CatalogueError
-from tieline.contract.hub import Change, Hub, MemberVanished
-from tieline.contract.identifiers import SessionId
-from tieline.contract.message import Message
+from tieline.contract.hub import Hub, Interest, MemberVanished, Notice
 from tieline.protocols.ac7.files import Files
 from tieline.protocols.ac7.operator import Operator
 from tieline.protocols.ac7.passes import Passes
@@ -27,7 +25,7 @@ _KEEPER = Viewer("", manages=True)
 
 
 class Upkeep:
-    """Sees members go: the Observer port."""
+    """Sees members go."""
 
     def __init__(self, hub: Hub, operator: Operator, files: Files, passes: Passes) -> None:
         self._hub = hub
@@ -35,11 +33,11 @@ class Upkeep:
         self._files = files
         self._passes = passes
         self._errands: set[asyncio.Task[None]] = set()
-        self._unobserve: Callable[[], None] | None = None
+        self._unwatch: Callable[[], None] | None = None
 
     async def start(self) -> None:
         """Remove what was left behind, and watch from now on."""
-        self._unobserve = self._hub.observe(self, posts=False)
+        self._unwatch = self._hub.watch(Interest(members=True), self._changed)
         await self._files.start()
         members = await self._operator.members()
         if members is not None:
@@ -50,8 +48,8 @@ class Upkeep:
 
     async def stop(self) -> None:
         """Finish what was begun."""
-        if self._unobserve is not None:
-            self._unobserve()
+        if self._unwatch is not None:
+            self._unwatch()
         if self._errands:
             await asyncio.wait(self._errands)
         await self._files.close()
@@ -71,10 +69,7 @@ class Upkeep:
 
     # What the hub calls.
 
-    def posted(self, message: Message, origin: SessionId) -> None:
-        """Messages are none of its business."""
-
-    def changed(self, change: Change) -> None:
+    def _changed(self, change: Notice) -> None:
         """A member may have gone."""
         if isinstance(change, MemberVanished):
             self._begin(self._files.forget(change.name))

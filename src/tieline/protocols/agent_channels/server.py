@@ -23,18 +23,20 @@ from tieline.contract import command as c
 from tieline.contract import message as m
 from tieline.contract.delivery import State
 from tieline.contract.hub import (
-    Change,
+    ChannelAppeared,
     ChannelVanished,
     Hub,
+    Interest,
     MemberAppeared,
     MemberVanished,
-    SubscriptionsChanged,
+    Notice,
+    Posted,
 )
 from tieline.contract.identifiers import GENERAL, INBOX_PREFIX, ChannelName, MemberName, SessionId, is_reserved
 from tieline.contract.member import ByPlace, Unnamed
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Channels, Progress, Reply, Roster
-from tieline.contract.target import Target, TargetKind, to_channel, to_member
+from tieline.contract.target import EVERYBODY, Target, to_channel, to_member
 from tieline.protocols.agent_channels.channel import Channel, ClientError
 from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMessage, Message, encode
 from tieline.protocols.agent_channels.group import ChannelGroup
@@ -65,6 +67,8 @@ CARRIAGE = Carriage(
     carries={Field.DATA: "`data`"},
     rest=f"`data.{_STAMP}`",
 )
+
+_Change = MemberAppeared | MemberVanished | ChannelAppeared | ChannelVanished
 
 log = structlog.get_logger(__name__)
 
@@ -294,6 +298,10 @@ class _Place:
         else:
             self.member = None
             self.target = to_channel(ChannelName(name))
+        # What is said to everybody is heard in the channel that holds everybody.
+        self._targets = (self.target, EVERYBODY) if name == GENERAL else (self.target,)
+        # Ends the watch over what is said here, while there are clients.
+        self._unwatch: Callable[[], None] | None = None
         self._clients: dict[str, _Client] = {}
         self.channel = Channel(path, mode=0o600, post=self._posted, held=server.unfinished)
         self.channel.on("connect", self._connected)
@@ -302,6 +310,8 @@ class _Place:
         self.channel.on("error", self._failed)
 
     def _connected(self, client_id: str) -> None:
+        if self._unwatch is None:
+            self._unwatch = self.server.hub.watch(Interest(targets=self._targets), self._hear)
         if self.channel.peer_uid(client_id) not in (None, os.geteuid()):
             self.channel.disconnect(client_id, "this socket is for the user who runs the hub")
         elif self.member is not None:
@@ -318,6 +328,9 @@ class _Place:
         client = self._clients.pop(client_id, None)
         if client is not None:
             client.close()
+        if self._unwatch is not None and not self.channel.client_count:
+            self._unwatch()
+            self._unwatch = None
 
     def _drained(self, client_id: str) -> None:
         client = self._clients.get(client_id)
@@ -327,8 +340,14 @@ class _Place:
     def _failed(self, error: ClientError) -> None:
         log.warning("a client was disconnected", place=self.name, client=error.client_id, reason=str(error))
 
-    def hear(self, message: m.Message, speaker: _Client | None) -> None:
+    def _hear(self, notice: Notice) -> None:
         """A message for this place: to everybody here but its speaker and those who get it as a delivery."""
+        assert isinstance(notice, Posted), "asked for"
+        message, speaker = notice.message, self.server.speakers.get(notice.origin)
+        if not message.reaches(PROTOCOL):
+            return
+        if speaker is not None:
+            speaker.owns(message)
         frame = frame_of(message)
         if frame is None:
             log.warning("a message does not fit the frames of this protocol", place=self.name, message=message.id)
@@ -364,16 +383,16 @@ class ChannelsServer(Server):
         self._places: dict[str, _Place] = {}
         self._group: ChannelGroup | None = None
         # Members and channels that came or went and whose sockets did not follow yet.
-        self._changes: deque[Change] = deque()
+        self._changes: deque[_Change] = deque()
         self._awake = asyncio.Event()
         self._stopping = False
         self._changing: asyncio.Task[None] | None = None
-        self._forget_observer: Callable[[], None] | None = None
+        self._unwatch: Callable[[], None] | None = None
 
     async def start(self) -> None:
         """Open a socket for every channel and member there is; later ones follow as they appear."""
-        # Observe first: what appears while the lists are read is applied on top of them.
-        self._forget_observer = self.hub.observe(self)
+        # Watch first: what appears while the lists are read is applied on top of them.
+        self._unwatch = self.hub.watch(Interest(members=True, channels=True), self._changed)
         attached = await self.hub.ask(c.Attach(protocol=PROTOCOL, credential=Unnamed("server", PROTOCOL)))
         assert isinstance(attached, Attached), "a session without a name is never refused"
         channels = await self.hub.ask(c.ListChannels(attached.session))
@@ -393,8 +412,8 @@ class ChannelsServer(Server):
 
     async def stop(self) -> None:
         """Close every socket and remove `group.json`."""
-        if self._forget_observer is not None:
-            self._forget_observer()
+        if self._unwatch is not None:
+            self._unwatch()
         if self._changing is not None:
             # Not in the middle of a change, which would leave sockets open that are in no list.
             self._stopping = True
@@ -443,42 +462,17 @@ class ChannelsServer(Server):
         """Whether a name is a member's, or the hub's own."""
         return isinstance(name, str) and (name in self._members or is_reserved(name.partition("@")[0]))
 
-    # What the hub calls: the Observer port.
-
-    def posted(self, message: m.Message, origin: SessionId) -> None:
-        """A message was accepted: whoever listens at its place hears it."""
-        if not message.reaches(PROTOCOL):
-            return
-        target = message.content.target
-        speaker = self.speakers.get(origin)
-        if speaker is not None:
-            speaker.owns(message)
-        match target.kind:
-            case TargetKind.CHANNEL:
-                name = target.name
-            case TargetKind.EVERYBODY:
-                name = GENERAL
-            case TargetKind.MEMBER:
-                name = INBOX_PREFIX + target.name
-            case TargetKind.OBJECTIVE:
-                return
-            case _:
-                raise AssertionError(f"a target of kind {target.kind}")
-        place = self._places.get(name)
-        if place is not None and place.channel.client_count:
-            place.hear(message, speaker)
-
-    def changed(self, change: Change) -> None:
+    def _changed(self, change: Notice) -> None:
         """A member or channel came or went."""
         match change:
             case MemberAppeared():
                 self._members.add(change.name)
             case MemberVanished():
                 self._members.discard(change.name)
-            case SubscriptionsChanged():
-                return
-            case _:
+            case ChannelAppeared() | ChannelVanished():
                 pass
+            case _:
+                raise AssertionError(f"nobody asked for {change}")
         self._changes.append(change)
         self._awake.set()
 
@@ -489,9 +483,9 @@ class ChannelsServer(Server):
             while self._changes and not self._stopping:
                 await self._apply(self._next_changes())
 
-    def _next_changes(self) -> dict[str, Change]:
+    def _next_changes(self) -> dict[str, _Change]:
         """Changes that can be applied together: sockets by name, each once."""
-        changes: dict[str, Change] = {}
+        changes: dict[str, _Change] = {}
         while self._changes and len(changes) < _CHANGES_MAX:
             change = self._changes[0]
             inbox = isinstance(change, MemberAppeared | MemberVanished)
@@ -503,7 +497,7 @@ class ChannelsServer(Server):
                 changes[name] = change
         return changes
 
-    async def _apply(self, changes: Mapping[str, Change]) -> None:
+    async def _apply(self, changes: Mapping[str, _Change]) -> None:
         group = self._group
         assert group is not None, "changes are followed while the group runs"
         gone = [name for name, change in changes.items() if isinstance(change, MemberVanished | ChannelVanished)]

@@ -21,7 +21,7 @@ import structlog
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
-from tieline.contract.hub import Change, EntrustingHub, MemberAppeared, MemberVanished
+from tieline.contract.hub import EntrustingHub, Interest, MemberAppeared, MemberVanished, Notice
 from tieline.contract.identifiers import MemberName, SessionId, parse_member_name
 from tieline.contract.member import Credential, Member, Origin
 from tieline.contract.message import Message
@@ -68,7 +68,7 @@ class _Interrupted(Exception):
 
 
 class Adoption:
-    """A spool that belongs to a hub from `start` to `stop`. Observer and Listener of the hub."""
+    """A spool that belongs to a hub from `start` to `stop`. Listener of the hub."""
 
     def __init__(
         self, hub: EntrustingHub, operator: Credential, root: Path, *, rescan_seconds: float = RESCAN_SECONDS
@@ -95,14 +95,14 @@ class Adoption:
         # What the clerk has to do.
         self._awake = asyncio.Event()
         self._start_over = False
-        self._changes: deque[Change] = deque()
+        self._changes: deque[MemberAppeared | MemberVanished] = deque()
         self._ended: dict[str, Refusal] = {}
         self._stirred: set[str] = set()
         self._records_stirred = True
         self._records_rest_until = 0.0
         self._unswept: set[str] = set()
         self._clerk: asyncio.Task[None] | None = None
-        self._unobserve: Callable[[], None] | None = None
+        self._unwatch: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
 
     # Lifecycle.
@@ -110,7 +110,8 @@ class Adoption:
     async def start(self) -> None:
         """Adopt the spool. When this returns, nobody can take a local agent's delivery twice."""
         self._lock = await asyncio.to_thread(self._seize)
-        self._unobserve = self._hub.observe(self, posts=False)
+        everything = Interest(members=True, channels=True, subscriptions=True)
+        self._unwatch = self._hub.watch(everything, self._changed)
         self._postman.start()
         self._notices.start()
         try:
@@ -126,8 +127,8 @@ class Adoption:
 
     async def stop(self) -> None:
         """Let go of it. Files stay where they are, and the next hub goes on from there."""
-        if self._unobserve is not None:
-            self._unobserve()
+        if self._unwatch is not None:
+            self._unwatch()
         if self._clerk is not None:
             self._clerk.cancel()
             await asyncio.gather(self._clerk, return_exceptions=True)
@@ -154,12 +155,9 @@ class Adoption:
         os.close(descriptor)
         raise SpoolAdopted(f"another hub has adopted the spool in {self.root}")
 
-    # What the hub calls: the Observer and Listener ports.
+    # What the hub calls: its notices, and the Listener port.
 
-    def posted(self, message: Message, origin: SessionId) -> None:
-        """What is said reaches local agents as deliveries."""
-
-    def changed(self, change: Change) -> None:
+    def _changed(self, change: Notice) -> None:
         """A member or channel came or went, or a member joined or left a channel."""
         if isinstance(change, MemberAppeared | MemberVanished):
             self._changes.append(change)

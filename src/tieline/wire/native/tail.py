@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
-from tieline.contract.hub import Change, Hub
+from tieline.contract.hub import Hub, Interest, Notice
 from tieline.contract.identifiers import SessionId
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
@@ -52,7 +52,7 @@ class Tail:
         self._tell = tell
         # Hears that the client may see no more.
         self._refused = refused
-        self._stop = hub.observe(self)
+        self._stop = hub.watch(Interest(said=True), self._said)
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         # Whether a page is on its way, and whether something was said since it was asked for.
@@ -61,16 +61,12 @@ class Tail:
         self._paused = False
         self._read()
 
-    # What the hub calls: the Observer port.
-
-    def posted(self, message: Message, origin: SessionId) -> None:
+    def _said(self, notice: Notice) -> None:
         """Something was said; perhaps the client may see it."""
+        del notice
         self._due = True
         if self._timer is None and not self._reading and not self._paused:
             self._timer = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._read)
-
-    def changed(self, change: Change) -> None:
-        """Who and what there is, clients ask for."""
 
     # What the connection calls.
 
