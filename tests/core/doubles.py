@@ -1,7 +1,7 @@
 """What tests of the broker share: a nature whose clock and chance are set by hand, and a desk to ask from."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tieline.contract import command as c
 from tieline.contract.delivery import Delivery, Receipt, State
@@ -9,11 +9,11 @@ from tieline.contract.event import AnyEvent, LogRow
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.member import ByHomeKey, ByPlace, ByToken, MemberKind, Presence
-from tieline.contract.message import Content
+from tieline.contract.message import Content, Message
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, Fetched, Issued, LogRows, Receipts, Reply, Roster
 from tieline.contract.target import Target, parse_target
-from tieline.core import ledger
+from tieline.core import custody, ledger
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.inquiry import Inquiry
@@ -73,6 +73,21 @@ def content(target: str | Target, body: str = "hello", **fields: Any) -> Content
     return Content(target=checked, body=body, **fields)
 
 
+class Winner(Protocol):
+    """A custodian that answers at once."""
+
+    session: SessionId
+
+    def win(self, message: Message, key: int) -> bool | None:
+        """Take a delivery from those outside; false if one of them was first, `None` if that cannot be told."""
+
+    def finish(self, keys: Sequence[int]) -> None:
+        """What was won is settled, durably."""
+
+    def give_back(self, keys: Sequence[int]) -> None:
+        """What was won is not settled after all."""
+
+
 class Desk:
     """A broker over a store, asked one command at a time, each made durable before its reply is looked at."""
 
@@ -81,6 +96,8 @@ class Desk:
         self._activity = MemoryActivity()
         self.limits = limits
         self.nature = FakeNature()
+        self.custodians: dict[MemberName, Winner] = {}
+        self.answers: custody.Answers = {}
         self.open()
 
     def open(self) -> None:
@@ -110,7 +127,7 @@ class Desk:
 
     def decide(self, *commands: c.Command) -> list[Reply]:
         """Handle commands as one batch, and commit nothing."""
-        self.outcome = self.broker.handle(commands)
+        self.outcome = self.handle(commands)
         assert len(self.outcome.replies) == len(commands)
         return [self._made(reply) for reply in self.outcome.replies]
 
@@ -120,10 +137,44 @@ class Desk:
         # What is looked for, a test of the search hands to an index itself.
         return Done() if isinstance(reply.work, Inquiry) else self.journal.carry_out(reply.work)[0]
 
+    def handle(self, commands: Sequence[c.Command]) -> Outcome:
+        """Let the broker decide these, with what custodians answer to it; then what it left to be won."""
+        self.answers = {}
+        while wanted := custody.needs(self.broker, commands, self.answers):
+            name, deliveries = wanted
+            for key, message in deliveries:
+                self.answers[name, key] = self.custodians[name].win(message, key)
+        self.broker.answers = self.answers
+        outcome = self.broker.handle(commands)
+        self.broker.answers = {}
+        if outcome.unsettled:
+            answers = self.answers
+            self.handle(outcome.unsettled)
+            self.answers |= answers
+        return outcome
+
+    def entrust(self, name: MemberName, custodian: "Winner") -> None:
+        """Let this custodian win what is settled of a member."""
+        self.custodians[name] = custodian
+        self.broker.custodians[name] = custodian.session
+
+    def commit(self) -> None:
+        """Make all of it durable, and tell custodians."""
+        self.broker.commit()
+        for name, key in self.broker.finished:
+            self.custodians[name].finish((key,))
+        self.broker.finished.clear()
+
+    def roll_back(self) -> None:
+        """Go back to what is committed or owed, and give custodians back what they won for the rest."""
+        self.broker.roll_back()
+        for name, key in custody.unused(self.broker, self.answers):
+            self.custodians[name].give_back((key,))
+
     def ask_all(self, *commands: c.Command) -> list[Reply]:
         """Handle commands as one batch and commit it."""
         replies = self.decide(*commands)
-        self.broker.commit()
+        self.commit()
         self.journal.commit()
         return replies
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.core.doubles import Desk, content
+from tests.core.doubles import Desk, Winner, content
 from tieline.contract import command as c
 from tieline.contract.delivery import State
-from tieline.contract.hub import Custodian
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.message import Kind, Message
 from tieline.contract.reply import Accepted, Done
@@ -17,7 +16,7 @@ from tieline.core.custody import EVIDENCE
 BOB = MemberName("bob")
 
 
-class Shop(Custodian):
+class Shop(Winner):
     """A custodian whose customers are bodies: what the test put among the taken was taken by somebody."""
 
     def __init__(self) -> None:
@@ -53,7 +52,7 @@ class Street:
         self.alice, self.bob = desk.join("alice"), desk.join("bob")
         self.shop = Shop()
         self.keeper = self.shop.session = desk.attach("bob", "shop")
-        desk.broker.custodians[BOB] = self.shop
+        desk.entrust(BOB, self.shop)
 
     def say(self, body: str, **fields: Any) -> MessageId:
         return self.desk.send(self.alice, "@bob", body, **fields).message_id
@@ -89,7 +88,7 @@ def test_what_was_won_is_finished_only_after_the_commit(street: Street) -> None:
     street.desk.decide(c.Advance(street.bob, ((1, 1),)))
     assert street.shop.won == ["hello"]
     assert street.shop.finished == []
-    street.desk.broker.commit()
+    street.desk.commit()
     assert street.shop.finished == [1]
 
 
@@ -97,7 +96,7 @@ def test_what_was_won_and_not_committed_is_never_finished(street: Street) -> Non
     said = street.say("hello")
     street.desk.decide(c.Advance(street.bob, ((1, 1),)))
     street.desk.crash()
-    street.desk.broker.commit()
+    street.desk.commit()
     assert street.shop.finished == []
     assert street.desk.state(said, "bob") is State.PENDING
 

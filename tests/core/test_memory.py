@@ -20,7 +20,8 @@ from tieline.contract.member import ByHomeKey, ByToken, MemberKind
 from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, History, ObjectiveState, Reply
-from tieline.core import ledger
+from tieline.core import custody, ledger
+from tieline.core.directory import Account
 from tieline.core.outcome import Deferred, Outcome
 from tieline.core.store import DiskError, StoreError
 from tieline.stores.sqlite import SqliteStore
@@ -94,9 +95,9 @@ def work(desk: Desk, commands: Sequence[c.Command]) -> Outcome:
     """Decide a batch as the exchange does: what is left after a cut is a batch of its own."""
     outcome = Outcome()
     while len(outcome.replies) < len(commands):
-        part = desk.broker.handle(commands[len(outcome.replies) :])
+        part = desk.handle(commands[len(outcome.replies) :])
         if part.urgent:
-            desk.broker.commit()
+            desk.commit()
         else:
             desk.broker.owe()
         for field in ("replies", "changes", "posts", "progress", "faults"):
@@ -357,9 +358,9 @@ def test_a_read_that_raises_costs_no_rollback(faulty: Desk, monkeypatch: pytest.
 def test_an_expiry_that_raises_keeps_nobody_from_being_served(faulty: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     shop = Shop()
-    faulty.broker.custodians[BOB] = shop
+    faulty.entrust(BOB, shop)
     stuck = faulty.send(alice, "@bob", "stuck", ttl_ms=10).message_id
-    monkeypatch.setattr(shop, "win", lambda *_: 1 / 0)
+    monkeypatch.setattr(custody, "win", lambda *_: 1 / 0)
     faulty.nature.time_ms += 20
     for _ in range(3):
         faulty.expect(Accepted, c.Send(alice, content("@alice")))
@@ -373,10 +374,11 @@ def test_an_expiry_that_failed_once_comes_later_and_costs_one_rollback(
 ) -> None:
     alice = faulty.join("alice")
     faulty.add("bob")
-    shop = faulty.broker.custodians[BOB] = Shop()
+    shop = Shop()
+    faulty.entrust(BOB, shop)
     said = [faulty.send(alice, "@bob", ttl_ms=10).message_id for _ in range(5)]
     with monkeypatch.context() as patch:
-        patch.setattr(shop, "win", lambda *_: 1 / 0)
+        patch.setattr(custody, "win", lambda *_: 1 / 0)
         faulty.pass_ms(20)
         faulty.pass_ms(1000)
         assert len(faulty.broker.faults) == 1
@@ -392,15 +394,18 @@ def test_a_delivery_that_never_expires_is_tried_ever_less_and_the_others_expire(
 ) -> None:
     alice = faulty.join("alice")
     faulty.add("bob")
-    shop = faulty.broker.custodians[BOB] = Shop()
+    shop = Shop()
+    faulty.entrust(BOB, shop)
     tried: list[int] = []
 
-    def fail(*_: object) -> None:
+    def fail(_: object, account: Account, ranges: custody.Ranges, *__: object) -> custody.Ranges:
+        if account.name != BOB:
+            return ranges
         tried.append(1)
         raise Bug
 
     faulty.send(alice, "@bob", ttl_ms=10)
-    monkeypatch.setattr(shop, "win", fail)
+    monkeypatch.setattr(custody, "win", fail)
     for _ in range(300):
         faulty.pass_ms(60_000)
     assert len(tried) == 1 + 5 + 3, "after 2, 4, 8, 16 and 32 minutes, and then each hour"
@@ -441,12 +446,12 @@ def test_an_acknowledgement_that_was_answered_survives_a_commit_that_fails(fault
 
 def fill(desk: Desk, *commands: c.Command) -> None:
     """Decide these, and find that the disk is full."""
-    desk.broker.handle(commands)
+    desk.handle(commands)
     store_of(desk).full = True
     with pytest.raises(DiskError):
-        desk.broker.commit()
+        desk.commit()
     store_of(desk).full = False
-    desk.broker.roll_back()
+    desk.roll_back()
 
 
 def test_an_owed_right_to_take_up_a_session_needs_no_disk_to_roll_back(tmp_path: Path) -> None:
@@ -510,7 +515,8 @@ def test_who_follows_a_message_hears_of_a_step_that_failed_once(faulty: Desk) ->
 
 def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_again(faulty: Desk) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
-    shop = faulty.broker.custodians[BOB] = Shop()
+    shop = Shop()
+    faulty.entrust(BOB, shop)
     said = faulty.send(alice, "@bob").message_id
     fill(faulty, c.Claim(bob, said))
     assert (shop.given_back, shop.finished) == ([1], [])
@@ -520,25 +526,14 @@ def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_agai
 
 def test_what_was_won_for_an_answered_acknowledgement_is_not_given_back(faulty: Desk) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
-    shop = faulty.broker.custodians[BOB] = Shop()
+    shop = Shop()
+    faulty.entrust(BOB, shop)
     faulty.send(alice, "@bob")
     work(faulty, (c.Advance(bob, ((1, 1),)),))
     fill(faulty, c.Send(alice, content("@alice")))
     assert (shop.given_back, shop.finished) == ([], [])
-    faulty.broker.commit()
+    faulty.commit()
     assert shop.finished == [1]
-
-
-def test_a_custodian_that_fails_after_the_commit_does_not_undo_it(
-    faulty: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice, bob = faulty.join("alice"), faulty.join("bob")
-    shop = faulty.broker.custodians[BOB] = Shop()
-    said = faulty.send(alice, "@bob").message_id
-    monkeypatch.setattr(shop, "finish", lambda _: 1 / 0)
-    assert faulty.claim(bob, said) is not None
-    assert [fault.what for fault in faulty.broker.faults] == ["the custodian of bob"]
-    assert faulty.state(said, "bob") is State.ACKED
 
 
 def test_a_rollback_after_a_rollback_replays_little(tmp_path: Path) -> None:

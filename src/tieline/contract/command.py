@@ -523,6 +523,15 @@ class Tick(AnsweredBy[r.Done], frozen=True):
     """Time passed: expire what is due. Sent by the hub itself."""
 
 
+class Settle(Struct, frozen=True):
+    """Settle a delivery, once the custodian of its member has won it. Sent by the hub itself."""
+
+    member: MemberName
+    key: int
+    state: State
+    evidence: str
+
+
 Command = (
     Attach
     | Confirm
@@ -571,4 +580,5 @@ Command = (
     | FollowActivity
     | RecordRefusal
     | Tick
+    | Settle
 )

@@ -11,6 +11,8 @@ Order:
 - Replies, notices and offers come in the order of the decisions. Decisions that share a commit are told together: first
   all replies, then changes, `Said`, each message as `Posted` and then as offers, releases, progress, ends of sessions.
   So a reply comes before the notices of what its command did.
+- A command that settles deliveries of a member with a custodian waits for the custodian's answer, and what its session
+  asks after it waits behind it. A question that nobody can answer any more leaves the delivery as it is.
 - Replies about activity, and to searches, are made elsewhere: they may come after replies to later commands.
 
 Losses:
@@ -125,6 +127,31 @@ class Listener(Protocol):
         """The hub ended the session."""
 
 
+class Question(Struct, frozen=True):
+    """Deliveries of a member that the hub wants to settle, for its custodian to win."""
+
+    number: int
+    member: MemberName
+    deliveries: tuple[tuple[int, Message], ...]
+    """Keys and messages."""
+
+
+class Custodian(Protocol):
+    """Holds a member's deliveries outside the hub as well, where others can take them: whoever is first has each.
+
+    Its methods are called in the order of the hub's decisions, return at once and never raise.
+    """
+
+    def asked(self, question: Question) -> None:
+        """Take these from those outside, as far as nobody was first, and tell by `Hub.resolve`."""
+
+    def finish(self, keys: Sequence[int]) -> None:
+        """What was won is settled, durably."""
+
+    def give_back(self, keys: Sequence[int]) -> None:
+        """What was won is not settled after all: it waits outside again, for whoever is first."""
+
+
 class Hub(Protocol):
     """What a protocol may do with the hub."""
 
@@ -159,28 +186,14 @@ class Hub(Protocol):
         The receiver returns at once and never raises. Calling that function again does nothing.
         """
 
+    def entrust(self, member: MemberName, session: SessionId, custodian: Custodian | None) -> None:
+        """Ask this custodian from now on before a delivery of the member is settled; with `None`, nobody any more.
 
-class Custodian(Protocol):
-    """Holds a member's deliveries outside the hub as well, where others can take them: whoever is first has each.
+        What is settled by this session, which is the custodian's own, was won before.
+        """
 
-    The hub asks before it settles one. It does so on its own thread, so the answer must be quick.
-    """
+    def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
+        """The custodian has won these keys, and others were first at those; of any other key it cannot be told.
 
-    session: SessionId
-    """The session of the custodian itself: what it settles there it has won before."""
-
-    def win(self, message: Message, key: int) -> bool | None:
-        """Take a delivery from those outside; false if one of them was first, `None` if that cannot be told."""
-
-    def finish(self, keys: Sequence[int]) -> None:
-        """What was won is settled, durably."""
-
-    def give_back(self, keys: Sequence[int]) -> None:
-        """What was won is not settled after all: it waits outside again, for whoever is first."""
-
-
-class EntrustingHub(Hub, Protocol):
-    """A hub that can leave deliveries with a custodian. One that is far away cannot: it would wait for each answer."""
-
-    def entrust(self, member: MemberName, custodian: Custodian | None) -> None:
-        """Ask this custodian from now on before a delivery of the member is settled; with `None`, nobody any more."""
+        Whatever waits for it is decided then, and answered.
+        """

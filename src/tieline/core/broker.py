@@ -295,6 +295,9 @@ class Broker(Memory):
                 return _DONE
             case c.Tick():
                 return self._tick()
+            case c.Settle():
+                custody.settle(self, command)
+                return _DONE
             case _:
                 assert_never(command)
 
@@ -318,7 +321,7 @@ class Broker(Memory):
     ) -> bool:
         """Move deliveries of a member up the ladder; says whether any moved."""
         if self.custodians and state in SETTLED:
-            ranges = custody.win(self, account, ranges, session)
+            ranges = custody.win(self, account, ranges, state, session, evidence)
         return self.climb(account, ranges, state, session=session, evidence=evidence, claimed=claimed, mute=mute)
 
     def climb(

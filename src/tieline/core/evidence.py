@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import MessageId
-from tieline.core.directory import Session
+from tieline.core.directory import Account, Session
 
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
@@ -19,7 +19,14 @@ REPLY = "reply"
 
 def replied(broker: "Broker", session: Session, message_id: MessageId) -> None:
     """A session answers this message."""
-    account, offset = session.account, broker.loops.offset_of(message_id)
-    key = account.inbox.find(offset) if account is not None and offset is not None else None
-    if account is not None and key is not None and account.inbox.is_muted(key):
+    account = session.account
+    key = answered(broker, account, message_id) if account is not None else None
+    if account is not None and key is not None:
         broker.move(account, ((key, key),), State.ACKED, session=session, evidence=REPLY)
+
+
+def answered(broker: "Broker", account: Account, message_id: MessageId) -> int | None:
+    """The key of the delivery that a member's answer to this message acknowledges, if there is one."""
+    offset = broker.loops.offset_of(message_id)
+    key = account.inbox.find(offset) if offset is not None else None
+    return key if key is not None and account.inbox.is_muted(key) else None

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, cast
 
 from tieline.contract.delivery import State
 from tieline.contract.event import Event, Released
-from tieline.contract.hub import Custodian
-from tieline.contract.identifiers import MemberName
+from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import Limits
-from tieline.core import channels, custody, objectives, team
+from tieline.core import channels, objectives, team
 from tieline.core.directory import Directory
 from tieline.core.escalation import Escalation
 from tieline.core.holds import Holds
@@ -47,8 +46,10 @@ class Memory:
         self.store = store
         self.nature = nature
         self.limits = limits
-        # Who holds deliveries outside as well, by the name of their member; see `core.custody`.
-        self.custodians: dict[MemberName, Custodian] = {}
+        # The sessions of those who hold deliveries outside as well, by the name of their member; see `core.custody`.
+        self.custodians: dict[MemberName, SessionId] = {}
+        # Their answers for the commands that are being decided.
+        self.answers: dict[tuple[MemberName, int], bool | None] = {}
         # Time of the batch being handled.
         self.now_ms = 0
         self.restore()
@@ -70,6 +71,8 @@ class Memory:
         # Deliveries won from a custodian since the last commit, as (member, key); and how many of them are owed.
         self.won: list[tuple[MemberName, int]] = []
         self._won_owed = 0
+        # What they won and is settled, durably; whoever drives the broker tells them.
+        self.finished: list[tuple[MemberName, int]] = []
         # What went wrong where no command can be refused for it; whoever drives the broker takes it from here.
         self.faults: list[Fault] = []
         foundation = self._load()
@@ -84,7 +87,6 @@ class Memory:
         for take_back in reversed(self.undo):
             take_back()
         self.undo.clear()
-        custody.give_back(self, self.won[self._won_owed :])
         del self.won[self._won_owed :]
         directory, escalation, end = self.directory, self.escalation, self.ledger.end
         foundation = self._load()
@@ -203,8 +205,8 @@ class Memory:
         self._lazy.clear()
         self._owed.clear()
         self._won_owed = 0
-        if self.won:
-            custody.finish(self)
+        self.finished += self.won
+        self.won.clear()
 
     def owe(self) -> None:
         """The outcome is published although it is not committed: what was decided so far must outlive a rollback."""

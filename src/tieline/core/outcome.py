@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tieline.contract import command as c
 from tieline.contract.hub import Change
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.message import Message
@@ -70,6 +71,8 @@ class Outcome(Struct):
     progress: list[tuple[SessionId, Progress]] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
+    unsettled: list[c.Settle] = field(default_factory=list)
+    """What the hub itself would have settled, and has to be won from a custodian first."""
     warnings: list[str] = field(default_factory=list)
     """Sentences for the log of who runs the hub."""
     faults: list[Fault] = field(default_factory=list)

@@ -7,6 +7,7 @@ from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Done, Reply
+from tieline.core.directory import Account, Session
 
 if TYPE_CHECKING:
     from tieline.core.broker import Broker
@@ -22,15 +23,22 @@ def acknowledge(broker: "Broker", command: c.AcknowledgeIds) -> Reply:
         return Refusal(Code.INVALID_REQUEST, "only a member's session can acknowledge a delivery")
     if len(command.evidence) > broker.limits.text_bytes_max:
         return Refusal(Code.INVALID_REQUEST, f"evidence has at most {broker.limits.text_bytes_max} characters")
+    ranges = deliveries(broker, command, session, account)
+    broker.move(account, ranges, State.ACKED, session=session, evidence=command.evidence)
+    account.touch(broker.now_ms)
+    return Done()
+
+
+def deliveries(
+    broker: "Broker", command: c.AcknowledgeIds, session: Session, account: Account
+) -> list[tuple[int, int]]:
+    """The unsettled deliveries of the member that these ids name."""
     store = broker.store
     known = (store.find_wire_id("", session.protocol, wire_id) for wire_id in command.wire_ids)
     found = (store.find_message(message_id) for message_id in command.message_ids)
     offsets = [*(one.offset for one in known if one), *(one[0].offset for one in found if one)]
     keys = (account.inbox.find(offset) for offset in offsets)
-    ranges = [(key, key) for key in keys if key is not None]
-    broker.move(account, ranges, State.ACKED, session=session, evidence=command.evidence)
-    account.touch(broker.now_ms)
-    return Done()
+    return [(key, key) for key in keys if key is not None]
 
 
 def foresee(broker: "Broker", commands: Sequence[c.Command]) -> None:

@@ -31,6 +31,7 @@ from tieline.core.broker import Broker
 from tieline.core.inquiry import Inquiry, SearchIndex
 from tieline.core.outcome import Deferred, Fault, Outcome, Unseen
 from tieline.core.store import ActivityStore, DamagedError, DiskError, StoreError
+from tieline.server.custody import Answer, Custodians, Custody
 from tieline.server.health import Health
 from tieline.server.recorder import Recorder
 from tieline.server.searcher import Searcher
@@ -45,6 +46,8 @@ _WRITES = frozenset({c.Send, c.Claim, c.Discard, c.Tick})
 """Commands that are refused unheard while the store is left alone: they would be rolled back."""
 
 log = structlog.get_logger(__name__)
+
+_STOPPING = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it is back")
 
 Tail = Callable[[Sequence[ActivityRow]], None]
 
@@ -110,9 +113,12 @@ class Exchange:
         self._notify = notify
         self.limits = broker.limits
         self.tally = Tally()
-        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item | Answer | None] = queue.SimpleQueue()
         # What it brought and is not decided yet.
         self._turns = Turns(self._replaced)
+        # Those of them that wait for a custodian.
+        self._custodians = Custodians(self._queue.put)
+        self._custody = Custody(broker, self._custodians, self._replaced)
         # Whether nothing is asked any more.
         self._stops = False
         # Whether the last batch left work that is due.
@@ -166,8 +172,7 @@ class Exchange:
         """See `Hub.submit`."""
         if self._stopping:
             if done is not None:
-                refusal = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it is back")
-                self._loop.call_soon(done, [refusal] * len(commands))
+                self._loop.call_soon(done, [_STOPPING] * len(commands))
             return
         parts = list(pieces(commands)) if len(commands) > 1 else [commands]
         if len(parts) == 1:
@@ -232,12 +237,17 @@ class Exchange:
         """See `Hub.watch`."""
         return self._watches.add(interest, receiver)
 
-    def entrust(self, member: MemberName, custodian: Custodian | None) -> None:
-        """See `EntrustingHub.entrust`. The broker only ever looks a name up, so this thread may change the table."""
+    def entrust(self, member: MemberName, session: SessionId, custodian: Custodian | None) -> None:
+        """See `Hub.entrust`. The broker only ever looks a name up, so this thread may change the table."""
         if custodian is None:
             self._broker.custodians.pop(member, None)
         else:
-            self._broker.custodians[member] = custodian
+            self._broker.custodians[member] = session
+        self._custodians.change(member, custodian)
+
+    def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
+        """See `Hub.resolve`."""
+        self._queue.put(Answer(question, won, taken))
 
     # On the broker's thread.
 
@@ -253,6 +263,7 @@ class Exchange:
             items = self._turns.take(self.limits.batch_max)
             stop = stop and not self._turns
             if self._lost:
+                items += self._custody.abandon()
                 # Memory may hold what was never committed: nothing may be decided from it, or written any more.
                 refusal = Refusal(Code.STORE_FAILED, "the store is lost; the hub is stopping")
                 self._loop.call_soon_threadsafe(self._give_up, items, refusal)
@@ -261,10 +272,16 @@ class Exchange:
                     self._broker.store.close()
                     return
                 continue
+            items = self._custody.admit(items)
             if items:
                 self._guard(partial(self._work, items), items)
+            for item in self._custody.ready():
+                self._guard(partial(self._work, [item]), [item])
+                if self._lost:
+                    break
             lazy_since = self._settle(lazy_since)
             if stop:
+                self._loop.call_soon_threadsafe(self._refuse, self._custody.abandon(), _STOPPING)
                 self._guard(self._close)
                 self._broker.store.close()
                 return
@@ -300,9 +317,11 @@ class Exchange:
             self._take_one(self._queue.get())
         return self._stops
 
-    def _take_one(self, item: Item | None) -> None:
+    def _take_one(self, item: Item | Answer | None) -> None:
         if item is None:
             self._stops = True
+        elif isinstance(item, Answer):
+            self._custody.take(item)
         else:
             self._turns.add(item)
 
@@ -313,6 +332,9 @@ class Exchange:
         outcomes = list(self._decide([command for commands, _ in items for command in commands]))
         self._more = outcomes[-1].more
         self.tally.batches += 1
+        for outcome in outcomes:
+            if outcome.unsettled:
+                self._custody.add(outcome.unsettled)
         self._loop.call_soon_threadsafe(self._publish, items, outcomes)
 
     def _decide(self, commands: Sequence[c.Command], retries: int = 1) -> Iterator[Outcome]:
@@ -402,6 +424,8 @@ class Exchange:
         self.tally.commits += 1
         self.tally.commit_seconds += time.perf_counter() - started
         self.health.store.succeeded()
+        if self._broker.finished:
+            self._custody.finish()
         if self._broker.faults:
             self._report(())
         self._note_checkpoint()
@@ -545,10 +569,13 @@ class Exchange:
             for _, receiver in list(self._tails[member]):
                 self._call(receiver, theirs)
 
-    def _give_up(self, items: Sequence[Item], refusal: Refusal) -> None:
+    def _refuse(self, items: Sequence[Item], refusal: Refusal) -> None:
         for commands, done in items:
             if done is not None:
                 self._call(done, [refusal] * len(commands))
+
+    def _give_up(self, items: Sequence[Item], refusal: Refusal) -> None:
+        self._refuse(items, refusal)
         for session in list(self._sessions):
             self._end(session, refusal)
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from tieline.contract.file import FileCatalogue
-    from tieline.contract.hub import EntrustingHub
+    from tieline.contract.hub import Hub
     from tieline.contract.member import Credential
     from tieline.wire.extractor import Extractor
     from tieline.wire.fidelity import Carriage
@@ -69,7 +69,7 @@ def on_off(name: str, help: str) -> Flag:
 class Host(Struct, frozen=True, kw_only=True):
     """The hub that a protocol's server runs in."""
 
-    hub: "EntrustingHub"
+    hub: "Hub"
     home: Path
     home_named: bool
     """Whether somebody named the home; if not, it is the platform's own."""

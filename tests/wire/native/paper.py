@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from tieline.contract import command as c
 from tieline.contract.activity import ActivityRow
-from tieline.contract.hub import Hub, Interest, Listener, Notice
+from tieline.contract.hub import Custodian, Hub, Interest, Listener, Notice
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Refusal
@@ -54,6 +54,12 @@ class PaperHub(Hub):
 
     def watch(self, interest: Interest, receiver: Callable[[Notice], None]) -> Callable[[], None]:
         raise AssertionError("a conversation does not watch")
+
+    def entrust(self, member: MemberName, session: SessionId, custodian: Custodian | None) -> None:
+        raise AssertionError("a conversation entrusts nothing")
+
+    def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
+        raise AssertionError("a conversation is asked nothing")
 
     # For the test.
 

@@ -14,6 +14,7 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import structlog
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
-from tieline.contract.hub import EntrustingHub, Interest, MemberAppeared, MemberVanished, Notice
+from tieline.contract.hub import Hub, Interest, MemberAppeared, MemberVanished, Notice
 from tieline.contract.identifiers import MemberName, SessionId, parse_member_name
 from tieline.contract.member import Credential, Member, Origin
 from tieline.contract.message import Message
@@ -70,9 +71,7 @@ class _Interrupted(Exception):
 class Adoption:
     """A spool that belongs to a hub from `start` to `stop`. Listener of the hub."""
 
-    def __init__(
-        self, hub: EntrustingHub, operator: Credential, root: Path, *, rescan_seconds: float = RESCAN_SECONDS
-    ) -> None:
+    def __init__(self, hub: Hub, operator: Credential, root: Path, *, rescan_seconds: float = RESCAN_SECONDS) -> None:
         self.root = root
         self._hub = hub
         self._credential = operator
@@ -90,6 +89,8 @@ class Adoption:
         self._channels = Channels(hub, self._roll)
         self._refreshed_at = 0.0
         self._postman = Postman()
+        # One thread, because what custodians do has an order. It works until the hub itself has stopped asking.
+        self._custody = ThreadPoolExecutor(1, "spool")
         self._notices = Notices(root, mailbox=self._stir, records=self._stir_records)
         self._intake = Intake(hub, self._mailboxes, self._shelves, self._session_of, self._stir)
         # What the clerk has to do.
@@ -117,8 +118,8 @@ class Adoption:
         try:
             await self._take_stock()
         except BaseException:
-            for name in self._residents:
-                self._hub.entrust(MemberName(name), None)
+            for resident in self._residents.values():
+                resident.resign()
             raise
 
     def follow(self) -> None:
@@ -450,9 +451,8 @@ class Adoption:
         shelf = self._shelves[name] = await asyncio.to_thread(Shelf, mailbox, card, sweep)
         self._mailboxes[name] = mailbox
         self._notices.watch(name)
-        self._hub.entrust(name, shelf)
         ended = partial(self._resident_ended, name)
-        resident = self._residents[name] = Resident(self._hub, name, shelf, self._postman, ended)
+        resident = self._residents[name] = Resident(self._hub, name, shelf, self._postman, self._custody, ended)
         return resident
 
     async def _house(self, mailbox: Mailbox, card: Card | None) -> None:
@@ -530,7 +530,7 @@ class Adoption:
     def _forget(self, name: str) -> None:
         resident = self._residents.pop(name, None)
         if resident is not None:
-            self._hub.entrust(resident.name, None)
+            resident.resign()
             resident.close()
         self._shelves.pop(name, None)
         self._mailboxes.pop(name, None)

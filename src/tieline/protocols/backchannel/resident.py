@@ -8,10 +8,13 @@ it; what is gone from there was taken, and is acknowledged.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+
+import structlog
 
 from tieline.contract import command as c
 from tieline.contract.delivery import State
-from tieline.contract.hub import EntrustingHub
+from tieline.contract.hub import Hub, Question
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.member import ByPlace, ByUser, Credential
 from tieline.contract.refusal import Refusal
@@ -28,17 +31,28 @@ _RETRY_SECONDS = 2.0
 """A disk that is full, or a folder that cannot be written to, is tried again this often."""
 _PAGE = 256
 
+log = structlog.get_logger(__name__)
+
 
 class Resident:
     """One local agent. The wire of its session, and what puts its deliveries onto its shelf."""
 
     def __init__(
-        self, hub: EntrustingHub, name: MemberName, shelf: Shelf, postman: Postman, ended: Callable[[Refusal], None]
+        self,
+        hub: Hub,
+        name: MemberName,
+        shelf: Shelf,
+        postman: Postman,
+        custody: Executor,
+        ended: Callable[[Refusal], None],
     ) -> None:
         self.name = name
         self.shelf = shelf
         self._hub = hub
         self._postman = postman
+        # Does what the hub asks of a custodian, in that order.
+        self._custody = custody
+        self._loop = asyncio.get_running_loop()
         # Told when the hub has ended the session.
         self._ended = ended
         self._conversation: Conversation | None = None
@@ -46,6 +60,7 @@ class Resident:
         self._parcels: list[Parcel] = []
         # Whether all that waited when the session began is on the shelf.
         self._caught_up = False
+        self._hub.entrust(name, shelf.session, self)
 
     @property
     def session(self) -> SessionId | None:
@@ -77,7 +92,12 @@ class Resident:
             self._conversation = None
         else:
             self.shelf.session = conversation.session
+            self._hub.entrust(self.name, conversation.session, self)
         return reply
+
+    def resign(self) -> None:
+        """Be asked no more before the hub settles a delivery."""
+        self._hub.entrust(self.name, self.shelf.session, None)
 
     async def receive(self, card: Card, *, anew: bool) -> Refusal | None:
         """Bring the shelf to where a hub before this one left it, and put there what waits.
@@ -143,6 +163,38 @@ class Resident:
             if taken:
                 await self._hub.ask(c.Advance(session, _ranges(taken), State.ACKED, TAKEN))
         return True
+
+    # What the hub asks: the Custodian port.
+
+    def asked(self, question: Question) -> None:
+        """Win deliveries from whoever could take them on the shelf."""
+        self._custody.submit(self._win, question)
+
+    def _win(self, question: Question) -> None:
+        won: list[int] = []
+        taken: list[int] = []
+        try:
+            for key, message in question.deliveries:
+                outcome = self.shelf.win(message, key)
+                if outcome is not None:
+                    (won if outcome else taken).append(key)
+        finally:
+            self._loop.call_soon_threadsafe(self._hub.resolve, question.number, won, taken)
+
+    def finish(self, keys: Sequence[int]) -> None:
+        """What was won is settled."""
+        self._custody.submit(self.shelf.finish, keys)
+
+    def give_back(self, keys: Sequence[int]) -> None:
+        """What was won waits on the shelf again."""
+        self._custody.submit(self._give_back, keys)
+
+    def _give_back(self, keys: Sequence[int]) -> None:
+        try:
+            self.shelf.give_back(keys)
+        except OSError as error:
+            # The next hub finds it, and shows it again.
+            log.error("a message could not be put back into the spool", agent=self.name, error=str(error))
 
     # What the spool tells.
 

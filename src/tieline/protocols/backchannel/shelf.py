@@ -1,8 +1,8 @@
 """A shelf: the unread messages of a local agent, which are deliveries of the hub and files that others can take.
 
-Above: residents, which put deliveries here, and the hub's own thread, which must win a delivery here before it settles
-it. Below: the disk. One lock a shelf makes each rename and what is remembered of it one step; it is held for a rename
-or two. Three facts are enough to do everything exactly once, however the hub ends:
+Above: residents, which put deliveries here, and win them here before the hub settles them. Below: the disk.
+One lock a shelf makes each rename and what is remembered of it one step; it is held for a rename or two. Three facts
+are enough to do everything exactly once, however the hub ends:
 
 - a delivery is first *staged* (`hub/<id>.<key>.staged`, synced), then *marked* (`hub/placed` holds its key, synced),
   and then *shown* (renamed into `new/`). After a crash, what is not marked is staged again; what is marked and still
@@ -93,7 +93,7 @@ class Fate(StrEnum):
 
 
 class Shelf:
-    """The files of one local agent. Implements the Custodian port."""
+    """The files of one local agent."""
 
     def __init__(self, mailbox: Mailbox, card: Card, sweep: Callable[[], None]) -> None:
         self.mailbox = mailbox
@@ -217,7 +217,7 @@ class Shelf:
             # It stays until the commit, because a crash before that must find it.
             self._won[copy.key] = copy.path
 
-    # The Custodian port: on the hub's own thread.
+    # What a custodian does, on a thread of its own.
 
     def win(self, message: Message, key: int) -> bool | None:
         """Take a delivery away from whoever could take it here."""

@@ -1,0 +1,190 @@
+"""Custody in the exchange: commands that wait until a custodian has won what they settle.
+
+Above: the exchange's main loop, on the broker's thread. Below: the rules in `core.custody`. One command at a time waits
+for an answer, so that no delivery is asked for twice at once. Those that need an answer too wait behind it, and so does
+whatever their sessions ask afterwards: what one session asks is decided in its order.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import structlog
+
+from tieline.contract import command as c
+from tieline.contract.hub import Custodian, Question
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.core import custody
+from tieline.core.broker import Broker
+from tieline.server.turns import Item
+
+Won = tuple[MemberName, int]
+"""A delivery that a custodian won, by member and key."""
+
+log = structlog.get_logger(__name__)
+
+
+class Answer:
+    """A custodian's answer, or, without a number, the news that a member has another custodian or none."""
+
+    __slots__ = ("number", "taken", "won")
+
+    def __init__(self, number: int = 0, won: Sequence[int] = (), taken: Sequence[int] = ()) -> None:
+        self.number = number
+        self.won = frozenset(won)
+        self.taken = frozenset(taken)
+
+
+class Custodians:
+    """Custodians by their members. They are told on the event loop, and may be told from any thread."""
+
+    def __init__(self, answer: Callable[[Answer], None]) -> None:
+        self._answer = answer
+        self._loop = asyncio.get_running_loop()
+        self._custodians: dict[MemberName, Custodian] = {}
+
+    def change(self, member: MemberName, custodian: Custodian | None) -> None:
+        """A member has another custodian, or none any more."""
+        if custodian is not None:
+            self._custodians[member] = custodian
+        elif self._custodians.pop(member, None) is not None:
+            self._answer(Answer())
+
+    def ask(self, question: Question) -> None:
+        """Put a question."""
+        self._loop.call_soon_threadsafe(self._ask, question)
+
+    def finish(self, won: Sequence[Won]) -> None:
+        """What was won is settled durably."""
+        self._loop.call_soon_threadsafe(self._tell, won, True)
+
+    def give_back(self, won: Sequence[Won]) -> None:
+        """What was won is not settled after all."""
+        self._loop.call_soon_threadsafe(self._tell, won, False)
+
+    def _ask(self, question: Question) -> None:
+        custodian = self._custodians.get(question.member)
+        try:
+            if custodian is not None:
+                custodian.asked(question)
+                return
+        except Exception:
+            log.exception("a custodian failed", member=question.member)
+        self._answer(Answer(question.number))
+
+    def _tell(self, won: Sequence[Won], finished: bool) -> None:
+        keys: dict[MemberName, list[int]] = {}
+        for name, key in won:
+            keys.setdefault(name, []).append(key)
+        for name, theirs in keys.items():
+            custodian = self._custodians.get(name)
+            try:
+                if custodian is not None:
+                    (custodian.finish if finished else custodian.give_back)(theirs)
+            except Exception:
+                # It must not keep the others from hearing.
+                log.exception("a custodian failed", member=name)
+
+
+class Custody:
+    """The commands that wait, in the order in which they were asked. Belongs to the broker's thread."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        custodians: Custodians,
+        replaced: Callable[[c.Attach], Iterable[SessionId]],
+    ) -> None:
+        self._broker = broker
+        self._custodians = custodians
+        self._replaced = replaced
+        self._waiting: deque[Item] = deque()
+        # How many commands of a session wait.
+        self._sessions: Counter[SessionId] = Counter()
+        # The question that is open, and what was answered for the first of the waiting before.
+        self._question: Question | None = None
+        self._answers: custody.Answers = {}
+        self._number = 0
+
+    def admit(self, items: list[Item]) -> list[Item]:
+        """Those of the items that can be decided now; the others wait."""
+        if not self._broker.custodians and not self._waiting:
+            return items
+        admitted = []
+        for item in items:
+            if self._must_wait(item[0]):
+                self._waiting.append(item)
+                self._sessions.update(_sessions(item))
+            else:
+                admitted.append(item)
+        return admitted
+
+    def add(self, commands: Iterable[c.Command]) -> None:
+        """These wait in any case. Nobody waits for them."""
+        self._waiting.extend(((command,), None) for command in commands)
+
+    def take(self, answer: Answer) -> None:
+        """Note an answer."""
+        question = self._question
+        if question is None or (answer.number and answer.number != question.number):
+            return
+        if not answer.number and question.member in self._broker.custodians:
+            return
+        self._question = None
+        for key, _ in question.deliveries:
+            outcome = True if key in answer.won else False if key in answer.taken else None
+            self._answers[question.member, key] = outcome
+
+    def ready(self) -> Iterator[Item]:
+        """What can be decided now, one at a time; asks for what the next one needs."""
+        while self._waiting and self._question is None:
+            item = self._waiting[0]
+            wanted = self._needs(item[0], self._answers)
+            if wanted is not None:
+                self._number += 1
+                self._question = Question(self._number, wanted[0], tuple(wanted[1]))
+                self._custodians.ask(self._question)
+                return
+            self._waiting.popleft()
+            self._sessions -= Counter(_sessions(item))
+            self._broker.answers = answers = self._answers
+            self._answers = {}
+            try:
+                yield item
+            finally:
+                self._broker.answers = {}
+            unused = custody.unused(self._broker, answers)
+            if unused:
+                self._custodians.give_back(unused)
+
+    def finish(self) -> None:
+        """Tell custodians what is settled durably."""
+        finished, self._broker.finished = self._broker.finished, []
+        self._custodians.finish(finished)
+
+    def abandon(self) -> list[Item]:
+        """All that waits; no answer will come."""
+        left = list(self._waiting)
+        self._waiting.clear()
+        self._sessions.clear()
+        self._question = None
+        return left
+
+    def _must_wait(self, commands: Sequence[c.Command]) -> bool:
+        if self._sessions and commands:
+            first = commands[0]
+            theirs = self._replaced(first) if isinstance(first, c.Attach) else (getattr(first, "session", None),)
+            if any(session in self._sessions for session in theirs):
+                return True
+        return self._needs(commands, {}) is not None
+
+    def _needs(self, commands: Sequence[c.Command], answers: custody.Answers) -> custody.Wanted | None:
+        try:
+            return custody.needs(self._broker, commands, answers)
+        except Exception:  # noqa: BLE001 - whatever it is, deciding the command meets it too, and refuses that
+            return None
+
+
+def _sessions(item: Item) -> set[SessionId]:
+    found = {getattr(command, "session", None) for command in item[0]}
+    return {session for session in found if session is not None}

@@ -1,0 +1,217 @@
+"""Custody in the exchange: a command waits until the custodian has answered, and its session waits with it."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from structlog.testing import capture_logs
+
+from tests.core.doubles import content
+from tests.server.hubs import until
+from tests.server.test_exchange import Office, office
+from tieline.contract import command as c
+from tieline.contract.delivery import State
+from tieline.contract.hub import Question
+from tieline.contract.identifiers import MemberName, MessageId, SessionId
+from tieline.contract.limits import Limits
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Claimed, Done, Fetched, Receipts, Reply
+
+__all__ = ["office"]
+
+BOB = MemberName("bob")
+
+
+class Keeper:
+    """A custodian that answers when the test says so."""
+
+    def __init__(self, there: Office) -> None:
+        self.hub = there.exchange
+        self.questions: list[Question] = []
+        self.finished: list[int] = []
+        self.given_back: list[int] = []
+        self.fails = False
+        there.exchange.entrust(BOB, SessionId(""), self)
+
+    def asked(self, question: Question) -> None:
+        self.questions.append(question)
+
+    def finish(self, keys: Sequence[int]) -> None:
+        assert not self.fails, "a bug in a custodian"
+        self.finished += keys
+
+    def give_back(self, keys: Sequence[int]) -> None:
+        self.given_back += keys
+
+    async def question(self, count: int = 1) -> Question:
+        await until(lambda: len(self.questions) == count)
+        return self.questions[-1]
+
+    async def win(self, count: int = 1) -> None:
+        question = await self.question(count)
+        self.hub.resolve(question.number, [key for key, _ in question.deliveries], ())
+
+    async def lose(self, count: int = 1) -> None:
+        question = await self.question(count)
+        self.hub.resolve(question.number, (), [key for key, _ in question.deliveries])
+
+
+def ask(there: Office, *commands: c.Command) -> list[Reply]:
+    replies: list[Reply] = []
+    there.exchange.submit(commands, replies.extend)
+    return replies
+
+
+async def state(there: Office, message_id: MessageId) -> State:
+    reply = await there.exchange.ask(c.ReadReceipts(there.alice, message_id))
+    assert isinstance(reply, Receipts)
+    return reply.receipts[0].state
+
+
+async def test_a_claim_is_answered_only_after_the_custodian_has_won_it(office: Office) -> None:
+    keeper = Keeper(office)
+    said = await office.accepted()
+    claimed = ask(office, c.Claim(office.bob, said.message_id))
+    question = await keeper.question()
+    assert (question.member, [key for key, _ in question.deliveries]) == (BOB, [1])
+    assert await state(office, said.message_id) is State.PENDING, "others are served meanwhile"
+    assert claimed == []
+    await keeper.win()
+    await until(lambda: bool(claimed))
+    assert isinstance(claimed[0], Claimed)
+    assert claimed[0].delivery is not None
+    await until(lambda: keeper.finished == [1])
+    assert keeper.given_back == []
+
+
+async def test_a_claim_for_what_was_taken_gets_nothing_and_that_is_acknowledged(office: Office) -> None:
+    keeper = Keeper(office)
+    said = await office.accepted()
+    claimed = ask(office, c.Claim(office.bob, said.message_id))
+    await keeper.lose()
+    await until(lambda: claimed == [Claimed(None)])
+    assert await state(office, said.message_id) is State.ACKED
+    assert (keeper.finished, keeper.given_back) == ([], [])
+
+
+async def test_what_a_session_asks_after_a_claim_waits_with_it_and_nobody_else_does(office: Office) -> None:
+    keeper = Keeper(office)
+    for body in ("one", "two"):
+        await office.accepted(body)
+    other = await office.attach("bob")
+    acked = ask(office, c.Advance(office.bob, ((1, 1),)))
+    left = ask(office, c.Fetch(office.bob))
+    await keeper.question()
+    seen = await office.exchange.ask(c.Fetch(other))
+    assert isinstance(seen, Fetched)
+    assert [delivery.key for delivery in seen.deliveries] == [1, 2]
+    assert (acked, left) == ([], [])
+    await keeper.win()
+    await until(lambda: bool(left))
+    assert acked == [Done()]
+    assert isinstance(left[0], Fetched)
+    assert [delivery.key for delivery in left[0].deliveries] == [2]
+
+
+async def test_of_two_claims_of_one_delivery_one_has_it_and_the_custodian_is_asked_once(office: Office) -> None:
+    keeper = Keeper(office)
+    said = await office.accepted()
+    other = await office.attach("bob")
+    first, second = (ask(office, c.Claim(session, said.message_id)) for session in (office.bob, other))
+    await keeper.win()
+    await until(lambda: bool(first) and bool(second))
+    assert [reply.delivery is not None for reply in (*first, *second) if isinstance(reply, Claimed)] == [True, False]
+    assert len(keeper.questions) == 1
+
+
+async def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_again(office: Office) -> None:
+    keeper = Keeper(office)
+    said = await office.accepted()
+    office.store.failures = 1
+    claimed = ask(office, c.Claim(office.bob, said.message_id))
+    await keeper.win()
+    await until(lambda: bool(claimed) and keeper.given_back == [1])
+    assert isinstance(claimed[0], Refusal)
+    assert claimed[0].code is Code.STORE_FAILED
+
+    async def again() -> Reply:
+        while isinstance(reply := await office.exchange.ask(c.Claim(office.bob, said.message_id)), Refusal):
+            assert reply.code is Code.STORE_FAILED
+            await asyncio.sleep(0.05)
+        return reply
+
+    claim = asyncio.create_task(again())
+    await keeper.win(2)
+    reply = await claim
+    assert isinstance(reply, Claimed)
+    assert reply.delivery is not None
+    await until(lambda: keeper.finished == [1])
+
+
+async def test_what_was_won_and_is_not_settled_after_all_is_given_back(office: Office) -> None:
+    keeper = Keeper(office)
+    said = await office.accepted()
+    # Another session may be able to show what this one gives up, so the delivery stays.
+    await office.attach("bob")
+    given_up = ask(office, c.Advance(office.bob, ((1, 1),), State.DEAD))
+    await keeper.win()
+    await until(lambda: given_up == [Done()] and keeper.given_back == [1])
+    assert keeper.finished == []
+    assert await state(office, said.message_id) is State.PENDING
+
+
+async def test_a_claim_is_decided_when_its_custodian_resigns(office: Office) -> None:
+    keeper = Keeper(office)
+    said = await office.accepted()
+    claimed = ask(office, c.Claim(office.bob, said.message_id))
+    await keeper.question()
+    office.exchange.entrust(BOB, SessionId(""), None)
+    await until(lambda: bool(claimed))
+    assert isinstance(claimed[0], Claimed)
+    assert claimed[0].delivery is not None
+
+
+async def test_a_time_to_live_that_passes_ends_what_the_custodian_wins(office: Office) -> None:
+    keeper = Keeper(office)
+    said = []
+    for body in ("there", "taken"):
+        reply = await office.exchange.ask(c.Send(office.alice, content("@bob", body, ttl_ms=1)))
+        said.append(getattr(reply, "message_id", None))
+    await keeper.win(1)
+    await keeper.lose(2)
+    await until(lambda: keeper.finished == [1])
+    assert [await state(office, each) for each in said if each] == [State.EXPIRED, State.ACKED]
+
+
+async def test_a_custodian_that_fails_after_the_commit_does_not_undo_it(office: Office) -> None:
+    keeper = Keeper(office)
+    keeper.fails = True
+    said = await office.accepted()
+    with capture_logs() as logs:
+        claimed = ask(office, c.Claim(office.bob, said.message_id))
+        await keeper.win()
+        await until(lambda: any(entry["event"] == "a custodian failed" for entry in logs))
+    assert isinstance(claimed[0], Claimed)
+    assert await state(office, said.message_id) is State.ACKED
+
+
+async def test_what_waits_for_a_custodian_is_refused_when_the_hub_stops(folder: Path) -> None:
+    there = Office(folder, Limits())
+    await there.open()
+    keeper = Keeper(there)
+    said = await there.accepted()
+    claimed = ask(there, c.Claim(there.bob, said.message_id))
+    await keeper.question()
+    await there.exchange.stop()
+    assert isinstance(claimed[0], Refusal)
+    assert claimed[0].code is Code.SHUTTING_DOWN
+
+
+async def test_a_question_can_be_encoded(office: Office) -> None:
+    keeper = Keeper(office)
+    said = await office.accepted()
+    ask(office, c.Claim(office.bob, said.message_id))
+    question = await keeper.question()
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(question), type=Question) == question
+    await keeper.win()
