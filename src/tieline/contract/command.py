@@ -523,7 +523,7 @@ class Tick(AnsweredBy[r.Done], frozen=True):
     """Time passed: expire what is due. Sent by the hub itself."""
 
 
-class Settle(Struct, frozen=True):
+class Settle(AnsweredBy[r.Done], frozen=True):
     """Settle a delivery, once the custodian of its member has won it. Sent by the hub itself."""
 
     member: MemberName

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from tieline.contract.command import Command
-from tieline.contract.hub import Change
+from tieline.contract.hub import Interest, Notice, Question
 from tieline.contract.identifiers import SessionId
 from tieline.contract.message import Message
 from tieline.contract.refusal import Refusal
@@ -52,7 +52,7 @@ class Ended(Struct, frozen=True):
 Told = Offer | Released | Stepped | Ended
 """What the hub tells a session that listens."""
 
-Value = Command | Reply | Told | Change
+Value = Command | Reply | Told | Interest | Notice | Question
 
 KINDS: dict[str, type[Struct]] = {kind.__name__: kind for kind in get_args(Value)}
 assert len(KINDS) == len(get_args(Value)), "a name says which type it is"

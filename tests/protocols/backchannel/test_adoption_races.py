@@ -190,7 +190,7 @@ async def test_a_local_agent_receives_after_the_hub_failed_to_read_what_a_former
     left.write_bytes(b"half of it")
     ask, failures = Exchange.ask, [Refusal(Code.STORE_FAILED, "not now"), Refusal(Code.INTERNAL_ERROR, "a bug")]
 
-    async def ask_or_fail(exchange: Exchange, command: c.Command) -> Reply:
+    async def ask_or_fail(exchange: Exchange, command: c.AnsweredBy[Reply]) -> Reply:
         return failures.pop() if failures and isinstance(command, c.Fetch) else await ask(exchange, command)
 
     monkeypatch.setattr(Exchange, "ask", ask_or_fail)
