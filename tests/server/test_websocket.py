@@ -60,6 +60,12 @@ class Socket:
                 size = int.from_bytes(await self.reader.readexactly(8), "big")
             return first & 15, await self.reader.readexactly(size)
 
+    async def answered(self) -> None:
+        """Wait until the hub reads on: one ping may be read with what is before it, the next only after that."""
+        for _ in range(2):
+            self.say(b"", PING)
+            assert await self.hear() == (PONG, b"")
+
     async def closing(self) -> tuple[int, str]:
         """Code and reason of the close frame that comes, behind whatever is before it."""
         while (heard := await self.hear())[0] != CLOSE:
@@ -139,6 +145,31 @@ async def test_a_member_may_send_its_first_large_batch_right_behind_its_hello(th
     async with asyncio.timeout(WAIT_SECONDS):
         assert len((await anext(aiter(bob))).message.body) == 4 * MIB
     socket.writer.close()
+
+
+@pytest.mark.parametrize("apart", [True, False])
+async def test_a_batch_that_says_nothing_may_come_before_hello(there: House, *, apart: bool) -> None:
+    socket = await Socket.open(there, "/api/stream")
+    for _ in range(3):
+        socket.say(b"[]")
+        if apart:
+            await socket.answered()
+    socket.say(hello(there))
+    (welcome,) = f.decode_hub_batch((await socket.hear())[1])
+    assert isinstance(welcome, f.Welcome)
+    socket.say(f.encode_batch([f.Send(1, "@bob", "x" * 4 * GREETING)]))
+    (accepted,) = f.decode_hub_batch((await socket.hear())[1])
+    assert isinstance(accepted, f.Accepted)
+    socket.writer.close()
+
+
+async def test_behind_a_batch_that_says_nothing_a_stranger_has_no_more_room(there: House) -> None:
+    socket = await Socket.open(there, "/api/stream")
+    socket.say(b"[]")
+    await socket.answered()
+    socket.begin(GREETING + 1)
+    assert (await socket.closing())[0] == 1009
+    await socket.ended()
 
 
 async def test_a_hello_that_is_refused_says_why_and_is_heard_no_more(there: House) -> None:

@@ -85,6 +85,9 @@ class _WebSocketTransport(Transport):
         self._outgoing.put_nowait(None)
         self._readable.set()
 
+    def await_hello(self) -> None:
+        self._door.await_greeting()
+
     def admit(self, owner: str) -> None:
         self._door.admit(owner)
 

@@ -4,10 +4,10 @@ Above: the HTTP port, and the protocols that have streams on it; each says throu
 who speaks. Below: uvicorn, which would take a frame of any size from anybody and wait for ever where the library has
 answered an opening request by itself.
 
-Until the door is opened a client has one small message. Then nothing is read until the protocol has decided; frames
-behind that message wait in the socket. Whoever is not let in is heard no more, and is gone a second later, whatever it
-does. What an ended connection held is let go of at once: such objects refer to each other, and the garbage collector
-takes its time.
+Until the door is opened a client has one small message that says something. Then nothing is read until the protocol has
+decided; frames behind that message wait in the socket. Whoever is not let in is heard no more, and is gone a second
+later, whatever it does. What an ended connection held is let go of at once: such objects refer to each other, and the
+garbage collector takes its time.
 """
 
 import asyncio
@@ -33,17 +33,30 @@ class _Greeted(ServerProtocol):
     """Takes a small message first, and larger ones from then on."""
 
     def __init__(self, first_bytes_max: int, bytes_max: int, **options: Any) -> None:
-        super().__init__(max_size=min(first_bytes_max, bytes_max), **options)
+        self._first_bytes_max = min(first_bytes_max, bytes_max)
+        super().__init__(max_size=self._first_bytes_max, **options)
         self.later_bytes_max = bytes_max
-        # Whether the first message came.
-        self.greeted = False
+        # Messages that may be the greeting: one, and one more for each that said nothing.
+        self._left = 1
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the first message came that says something."""
+        return self._left <= 0
 
     def recv_frame(self, frame: Frame) -> None:
         super().recv_frame(frame)
-        if frame.fin and not self.greeted and frame.opcode in _MESSAGES:
+        if frame.fin and frame.opcode in _MESSAGES:
             # Here and not after the chunk: the header of the next frame may be in it.
-            self.greeted = True
-            self.max_message_size = self.later_bytes_max
+            self._count(-1)
+
+    def await_greeting(self) -> None:
+        """A message said nothing. The next may be whole already, in the same chunk."""
+        self._count(1)
+
+    def _count(self, change: int) -> None:
+        self._left += change
+        self.max_message_size = self.later_bytes_max if self.greeted else self._first_bytes_max
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
@@ -61,14 +74,19 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     # The Door port.
 
+    def await_greeting(self) -> None:
+        """The last message said nothing: the client has another small one."""
+        self.conn.await_greeting()
+        if not self.conn.greeted:
+            self._read_on()
+
     def admit(self, owner: str, bytes_max: int | None = None) -> None:
         """The protocol knows who speaks: messages may have their full size, or this one."""
         self._admitted = True
         self._share.admit(owner)
         if bytes_max is not None:
             self.conn.later_bytes_max = self.conn.max_message_size = bytes_max
-        if not self.read_paused and not self.disconnected and not self.transport.is_closing():
-            self.transport.resume_reading()
+        self._read_on()
 
     def expel(self) -> None:
         """Hear no more, let go of what was heard, and hang up soon."""
@@ -144,6 +162,10 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
     # Inside.
+
+    def _read_on(self) -> None:
+        if not self.read_paused and not self.disconnected and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _too_much(self) -> None:
         """Hang up: this connection holds most of what all of them may."""

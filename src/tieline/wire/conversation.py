@@ -21,6 +21,7 @@ from tieline.contract import command as c
 from tieline.contract.delivery import Delivery, Replayed, State
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.limits import Limits
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Fetched, Progress, Reply
@@ -144,6 +145,11 @@ class Conversation:
         # What goes out at the end of this turn of the loop.
         self._parcels: list[Parcel] = []
         self._closed = False
+
+    @property
+    def limits(self) -> Limits:
+        """The limits in force."""
+        return self._hub.limits
 
     @property
     def caught_up(self) -> bool:

@@ -50,6 +50,9 @@ DOOR = "tieline.door"
 class Door(Protocol):
     """What the protocol that serves a WebSocket tells the port: a stranger has one small message, and little time."""
 
+    def await_greeting(self) -> None:
+        """The last message said nothing: the client has another small one."""
+
     def admit(self, owner: str, bytes_max: int | None = None) -> None:
         """It is known who speaks: messages may have their full size, or this one."""
 

@@ -37,6 +37,8 @@ class PaperTransport(Transport):
         self.aborted = False
         self.reading = True
         self.owner = ""
+        # Batches that said nothing.
+        self.blank = 0
 
     def send(self, payload: bytes) -> None:
         self.payloads.append(payload)
@@ -46,6 +48,9 @@ class PaperTransport(Transport):
 
     def admit(self, owner: str) -> None:
         self.owner = owner
+
+    def await_hello(self) -> None:
+        self.blank += 1
 
     def abort(self) -> None:
         self.aborted = True
@@ -186,9 +191,11 @@ def test_what_follows_hello_waits_until_the_session_is_open() -> None:
 def test_an_empty_batch_says_nothing_and_is_no_hello() -> None:
     line = Line()
     line.say()
+    assert line.transport.blank == 1
     line.greet()
     line.say()
     assert line.transport.payloads == []
+    assert line.transport.blank == 1
     assert not line.transport.closed
 
 

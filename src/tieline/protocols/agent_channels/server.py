@@ -44,6 +44,7 @@ from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels, own_note
 from tieline.wire.folder import own_folder
 from tieline.wire.frames import HEADER_BYTES, encode_frame
+from tieline.wire.greeting import Greeting
 from tieline.wire.protocol import Server
 from tieline.wire.unfinished import Unfinished
 from tieline.wire.unix import PATH_BYTES_MAX
@@ -103,6 +104,7 @@ class _Client:
 
     __slots__ = (
         "_channel",
+        "_greeting",
         "_hearing",
         "_leaving",
         "_missed",
@@ -111,7 +113,6 @@ class _Client:
         "_speaking",
         "_target",
         "_timer",
-        "_waiting",
         "id",
         "listens",
     )
@@ -123,7 +124,7 @@ class _Client:
         self._target = place.target
         # The session that speaks, made with its first words; and what it said before the session was open.
         self._speaking: Conversation | None = None
-        self._waiting: list[Message] = []
+        self._greeting: Greeting[Message] | None = None
         # Whether it hung up before that session was open: its words count all the same.
         self._leaving = False
         # The session that listens, on an inbox.
@@ -171,22 +172,23 @@ class _Client:
             for frame in self._missed:
                 self._channel.send(self.id, frame)
             self._missed.clear()
-        if self._speaking is None:
+        if self._greeting is None:
             self._speaking = Conversation(self._place.server.hub, self)
+            self._greeting = Greeting(self._speaking)
             attach = c.Attach(protocol=PROTOCOL, credential=Unnamed(self.id, self._place.name), acknowledges=False)
-            self._speaking.open(attach, self._opened)
-        if self._speaking.session:
-            self._send(message)
+            self._greeting.open(attach, self._opened)
+        if self._greeting.waits:
+            self._greeting.wait((message,))
         else:
-            self._waiting.append(message)
+            self._send(message)
 
     def _opened(self, reply: Attached | Refusal) -> None:
         if isinstance(reply, Refusal):
             self.end(reply)
             return
+        assert self._greeting is not None, "it was opened by this"
         self._place.server.speakers[reply.session] = self
-        waiting, self._waiting = self._waiting, []
-        for message in waiting:
+        for message in self._greeting.activate():
             self._send(message)
         if self._leaving:
             self._end_speaking()
@@ -236,7 +238,7 @@ class _Client:
             self._timer = None
         if self._hearing is not None:
             self._hearing.close()
-        if self._waiting:
+        if self._greeting is not None and self._greeting.waits:
             self._leaving = True
         else:
             self._end_speaking()

@@ -10,7 +10,6 @@ a little, the socket is not read either.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
@@ -23,11 +22,12 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.agent_relay import channels, codec, opening
 from tieline.protocols.agent_relay.codec import PROTOCOL, Envelope, EnvelopeBuffer, EnvelopeError, ErrorCode
 from tieline.protocols.agent_relay.errand import Errand, Payload
-from tieline.protocols.agent_relay.handshake import Greeting
+from tieline.protocols.agent_relay.handshake import Terms
 from tieline.protocols.agent_relay.pulse import Pulse, Verdict
 from tieline.protocols.agent_relay.queries import QUERIES, Query
 from tieline.protocols.agent_relay.sync import Pending
 from tieline.wire.conversation import Conversation, Parcel
+from tieline.wire.greeting import Greeting, Phase
 from tieline.wire.local import same_user
 from tieline.wire.unfinished import TOO_MUCH
 
@@ -48,15 +48,6 @@ _PASSING = frozenset({ErrorCode.SHUTTING_DOWN, ErrorCode.INTERNAL})
 log = structlog.get_logger(__name__)
 
 
-class Phase(Enum):
-    """Where a connection stands."""
-
-    GREETING = "nothing said yet"
-    OPENING = "the hub is attaching the session"
-    ACTIVE = "the session is open"
-    CLOSED = "no more"
-
-
 class RelayConnection(asyncio.Protocol):
     """One client."""
 
@@ -66,15 +57,13 @@ class RelayConnection(asyncio.Protocol):
         "_confirmed",
         "_conversation",
         "_deaf",
-        "_early_bytes",
         "_errand",
         "_finished",
         "_greeting",
-        "_greeting_since",
         "_heard_since",
-        "_phase",
         "_pulse",
         "_share",
+        "_terms",
         "_transport",
         "_unacknowledged",
         "_unsent",
@@ -90,13 +79,12 @@ class RelayConnection(asyncio.Protocol):
         self._share = server.unfinished.share(self._too_much)
         self._transport: asyncio.Transport | None = None
         self._conversation = Conversation(server.hub, self)
-        self._phase = Phase.GREETING
+        # Frames that come before the session is open stay in the buffer.
+        self._greeting: Greeting[Envelope] = Greeting(self._conversation, early_bytes_max=_EARLY_BYTES)
         # What it said when it opened its session; the agent's name and the id of the session, once it is open.
-        self._greeting: Greeting | None = None
+        self._terms: Terms | None = None
         self.name = ""
         self.session_id = ""
-        # Bytes that came while the hub was opening the session.
-        self._early_bytes = 0
         # Whether bytes came since the answer with the new resume token, and whether the hub was told.
         self._heard_since = False
         self._confirmed = False
@@ -106,9 +94,7 @@ class RelayConnection(asyncio.Protocol):
         self._finished = False
         # Keys that were delivered here and not acknowledged.
         self._unacknowledged: set[int] = set()
-        # Since when it may say HELLO.
-        self._greeting_since = server.loop.time()
-        self._pulse = Pulse(server.heartbeat_ms, self._greeting_since)
+        self._pulse = Pulse(server.heartbeat_ms, server.loop.time())
         # Whether the hub does not read from it, whether it takes bytes, and how many it has not taken.
         self._deaf = False
         self._writable = True
@@ -123,17 +109,17 @@ class RelayConnection(asyncio.Protocol):
     @property
     def closed(self) -> bool:
         """Whether it has ended."""
-        return self._phase is Phase.CLOSED
+        return self._greeting.phase is Phase.CLOSED
 
     @property
     def by_token(self) -> bool:
         """Whether a member token opened it."""
-        return self._greeting is not None and self._greeting.token is not None
+        return self._terms is not None and self._terms.token is not None
 
     @property
     def about(self) -> dict[str, str]:
         """What the agent said of itself."""
-        return self._greeting.about if self._greeting is not None else {}
+        return self._terms.about if self._terms is not None else {}
 
     # What asyncio calls.
 
@@ -142,6 +128,7 @@ class RelayConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self.server.hub.limits.unsent_bytes_max)
         self.server.connections.add(self)
+        self._greeting.expect(self._too_late)
         if not same_user(transport):
             self.record(Code.UNAUTHORIZED, "a connection of another user")
             self.fail(ErrorCode.UNAUTHORIZED, "this socket is for the user who runs the hub")
@@ -149,11 +136,9 @@ class RelayConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._pulse.heard(self.server.loop.time())
         self._buffer.receive_data(data)
-        if self._phase is Phase.OPENING:
+        if self._greeting.phase is Phase.OPENING:
             self._share.hold(self._buffer.held)
-            self._early_bytes += len(data)
-            if self._early_bytes > _EARLY_BYTES:
-                self._conversation.hold(True)
+            self._greeting.early(len(data))
             return
         self._heard_since = True
         self._read()
@@ -161,7 +146,7 @@ class RelayConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         # Whoever says HELLO, SEND and hangs up is heard to the end. A loop that reads on may say this twice.
-        self._finished = self._finished or self._phase is Phase.OPENING
+        self._finished = self._finished or self._greeting.phase is Phase.OPENING
         return self._finished
 
     def pause_writing(self) -> None:
@@ -174,7 +159,7 @@ class RelayConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._phase = Phase.CLOSED
+        self._greeting.close()
         self._buffer.reset()
         self._share.close()
         try:
@@ -182,6 +167,9 @@ class RelayConnection(asyncio.Protocol):
         finally:
             # Whatever else fails, the session ends with its connection.
             self._conversation.close()
+
+    def _too_late(self) -> None:
+        self.fail(ErrorCode.UNAUTHORIZED, "say HELLO first")
 
     def _too_much(self) -> None:
         self._buffer.reset()
@@ -206,7 +194,7 @@ class RelayConnection(asyncio.Protocol):
             self.server.shadows.heard(self, envelope)
             if in_channel is None:
                 written.append(parcel)
-                if self._greeting is not None and self._greeting.acknowledges:
+                if self._terms is not None and self._terms.acknowledges:
                     self._unacknowledged.add(key)
             else:
                 # The frame has no acknowledgement, so it is offered, and that is all.
@@ -233,7 +221,7 @@ class RelayConnection(asyncio.Protocol):
         self._deaf = True
         if self._transport is not None:
             self._transport.pause_reading()
-        if self._phase is Phase.ACTIVE and self._errand is None and self._writable:
+        if self._greeting.phase is Phase.ACTIVE and self._errand is None and self._writable:
             self._busy(self.server.hub.limits.inflight_max)
 
     def resume_reading(self) -> None:
@@ -256,7 +244,7 @@ class RelayConnection(asyncio.Protocol):
     def tell(self, frame: bytes) -> None:
         """Send a frame that nobody waits for: only to an open session, and only while it keeps up."""
         fits = codec.payload_bytes(frame) <= self.server.frame_bytes_max
-        if fits and self._writable and self._phase is Phase.ACTIVE and self._transport is not None:
+        if fits and self._writable and self._greeting.phase is Phase.ACTIVE and self._transport is not None:
             self._transport.write(frame)
 
     def error(self, code: ErrorCode, text: str, *, fatal: bool = False, **fields: Any) -> None:
@@ -265,7 +253,7 @@ class RelayConnection(asyncio.Protocol):
 
     def fail(self, code: ErrorCode, text: str, *, fatal: bool = True) -> None:
         """Say what is wrong, say goodbye, and hang up."""
-        if self._phase is Phase.CLOSED:
+        if self.closed:
             return
         self.error(code, text, fatal=fatal)
         self._goodbye(text)
@@ -280,9 +268,6 @@ class RelayConnection(asyncio.Protocol):
 
     def check_pulse(self, now: float) -> None:
         """Ask a silent client for a sign of life; hang up on a dead one."""
-        if self._phase is Phase.GREETING and (now - self._greeting_since) * 1000 >= self.server.hub.limits.hello_ms:
-            self.fail(ErrorCode.UNAUTHORIZED, "say HELLO first")
-            return
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
         if self._deaf and not self.closed and (self._writable or unsent < self._unsent):
             # It is the hub that does not listen; and whoever takes bytes is alive.
@@ -291,10 +276,10 @@ class RelayConnection(asyncio.Protocol):
         match self._pulse.check(now):
             case Verdict.DEAD:
                 log.info("a client is dead", name=self.name)
-                self._phase = Phase.CLOSED
+                self._greeting.close()
                 if self._transport is not None:
                     self._transport.abort()
-            case Verdict.SILENT if self._phase is Phase.ACTIVE:
+            case Verdict.SILENT if self._greeting.phase is Phase.ACTIVE:
                 self.send("PING", {"nonce": self.server.next_id()})
             case _:
                 pass
@@ -304,19 +289,20 @@ class RelayConnection(asyncio.Protocol):
     def _read(self) -> None:
         """Act on the frames in the buffer, until one has to be waited for."""
         try:
-            while self._phase in (Phase.GREETING, Phase.ACTIVE) and self._errand is None:
+            while self._greeting.phase in (Phase.GREETING, Phase.ACTIVE) and self._errand is None:
                 envelope = self._buffer.next_envelope()
                 if envelope is None:
                     break
                 self._receive(envelope)
         except EnvelopeError as error:
             self.fail(error.code, str(error))
-        if self._finished and self._phase is not Phase.OPENING and self._errand is None and self._transport is not None:
+        heard_all = self._finished and self._greeting.phase is not Phase.OPENING and self._errand is None
+        if heard_all and self._transport is not None:
             self._transport.close()
 
     def _receive(self, envelope: Envelope) -> None:
         match envelope.type:
-            case "HELLO" | "RESUME" if self._phase is Phase.GREETING:
+            case "HELLO" | "RESUME" if self._greeting.phase is Phase.GREETING:
                 opening.begin(self, envelope)
             case "HELLO" | "RESUME":
                 self.record(Code.INVALID_REQUEST, f"{envelope.type} in an open session")
@@ -327,7 +313,7 @@ class RelayConnection(asyncio.Protocol):
                 self._confirm()
             case "BYE":
                 self._goodbye("goodbye")
-            case _ if self._phase is Phase.GREETING:
+            case _ if self._greeting.phase is Phase.GREETING:
                 self.record(Code.INVALID_REQUEST, "SEND before HELLO" if envelope.type == "SEND" else "before HELLO")
                 self.error(ErrorCode.BAD_REQUEST, "Not in ACTIVE state")
             case _:
@@ -368,7 +354,7 @@ class RelayConnection(asyncio.Protocol):
 
     def _goodbye(self, reason: str) -> None:
         self.send("BYE", {"reason": reason})
-        self._phase = Phase.CLOSED
+        self._greeting.close()
         self._conversation.close()
         # Before the connection is lost, which takes as long as the client takes to read: it may come back sooner.
         self.server.syncs.forget(self)
@@ -379,20 +365,19 @@ class RelayConnection(asyncio.Protocol):
 
     def open(self, attach: c.Attach, opened: Callable[[r.Attached | Refusal], None]) -> None:
         """Ask the hub for a session; until it is there, frames wait."""
-        self._phase = Phase.OPENING
-        self._conversation.open(attach, opened)
+        self._greeting.open(attach, opened)
 
-    def activate(self, greeting: Greeting, attached: r.Attached, replay: tuple[Replayed, ...] = ()) -> None:
+    def activate(self, terms: Terms, attached: r.Attached, replay: tuple[Replayed, ...] = ()) -> None:
         """The session is open, and the client knows it."""
         assert attached.member is not None, "only members attach here"
         assert attached.resume_id is not None, "every session here is resumable"
-        self._phase = Phase.ACTIVE
-        self._greeting, self.name, self.session_id = greeting, attached.member, attached.resume_id
+        self._greeting.activate()
+        self._terms, self.name, self.session_id = terms, attached.member, attached.resume_id
         self._share.admit(self.name)
         self.server.enter(self, ready=not attached.resumed)
         self._conversation.receive(
-            window=greeting.window if greeting.acknowledges else None,
-            unoffered_only=not greeting.acknowledges,
+            window=terms.window if terms.acknowledges else None,
+            unoffered_only=not terms.acknowledges,
             once=codec.is_channel_message,
             replay=replay,
         )
@@ -401,21 +386,17 @@ class RelayConnection(asyncio.Protocol):
     def stay(self, why: str) -> None:
         """The session cannot be taken up: the client may send HELLO on this connection."""
         self.send("NACK", {"code": ErrorCode.STALE.value, "message": why})
-        self._phase = Phase.GREETING
-        self._greeting_since = self.server.loop.time()
-        self._conversation.leave()
+        self._greeting.again(self._too_late)
         self._go_on()
 
     def _go_on(self) -> None:
         """Look at what came while the hub was opening the session."""
-        self._early_bytes = 0
         self._heard_since = False
-        self._conversation.hold(False)
         self._read()
 
     def _confirm(self) -> None:
         """A frame was sent under the new resume token; one that was sent before it could be read proves nothing."""
-        if self._phase is Phase.ACTIVE and self._heard_since and not self._confirmed:
+        if self._greeting.phase is Phase.ACTIVE and self._heard_since and not self._confirmed:
             self._confirmed = True
             self.submit(c.Confirm(self.session))
 
@@ -454,7 +435,7 @@ class RelayConnection(asyncio.Protocol):
         elif pending is not None:
             # Of a repeated SEND too: its sender waits anew, and the answer may have gone to a connection it lost.
             self.server.syncs.start(pending, reply.message_id)
-        if self._greeting is not None and self._greeting.tells:
+        if self._terms is not None and self._terms.tells:
             self.send("ACK", {"ack_id": envelope.id, "message_id": reply.message_id})
         if not reply.duplicate:
             self.server.shadows.said(self, envelope, reply.message_id)
@@ -462,7 +443,7 @@ class RelayConnection(asyncio.Protocol):
             self._busy(reply.backlog)
 
     def _refuse_words(self, envelope: Envelope, refusal: Refusal) -> None:
-        if self._greeting is not None and self._greeting.tells:
+        if self._terms is not None and self._terms.tells:
             code = codec.ERROR_CODES[refusal.code].value
             self.send("NACK", {"ack_id": envelope.id, "code": code, "message": refusal.message})
         else:

@@ -27,7 +27,7 @@ _KINDS = {"user": MemberKind.HUMAN, "script": MemberKind.SCRIPT}
 """By `entityType`; anything else is an agent."""
 
 
-class Greeting(Struct, frozen=True, kw_only=True):
+class Terms(Struct, frozen=True, kw_only=True):
     """What a client asks for when it opens a session, or takes one up."""
 
     name: str
@@ -60,12 +60,12 @@ class Greeting(Struct, frozen=True, kw_only=True):
             resume_id=self.session_id,
         )
 
-    def afresh(self) -> "Greeting":
+    def afresh(self) -> "Terms":
         """The same, without the session that could not be taken up."""
         return msgspec.structs.replace(self, resume_token=None)
 
 
-def hello(payload: Payload, limits: Limits) -> Greeting | Refusal:
+def hello(payload: Payload, limits: Limits) -> Terms | Refusal:
     """What a HELLO asks for."""
     terms, session = _terms(payload, limits), payload.get("session")
     if session is None:
@@ -75,10 +75,10 @@ def hello(payload: Payload, limits: Limits) -> Greeting | Refusal:
             Code.INVALID_REQUEST,
             "HELLO needs payload.agent, a name; capabilities and session, if any, are objects, and tokens are texts",
         )
-    return Greeting(**terms, resume_token=session.get("resume_token"))
+    return Terms(**terms, resume_token=session.get("resume_token"))
 
 
-def resume(payload: Payload, limits: Limits) -> Greeting | Refusal:
+def resume(payload: Payload, limits: Limits) -> Terms | Refusal:
     """What a RESUME asks for."""
     terms, session_id, token = _terms(payload, limits), payload.get("session_id"), payload.get("resume_token")
     if terms is None or not isinstance(session_id, str) or not isinstance(token, str | None):
@@ -86,7 +86,7 @@ def resume(payload: Payload, limits: Limits) -> Greeting | Refusal:
     positions = _positions(payload.get("streams"))
     if positions is None:
         return Refusal(Code.INVALID_REQUEST, "payload.streams of RESUME is an object: topic to {last_seq, peers}")
-    return Greeting(**terms, session_id=session_id, resume_token=token, positions=positions)
+    return Terms(**terms, session_id=session_id, resume_token=token, positions=positions)
 
 
 def _terms(payload: Payload, limits: Limits) -> Payload | None:

@@ -11,7 +11,7 @@ from tieline.contract.delivery import Replayed, StreamCursor
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.agent_relay import codec, handshake
 from tieline.protocols.agent_relay.codec import Envelope, ErrorCode
-from tieline.protocols.agent_relay.handshake import Greeting
+from tieline.protocols.agent_relay.handshake import Terms
 
 if TYPE_CHECKING:
     from tieline.protocols.agent_relay.connection import RelayConnection
@@ -25,46 +25,46 @@ def begin(connection: "RelayConnection", envelope: Envelope) -> None:
     """Do what a HELLO or RESUME asks for."""
     server = connection.server
     read = handshake.hello if envelope.type == "HELLO" else handshake.resume
-    greeting = read(envelope.payload, server.hub.limits)
-    if isinstance(greeting, Refusal):
-        connection.fail(codec.ERROR_CODES[greeting.code], greeting.message)
-    elif greeting.session_id is not None and greeting.resume_token is None and server.require_resume_token:
+    terms = read(envelope.payload, server.hub.limits)
+    if isinstance(terms, Refusal):
+        connection.fail(codec.ERROR_CODES[terms.code], terms.message)
+    elif terms.session_id is not None and terms.resume_token is None and server.require_resume_token:
         connection.record(Code.RESUME_REFUSED, "RESUME without its token")
         connection.stay("this hub wants payload.resume_token in a RESUME")
     else:
-        _attach(connection, greeting)
+        _attach(connection, terms)
 
 
-def _attach(connection: "RelayConnection", greeting: Greeting) -> None:
+def _attach(connection: "RelayConnection", terms: Terms) -> None:
     def opened(reply: r.Attached | Refusal) -> None:
         if connection.closed:
             return
         if isinstance(reply, Refusal):
-            _refused(connection, greeting, reply)
-        elif greeting.session_id is None:
+            _refused(connection, terms, reply)
+        elif terms.session_id is None:
             server = connection.server
             limits = {"max_frame_bytes": server.frame_bytes_max, "heartbeat_ms": server.heartbeat_ms}
             connection.send("WELCOME", handshake.welcome(reply, limits))
-            connection.activate(greeting, reply)
+            connection.activate(terms, reply)
         else:
-            _read(connection, greeting, reply, (), None)
+            _read(connection, terms, reply, (), None)
 
-    connection.open(greeting.attach(), opened)
+    connection.open(terms.attach(), opened)
 
 
-def _refused(connection: "RelayConnection", greeting: Greeting, refusal: Refusal) -> None:
-    if greeting.session_id is not None:
+def _refused(connection: "RelayConnection", terms: Terms, refusal: Refusal) -> None:
+    if terms.session_id is not None:
         connection.stay(refusal.message)
     elif refusal.code is Code.RESUME_REFUSED:
         connection.error(ErrorCode.RESUME_TOO_OLD, refusal.message)
-        _attach(connection, greeting.afresh())
+        _attach(connection, terms.afresh())
     else:
         connection.end(refusal)
 
 
 def _read(
     connection: "RelayConnection",
-    greeting: Greeting,
+    terms: Terms,
     attached: r.Attached,
     before: tuple[Replayed, ...],
     following: StreamCursor | None,
@@ -77,9 +77,9 @@ def _read(
             return
         replay = before + reply.replay
         if reply.following is not None:
-            _read(connection, greeting, attached, replay, reply.following)
+            _read(connection, terms, attached, replay, reply.following)
             return
         connection.send("SYNC", handshake.sync(attached, reply.streams, connection.server.frame_bytes_max))
-        connection.activate(greeting, attached, tuple(sorted(replay, key=lambda one: one.key)))
+        connection.activate(terms, attached, tuple(sorted(replay, key=lambda one: one.key)))
 
-    connection.submit(c.ReadStreams(attached.session, greeting.positions, following), answered)
+    connection.submit(c.ReadStreams(attached.session, terms.positions, following), answered)

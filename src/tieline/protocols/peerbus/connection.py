@@ -7,9 +7,7 @@ Once the handshake is over this protocol has no way to say "no". What is refused
 and the audit chain keeps it.
 """
 
-import asyncio
 from collections.abc import Sequence
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +20,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.peerbus import codec
 from tieline.protocols.peerbus.codec import FRAME_BYTES_MAX, PROTOCOL, Ack, Envelope, FrameError
 from tieline.wire.conversation import Conversation, Parcel
+from tieline.wire.greeting import Greeting, Phase
 
 if TYPE_CHECKING:
     from tieline.protocols.peerbus.server import PeerbusServer
@@ -110,15 +109,6 @@ class _Gone:
 _GONE = _Gone()
 
 
-class _Phase(Enum):
-    """Where a connection stands."""
-
-    GREETING = "nothing said yet"
-    OPENING = "the hub is attaching the session"
-    ACTIVE = "registered"
-    CLOSED = "no more"
-
-
 class PeerConnection:
     """One peer."""
 
@@ -127,15 +117,13 @@ class PeerConnection:
         "_carrier",
         "_commands",
         "_conversation",
-        "_deadline",
         "_flush_until",
+        "_greeting",
         "_heard_all",
         "_keys",
         "_keys_characters",
-        "_phase",
         "_questions",
         "_server",
-        "_waiting",
         "_writable",
         "name",
     )
@@ -144,13 +132,10 @@ class PeerConnection:
         self._server = server
         self._carrier = carrier
         self._conversation = Conversation(server.hub, self)
-        self._phase = _Phase.GREETING
-        # Hangs up on a peer that does not say who it is.
-        self._deadline: asyncio.TimerHandle | None = None
+        # Also keeps frames that wait behind too many questions.
+        self._greeting: Greeting[bytes] = Greeting(self._conversation)
         # Its name, once it is registered.
         self.name = ""
-        # Frames that came while the hub was attaching the session, or behind too many questions.
-        self._waiting: list[bytes] = []
         self._questions = 0
         self._writable = True
         # Whether the peer has said that it will say no more.
@@ -169,23 +154,22 @@ class PeerConnection:
     def expect_handshake(self) -> None:
         """The carrier is there: from now on the peer has a little time to say who it is."""
         self._server.connections.add(self)
-        seconds = self._server.hub.limits.hello_ms / 1000
-        self._deadline = asyncio.get_running_loop().call_later(seconds, self._fail, NO_HANDSHAKE)
+        self._greeting.expect(partial(self._fail, NO_HANDSHAKE))
 
     def receive_text(self, payload: bytes) -> None:
         """A frame came. Follow the last of a turn by `finish_turn`."""
         if len(payload) > FRAME_BYTES_MAX:
             self._fail((TOO_BIG, f"a frame has at most {FRAME_BYTES_MAX} bytes"))
-        elif self._waiting or self._phase is _Phase.OPENING:
-            self._waiting.append(payload)
-        elif self._phase is _Phase.ACTIVE:
+        elif self._greeting.waits:
+            self._greeting.wait((payload,))
+        elif self._greeting.phase is Phase.ACTIVE:
             self._handle(payload)
-        elif self._phase is _Phase.GREETING:
+        elif self._greeting.phase is Phase.GREETING:
             self._greet(payload)
 
     def receive_binary(self) -> None:
         """A message came that is no text: it means nothing, but for the first."""
-        if self._phase is _Phase.GREETING:
+        if self._greeting.phase is Phase.GREETING:
             self._fail(NOT_TEXT)
 
     def finish_turn(self) -> None:
@@ -203,9 +187,9 @@ class PeerConnection:
     def receive_eof(self) -> None:
         """The peer will say no more: the connection ends when everything it asked is answered."""
         self._heard_all = True
-        if self._phase is _Phase.GREETING:
+        if self._greeting.phase is Phase.GREETING:
             self._fail(NO_HANDSHAKE)
-        elif self._phase is _Phase.ACTIVE and not self._waiting:
+        elif self._greeting.phase is Phase.ACTIVE and not self._greeting.waits:
             self._finish()
 
     def pause_writing(self) -> None:
@@ -277,7 +261,7 @@ class PeerConnection:
     # Inside: ending.
 
     def _fail(self, closing: tuple[int, str]) -> None:
-        if self._phase is not _Phase.CLOSED:
+        if self._greeting.phase is not Phase.CLOSED:
             self._leave()
             self._carrier.close(*closing)
 
@@ -288,21 +272,14 @@ class PeerConnection:
 
     def _leave(self) -> None:
         try:
-            if self._phase is _Phase.ACTIVE:
+            if self._greeting.phase is Phase.ACTIVE:
                 # What it said is the hub's, whatever comes after.
                 self.finish_turn()
         finally:
-            self._phase = _Phase.CLOSED
-            self._forget_deadline()
-            self._waiting.clear()
+            self._greeting.close()
             self._keys.clear()
             self._server.connections.discard(self)
             self._conversation.close()
-
-    def _forget_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
     # Inside: the handshake.
 
@@ -321,19 +298,16 @@ class PeerConnection:
         elif not said.token:
             self._fail(BAD_TOKEN)
         else:
-            self._forget_deadline()
-            self._phase = _Phase.OPENING
-            self._conversation.hold(True)
             attach = c.Attach(
                 protocol=PROTOCOL,
                 credential=self._server.credential(said.token),
                 member=MemberName(said.name),
                 exclusive=True,
             )
-            self._conversation.open(attach, self._opened)
+            self._greeting.open(attach, self._opened)
 
     def _opened(self, reply: r.Attached | Refusal) -> None:
-        if self._phase is _Phase.CLOSED:
+        if self._greeting.phase is Phase.CLOSED:
             return
         if isinstance(reply, Refusal):
             self._fail(CLOSINGS.get(reply.code, NOT_KEPT))
@@ -344,14 +318,13 @@ class PeerConnection:
         self._conversation.submit((c.ListMembers(reply.session),), self._registered)
 
     def _registered(self, replies: Sequence[r.Reply]) -> None:
-        if self._phase is not _Phase.OPENING:
+        if self._greeting.phase is not Phase.OPENING:
             return
-        self._phase = _Phase.ACTIVE
         self._carrier.admit(self.name)
         self._answer(replies[0])
+        waiting = self._greeting.activate()
         self._conversation.receive(window=None)
-        self._conversation.hold(False)
-        self._pump()
+        self._pump(waiting)
 
     # Inside: what it says.
 
@@ -370,8 +343,7 @@ class PeerConnection:
                 self._ask()
             case codec.Peers():
                 # The answers to those before it must leave first.
-                self._waiting.append(payload)
-                self._conversation.hold(True)
+                self._greeting.wait((payload,))
             case None:
                 pass
 
@@ -444,21 +416,22 @@ class PeerConnection:
             self._carrier.send((codec.encode_peers(names),))
 
     def _release(self) -> None:
-        if self._phase is _Phase.ACTIVE and self._waiting and self._writable and not self._questions:
-            self._conversation.hold(False)
-            self._pump()
+        ready = self._greeting.phase is Phase.ACTIVE and self._writable and not self._questions
+        if ready and self._greeting.waits:
+            self._pump(self._greeting.take())
 
-    def _pump(self) -> None:
-        """Handle the frames that wait, until one of them has to wait again."""
-        waiting, self._waiting = self._waiting, []
+    def _pump(self, waiting: Sequence[bytes]) -> None:
+        """Handle frames that waited, until one of them has to wait again."""
         for index, payload in enumerate(waiting):
-            if self._waiting or self._phase is not _Phase.ACTIVE:
-                self._waiting.extend(waiting[index:])
+            if self._greeting.phase is not Phase.ACTIVE:
+                return
+            if self._greeting.waits:
+                self._greeting.wait(waiting[index:])
                 break
             self._handle(payload)
-        if self._phase is _Phase.ACTIVE:
+        if self._greeting.phase is Phase.ACTIVE:
             self.finish_turn()
-            if self._heard_all and not self._waiting:
+            if self._heard_all and not self._greeting.waits:
                 self._finish()
 
     # Inside: what it is given.

@@ -3,7 +3,6 @@
 Above: a Unix socket or a WebSocket, which hands in batches and sends what `send` is given. Below: a conversation.
 """
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 
@@ -19,6 +18,7 @@ from tieline.contract.identifiers import parse_member_name
 from tieline.contract.member import ByHomeKey, ByToken, Credential
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.conversation import Conversation, Parcel
+from tieline.wire.greeting import Greeting, Phase
 from tieline.wire.native import activity, tail
 from tieline.wire.native import frames as f
 from tieline.wire.native.answers import ANSWERS
@@ -45,6 +45,10 @@ class Transport:
 
     def admit(self, owner: str) -> None:
         """It is known who speaks: batches may have their full size."""
+        raise NotImplementedError
+
+    def await_hello(self) -> None:
+        """The last batch was empty and no hello: the client has another small one."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -74,7 +78,7 @@ class _Gone(Transport):
     def admit(self, owner: str) -> None:
         """Nobody is there."""
 
-    abort = pause_reading = resume_reading = close
+    await_hello = abort = pause_reading = resume_reading = close
 
 
 _GONE = _Gone()
@@ -135,17 +139,13 @@ class NativeConnection:
 
     __slots__ = (
         "_conversation",
-        "_deadline",
-        "_greeted",
-        "_held",
+        "_greeting",
         "_hub",
         "_local",
         "_missed",
-        "_ready",
         "_tail",
         "_token",
         "_transport",
-        "_waiting",
         "_weight",
         "_writable",
     )
@@ -157,29 +157,22 @@ class NativeConnection:
         self._transport: Transport = transport
         # Whether the carrier is a socket of the hub's own user: only there does the key of the home count.
         self._local = local
-        # Hangs up on a connection that does not say who it is.
-        self._deadline: asyncio.TimerHandle | None = None
-        # What requests weigh that are not answered yet, and the frames that wait for them.
+        # What requests weigh that are not answered yet.
         self._weight = 0
-        self._held: list[f.ClientFrame] = []
         # What followed members did while the carrier took no more.
         self._missed = 0
         self._writable = True
         # What is said, as it is said, if the client asked for that.
         self._tail: tail.Tail | None = None
         self._conversation = Conversation(hub, self)
-        # Whether `hello` came, and whether the session is open.
-        self._greeted = False
-        self._ready = False
-        # Frames that came after `hello` and before the session was open.
-        self._waiting: list[f.ClientFrame] = []
+        # Also keeps frames that wait for large answers to leave.
+        self._greeting: Greeting[f.ClientFrame] = Greeting(self._conversation)
 
     # What the carrier calls.
 
     def expect_hello(self) -> None:
         """The carrier is open: from now on the client has a little time to say who it is."""
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(self._hub.limits.hello_ms / 1000, self._too_late)
+        self._greeting.expect(self._too_late)
 
     def receive_batch(self, payload: bytes | str) -> None:
         """A batch came."""
@@ -188,9 +181,12 @@ class NativeConnection:
         except f.BadBatch as error:
             self.end(Refusal(Code.INVALID_REQUEST, f"not a batch of frames: {error}"))
             return
-        if self._ready:
+        if self._greeting.waits:
+            # Behind `hello`, or behind frames of a chunk that was read before reading stopped.
+            self._greeting.wait(batch)
+        elif self._greeting.phase is Phase.ACTIVE:
             self._handle(batch)
-        else:
+        elif self._greeting.phase is Phase.GREETING:
             self._greet(batch)
 
     def pause_writing(self) -> None:
@@ -211,8 +207,7 @@ class NativeConnection:
     def connection_lost(self) -> None:
         """The carrier is gone."""
         try:
-            self._forget_deadline()
-            self._held.clear()
+            self._greeting.close()
             self._look_away()
         finally:
             # Whatever else fails, the session ends with its connection.
@@ -266,6 +261,7 @@ class NativeConnection:
             self._send([f.Refused(why.code, why.message, None, why.near)])
             self._look_away()
         finally:
+            self._greeting.close()
             self._conversation.close()
             self._transport.close()
 
@@ -280,28 +276,20 @@ class NativeConnection:
     # Inside.
 
     def _too_late(self) -> None:
-        self._deadline = None
         self.end(Refusal(Code.UNAUTHORIZED, "say hello first"))
         self._transport.abort()
-
-    def _forget_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
     def _send(self, batch: Sequence[f.Frame]) -> None:
         self._transport.send(f.encode_batch(batch))
 
     def _greet(self, batch: list[f.ClientFrame]) -> None:
-        self._waiting.extend(batch)
-        if self._greeted or not self._waiting:
+        if not batch:
+            self._transport.await_hello()
             return
-        hello = self._waiting.pop(0)
+        hello, *rest = batch
         if not isinstance(hello, f.Hello):
             self.end(Refusal(Code.INVALID_REQUEST, "the first frame must be hello"))
             return
-        self._greeted = True
-        self._forget_deadline()
         if hello.v != f.VERSION:
             self.end(Refusal(Code.INVALID_REQUEST, f"this hub speaks version {f.VERSION} of its protocol"))
             return
@@ -320,9 +308,9 @@ class NativeConnection:
             self.end(member)
             return
         # What follows may be large, and is not taken from whoever is not let in.
-        self._conversation.hold(True)
+        self._greeting.wait(rest)
         attach = c.Attach(protocol=PROTOCOL, credential=credential, member=member)
-        self._conversation.open(attach, lambda reply: self._opened(hello, reply))
+        self._greeting.open(attach, lambda reply: self._opened(hello, reply))
 
     def _opened(self, hello: f.Hello, reply: r.Attached | Refusal) -> None:
         if isinstance(reply, Refusal):
@@ -332,45 +320,33 @@ class NativeConnection:
             self.end(Refusal(Code.INVALID_REQUEST, "only a member receives: say which one in hello"))
             return
         self._transport.admit(reply.speaker)
-        self._conversation.hold(False)
         window = max(1, min(hello.window, self._hub.limits.window_max))
         limits = self._hub.limits
         welcome = f.Welcome(f.VERSION, reply.session, reply.speaker, reply.member, window, limits.frame_bytes_max)
         self._send([welcome])
-        self._ready = True
+        waiting = self._greeting.activate()
         if hello.receive:
             self._conversation.receive(window=window)
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            self._handle(waiting)
-
-    def _hold(self, batch: list[f.ClientFrame]) -> None:
-        """Leave frames for later: the answers to those before them are large, and must leave first."""
-        self._held = batch
-        self._conversation.hold(True)
+        self._handle(waiting)
 
     def _release(self) -> None:
-        if self._held and self._has_credit() and self._conversation.room > 0:
-            batch, self._held = self._held, []
-            self._conversation.hold(False)
-            self._handle(batch)
+        ready = self._greeting.phase is Phase.ACTIVE and self._has_credit() and self._conversation.room > 0
+        if ready and self._greeting.waits:
+            self._handle(self._greeting.take())
 
     def _has_credit(self) -> bool:
         """Whether there is room for another large answer."""
         return self._writable and self._weight < _CREDIT
 
     def _handle(self, batch: list[f.ClientFrame]) -> None:
-        if self._held:
-            # The rest of a chunk that was read before reading stopped.
-            self._held.extend(batch)
-            return
         commands: list[c.Command] = []
         # The number of each command's request; `None` where there is no answer.
         numbers: list[int | None] = []
         for index, frame in enumerate(batch):
             if self._conversation.room <= len(commands) or (type(frame) in _LARGE and not self._has_credit()):
+                # The answers to those before it are large, and must leave first.
                 self._submit(commands, numbers)
-                self._hold(batch[index:])
+                self._greeting.wait(batch[index:])
                 return
             if isinstance(frame, tail.FollowAll):
                 self._submit(commands, numbers)

@@ -19,7 +19,8 @@ class _UnixConnection(Stream, Transport):
         super().__init__()
         self._hub = hub
         self._connections = connections
-        self._buffer = FrameBuffer(min(hub.limits.greeting_bytes_max, hub.limits.frame_bytes_max))
+        self._buffer = FrameBuffer(hub.limits.frame_bytes_max)
+        self.await_hello()
         self._share = unfinished.share(self._too_much)
         self._connection = NativeConnection(hub, self, local=True)
 
@@ -62,6 +63,10 @@ class _UnixConnection(Stream, Transport):
 
     def close(self) -> None:
         self.hang_up()
+
+    def await_hello(self) -> None:
+        limits = self._hub.limits
+        self._buffer.frame_bytes_max = min(limits.greeting_bytes_max, limits.frame_bytes_max)
 
     def admit(self, owner: str) -> None:
         self._share.admit(owner)
