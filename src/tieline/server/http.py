@@ -36,6 +36,7 @@ from tieline.wire.hosts import Hosts
 from tieline.wire.http import Answer, HttpApp, deny, door, failure, foreign, respond, session_token
 from tieline.wire.native.server import NativeConnection, Transport
 from tieline.wire.unfinished import Unfinished
+from tieline.wire.unsent import Unsent
 
 _IDLE_SECONDS = 75
 """How long a connection may rest between two requests: a client that asks once a minute need not connect anew."""
@@ -47,42 +48,26 @@ _PATIENCE_SECONDS = 0.5
 
 
 class _WebSocketTransport(Transport):
-    """Batches as text messages. What the socket does not take yet waits here, up to the limit."""
+    """Batches as text messages."""
 
-    __slots__ = (
-        "_closing",
-        "_connection",
-        "_door",
-        "_limit",
-        "_outgoing",
-        "_paused",
-        "_queued_bytes",
-        "_readable",
-        "_websocket",
-    )
+    __slots__ = ("_closing", "_connection", "_door", "_readable", "_unsent", "_websocket")
 
     def __init__(self, websocket: WebSocket, exchange: Exchange) -> None:
         self._websocket = websocket
         self._door = door(websocket.scope)
-        self._limit = exchange.limits.unsent_bytes_max
-        self._outgoing: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._queued_bytes = 0
-        self._paused = False
         self._closing = False
         self._readable = asyncio.Event()
         self._readable.set()
         self._connection = NativeConnection(exchange, self, local=False, token=session_token(websocket.scope))
+        limit = exchange.limits.unsent_bytes_max
+        self._unsent: Unsent[bytes] = Unsent(limit, self._connection.pause_writing, self._connection.resume_writing)
 
     def send(self, payload: bytes) -> None:
-        self._queued_bytes += len(payload)
-        self._outgoing.put_nowait(payload)
-        if self._queued_bytes > self._limit and not self._paused:
-            self._paused = True
-            self._connection.pause_writing()
+        self._unsent.write(payload, len(payload))
 
     def close(self) -> None:
         self._closing = True
-        self._outgoing.put_nowait(None)
+        self._unsent.close()
         self._readable.set()
 
     def await_hello(self) -> None:
@@ -123,13 +108,11 @@ class _WebSocketTransport(Transport):
 
     async def _write(self) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            while (payload := await self._outgoing.get()) is not None:
-                await self._websocket.send({"type": "websocket.send", "text": payload.decode()})
-                self._queued_bytes -= len(payload)
-                if self._paused and self._queued_bytes <= self._limit // 2:
-                    self._paused = False
-                    self._connection.resume_writing()
+            await self._unsent.send_all(self._send_text)
             await self._websocket.close()
+
+    async def _send_text(self, payload: bytes) -> None:
+        await self._websocket.send({"type": "websocket.send", "text": payload.decode()})
 
     def hang_up(self, why: Refusal) -> None:
         """The hub stops."""

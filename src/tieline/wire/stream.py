@@ -11,6 +11,7 @@ import os
 from typing import cast
 
 from tieline.wire.unix import peer_uid
+from tieline.wire.unsent import bound
 
 CLOSE_SECONDS_MAX = 5.0
 """How long a client that is hung up on may go without reading."""
@@ -30,7 +31,7 @@ class Stream(asyncio.Protocol):
         """Take the transport; tells whether the user who runs this process is at its other end."""
         # Not an `isinstance` check: uvloop's transports are none of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=unsent_bytes_max)
+        bound(self._transport, unsent_bytes_max)
         return peer_uid(transport) in (None, os.geteuid())
 
     def connection_lost(self, exc: Exception | None) -> None:

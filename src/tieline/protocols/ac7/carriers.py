@@ -1,7 +1,7 @@
 """How a stream reaches its reader: server-sent events, or WebSocket text frames.
 
-Above: a `Stream`, whose writing returns at once. Below: ASGI, whose `send` waits while the socket is full. What the
-socket does not take yet waits here, up to a limit; then the stream hears that its reader is stalled, and ends.
+Above: a `Stream`, whose writing returns at once. Below: ASGI, and `Unsent`, where messages wait while the socket is
+full, up to a limit; then the stream hears that its reader is stalled, and ends.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from starlette.types import Receive, Send
 
 from tieline.wire.http import Answer, Door, deny, respond
 from tieline.wire.sse import EventStream, comment, event
+from tieline.wire.unsent import Unsent
 
 _UNREAD_BYTES_MAX = 4096
 """The largest message of a reader, who has nothing to say."""
@@ -87,7 +88,7 @@ class EventCarrier:
         self._receive = receive
         self._send = send
         # It counts half of what it is given as its own.
-        self._stream = EventStream(2 * bytes_max, stalled, _go_on, keepalive_seconds=keepalive_seconds)
+        self._stream = EventStream(2 * bytes_max, stalled, keepalive_seconds=keepalive_seconds)
 
     async def refuse(self, reply: Answer) -> None:
         """Answer instead of streaming."""
@@ -107,26 +108,18 @@ class EventCarrier:
         await self._stream.run(self._receive, self._send)
 
 
-def _go_on() -> None:
-    """A stream that stalled has ended: it is not taken up again."""
-
-
 class SocketCarrier:
     """WebSocket text frames. The reader has nothing to say; what it sends is not looked at."""
 
-    __slots__ = ("_bytes", "_bytes_max", "_closing", "_door", "_frames", "_receive", "_send", "_stalled", "_wake")
+    __slots__ = ("_door", "_last", "_receive", "_send", "_unsent")
 
     def __init__(self, door: Door, receive: Receive, send: Send, bytes_max: int, stalled: Callable[[], None]) -> None:
         self._door = door
         self._receive = receive
         self._send = send
-        self._bytes_max = bytes_max
-        self._stalled = stalled
-        self._frames: list[Frame] = []
-        self._bytes = 0
-        # The last event, once it is known.
-        self._closing: dict[str, Any] | None = None
-        self._wake = asyncio.Event()
+        self._unsent: Unsent[Frame] = Unsent(bytes_max, stalled)
+        # The last event.
+        self._last: dict[str, Any] = {"type": "websocket.close", "code": 1000, "reason": ""}
 
     async def refuse(self, reply: Answer) -> None:
         """Answer the request to upgrade as any other."""
@@ -135,17 +128,13 @@ class SocketCarrier:
 
     def write(self, frame: Frame) -> None:
         """Put a message on its way."""
-        self._frames.append(frame)
-        self._bytes += len(frame.payload)
-        self._wake.set()
-        if self._bytes > self._bytes_max and self._closing is None:
-            self._stalled()
+        self._unsent.write(frame, len(frame.payload))
 
     def end(self, code: int, reason: str) -> None:
         """Close behind what is on its way."""
         reason = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
-        self._closing = {"type": "websocket.close", "code": code, "reason": reason}
-        self._wake.set()
+        self._last = {"type": "websocket.close", "code": code, "reason": reason}
+        self._unsent.close()
 
     async def run(self) -> None:
         """Carry messages until either side hangs up."""
@@ -154,27 +143,17 @@ class SocketCarrier:
         try:
             with contextlib.suppress(OSError):
                 await self._send({"type": "websocket.accept"})
-                while self._frames or self._closing is None:
-                    await self._send_next()
-                await self._send(self._closing)
+                await self._unsent.send_all(self._send_text)
+                await self._send(self._last)
         finally:
             gone.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await gone
 
-    async def _send_next(self) -> None:
-        if not self._frames:
-            self._wake.clear()
-            await self._wake.wait()
-        frames, self._frames = self._frames, []
-        for frame in frames:
-            # Returns once the socket has room again, or raises because it is gone.
-            await self._send({"type": "websocket.send", "text": frame.text})
-            self._bytes -= len(frame.payload)
+    async def _send_text(self, frame: Frame) -> None:
+        await self._send({"type": "websocket.send", "text": frame.text})
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "websocket.disconnect":
             pass
-        # Nobody is there to hear the rest.
-        self._frames.clear()
-        self.end(1000, "")
+        self._unsent.clear()

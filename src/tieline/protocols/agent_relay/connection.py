@@ -30,6 +30,7 @@ from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.greeting import Greeting, Phase
 from tieline.wire.local import same_user
 from tieline.wire.unfinished import TOO_MUCH
+from tieline.wire.unsent import bound
 
 if TYPE_CHECKING:
     from tieline.protocols.agent_relay.server import RelayServer
@@ -126,7 +127,7 @@ class RelayConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not an `isinstance` check: uvloop's transports are none of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=self.server.hub.limits.unsent_bytes_max)
+        bound(self._transport, self.server.hub.limits.unsent_bytes_max)
         self.server.connections.add(self)
         self._greeting.expect(self._too_late)
         if not same_user(transport):

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from tieline.protocols.peerbus.codec import FRAME_BYTES_MAX
 from tieline.wire.http import Door, door, foreign
+from tieline.wire.unsent import Unsent
 
 if TYPE_CHECKING:
     from tieline.protocols.peerbus.server import PeerbusServer
@@ -48,40 +49,25 @@ class PeerbusHttp:
 
 
 class _AsgiCarrier:
-    """One connection. What the socket does not take yet waits here, up to the limit."""
+    """One connection."""
 
-    __slots__ = (
-        "_closing",
-        "_connection",
-        "_door",
-        "_ended",
-        "_limit",
-        "_outgoing",
-        "_paused",
-        "_queued_bytes",
-        "_readable",
-        "_receive",
-        "_send",
-        "_writing",
-    )
+    __slots__ = ("_closing", "_connection", "_door", "_last", "_readable", "_receive", "_send", "_unsent", "_writing")
 
     def __init__(self, server: "PeerbusServer", door: Door, receive: Receive, send: Send) -> None:
         self._door = door
         self._receive = receive
         self._send = send
-        self._limit = server.hub.limits.unsent_bytes_max
-        # Events for the server.
-        self._outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        # Hands them over; it may wait long for a peer that does not read.
+        # The close frame, once it is known.
+        self._last: dict[str, Any] = {"type": "websocket.close"}
+        # Sends; it may wait long for a peer that does not read.
         self._writing: asyncio.Task[None] | None = None
         # Ends the connection when the peer does not read what is before the close frame.
         self._closing: asyncio.TimerHandle | None = None
-        self._queued_bytes = 0
-        self._paused = False
-        self._ended = False
         self._readable = asyncio.Event()
         self._readable.set()
         self._connection = server.connect(self)
+        limit = server.hub.limits.unsent_bytes_max
+        self._unsent: Unsent[str] = Unsent(limit, self._connection.pause_writing, self._connection.resume_writing)
 
     async def run(self) -> None:
         """Carry frames until either side hangs up."""
@@ -92,7 +78,7 @@ class _AsgiCarrier:
             # Returning without a close frame is how a connection is dropped here.
             await asyncio.wait((writing, reading), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._ended = True
+            self._unsent.close()
             self._connection.connection_lost()
             for task in (writing, reading):
                 task.cancel()
@@ -118,34 +104,23 @@ class _AsgiCarrier:
     async def _write(self) -> None:
         # The server raises when the peer is gone, which the reader hears too.
         with contextlib.suppress(OSError, RuntimeError):
-            while True:
-                event = await self._outgoing.get()
-                await self._send(event)
-                if event["type"] == "websocket.close":
-                    return
-                self._queued_bytes -= len(event["text"])
-                if self._paused and self._queued_bytes <= self._limit // 2:
-                    self._paused = False
-                    self._connection.resume_writing()
+            await self._unsent.send_all(self._send_text)
+            await self._send(self._last)
+
+    async def _send_text(self, text: str) -> None:
+        await self._send({"type": "websocket.send", "text": text})
 
     # What the connection calls: the Carrier port.
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """Send frames."""
-        if self._ended:
-            return
         for payload in payloads:
-            text = payload.decode()
-            self._queued_bytes += len(text)
-            self._outgoing.put_nowait({"type": "websocket.send", "text": text})
-        if self._queued_bytes > self._limit and not self._paused:
-            self._paused = True
-            self._connection.pause_writing()
+            self._unsent.write(payload.decode(), len(payload))
 
     def close(self, code: int, reason: str) -> None:
         """Close behind what is on its way."""
-        self._ended = True
-        self._outgoing.put_nowait({"type": "websocket.close", "code": code, "reason": reason})
+        self._last = {"type": "websocket.close", "code": code, "reason": reason}
+        self._unsent.close()
         self._closing = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
 
     def admit(self, name: str) -> None:
@@ -154,7 +129,6 @@ class _AsgiCarrier:
 
     def abort(self) -> None:
         """Drop the connection."""
-        self._ended = True
         self._door.expel()
         if self._writing is not None:
             self._writing.cancel()

@@ -21,6 +21,7 @@ from websockets.server import ServerProtocol
 
 from tieline.protocols.peerbus.codec import FRAME_BYTES_MAX
 from tieline.wire.unfinished import TOO_MUCH
+from tieline.wire.unsent import bound
 
 if TYPE_CHECKING:
     from tieline.protocols.peerbus.server import PeerbusServer
@@ -94,7 +95,7 @@ class WebSocketCarrier(asyncio.Protocol):
         # Not an `isinstance` check: uvloop's transports are none of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
         # Pongs are all that a stranger can ask for.
-        self._transport.set_write_buffer_limits(high=_STRANGER_UNSENT_BYTES_MAX)
+        bound(self._transport, _STRANGER_UNSENT_BYTES_MAX)
         sock = transport.get_extra_info("socket")
         with contextlib.suppress(OSError, AttributeError):
             # The protocol has no heartbeat; a peer whose machine is gone must not count as connected for ever.
@@ -169,7 +170,7 @@ class WebSocketCarrier(asyncio.Protocol):
         self._admitted = True
         self._share.admit(name)
         if self._transport is not None:
-            self._transport.set_write_buffer_limits(high=self._server.hub.limits.unsent_bytes_max)
+            bound(self._transport, self._server.hub.limits.unsent_bytes_max)
 
     def abort(self) -> None:
         """Drop the connection."""
