@@ -21,6 +21,7 @@ from tieline.agents.tools.tool import Unanswered, fail, list_open
 from tieline.agents.tracker import Open, Tracker, fetch_open
 from tieline.client import Client, Delivery, Disconnected, HubError, Item, Message
 from tieline.client.errors import is_passing
+from tieline.wire.backoff import SESSION_BACKOFF
 
 CHANNEL_METHOD = "notifications/claude/channel"
 TOOLS_CHANGED_METHOD = "notifications/tools/list_changed"
@@ -31,8 +32,6 @@ AWAY_SECONDS = 5.0
 SETTLE_SECONDS = 1.0
 """How long the list of tools waits for one: programs give up on a server that is slow to begin."""
 
-_PAUSE_SECONDS_MIN = 0.1
-_PAUSE_SECONDS_MAX = 5.0
 _CLOSE_SECONDS = 1.0
 _METHOD_NOT_FOUND = -32601
 _INVALID_PARAMS = -32602
@@ -95,7 +94,7 @@ class Liaison:
         try:
             while True:
                 try:
-                    client = client or await self._reopen()
+                    client = client or await SESSION_BACKOFF.retry(self._open_session, is_passing)
                     await self._serve(client)
                 except HubError as error:
                     if not is_passing(error):
@@ -176,17 +175,6 @@ class Liaison:
                 return McpResponse(request.id, error=Fault(text, _METHOD_NOT_FOUND))
 
     # Sessions.
-
-    async def _reopen(self) -> Client:
-        pause = _PAUSE_SECONDS_MIN
-        while True:
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
-            try:
-                return await self._open_session()
-            except HubError as error:
-                if not is_passing(error):
-                    raise
 
     async def _serve(self, client: Client) -> None:
         assert client.welcome is not None, "an open session was welcomed"

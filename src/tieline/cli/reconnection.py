@@ -3,7 +3,6 @@
 Above: `watch`, `run` and `mcp`, and `send` while it waits. Below: a `Link`.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,10 @@ from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import warn
 from tieline.cli.session import Link
 from tieline.client import HubError, HubUnreachable, errors
+from tieline.wire.backoff import SESSION_BACKOFF
 
 if TYPE_CHECKING:
     from tieline.client import Client
-
-_PAUSE_SECONDS_MIN = 0.1
-_PAUSE_SECONDS_MAX = 5.0
-"""Long enough to leave a restarting machine alone, short enough that nobody looks for what is wrong."""
 
 
 def is_passing(error: Exception) -> bool:
@@ -51,15 +47,6 @@ async def reopen(
 ) -> "Client":
     """A new session of the member, however long the hub takes to be back."""
     tell("The hub went away; trying until it is back.")
-    pause = _PAUSE_SECONDS_MIN
-    while True:
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, _PAUSE_SECONDS_MAX)
-        try:
-            client = await link.open_member(receive=receive, window=window)
-        except (Failure, HubError) as error:
-            if not is_passing(error):
-                raise
-        else:
-            tell("The hub is back.")
-            return client
+    client = await SESSION_BACKOFF.retry(lambda: link.open_member(receive=receive, window=window), is_passing)
+    tell("The hub is back.")
+    return client

@@ -34,6 +34,6 @@ class HubRefused(HubError):
         self.near = near
 
 
-def is_passing(error: HubError) -> bool:
+def is_passing(error: Exception) -> bool:
     """Whether a session ended, or could not be opened, for a reason that a restarted hub does not have."""
     return error.code in _PASSING if isinstance(error, HubRefused) else isinstance(error, Disconnected | HubUnreachable)

@@ -11,7 +11,6 @@ from tieline.protocols.agent_relay.lifecycle import (
     TRANSITIONS,
     Accepted,
     Answer,
-    Backoff,
     Beat,
     Expected,
     Lifecycle,
@@ -26,6 +25,7 @@ from tieline.protocols.agent_relay.lifecycle import (
     Silence,
     State,
 )
+from tieline.wire.backoff import Backoff
 
 
 class Chance(random.Random):
@@ -37,9 +37,6 @@ class Chance(random.Random):
 
     def random(self) -> float:
         return self._drawn
-
-    def uniform(self, a: float, b: float) -> float:
-        return a + (b - a) * self._drawn
 
 
 def waits(drawn: float, backoff: Backoff | None = None) -> list[float]:
@@ -70,7 +67,7 @@ def test_jitter_is_fifteen_percent_either_way_and_never_beyond_the_maximum() -> 
 
 def test_every_draw_of_real_chance_is_within_the_jitter() -> None:
     backoff, chance = Backoff(), random.Random(7)
-    drawn = [backoff.wait_seconds(3, chance) for _ in range(1000)]
+    drawn = [backoff.wait_seconds(3, chance.random) for _ in range(1000)]
     assert 0.68 <= min(drawn) < 0.70
     assert 0.90 < max(drawn) <= 0.92
 

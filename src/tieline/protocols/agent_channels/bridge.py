@@ -19,11 +19,9 @@ from tieline.protocols.agent_channels.client import ChannelClient
 from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMessage, Message, encode
 from tieline.protocols.agent_channels.connection import UNSENT_BYTES_MAX, Connection
 from tieline.protocols.agent_channels.events import Emitter
+from tieline.wire.backoff import Backoff
 
 Status = Literal["running", "stopped", "error"]
-
-# Delays reach any useful cap long before this many doublings, and floats end far beyond it.
-_DOUBLINGS_MAX = 32
 
 
 class Bridge(Protocol):
@@ -336,5 +334,6 @@ class TcpBridgeClient(_TcpBridge):
             return
 
     def _delay(self, attempt: int) -> int:
-        doubled = self.reconnect_delay << min(attempt - 1, _DOUBLINGS_MAX)
-        return min(round(doubled * (0.75 + self._chance() / 2)), self.max_reconnect_delay)
+        # Cut off here, so that the longest delay does not vary.
+        backoff = Backoff(self.reconnect_delay, 2 * self.max_reconnect_delay, jitter=0.25, attempts_max=None)
+        return min(round(backoff.wait_ms(attempt - 1, self._chance)), self.max_reconnect_delay)

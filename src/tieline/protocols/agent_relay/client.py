@@ -29,7 +29,6 @@ from tieline.protocols.agent_relay.codec import DEFAULT_TOPIC, Envelope, ErrorCo
 from tieline.protocols.agent_relay.lifecycle import (
     Accepted,
     Answer,
-    Backoff,
     Expected,
     Lifecycle,
     Memory,
@@ -49,6 +48,7 @@ from tieline.protocols.agent_relay.lifecycle import (
 )
 from tieline.protocols.agent_relay.link import Link, frame, new_id
 from tieline.wire import unix
+from tieline.wire.backoff import Backoff
 
 __all__ = [
     "Accepted",

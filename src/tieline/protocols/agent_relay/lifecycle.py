@@ -20,6 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from tieline.protocols.agent_relay.codec import Envelope
+from tieline.wire.backoff import Backoff
 
 KNOWN_MAX = 16_384
 """Ids of settled deliveries that are remembered, the last half of them at least: more acknowledgements than a hub has
@@ -94,21 +95,6 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 
-class Backoff(Struct, frozen=True):
-    """How long to wait before each attempt to come back, and how many there are. The defaults are the protocol's."""
-
-    initial_ms: int = 100
-    multiplier: int = 2
-    wait_ms_max: int = 30_000
-    jitter: float = 0.15
-    attempts_max: int = 10
-
-    def wait_seconds(self, attempt: int, chance: random.Random) -> float:
-        """The wait before an attempt, the first being 0. No jitter takes it past the maximum."""
-        nominal_ms: int = min(self.initial_ms * self.multiplier**attempt, self.wait_ms_max)
-        return min(nominal_ms * (1 + self.jitter * chance.uniform(-1, 1)), self.wait_ms_max) / 1000
-
-
 class Lifecycle:
     """The states of one client, and the attempts since it was last ready."""
 
@@ -130,10 +116,10 @@ class Lifecycle:
 
     def lost(self) -> float | None:
         """The connection failed or ended: the seconds to wait, or `None` when all attempts are used up."""
-        if self.attempts >= self.backoff.attempts_max:
+        if self.backoff.is_over(self.attempts):
             self.to(State.DISCONNECTED)
             return None
-        wait = self.backoff.wait_seconds(self.attempts, self._chance)
+        wait = self.backoff.wait_seconds(self.attempts, self._chance.random)
         self.attempts += 1
         self.to(State.BACKOFF)
         return wait

@@ -25,9 +25,11 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from tieline.protocols.peerbus import canonical, codec
 from tieline.protocols.peerbus.codec import Deliver, Envelope, FrameError, Peers
+from tieline.wire.backoff import Backoff
 
-REDIAL_SECONDS_MIN = 0.1
-REDIAL_SECONDS_MAX = 5.0
+REDIAL = Backoff(wait_ms_max=5000, jitter=0, attempts_max=None)
+_WELL_SECONDS = 5.0
+"""A connection that lasted so long was well: its broker need not be spared."""
 SEEN_MAX = 4096
 """Ids of consumed messages that are remembered, and messages that the host may hold without consuming them."""
 UNCONFIRMED_MAX = 1024
@@ -273,7 +275,7 @@ class Adapter:
             self._linked.clear()
 
     async def _run(self) -> None:
-        delay = REDIAL_SECONDS_MIN
+        attempts = 0
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -284,11 +286,11 @@ class Adapter:
                     # It ended for what was passed over.
                     self._passed_over = False
                     continue
-                if loop.time() - started > REDIAL_SECONDS_MAX:
-                    # It was well for a while, so this is no broker to be spared.
-                    delay = REDIAL_SECONDS_MIN
-                await asyncio.sleep(delay * (1 + self._chance() / 2))
-                delay = min(2 * delay, REDIAL_SECONDS_MAX)
+                if loop.time() - started > _WELL_SECONDS:
+                    attempts = 0
+                # Only longer, never shorter, which is this protocol's rule.
+                await asyncio.sleep(REDIAL.wait_seconds(attempts) * (1 + self._chance() / 2))
+                attempts += 1
         except Exception as error:  # noqa: BLE001 - whoever uses the adapter hears of it, whatever it is
             self._failure = error
         finally:
