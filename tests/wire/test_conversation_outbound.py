@@ -7,7 +7,7 @@ import pytest
 from tests.wire.table import BOB, SESSION, Table, turn
 from tieline.contract import command as c
 from tieline.contract.refusal import Code, Refusal
-from tieline.wire import conversation
+from tieline.wire import pages
 
 # Outbound, caught up
 
@@ -315,7 +315,7 @@ async def test_a_wire_that_is_full_in_the_middle_of_what_was_released_gets_the_r
 async def test_a_page_that_the_hub_failed_at_is_read_again_and_nothing_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(pages, "RETRY_SECONDS", 0)
     table = Table()
     for tries, code in enumerate((Code.STORE_FAILED, Code.INTERNAL_ERROR), start=2):
         table.hub.answer(Refusal(code, "not now"))
@@ -334,7 +334,7 @@ async def test_a_page_that_the_hub_failed_at_is_read_again_and_nothing_is_missed
 
 
 async def test_released_keys_that_the_hub_failed_to_read_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(pages, "RETRY_SECONDS", 0)
     table = Table(pending=1)
     table.offer(3)
     table.page(3)
@@ -350,7 +350,7 @@ async def test_released_keys_that_the_hub_failed_to_read_are_read_again(monkeypa
 
 
 async def test_a_session_ends_when_the_hub_fails_at_its_page_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(pages, "RETRY_SECONDS", 0)
     table = Table()
     why = Refusal(Code.INTERNAL_ERROR, "a bug")
     for tries in range(1, 61):
@@ -364,7 +364,7 @@ async def test_a_session_ends_when_the_hub_fails_at_its_page_again_and_again(mon
 
 
 async def test_a_wire_that_is_gone_asks_for_no_page_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(pages, "RETRY_SECONDS", 0)
     table = Table()
     table.hub.answer(Refusal(Code.STORE_FAILED, "not now"))
     table.talk.close()

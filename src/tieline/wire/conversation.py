@@ -25,6 +25,7 @@ from tieline.contract.limits import Limits
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Fetched, Progress, Reply
+from tieline.wire.pages import RETRY_SECONDS, Pages
 
 Parcel = tuple[Message, int, int]
 """A message for this session, its delivery key, and its sequence in its stream."""
@@ -32,15 +33,8 @@ Parcel = tuple[Message, int, int]
 _PAGE = 256
 """Deliveries read from the inbox at once while behind."""
 
-RETRY_SECONDS = 1.0
-"""Time until the hub is asked again for what its store failed at."""
-
 INSIST_MAX = 600
 """Times that a wire without refusals asks again: after ten minutes a person must see to the disk, and the wire ends."""
-
-FAULTS_MAX = 60
-"""Times in a row that the hub may fail at a page for no fault of its disk; then the session ends, and a new one may
-read it."""
 
 _WRITE_CHARACTERS = 256 * 1024
 """Text put on a wire before it is asked again whether it takes more: many small messages, or one large one."""
@@ -75,8 +69,6 @@ class Conversation:
         "_attached_key",
         "_behind",
         "_closed",
-        "_faults",
-        "_fetching",
         "_held",
         "_hub",
         "_inflight",
@@ -84,12 +76,12 @@ class Conversation:
         "_next_key",
         "_once",
         "_outstanding",
+        "_pages",
         "_parcels",
         "_protocol",
         "_reading_paused",
         "_released",
         "_replay",
-        "_retry",
         "_tries",
         "_unkept",
         "_unoffered_until",
@@ -129,10 +121,7 @@ class Conversation:
         self._next_key = 1
         # Whether the inbox holds deliveries from `_next_key` on that were not offered to this wire; set by `receive`.
         self._behind = False
-        # Whether a page is being read, or will be read again because the hub failed at it.
-        self._fetching = False
-        self._retry: asyncio.TimerHandle | None = None
-        self._faults = 0
+        self._pages = Pages(hub, self._catch_up, self._give_up)
         self._unoffered_until = 0
         # What this wire writes once, in a form without acknowledgement.
         self._once: Callable[[Message], bool] | None = None
@@ -154,7 +143,7 @@ class Conversation:
     @property
     def caught_up(self) -> bool:
         """Whether everything that the hub has for this wire was handed to it."""
-        return not (self._behind or self._fetching or self._parcels)
+        return not (self._behind or self._pages.busy or self._parcels)
 
     # What the protocol calls.
 
@@ -341,8 +330,7 @@ class Conversation:
         if self._closed:
             return
         self._closed = True
-        if self._retry is not None:
-            self._retry.cancel()
+        self._pages.close()
         if self.session:
             self._hub.forget(self.session)
         if not (self._insisted or self._unkept):
@@ -428,51 +416,25 @@ class Conversation:
             # They come before whatever the inbox has; writing them comes back here.
             self._flush()
             return
-        if self._fetching or self._closed or not self._has_credit():
+        if self._pages.busy or self._closed or not self._has_credit():
             return
         limit = _PAGE if self._window is None else min(_PAGE, self._window - self._outstanding)
         if self._released:
-            self._fetching = True
             keys = tuple(self._released[:limit])
-            self._hub.submit((c.Fetch(self.session, limit=limit, keys=keys),), self._caught_released)
+            self._pages.ask(c.Fetch(self.session, limit=limit, keys=keys), self._caught_released)
             return
         if self._replay:
             self._replay = self._replay[bisect_left(self._replay, self._next_key, key=lambda item: item.key) :]
         # One more than fits, so that the page ends before the first that is left out.
         replay = self._replay[: limit + 1]
         fetch = c.Fetch(self.session, self._next_key - 1, limit, self._unoffered_until, replay)
-        self._fetching = True
-        self._hub.submit((fetch,), self._caught)
+        self._pages.ask(fetch, self._caught)
 
-    def _page(self, replies: Sequence[Reply]) -> Fetched | None:
-        """The page that was asked for; none if it could not be read now, and it is asked for again."""
-        (reply,) = replies
-        self._fetching = False
-        if self._closed:
-            return None
-        if isinstance(reply, Fetched):
-            self._faults = 0
-            return reply
-        assert isinstance(reply, Refusal), "a fetch is answered by these"
-        if reply.code is Code.INTERNAL_ERROR:
-            self._faults += 1
-        if self._faults >= FAULTS_MAX:
-            self._wire.end(reply)
-            self.close()
-        elif reply.code in (Code.STORE_FAILED, Code.INTERNAL_ERROR):
-            self._fetching = True
-            self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._fetch_again)
-        return None
+    def _give_up(self, why: Refusal) -> None:
+        self._wire.end(why)
+        self.close()
 
-    def _fetch_again(self) -> None:
-        self._retry = None
-        self._fetching = False
-        self._catch_up()
-
-    def _caught(self, replies: Sequence[Reply]) -> None:
-        reply = self._page(replies)
-        if reply is None:
-            return
+    def _caught(self, reply: Fetched) -> None:
         if self._released:
             # They come before the rest of their stream, which may be in this page: it is read again after them.
             self._catch_up()
@@ -486,11 +448,8 @@ class Conversation:
         if self._behind:
             self._catch_up()
 
-    def _caught_released(self, replies: Sequence[Reply]) -> None:
+    def _caught_released(self, reply: Fetched) -> None:
         """The first of the released deliveries are here; those that were settled meanwhile are left out."""
-        reply = self._page(replies)
-        if reply is None:
-            return
         del self._released[: self._released.index(reply.through) + 1]
         parcels = [(item.message, item.key, item.stream_seq) for item in reply.deliveries]
         start = 0

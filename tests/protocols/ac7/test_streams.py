@@ -16,10 +16,10 @@ from tieline.contract.delivery import Delivery, State
 from tieline.contract.hub import Interest, Notice
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Fetched
-from tieline.protocols.ac7 import streams as module
 from tieline.protocols.ac7.carriers import Frame
 from tieline.protocols.ac7.channel_ids import ChannelIds
 from tieline.protocols.ac7.streams import Stream, Streams
+from tieline.wire import pages
 from tieline.wire.http import Answer
 
 
@@ -204,7 +204,7 @@ async def test_what_was_held_comes_before_what_is_said_after_its_release(held: H
 async def test_what_was_held_is_asked_for_again_when_the_hub_failed_to_read_it(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(pages, "RETRY_SECONDS", 0)
     held.hub.answer(Refusal(Code.STORE_FAILED, "not now"))
     held.offer(4)
     await held.asked(2)
@@ -215,7 +215,7 @@ async def test_what_was_held_is_asked_for_again_when_the_hub_failed_to_read_it(
 async def test_a_stream_ends_when_the_hub_fails_to_read_what_was_held_again_and_again(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(pages, "RETRY_SECONDS", 0)
     for tries in range(1, 61):
         assert held.carrier.ended == []
         await held.asked(tries)

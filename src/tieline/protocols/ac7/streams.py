@@ -4,7 +4,10 @@ Above: the subscribe route. Below: the Hub port and a `Carrier` for each stream.
 open and nothing from before: that is in the history. It shows its member's deliveries, and what the member itself said
 elsewhere, so that all its devices show the same; both come from the hub in the order of the log, and each once.
 
-A reader that does not keep up is cut off with a reason. All it misses is in the history, so nothing is kept for it.
+A stream is no `Conversation`, because it carries the log and not the inbox: what the member said itself stands between
+its deliveries and is in no inbox, and the answer to a sender counts the streams that its message is on, before it
+leaves. So a reader that does not keep up is not left to its inbox: it is cut off with a reason, and all it misses is in
+the history.
 """
 
 import asyncio
@@ -18,14 +21,14 @@ from tieline.contract.hub import Hub, Interest, Notice, Posted
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import ByToken, Unnamed
 from tieline.contract.message import Content, Kind, Message
-from tieline.contract.refusal import Code, Refusal
+from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Attached, Fetched, Progress, Reply
 from tieline.contract.target import to_member
 from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7.carriers import Carrier, Frame
 from tieline.protocols.ac7.channel_ids import ChannelIds
 from tieline.protocols.ac7.route import Call, Query, Refused, Route, no, refused
-from tieline.wire.conversation import FAULTS_MAX, RETRY_SECONDS
+from tieline.wire.pages import Pages
 
 PROTOCOL = "ac7"
 
@@ -46,10 +49,10 @@ class Stream:
 
     __slots__ = (
         "_closed",
-        "_faults",
         "_first",
         "_last",
         "_offset",
+        "_pages",
         "_streams",
         "_waiting",
         "_waiting_bytes",
@@ -72,9 +75,8 @@ class Stream:
         # Keys of deliveries that are held no more, which the hub is asked for, and what came since, in order: messages
         # each with its key, or 0 if it is no delivery. The first are keys, unless nothing waits.
         self._waiting: deque[list[int] | tuple[Frame | None, int]] = deque()
-        # How often the hub failed at the first keys.
-        self._faults = 0
         self._waiting_bytes = 0
+        self._pages = Pages(streams.hub, self._fetch, lambda why: self._cut_off(why.message))
         self._closed = False
 
     @property
@@ -98,18 +100,9 @@ class Stream:
         keys = self._waiting[0]
         assert isinstance(keys, list), "nothing else waits for an answer"
         if not self._closed:
-            fetch = c.Fetch(self.session, limit=len(keys), keys=tuple(keys))
-            self._streams.hub.submit((fetch,), self._fetched)
+            self._pages.ask(c.Fetch(self.session, limit=len(keys), keys=tuple(keys)), self._fetched)
 
-    def _fetched(self, replies: Sequence[Reply]) -> None:
-        (reply,) = replies
-        if self._closed:
-            return
-        if not isinstance(reply, Fetched):
-            assert isinstance(reply, Refusal), "a fetch is answered by these"
-            self._fetch_failed(reply)
-            return
-        self._faults = 0
+    def _fetched(self, reply: Fetched) -> None:
         for item in reply.deliveries:
             self._streams.count(item.message)
             self._write(self._streams.frame(item.message), item.key)
@@ -129,14 +122,6 @@ class Stream:
             frame, key = first
             self._waiting_bytes -= len(frame.payload) if frame is not None else 0
             self._write(frame, key)
-
-    def _fetch_failed(self, why: Refusal) -> None:
-        if why.code is Code.INTERNAL_ERROR:
-            self._faults += 1
-        if self._faults >= FAULTS_MAX:
-            self._cut_off(why.message)
-        elif why.code in (Code.STORE_FAILED, Code.INTERNAL_ERROR):
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._fetch)
 
     def _write(self, frame: Frame | None, key: int) -> None:
         if self._closed or self.carrier is None:
@@ -194,7 +179,7 @@ class Stream:
     def _cut_off(self, reason: str) -> None:
         assert self.carrier is not None, "it was written to"
         self._note()
-        self._closed = True
+        self._close()
         self.carrier.end(TOO_SLOW, f"{reason}: what you missed is in /history")
         # Not at once: the hub is just telling all listeners of this member.
         asyncio.get_running_loop().call_soon(self._streams.remove, self)
@@ -207,10 +192,13 @@ class Stream:
 
     def leave(self) -> None:
         """It is not live any more."""
-        if self._closed:
-            return
+        if not self._closed:
+            self._close()
+            self._streams.remove(self)
+
+    def _close(self) -> None:
         self._closed = True
-        self._streams.remove(self)
+        self._pages.close()
 
 
 class Streams:

@@ -15,6 +15,7 @@ from tieline.contract.identifiers import SessionId
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.native.frame import Frame, Number
+from tieline.wire.pages import RETRY_SECONDS
 
 _PAUSE_SECONDS = 0.05
 """What is said within this time is told together."""
@@ -33,9 +34,6 @@ class FollowAll(Frame, frozen=True, omit_defaults=True, tag="tail"):
 
 Tell = Callable[[int, Sequence[Message]], None]
 """Takes the number of the request, and messages, oldest first."""
-
-_RETRY_SECONDS = 1.0
-"""The store may take a while to come back."""
 
 
 class Tail:
@@ -107,7 +105,7 @@ class Tail:
         if isinstance(reply, Refusal) and reply.code is Code.STORE_FAILED:
             self._due = True
             if not self._paused:
-                self._timer = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._read)
+                self._timer = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._read)
             return
         if isinstance(reply, Refusal):
             # The permission was taken away, or the session has ended.
