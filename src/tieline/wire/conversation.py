@@ -1,7 +1,8 @@
 """The conversation: one session's talk with the hub, the same for every wire.
 
-Above: a protocol's server, which turns bytes into commands and deliveries into bytes. Below: the Hub port. It keeps
-order, credit and back-pressure, so that no protocol has a queue, a timeout or a retry of its own:
+Above: a protocol's server, which turns bytes into commands and deliveries into bytes, and its `Greeting`, which opens
+the session. Below: the Hub port. It keeps order, credit and back-pressure, so that no protocol has a queue or a retry
+of its own:
 
 - **Inbound**, at most `inflight_max` commands of a wire wait for their replies; past that the wire is not read. A wire
   that has no refusal *insists*: what the store fails at is handed over again until it is taken.
