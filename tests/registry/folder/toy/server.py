@@ -9,10 +9,11 @@ from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import ByToken
 from tieline.contract.message import Content
-from tieline.contract.refusal import Refusal
+from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Progress, Reply
 from tieline.contract.target import parse_target
 from tieline.wire.conversation import Conversation, Parcel
+from tieline.wire.greeting import Greeting
 from tieline.wire.protocol import Host, Server
 from tieline.wire.stream import Stream
 from tieline.wire.unix import UnixServer, listen
@@ -29,12 +30,14 @@ class _Connection(Stream):
         super().__init__()
         self._limits = host.hub.limits
         self._conversation = Conversation(host.hub, self)
+        self._greeting: Greeting[codec.ClientLine] = Greeting(self._conversation)
         self._data = b""
 
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.begin(transport, self._limits.unsent_bytes_max)
+        self._greeting.expect(lambda: self.end(Refusal(Code.UNAUTHORIZED, "say hello first")))
 
     def data_received(self, data: bytes) -> None:
         *lines, self._data = (self._data + data).split(b"\n")
@@ -49,6 +52,7 @@ class _Connection(Stream):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._greeting.close()
         self._conversation.close()
 
     # What the conversation calls: the Wire port.
@@ -74,11 +78,17 @@ class _Connection(Stream):
             self.write(codec.encode(codec.No(str(error))))
             self.hang_up()
             return
+        if self._greeting.waits:
+            self._greeting.wait((said,))
+        else:
+            self._act(said)
+
+    def _act(self, said: codec.ClientLine) -> None:
         session = self._conversation.session
         match said:
             case codec.Hello():
                 attach = c.Attach(protocol=PROTOCOL, credential=ByToken(said.token), member=MemberName(said.name))
-                self._conversation.open(attach, self._opened)
+                self._greeting.open(attach, self._opened)
             case codec.Ack():
                 self._conversation.settled(1)
                 self._conversation.submit((c.Advance(session, ((said.key, said.key),)),))
@@ -94,7 +104,10 @@ class _Connection(Stream):
             self.end(reply)
             return
         self.write(codec.encode(codec.Welcome()))
+        waiting = self._greeting.activate()
         self._conversation.receive(window=64)
+        for said in waiting:
+            self._act(said)
 
     def _said(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
