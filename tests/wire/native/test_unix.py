@@ -139,6 +139,16 @@ async def test_the_first_frame_is_small_and_those_behind_it_may_be_large(place: 
     caller.writer.close()
 
 
+async def test_a_batch_that_says_nothing_makes_no_room_for_a_large_one_before_hello(place: Place) -> None:
+    stranger = await Caller.call(place.path)
+    stranger.writer.write(encode_frame(b"[]") + (Limits().greeting_bytes_max + 1).to_bytes(4, "big"))
+    assert (await stranger.refused()).code is Code.INVALID_REQUEST
+    caller = await Caller.call(place.path)
+    caller.writer.write(encode_frame(b"[]") + encode_frame(f.encode_batch([f.Hello(token=place.token)])))
+    assert isinstance(await caller.hear(), f.Welcome)
+    caller.writer.close()
+
+
 async def test_all_who_have_not_said_hello_hold_no_more_than_their_bound(folder: Path, place: Place) -> None:
     unfinished = Unfinished(Limits(strangers_bytes_max=100_000))
     listener = await NativeListener.start(place.exchange, folder / "other.sock", unfinished)

@@ -17,11 +17,12 @@ import msgspec
 from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.protocols.backchannel.codec import BadMessage, Message, decode
 from tieline.protocols.backchannel.record import AgentRecord, BadRecord, decode_record
+from tieline.wire.backoff import Backoff
 
 _ANSWER_SECONDS = 20.0
 _SILENCE_SECONDS = 60.0
 """A relay says something every 25 s on an open stream."""
-_RETRY_SECONDS = 2.0
+_RETURNING = Backoff(initial_ms=2000, wait_ms_max=2000, attempts_max=None)
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 _LINE_BYTES_MAX = 2 * DEFAULT_LIMITS.message_bytes_max
 _QUEUE_MAX = 64
@@ -274,7 +275,7 @@ class RelayArrivals:
                 return
             except RelayUnreachable:
                 pass
-            self._stopped.wait(_RETRY_SECONDS)
+            self._stopped.wait(_RETURNING.wait_seconds(0))
 
     def _remember(self, message_id: str) -> None:
         self._seen[message_id] = None
