@@ -94,7 +94,8 @@ class Liaison:
         try:
             while True:
                 try:
-                    client = client or await SESSION_BACKOFF.retry(self._open_session, is_passing)
+                    if client is None:
+                        client = await SESSION_BACKOFF.retry(self._open_session, is_passing)
                     await self._serve(client)
                 except HubError as error:
                     if not is_passing(error):
