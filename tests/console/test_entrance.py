@@ -11,15 +11,16 @@ import pytest
 from websockets.asyncio.client import connect as dial
 
 from tests.server.hubs import House, house
-from tieline.console.entrance import LINK_LABEL, PATH
+from tieline.console.entrance import PATH
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import ByShared
 from tieline.contract.refusal import Code, Refusal
-from tieline.protocols.ac7 import totp
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.protocols.peerbus.settings import PeerbusSettings
 from tieline.server.config import load_config
+from tieline.services import totp
+from tieline.services.login_sessions import LINK_LABEL
 from tieline.wire.http import LOGIN_COOKIE
 from tieline.wire.http import SESSION_COOKIE as COOKIE
 from tieline.wire.native import frames as f
@@ -109,8 +110,8 @@ async def test_a_login_link_is_good_for_one_entry(there: House, browser: httpx.A
 async def test_the_code_of_a_first_start_makes_a_person_who_may_do_everything_once(
     there: House, browser: httpx.AsyncClient
 ) -> None:
-    assert there.hub.entrance is not None
-    code = there.hub.entrance.first_code(MemberName("root"))
+    assert there.hub.services is not None
+    code = there.hub.services.logins.first_code(MemberName("root"))
     answer = await browser.post(PATH, json={"token": code})
     assert answer.json()["member"] == "root"
     assert answer.json()["kind"] == "human"
@@ -121,10 +122,10 @@ async def test_the_code_of_a_first_start_makes_a_person_who_may_do_everything_on
 async def test_the_owners_name_waits_for_the_link_of_the_first_start_whoever_asks_for_it(folder: Path) -> None:
     async with house(folder) as there, httpx.AsyncClient(base_url=there.running.http) as browser:
         owner, exchange = getpass.getuser(), there.hub.exchange
-        assert there.hub.entrance is not None
+        assert there.hub.services is not None
         assert exchange is not None
         config = load_config(folder)
-        code = there.hub.entrance.first_code(MemberName(owner))
+        code = there.hub.services.logins.first_code(MemberName(owner))
         for name in (owner, owner.upper()):
             room = {"authorization": f"Bearer {config.of(BackchannelSettings).room_token}"}
             registered = await browser.post("/v1/register", json={"name": name}, headers=room)
@@ -141,8 +142,8 @@ async def test_the_owners_name_waits_for_the_link_of_the_first_start_whoever_ask
 async def test_a_first_link_whose_name_was_made_a_member_meanwhile_says_so_and_names_the_way(
     there: House, browser: httpx.AsyncClient
 ) -> None:
-    assert there.hub.entrance is not None
-    code = there.hub.entrance.first_code(MemberName("alice"))
+    assert there.hub.services is not None
+    code = there.hub.services.logins.first_code(MemberName("alice"))
     answer = await browser.post(PATH, json={"token": code})
     assert answer.status_code == 409
     assert "alice became a member before" in answer.json()["error"]
@@ -152,11 +153,11 @@ async def test_a_first_link_whose_name_was_made_a_member_meanwhile_says_so_and_n
 async def test_a_first_link_that_is_too_old_names_the_one_command_that_makes_another(
     there: House, browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entrance = there.hub.entrance
-    assert entrance is not None
-    code = entrance.first_code(MemberName("root"))
-    later = entrance._now_ms() + 15 * 60 * 1000 + 1
-    monkeypatch.setattr(entrance, "_now_ms", lambda: later)
+    assert there.hub.services is not None
+    logins = there.hub.services.logins
+    code = logins.first_code(MemberName("root"))
+    later = logins._now_ms() + 15 * 60 * 1000 + 1
+    monkeypatch.setattr(logins, "_now_ms", lambda: later)
     answer = await browser.post(PATH, json={"token": code})
     assert answer.status_code == 401
     assert "`tieline login root`" in answer.json()["error"]

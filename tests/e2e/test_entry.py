@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.e2e.browsers import Office, serious
-from tieline.protocols.ac7 import totp
+from tieline.services import totp
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

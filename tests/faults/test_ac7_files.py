@@ -20,9 +20,9 @@ from tests.protocols.ac7.teams import Json, team
 from tieline.client import connect
 from tieline.contract.file import FileEntry
 from tieline.core.store import ObjectiveQuery
-from tieline.protocols.ac7.blobs import Blobs
-from tieline.protocols.ac7.files import Files
-from tieline.protocols.ac7.tree import Viewer
+from tieline.services.files.blobs import Blobs
+from tieline.services.files.files import Files
+from tieline.services.files.tree import Viewer
 from tieline.stores.sqlite import SqliteStore
 from tieline.stores.sqlite.files import SqliteFiles
 

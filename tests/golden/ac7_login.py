@@ -6,7 +6,7 @@ from tests.golden.ac7 import ac7, seat
 from tests.golden.recorder import Recorder
 from tests.golden.stage import Stage
 from tests.golden.web import Web
-from tieline.protocols.ac7.totp import code_at
+from tieline.services.totp import code_at
 
 
 async def play(folder: Path, recorder: Recorder) -> None:

@@ -41,14 +41,14 @@ async def play(folder: Path, recorder: Recorder) -> None:
         await _enter(browser, link)
         await browser.ask("POST", _SESSION, {"token": link})
         recorder.section("in by the link of the first start")
-        assert there.there.hub.entrance is not None
-        code = there.there.hub.entrance.first_code(MemberName("owner"))
+        assert there.there.hub.services is not None
+        code = there.there.hub.services.logins.first_code(MemberName("owner"))
         await _enter(browser, code)
         await browser.ask("POST", _SESSION, {"token": code})
-        late = there.there.hub.entrance.first_code(MemberName("owner"))
+        late = there.there.hub.services.logins.first_code(MemberName("owner"))
         recorder.clock.now_ms += 15 * 60 * 1000
         await browser.ask("POST", _SESSION, {"token": late})
-        taken = there.there.hub.entrance.first_code(MemberName("ada"))
+        taken = there.there.hub.services.logins.first_code(MemberName("ada"))
         await browser.ask("POST", _SESSION, {"token": taken})
         recorder.section("the page")
         await _page(there)

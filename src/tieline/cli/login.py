@@ -33,8 +33,8 @@ async def login(
     The name kept for you as the owner of this hub ([console] owner) becomes a member by it, if it is none yet.
     """
     from tieline.client import HubRefused
-    from tieline.console.entrance import LINK_LABEL
     from tieline.contract.refusal import Code
+    from tieline.services.login_sessions import LINK_LABEL
     from tieline.wire.home import read_running
 
     url, _ = link.way()

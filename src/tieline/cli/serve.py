@@ -22,8 +22,8 @@ from tieline.protocols import protocols
 from tieline.wire.protocol import Flag
 
 if TYPE_CHECKING:
-    from tieline.console.entrance import Entrance
     from tieline.server.hub import Options
+    from tieline.services.login_sessions import LoginSessions
     from tieline.wire.home import Running
 
 
@@ -168,8 +168,8 @@ async def _run(options: "Options") -> None:
             line for server in hub.servers.values() for line in server.welcome(running.http, first=hub.first_start)
         ]
         _print(_ready(running, options.home, welcome, first=hub.first_start))
-        if hub.first_start and hub.owner and hub.entrance is not None:
-            _print(_first_visit(running, hub.entrance, hub.owner))
+        if hub.first_start and hub.owner and hub.services is not None:
+            _print(_first_visit(running, hub.services.logins, hub.owner))
         spare_collector()
         code = await hub.wait(asked)
     finally:
@@ -248,11 +248,11 @@ def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -
     return "\n".join(lines)
 
 
-def _first_visit(running: "Running", entrance: "Entrance", owner: str) -> str:
+def _first_visit(running: "Running", logins: "LoginSessions", owner: str) -> str:
     """The way into the console for the person who runs the hub, as a member that is made then."""
     from tieline.contract.identifiers import MemberName
 
-    link = f"{running.http}/#/enter/{entrance.first_code(MemberName(owner))}"
+    link = f"{running.http}/#/enter/{logins.first_code(MemberName(owner))}"
     return f"To look on and join in, as {owner}, in a browser (once, within 15 minutes):\n  {link}"
 
 

@@ -1,30 +1,30 @@
-"""How a person gets into the console, and out: `/api/session`.
+"""The way into the console, and out: `/api/session`, and `/api/session/code` for a code of an authenticator app.
 
-Above: the page. Below: the Hub port. Whoever shows a token gets another one, of its own, in a cookie that no script can
-read and no other site can make a browser send; so a console's session is listed, expires and is revoked like any token,
-and the hub keeps only its hash. A *login link* is a token that is good for one entry.
+Above: the page. Below: the hub's login sessions. Whoever shows a token gets another one, of its own, in a cookie that
+no script can read and no other site can make a browser send; so a console's session is listed, expires and is revoked
+like any token, and the hub keeps only its hash. A *login link* is a token that is good for one entry.
 """
 
-import secrets
-from collections.abc import Callable
 from http import HTTPMethod
+from typing import Annotated, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.hub import Hub
-from tieline.contract.identifiers import MemberName
-from tieline.contract.member import Credential, MemberKind
-from tieline.contract.permission import OWNER_PERMISSIONS
 from tieline.contract.refusal import Code, Refusal
+from tieline.services.login_sessions import LoginSessions, Opened
+from tieline.services.logins import ATTEMPT_MS, SESSION_MS, Denied
 from tieline.wire.http import (
     LOGIN_COOKIE,
     SESSION_COOKIE,
     Answer,
     Bodies,
     answer,
+    clear,
     cookie,
     decode,
     failure,
@@ -32,25 +32,36 @@ from tieline.wire.http import (
     header,
     respond,
     session_token,
+    set_cookie,
 )
-from tieline.wire.sessions import Held, Sessions, ask_all
+from tieline.wire.route import later
+from tieline.wire.sessions import Held, Sessions
 from tieline.wire.unfinished import Unfinished
 
 PATH = "/api/session"
-LABEL = "console"
-LINK_LABEL = "login link"
+CODE_PATH = "/api/session/code"
+ATTEMPT_COOKIE = "tieline_attempt"
 
-SESSION_MS = 7 * 24 * 3600 * 1000
-_CODE_MS = 15 * 60 * 1000
+_PROTOCOL = "console"
 _BODY_BYTES_MAX = 4096
 _STATUS = {Code.UNAUTHORIZED: 401, Code.FORBIDDEN: 403, Code.NAME_TAKEN: 409}
 _METHODS = (HTTPMethod.GET, HTTPMethod.POST, HTTPMethod.DELETE)
+
+
+_Shape = TypeVar("_Shape")
 
 
 class _Entry(Struct, frozen=True):
     """What a person shows."""
 
     token: str
+
+
+class _Code(Struct, frozen=True):
+    """A code of an authenticator app; without a name it must be right for exactly one member."""
+
+    code: Annotated[str, Meta(pattern=r"^[0-9]{6}$")]
+    member: str | None = None
 
 
 class Visitor(Struct, frozen=True):
@@ -62,37 +73,20 @@ class Visitor(Struct, frozen=True):
     version: str
 
 
-class _Code(Struct, frozen=True):
-    """The way in at a first start: whoever has it becomes this member, who is made then."""
-
-    secret: str
-    name: MemberName
-    until_ms: int
-
-
 class Entrance:
     """The sessions of people with a browser."""
 
-    def __init__(self, hub: Hub, operator: Credential, now_ms: Callable[[], int], version: str) -> None:
+    def __init__(self, hub: Hub, logins: LoginSessions, version: str) -> None:
         self._hub = hub
-        # Makes the first member.
-        self._operator = operator
-        self._now_ms = now_ms
+        self._logins = logins
         self._version = version
-        self._sessions = Sessions(hub, "console")
+        self._sessions = Sessions(hub, _PROTOCOL)
         # No body here is large enough to be counted.
         self._bodies = Bodies(Unfinished(hub.limits))
-        self._code: _Code | None = None
-
-    def first_code(self, name: MemberName) -> str:
-        """A code by which one person can get in, as a member of this name who may do everything."""
-        code = secrets.token_urlsafe(24)
-        self._code = _Code(code, name, self._now_ms() + _CODE_MS)
-        return code
 
     def serves(self, scope: Scope) -> bool:
         """Whether this request is for it."""
-        return bool(scope["type"] == "http" and scope["path"] == PATH)
+        return bool(scope["type"] == "http" and scope["path"] in (PATH, CODE_PATH))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
@@ -105,6 +99,8 @@ class Entrance:
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         if foreign(scope):
             return failure(403, "this request comes from a page of another site")
+        if scope["path"] == CODE_PATH:
+            return await self._enter_by_code(scope, receive)
         match scope["method"]:
             case "GET":
                 return await self._look(scope)
@@ -127,91 +123,53 @@ class Entrance:
         return _refused(visitor) if isinstance(visitor, Refusal) else answer(visitor)
 
     async def _enter(self, scope: Scope, receive: Receive) -> Answer:
+        entry = await self._form(scope, receive, _Entry)
+        if isinstance(entry, Answer):
+            return entry
+        opened = await self._logins.enter(entry.token)
+        return _refused(opened) if isinstance(opened, Refusal) else await self._admit(scope, opened)
+
+    async def _enter_by_code(self, scope: Scope, receive: Receive) -> Answer:
+        if scope["method"] != "POST":
+            return Answer(405, failure(405, "only POST is answered here").body, headers=((b"allow", b"POST"),))
+        entry = await self._form(scope, receive, _Code)
+        if isinstance(entry, Answer):
+            return entry
+        opened = await self._logins.sign_in(entry.code, entry.member, cookie(scope, ATTEMPT_COOKIE))
+        if isinstance(opened, Opened):
+            return await self._admit(scope, opened)
+        self._hub.submit((c.RecordRefusal(_PROTOCOL, Code.UNAUTHORIZED, "log in"),))
+        return _denied(scope, opened)
+
+    async def _form(self, scope: Scope, receive: Receive, shape: type[_Shape]) -> _Shape | Answer:
         if not (header(scope, b"content-type") or "").startswith("application/json"):
             return failure(415, "send JSON, with content-type application/json")
         body = await self._bodies.read(scope, receive, _BODY_BYTES_MAX)
-        if isinstance(body, Answer):
-            return body
-        entry = decode(body, _Entry)
-        if isinstance(entry, Answer):
-            return entry
-        first = await self._first_member(entry.token)
-        if isinstance(first, Refusal):
-            return _refused(first)
-        held = await self._sessions.of(first or entry.token)
-        if isinstance(held, Refusal):
-            return _refused(held)
-        issued = await self._issue(held)
-        if isinstance(issued, Refusal):
-            return _refused(issued)
-        fresh = await self._sessions.of(issued.token)
+        return body if isinstance(body, Answer) else decode(body, shape)
+
+    async def _admit(self, scope: Scope, opened: Opened) -> Answer:
+        fresh = await self._sessions.of(opened.id)
         if isinstance(fresh, Refusal):
             return _refused(fresh)
-        # The browser forgets the session that it had, so nobody shall have it.
+        # The browser forgets the sessions that it had, so nobody shall have them.
         await self._void(scope)
-        visitor = await self._visitor(issued.token, fresh)
+        visitor = await self._visitor(opened.id, fresh)
         if isinstance(visitor, Refusal):
             return _refused(visitor)
-        cookies = [_cookie(scope, SESSION_COOKIE, f"{issued.view.id}.{issued.token}", SESSION_MS // 1000)]
-        if cookie(scope, LOGIN_COOKIE) is not None:
-            # Nor shall it have a login of somebody else beside this one.
-            cookies.append(_cookie(scope, LOGIN_COOKIE, "", 0))
-        return Answer(200, answer(visitor).body, headers=tuple(cookies))
-
-    async def _issue(self, held: Held) -> r.TokenIssued | Refusal:
-        """A token for the cookie. In the same moment every login link is void, which ends the sessions that one opened:
-        of two who show the same link, the second has no session to ask from.
-        """
-        session, member = held.session, held.member
-        (known,) = await ask_all(self._hub, [c.ListTokens(session, member)])
-        links = [view.id for view in known.tokens if view.label == LINK_LABEL] if isinstance(known, r.Tokens) else []
-        issue = c.IssueToken(session, member, LABEL, self._now_ms() + SESSION_MS)
-        issued, *_ = await ask_all(self._hub, [issue, *(c.RevokeToken(session, member, link) for link in links)])
-        if isinstance(issued, Refusal):
-            return Refusal(Code.UNAUTHORIZED, "this login link was used already") if links else issued
-        assert isinstance(issued, r.TokenIssued), "asked for"
-        return issued
-
-    async def _first_member(self, shown: str) -> str | Refusal | None:
-        """The token of the member that a first start's code makes; none if this is no such code."""
-        code = self._code
-        if code is None or not secrets.compare_digest(shown.encode(), code.secret.encode()):
-            return None
-        if self._now_ms() > code.until_ms:
-            way = f"`tieline login {code.name}` on the hub's machine prints another"
-            return Refusal(Code.UNAUTHORIZED, f"the link of the first start was good for 15 minutes; {way}")
-        # At once, so that of two who show it together only one gets in.
-        self._code = None
-        made = await self._make(code.name)
-        if isinstance(made, r.Issued):
-            return made.token
-        if made.code is not Code.NAME_TAKEN:
-            # A full disk, perhaps: the link is good for another try.
-            self._code = code
-            return made
-        way = f"`tieline login {code.name}` on the hub's machine prints a link to log in as that member"
-        return Refusal(Code.NAME_TAKEN, f"{code.name} became a member before this link was opened; {way}")
-
-    async def _make(self, name: MemberName) -> r.Issued | Refusal:
-        attached = await self._hub.ask(c.Attach(protocol="console", credential=self._operator))
-        if not isinstance(attached, r.Attached):
-            assert isinstance(attached, Refusal), "an attach is answered by these"
-            return attached
-        made = await self._hub.ask(c.AddMember(attached.session, name, MemberKind.HUMAN, OWNER_PERMISSIONS))
-        self._hub.submit((c.Detach(attached.session),))
-        assert isinstance(made, r.Issued | Refusal), "a new member is answered by these"
-        return made
+        cookies = [set_cookie(scope, SESSION_COOKIE, f"{opened.token_id}.{opened.id}", SESSION_MS // 1000)]
+        return Answer(200, answer(visitor).body, headers=(*cookies, *_cleared(scope)))
 
     async def _leave(self, scope: Scope) -> Answer:
         await self._void(scope)
-        return Answer(204, b"", headers=(_cookie(scope, SESSION_COOKIE, "", 0),))
+        return Answer(204, b"", headers=(clear(scope, SESSION_COOKIE), *_cleared(scope)))
 
     async def _void(self, scope: Scope) -> None:
-        """Revoke the token in the cookie, if there is one."""
+        """End the sessions in the cookies: a session has one of two names."""
         token_id, _, token = (cookie(scope, SESSION_COOKIE) or "").partition(".")
-        held = await self._sessions.of(token) if token else None
-        if isinstance(held, Held):
-            await ask_all(self._hub, [c.RevokeToken(held.session, held.member, token_id)])
+        for session, known in ((token, token_id), (cookie(scope, LOGIN_COOKIE) or "", "")):
+            held = await self._sessions.of(session) if session else None
+            if isinstance(held, Held):
+                await self._logins.sign_out(session, held.member, known)
 
     async def _visitor(self, token: str, held: Held) -> Visitor | Refusal:
         # The session may end in this moment, with its token or without.
@@ -223,10 +181,16 @@ class Entrance:
         return Visitor(member.name, member.kind.value, member.permissions, self._version)
 
 
-def _cookie(scope: Scope, name: str, value: str, seconds: int) -> tuple[bytes, bytes]:
-    secure = "; Secure" if scope.get("scheme") in {"https", "wss"} else ""
-    text = f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
-    return b"set-cookie", text.encode()
+def _cleared(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
+    """The header that takes the other name of a session away, where a browser has it."""
+    return (clear(scope, LOGIN_COOKIE),) if cookie(scope, LOGIN_COOKIE) is not None else ()
+
+
+def _denied(scope: Scope, denied: Denied) -> Answer:
+    if denied.attempt is None:
+        return failure(denied.status, denied.error)
+    said = later(denied.error, denied.retry_after)
+    return replace(said, headers=(*said.headers, set_cookie(scope, ATTEMPT_COOKIE, denied.attempt, ATTEMPT_MS // 1000)))
 
 
 def _refused(why: Refusal) -> Answer:

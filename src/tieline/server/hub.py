@@ -15,6 +15,7 @@ import structlog
 from msgspec import Struct
 
 from tieline import __version__
+from tieline.console.app import ConsoleApp
 from tieline.console.entrance import Entrance
 from tieline.console.insights import Insights
 from tieline.console.site import Site
@@ -33,6 +34,7 @@ from tieline.server.http import HttpListener
 from tieline.server.log_api import LogApi
 from tieline.server.nature import RealNature
 from tieline.server.notifier import Notifier
+from tieline.services.assembly import Services
 from tieline.stores.memory import MemoryActivity, MemorySearch, MemoryStore
 from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch, SqliteStore
 from tieline.stores.sqlite.database import MENDING, check_main
@@ -171,6 +173,8 @@ class RunningHub:
         # The protocols that are spoken, by name.
         self.servers: dict[str, Server] = {}
         self.native: NativeListener | None = None
+        # What it offers beside messages.
+        self.services: Services | None = None
         self.entrance: Entrance | None = None
         # The name that is kept for the person who runs the hub; empty for none.
         self.owner = ""
@@ -208,7 +212,9 @@ class RunningHub:
         exchange.start()
         self._closing.push_async_callback(exchange.stop)
         unfinished = self.unfinished = Unfinished(exchange.limits)
-        self._make_servers(self._host(home, config, store_url), config)
+        services = self.services = self._make_services(home, store_url)
+        self._closing.push_async_callback(services.stop)
+        self._make_servers(self._host(home, config), config)
         for server in self.servers.values():
             await server.prepare()
         native = self.native = await NativeListener.start(exchange, home.path / HUB_SOCKET, unfinished)
@@ -218,9 +224,11 @@ class RunningHub:
                 await server.start()
             except CannotListen as error:
                 raise ConfigError(str(error)) from error
-        self.entrance = Entrance(exchange, ByHomeKey(home.key()), nature.now_ms, __version__)
+        await services.start()
+        self.entrance = Entrance(exchange, services.logins, __version__)
         apps = self._http_apps()
-        apps += [Api(exchange), self.entrance, Insights(exchange, home.path), Site()]
+        apps += [Api(exchange), self.entrance, ConsoleApp(exchange, services, unfinished)]
+        apps += [Insights(exchange, home.path), Site()]
         if store_url != "memory":
             apps.append(LogApi(exchange, home.path))
         http = HttpListener(exchange, apps, config.http.names, unfinished)
@@ -243,28 +251,42 @@ class RunningHub:
         home.announce(self.running)
         return self.running
 
-    def _host(self, home: Home, config: Config, store_url: str) -> Host:
-        """The hub as protocols see it."""
-        exchange, nature, unfinished = self.exchange, self.nature, self.unfinished
-        assert exchange is not None, "made before"
-        assert nature is not None, "made before"
-        assert unfinished is not None, "made before"
+    def _make_services(self, home: Home, store_url: str) -> Services:
+        """The services, over the files that belong to the store."""
+        assert self.exchange is not None, "made before"
+        assert self.nature is not None, "made before"
         durable = store_url != "memory"
         folder = home.path if durable else home.path / FORGOTTEN_FOLDER
         if not durable:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(mode=0o700)
             self._closing.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            return Services(
+                self.exchange,
+                ByHomeKey(home.key()),
+                open_catalogue(store_url, folder),
+                self.nature.now_ms,
+                files_folder=folder,
+                logins_folder=home.path if durable else None,
+            )
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    def _host(self, home: Home, config: Config) -> Host:
+        """The hub as protocols see it."""
+        assert self.exchange is not None, "made before"
+        assert self.nature is not None, "made before"
+        assert self.unfinished is not None, "made before"
+        assert self.services is not None, "made before"
         return Host(
-            hub=exchange,
+            hub=self.exchange,
             home=home.path,
             home_named=self._options.home_named,
             operator=ByHomeKey(home.key()),
-            unfinished=unfinished,
-            now_ms=nature.now_ms,
-            durable=durable,
-            folder=folder,
-            open_catalogue=lambda: open_catalogue(store_url, folder),
+            unfinished=self.unfinished,
+            now_ms=self.nature.now_ms,
+            services=self.services,
             names=config.http.names,
         )
 

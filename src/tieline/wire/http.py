@@ -132,6 +132,18 @@ def cookie(scope: Scope, name: str) -> str | None:
     return None
 
 
+def set_cookie(scope: Scope, name: str, value: str, seconds: int) -> tuple[bytes, bytes]:
+    """The header that gives a browser a cookie which no script can read and no other site can make it send."""
+    secure = "; Secure" if scope.get("scheme") in {"https", "wss"} else ""
+    text = f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    return b"set-cookie", text.encode()
+
+
+def clear(scope: Scope, name: str) -> tuple[bytes, bytes]:
+    """The header that takes a cookie away."""
+    return set_cookie(scope, name, "", 0)
+
+
 def session_token(scope: Scope) -> str | None:
     """The token by which a request comes: in its header, or in a cookie of somebody who logged in with a browser."""
     shown = bearer(scope)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from tieline.contract.file import FileCatalogue
     from tieline.contract.hub import Hub
     from tieline.contract.member import Credential
+    from tieline.services.assembly import Services
     from tieline.wire.extractor import Extractor
     from tieline.wire.fidelity import Carriage
     from tieline.wire.http import HttpApp
@@ -78,12 +78,8 @@ class Host(Struct, frozen=True, kw_only=True):
     unfinished: "Unfinished"
     """Bounds what all connections hold of messages that are not whole yet."""
     now_ms: Callable[[], int]
-    durable: bool
-    """Whether the store keeps anything."""
-    folder: Path
-    """The folder for files that belong to the store: the home, unless the store forgets."""
-    open_catalogue: "Callable[[], FileCatalogue]"
-    """Open the store's list of files."""
+    services: "Services"
+    """Files, logins and devices."""
     names: Sequence[str] = ()
     """Names that the hub's ports answer to beside `localhost` and IP addresses."""
 

@@ -12,9 +12,9 @@ from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import ByHomeKey
 from tieline.contract.reply import TokenIssued
-from tieline.protocols.ac7.enrolment import EXPIRES_MS, Enrolments, Granted, Started, Waiting
-from tieline.protocols.ac7.enrolment_routes import EnrolmentRoutes
-from tieline.protocols.ac7.operator import Operator
+from tieline.services.devices import Devices
+from tieline.services.enrolments import EXPIRES_MS, Enrolments, Granted, Started, Waiting
+from tieline.services.operator import Operator
 
 
 async def start(crew: Team, **form: Any) -> Json:
@@ -35,6 +35,7 @@ async def test_a_device_gets_a_token_of_a_member_that_there_is(crew: Team) -> No
     ann, boss = await crew.seat("ann"), await crew.seat("boss", "members.manage")
     started = await start(crew, labelHint="laptop")
     assert (started["expiresIn"], started["interval"]) == (300, 5)
+    assert started["verificationUriComplete"] == f"{started['verificationUri']}?code={started['userCode']}"
     assert await poll(crew, started) == "authorization_pending"
     assert await poll(crew, started) == "slow_down"
     (waiting,) = (await boss.get("/enroll/pending"))["enrollments"]
@@ -140,17 +141,17 @@ async def test_a_token_that_no_device_fetched_is_revoked(crew: Team) -> None:
     assert isinstance(issued, TokenIssued)
     clock = [1_000_000]
     enrolments = Enrolments(os.urandom)
-    routes = EnrolmentRoutes(operator, enrolments, lambda: clock[0])
+    devices = Devices(operator, enrolments, lambda: clock[0])
     started = enrolments.start("10.0.0.1", None, "", clock[0])
     assert isinstance(started, Started)
     assert isinstance(enrolments.claim(started.user_code, clock[0]), Waiting)
     assert enrolments.approve(started.user_code, Granted(issued.token, issued.view.id, "ann"))
     laptop = Seat(crew.url, "ann", issued.token)
-    routes.expire()
+    devices.expire()
     assert await laptop.get("/session"), "it may still be fetched"
     clock[0] += EXPIRES_MS
-    routes.expire()
+    devices.expire()
     async with asyncio.timeout(WAIT_SECONDS):
         while (await laptop.ask("GET", "/session")).status != 401:
             pass
-    routes.close()
+    devices.close()

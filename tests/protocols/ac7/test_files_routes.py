@@ -19,8 +19,8 @@ from tests.protocols.ac7.teams import Json, Seat, Team, team
 from tests.server.hubs import WAIT_SECONDS, until
 from tieline.contract.limits import MEBIBYTE
 from tieline.contract.message import Attachment
-from tieline.protocols.ac7.blobs import Upload
-from tieline.protocols.ac7.tree import FileLimits
+from tieline.services.files.blobs import Upload
+from tieline.services.files.tree import FileLimits
 
 LARGEST = 25 * MEBIBYTE
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.protocols.ac7.teams import EventReader, Reply, Seat, Team, team
-from tieline.protocols.ac7.login import COOKIE, SESSION_MS
-from tieline.protocols.ac7.totp import code_at
+from tieline.protocols.ac7.cookies import COOKIE
 from tieline.server.config import ConfigError
+from tieline.services.logins import SESSION_MS
+from tieline.services.totp import code_at
 
 
 class Browser(Seat):

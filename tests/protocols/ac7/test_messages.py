@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from tests.protocols.ac7.teams import Team
-from tieline.protocols.ac7.route import STATUS
 from tieline.protocols.ac7.server import DOCUMENT_PATH
+from tieline.wire.route import STATUS
 
 
 async def test_history_pages_by_time_without_loss(crew: Team) -> None:

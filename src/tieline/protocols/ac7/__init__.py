@@ -2,10 +2,9 @@
 
 Above: whoever runs protocols. Below: the Hub port. PROTOCOL.md has the routes, the rules and our deviations.
 
-`shapes` are requests and answers; `route` is one operation, with what it takes and gives; `messages`, `channels`,
-`objectives`, `members`, `team`, `activity` and `telemetry` have the operations of their nouns, and so have those that
-end in `_routes`; `streams` is what is live; `desk` has what is kept beside the hub's store; `view` shows the hub's
-values in ac7's words; `openapi` is the description; `server` has the port.
+`shapes` are requests and answers; `messages`, `channels`, `objectives`, `members`, `team`, `activity` and `telemetry`
+have the operations of their nouns, and so have those that end in `_routes`, over the hub's services; `streams` is what
+is live; `codec` shows the hub's values in ac7's words; `server` has the port.
 """
 
 from collections.abc import Mapping
@@ -18,13 +17,9 @@ from tieline.wire.puppet import Puppet
 
 
 def _server(host: Host, settings: Ac7Settings) -> Server:
-    from tieline.protocols.ac7.blobs import Blobs
-    from tieline.protocols.ac7.files import Files
-    from tieline.protocols.ac7.server import Ac7, Keeping
+    from tieline.protocols.ac7.server import Ac7
 
-    files = Files(host.open_catalogue(), Blobs(host.folder / "files"), host.now_ms)
-    keeping = Keeping(host.operator, files, host.home if host.durable else None)
-    return Ac7(host.hub, keeping=keeping, now_ms=host.now_ms, announce=settings.announce, unfinished=host.unfinished)
+    return Ac7(host.hub, host.services, announce=settings.announce, unfinished=host.unfinished)
 
 
 def _carriage() -> Carriage:

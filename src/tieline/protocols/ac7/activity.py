@@ -22,8 +22,8 @@ from tieline.contract.message import Message
 from tieline.contract.refusal import Refusal
 from tieline.protocols.ac7 import trace
 from tieline.protocols.ac7.carriers import Carrier, Frame
-from tieline.protocols.ac7.route import Call, Query, Refused, Route, checked, fail, no, number_of
 from tieline.protocols.ac7.streams import ENDED, GOING_AWAY, PROTOCOL, TOO_SLOW
+from tieline.wire.route import Call, Query, Refused, Route, checked, fail, no, number_of
 
 UPLOAD_BYTES_MAX = 16 * MEBIBYTE
 """An upload: an event at its limit, and as much again."""

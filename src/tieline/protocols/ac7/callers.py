@@ -1,15 +1,16 @@
 """Who asks: the member whose token a request shows, or the cookie of a login.
 
-Above: the server, before it looks at anything else of a request. Below: the sessions that requests share, and passes.
+Above: the server, before it looks at anything else of a request. Below: the sessions that requests share, and the
+hub's login sessions.
 """
 
 from starlette.types import Scope
 
 from tieline.contract.refusal import Code, Refusal
-from tieline.protocols.ac7.login import read_cookie
-from tieline.protocols.ac7.passes import Passes
-from tieline.protocols.ac7.route import UNKNOWN_TOKEN, Caller, Refused, no, refused
+from tieline.protocols.ac7.cookies import read_cookie
+from tieline.services.login_sessions import LoginSessions
 from tieline.wire.http import console_token, header
+from tieline.wire.route import UNKNOWN_TOKEN, Caller, Refused, no, refused
 from tieline.wire.sessions import Sessions
 
 _BEARER = "Bearer "
@@ -20,27 +21,25 @@ _OVER = no(401, "session expired")
 class Callers:
     """Finds out who asks."""
 
-    def __init__(self, sessions: Sessions, passes: Passes | None) -> None:
+    def __init__(self, sessions: Sessions, logins: LoginSessions) -> None:
         self._sessions = sessions
-        # None where nobody can log in.
-        self._passes = passes
+        self._logins = logins
 
-    async def of(self, scope: Scope, *, bearer_only: bool = False) -> Caller:
+    async def of(self, scope: Scope, bearer_only: bool) -> Caller:
         """The member that a request is from."""
         shown = header(scope, b"authorization")
         if shown is not None:
             return await self._by_token(shown)
         token = console_token(scope)
         cookie = read_cookie(header(scope, b"cookie") or "")
-        if token is None and (self._passes is None or cookie is None):
+        if token is None and cookie is None:
             raise Refused(no(401, "missing credentials"))
         if bearer_only:
             raise Refused(_NO_BEARER)
         if token is not None:
             return await self._by_console(token)
-        assert self._passes is not None, "asked above"
         assert cookie is not None, "asked above"
-        return await self._by_cookie(self._passes, cookie)
+        return await self._by_cookie(cookie)
 
     async def _by_console(self, token: str) -> Caller:
         held = await self._sessions.of(token)
@@ -57,13 +56,13 @@ class Callers:
             raise Refused(no(401, UNKNOWN_TOKEN) if held.code is Code.UNAUTHORIZED else refused(held))
         return Caller(token, held)
 
-    async def _by_cookie(self, passes: Passes, cookie: str) -> Caller:
-        if await passes.find(cookie) is None:
+    async def _by_cookie(self, cookie: str) -> Caller:
+        if await self._logins.find(cookie) is None:
             raise Refused(_OVER)
         held = await self._sessions.of(cookie)
         if not isinstance(held, Refusal):
             return Caller(cookie, held, by_cookie=True)
         if held.code is not Code.UNAUTHORIZED:
             raise Refused(refused(held))
-        await passes.drop(cookie)
+        await self._logins.drop(cookie)
         raise Refused(_OVER)

@@ -10,8 +10,8 @@ from tieline.contract.identifiers import ChannelName
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7.route import Call, Refused, Route, fail, no
 from tieline.protocols.ac7.threads import find_channel
+from tieline.wire.route import Call, Refused, Route, fail, no
 
 _CHANGING = (404, 409, 410)
 

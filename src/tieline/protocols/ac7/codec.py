@@ -22,7 +22,7 @@ from tieline.contract.reply import ChannelView
 from tieline.contract.target import TargetKind
 from tieline.contract.team import Team
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7.tree import ROOT, parse_path
+from tieline.services.files.tree import ROOT, parse_path
 from tieline.wire.fidelity import Carriage, Field, beyond
 
 ANNOUNCER = "ac7@hub"

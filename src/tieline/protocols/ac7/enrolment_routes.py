@@ -1,10 +1,8 @@
 """Enrolment over HTTP: a device asks, a member with `members.manage` says for whom it is, the device fetches its token.
 
-Above: the server. Below: `enrolment`, which knows the codes, and the Hub port, which makes the token.
+Above: the server. Below: the hub's devices, and the Hub port, which makes the token.
 """
 
-import asyncio
-from collections.abc import Callable
 from typing import Annotated
 
 from msgspec import Meta
@@ -12,23 +10,14 @@ from msgspec import Meta
 from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.identifiers import MemberName
-from tieline.contract.member import Member, TokenView
 from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7.enrolment import (
-    EXPIRES_MS,
-    EnrolmentRefusal,
-    Enrolments,
-    Granted,
-    PollError,
-    Started,
-    Waiting,
-)
 from tieline.protocols.ac7.members import adding, resolve_permissions
-from tieline.protocols.ac7.operator import Operator
-from tieline.protocols.ac7.route import NO_CONTENT, Call, Refused, Route, fail, later, no, own_member
+from tieline.services.devices import Approved, Devices
+from tieline.services.enrolments import EnrolmentRefusal, PollError
 from tieline.wire.http import answer
+from tieline.wire.route import NO_CONTENT, Call, Refused, Route, fail, no, require
 
 UserCode = Annotated[str, Meta(max_length=64)]
 
@@ -37,6 +26,28 @@ class StartRequest(s.Shape, frozen=True):
     """A device that wants a token, and what it calls itself."""
 
     label_hint: Annotated[str, Meta(max_length=64)] = ""
+
+
+class Started(s.Shape, frozen=True):
+    """The answer to a device that asks."""
+
+    device_code: str
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str
+    expires_in: int
+    interval: int
+
+
+class Waiting(s.Shape, frozen=True):
+    """A request as who may approve it sees it."""
+
+    user_code: str
+    label_hint: str
+    source_ip: str | None
+    source_ua: str | None
+    created_at: int
+    expires_at: int
 
 
 class PollRequest(s.Shape, frozen=True):
@@ -95,13 +106,8 @@ class RejectRequest(s.Shape, frozen=True, kw_only=True):
 class EnrolmentRoutes:
     """The operations on enrolments."""
 
-    def __init__(self, operator: Operator, enrolments: Enrolments, now_ms: Callable[[], int]) -> None:
-        self._operator = operator
-        self._enrolments = enrolments
-        self._now_ms = now_ms
-        self._loop = asyncio.get_running_loop()
-        self._expiry: asyncio.TimerHandle | None = None
-        self._revoking: set[asyncio.Task[None]] = set()
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
 
     def routes(self) -> list[Route]:
         """The operations."""
@@ -127,87 +133,54 @@ class EnrolmentRoutes:
         client = call.scope.get("client")
         source = str(client[0]) if client else None
         hint = form.label_hint if form is not None else ""
-        started = self._enrolments.start(source, call.header(b"user-agent"), hint, self._now_ms())
-        if isinstance(started, EnrolmentRefusal):
-            raise _refused(started)
-        return started
+        asked = self._devices.start(source, call.header(b"user-agent"), hint)
+        if isinstance(asked, EnrolmentRefusal):
+            raise _refused(asked)
+        uri, code = "/enroll", asked.user_code
+        return Started(asked.device_code, code, uri, f"{uri}?code={code}", asked.expires_in, asked.interval)
 
     async def poll(self, _: Call, form: PollRequest) -> PollResponse:
         """Ask what became of it; the token is given out once."""
-        granted = self._enrolments.poll(form.device_code, self._now_ms())
-        if isinstance(granted, PollError):
-            raise Refused(answer(granted, 400))
-        members = await self._operator.members(MemberName(granted.member))
-        if not members:
-            raise Refused(answer(PollError("access_denied", "the member is gone"), 400))
-        return PollResponse(granted.token, granted.token_id, codec.teammate(members[0]))
+        fetched = await self._devices.poll(form.device_code)
+        if isinstance(fetched, PollError):
+            said = s.Failure(fetched.error, error_description=fetched.error_description)
+            raise Refused(answer(said, 400))
+        return PollResponse(fetched.token, fetched.token_id, codec.teammate(fetched.member))
 
     # Who approves.
 
     async def pending(self, call: Call, _: None) -> PendingList:
         """Devices that wait, oldest first; needs members.manage."""
-        await _require_manager(call)
-        return PendingList(self._enrolments.pending(self._now_ms()))
+        await require(call, MEMBERS_MANAGE)
+        return PendingList(
+            [
+                Waiting(one.user_code, one.label_hint, one.source, one.agent, one.created_at_ms, one.expires_at_ms)
+                for one in self._devices.pending()
+            ]
+        )
 
     async def approve(self, call: Call, form: Bind | Create) -> ApproveResponse:
         """Give a device a token of a member, who is there or is made now; needs members.manage."""
-        await _require_manager(call)
-        waiting = self._enrolments.claim(form.user_code, self._now_ms())
-        if isinstance(waiting, EnrolmentRefusal):
-            raise _refused(waiting)
-        try:
-            token, kept, member = await (_bound(call, form) if isinstance(form, Bind) else _created(call, form))
-        except BaseException:
-            self._enrolments.release(waiting.user_code)
-            raise
-        granted = Granted(token, kept.id, member.name)
-        if not self._enrolments.approve(waiting.user_code, granted):
-            await self._revoke(granted)
-            raise Refused(no(404, "no such enrollment, or it expired"))
-        self._watch_expiry()
-        return ApproveResponse(codec.teammate(member), codec.token(member.name, kept))
+        await require(call, MEMBERS_MANAGE)
+
+        async def make() -> Approved:
+            return await (_bound(call, form) if isinstance(form, Bind) else _created(call, form))
+
+        approved = await self._devices.approve(form.user_code, make)
+        if isinstance(approved, EnrolmentRefusal):
+            raise _refused(approved)
+        member = approved.member
+        return ApproveResponse(codec.teammate(member), codec.token(member.name, approved.kept))
 
     async def reject(self, call: Call, form: RejectRequest) -> None:
         """Refuse a device; needs members.manage."""
-        await _require_manager(call)
-        refusal = self._enrolments.reject(form.user_code, form.reason, self._now_ms())
+        await require(call, MEMBERS_MANAGE)
+        refusal = self._devices.reject(form.user_code, form.reason)
         if refusal is not None:
             raise _refused(refusal)
 
-    # Tokens that no device fetched.
 
-    def close(self) -> None:
-        """Wait for nothing any more."""
-        if self._expiry is not None:
-            self._expiry.cancel()
-
-    def _watch_expiry(self) -> None:
-        if self._expiry is None:
-            self._expiry = self._loop.call_later(EXPIRES_MS / 1000 + 1, self.expire)
-
-    def expire(self) -> None:
-        """Revoke them."""
-        self._expiry = None
-        unfetched = self._enrolments.expire(self._now_ms())
-        for granted in unfetched:
-            task = self._loop.create_task(self._revoke(granted))
-            self._revoking.add(task)
-            task.add_done_callback(self._revoking.discard)
-        if self._enrolments.granted:
-            self._watch_expiry()
-
-    async def _revoke(self, granted: Granted) -> None:
-        name = MemberName(granted.member)
-        await self._operator.ask(lambda session: (c.RevokeToken(session, name, granted.token_id),))
-
-
-async def _require_manager(call: Call) -> None:
-    own = await own_member(call)
-    if MEMBERS_MANAGE not in own.permissions:
-        raise Refused(no(403, f"{own.name} lacks the permission {MEMBERS_MANAGE}"))
-
-
-async def _bound(call: Call, form: Bind) -> tuple[str, TokenView, Member]:
+async def _bound(call: Call, form: Bind) -> Approved:
     """One more token of a member that there is."""
     name = MemberName(form.member_name)
     replies = await call.ask(
@@ -215,12 +188,12 @@ async def _bound(call: Call, form: Bind) -> tuple[str, TokenView, Member]:
     )
     match replies:
         case (r.TokenIssued(_, token, kept), r.Roster(members=(presence,))):
-            return token, kept, presence.member
+            return Approved(token, kept, presence.member)
         case _:
             raise fail(replies, form.member_name)
 
 
-async def _created(call: Call, form: Create) -> tuple[str, TokenView, Member]:
+async def _created(call: Call, form: Create) -> Approved:
     """The token of a member that is made now."""
     name = MemberName(form.member_name)
     permissions = await resolve_permissions(call, form.permissions)
@@ -233,12 +206,12 @@ async def _created(call: Call, form: Create) -> tuple[str, TokenView, Member]:
     )
     match replies:
         case (r.Issued(_, token), r.Tokens(tokens=(kept, *_)), r.Roster(members=(presence,))):
-            return token, kept, presence.member
+            return Approved(token, kept, presence.member)
         case _:
             raise fail(replies)
 
 
 def _refused(refusal: EnrolmentRefusal) -> Refused:
     if refusal.retry_after is not None:
-        return Refused(later(refusal.error, refusal.retry_after))
+        return Refused(s.later(refusal.error, refusal.retry_after))
     return Refused(no(refusal.status, refusal.error))

@@ -1,6 +1,6 @@
 """Logins over HTTP: a code from an authenticator app opens a session, which a strict cookie carries.
 
-Above: the server. Below: `passes`. What tries to log in and fails is in the hub's log.
+Above: the server. Below: the hub's login sessions. What tries to log in and fails is in the hub's log.
 """
 
 from typing import Annotated
@@ -14,21 +14,16 @@ from tieline.contract.identifiers import MemberName
 from tieline.contract.member import Member
 from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code
-from tieline.protocols.ac7 import codec, totp
+from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7.login import (
-    ATTEMPT_COOKIE,
-    Denied,
-    clear_cookie,
-    read_cookie,
-    set_attempt,
-    set_cookie,
-)
-from tieline.protocols.ac7.operator import Operator
-from tieline.protocols.ac7.passes import Passes
-from tieline.protocols.ac7.route import EXCERPT, NO_CONTENT, Call, Refused, Route, later, no, own_member
+from tieline.protocols.ac7.cookies import ATTEMPT_COOKIE, clear_cookie, read_cookie, set_attempt, set_cookie
 from tieline.protocols.ac7.streams import PROTOCOL
-from tieline.wire.http import Answer, answer
+from tieline.services import totp
+from tieline.services.login_sessions import LoginSessions
+from tieline.services.logins import Denied
+from tieline.services.operator import Operator
+from tieline.wire.http import SESSION_COOKIE, Answer, answer, clear, cookie
+from tieline.wire.route import EXCERPT, NO_CONTENT, Call, Refused, Route, no, own_member
 
 _FOR_EVER = 2**53 - 1
 """When a token expires that is no login: clients want a number."""
@@ -61,10 +56,10 @@ class TotpSecret(s.Shape, frozen=True):
 class LoginRoutes:
     """The operations on sessions of humans."""
 
-    def __init__(self, hub: Hub, operator: Operator, passes: Passes) -> None:
+    def __init__(self, hub: Hub, operator: Operator, logins: LoginSessions) -> None:
         self._hub = hub
         self._operator = operator
-        self._passes = passes
+        self._logins = logins
 
     def routes(self) -> list[Route]:
         """The operations."""
@@ -86,7 +81,7 @@ class LoginRoutes:
     async def sign_in(self, call: Call, form: LoginRequest) -> Answer:
         """Log in with a code; the answer sets a cookie."""
         attempt = read_cookie(call.header(b"cookie") or "", ATTEMPT_COOKIE)
-        result = await self._passes.sign_in(form.code, form.member, attempt)
+        result = await self._logins.sign_in(form.code, form.member, attempt)
         if isinstance(result, Denied):
             self._hub.submit((c.RecordRefusal(PROTOCOL, Code.UNAUTHORIZED, "log in"),))
             raise Refused(_denied(call, result))
@@ -94,22 +89,25 @@ class LoginRoutes:
         if not members:
             raise Refused(no(401, "session expired"))
         shown = answer(_session(members[0], result.session.expires_at_ms))
-        cookie = set_cookie(result.id, secure=_secure(call))
-        return replace(shown, headers=((b"set-cookie", cookie.encode()),))
+        given = set_cookie(result.id, secure=_secure(call))
+        return replace(shown, headers=((b"set-cookie", given.encode()),))
 
     async def show(self, call: Call, _: None) -> SessionResponse:
         """Who is logged in, and until when."""
         own = await own_member(call)
-        session = await self._passes.find(call.caller.token) if call.caller.by_cookie else None
+        session = await self._logins.find(call.caller.token) if call.caller.by_cookie else None
         return _session(own, session.expires_at_ms if session is not None else _FOR_EVER)
 
     async def sign_out(self, call: Call, _: None) -> Answer:
         """End the session and take the cookie away."""
         if call.caller.by_cookie:
-            await self._passes.sign_out(call.caller.token, call.member)
+            token_id = (cookie(call.scope, SESSION_COOKIE) or "").partition(".")[0]
+            await self._logins.sign_out(call.caller.token, call.member, token_id)
             call.leave()
-        cookie = clear_cookie(secure=_secure(call))
-        return Answer(NO_CONTENT, b"", headers=((b"set-cookie", cookie.encode()),))
+        cookies = [(b"set-cookie", clear_cookie(secure=_secure(call)).encode())]
+        if cookie(call.scope, SESSION_COOKIE) is not None:
+            cookies.append(clear(call.scope, SESSION_COOKIE))
+        return Answer(NO_CONTENT, b"", headers=tuple(cookies))
 
     async def enrol(self, call: Call, _: None) -> TotpSecret:
         """A new secret for a member's authenticator app; for itself, or with members.manage."""
@@ -119,7 +117,7 @@ class LoginRoutes:
             raise Refused(no(403, f"{own.name} lacks the permission {MEMBERS_MANAGE}"))
         if not await self._operator.members(MemberName(name)):
             raise Refused(no(404, f"no such member: {name[:EXCERPT]}"))
-        secret = await self._passes.enrol(MemberName(name))
+        secret = await self._logins.enrol(MemberName(name))
         return TotpSecret(secret, totp.otpauth_uri(secret, _ISSUER, name))
 
 
@@ -130,9 +128,9 @@ def _session(member: Member, expires_at_ms: int) -> SessionResponse:
 def _denied(call: Call, denied: Denied) -> Answer:
     if denied.attempt is None:
         return no(denied.status, denied.error)
-    said = later(denied.error, denied.retry_after)
-    cookie = set_attempt(denied.attempt, secure=_secure(call))
-    return replace(said, headers=(*said.headers, (b"set-cookie", cookie.encode())))
+    said = s.later(denied.error, denied.retry_after)
+    given = set_attempt(denied.attempt, secure=_secure(call))
+    return replace(said, headers=(*said.headers, (b"set-cookie", given.encode())))
 
 
 def _secure(call: Call) -> bool:

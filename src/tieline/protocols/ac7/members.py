@@ -14,8 +14,8 @@ from tieline.contract.objective import Status
 from tieline.contract.permission import MEMBERS_MANAGE, TEAM_PERMISSIONS
 from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7.route import EXCERPT, NO_CONTENT, Call, Refused, Route, fail, no
 from tieline.protocols.ac7.streams import Streams
+from tieline.wire.route import EXCERPT, NO_CONTENT, Call, Refused, Route, fail, no
 
 
 class Members:

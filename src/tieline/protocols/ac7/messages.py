@@ -3,7 +3,7 @@
 Above: the server. Below: the Hub port. A push is answered once it is durable.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tieline.contract import command as c
@@ -14,12 +14,13 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind
 from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7.attachments import Attachments
 from tieline.protocols.ac7.channel_ids import ChannelIds
-from tieline.protocols.ac7.route import Call, Query, Refused, Route, fail, no, number_of
 from tieline.protocols.ac7.streams import PROTOCOL, Streams
 from tieline.protocols.ac7.threads import own_channel, thread_of
+from tieline.services.files.attachments import Attachments
+from tieline.services.files.transfer import Transfers, reached
 from tieline.wire.fidelity import labels
+from tieline.wire.route import Call, Query, Refused, Route, fail, no, number_of
 
 _LIMIT = 100
 _LIMIT_MAX = 1000
@@ -28,10 +29,11 @@ _LIMIT_MAX = 1000
 class Messages:
     """Pushing and history."""
 
-    def __init__(self, streams: Streams, channels: ChannelIds, attachments: Attachments) -> None:
+    def __init__(self, streams: Streams, channels: ChannelIds, attachments: Attachments, transfers: Transfers) -> None:
         self._streams = streams
         self._channels = channels
         self._attachments = attachments
+        self._transfers = transfers
 
     def routes(self) -> list[Route]:
         """The operations."""
@@ -62,19 +64,35 @@ class Messages:
             title=payload.title,
             level=payload.level,
             data={**_free(data), **({"thread": thread.key} if thread.key else {})},
-            attachments=await self._attachments.check(call, payload.attachments),
+            attachments=await self.attached(call, payload.attachments),
         )
         accepted, live = await self.send(call, content, thread.viewer)
         # Its sender is in the thread too, and gets no delivery of its own.
         targets = accepted.recipients + 1 if thread.members is None else thread.members
         return s.PushResult(s.DeliveryReport(live, targets), self.sent(call, content, accepted))
 
+    async def attached(self, call: Call, given: Iterable[s.Attachment] | None) -> tuple[m.Attachment, ...]:
+        """Files that the member wants to attach, as the hub knows them."""
+        return await self._transfers.attached(call, [one.path for one in given or ()])
+
     async def send(self, call: Call, content: m.Content, viewer: str) -> tuple[r.Accepted, int]:
         """Send a message, whose attachments are shown to `viewer`; says to how many streams it was written."""
-        async with self._attachments.shown(content.attachments, viewer):
-            return await self._send(call, content)
+        live = 0
 
-    async def _send(self, call: Call, content: m.Content) -> tuple[r.Accepted, int]:
+        async def ask() -> Sequence[r.Reply]:
+            nonlocal live
+            replies, live = await self._ask(call, content)
+            return replies
+
+        match await reached(self._attachments.show(content.attachments, viewer, ask)):
+            case (r.Accepted() as accepted,):
+                return accepted, live
+            case (Refusal(Code.UNKNOWN_MEMBER) as refusal,):
+                raise Refused(no(404, f"no such agent: {content.target.name}{refusal.hint}"))
+            case replies:
+                raise fail(replies)
+
+    async def _ask(self, call: Call, content: m.Content) -> tuple[Sequence[r.Reply], int]:
         used: list[SessionId] = []
         member = call.member
         offset: int | None = None
@@ -92,13 +110,7 @@ class Messages:
         finally:
             for session in used:
                 live += self._streams.take(session, member, offset)
-        match replies:
-            case (r.Accepted() as accepted,):
-                return accepted, live
-            case (Refusal(Code.UNKNOWN_MEMBER) as refusal,):
-                raise Refused(no(404, f"no such agent: {content.target.name}{refusal.hint}"))
-            case _:
-                raise fail(replies)
+        return replies, live
 
     def sent(self, call: Call, content: m.Content, accepted: r.Accepted) -> s.MessageShape:
         """A message as its sender reads it back."""

@@ -11,13 +11,16 @@ from tieline.contract import command as c
 from tieline.contract import objective as o
 from tieline.contract import reply as r
 from tieline.contract.identifiers import MemberName
+from tieline.contract.message import Attachment
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7.attachments import Attachments
 from tieline.protocols.ac7.messages import Messages, content_of, thread_target
-from tieline.protocols.ac7.route import Call, Query, Refused, Route, fail, no
 from tieline.protocols.ac7.threads import objectives_of
+from tieline.services.files.attachments import Attachments
+from tieline.services.files.transfer import Transfers, given, reached
+from tieline.services.files.tree import Viewer
+from tieline.wire.route import Call, Query, Refused, Route, fail, no
 
 _CHANGING = (404, 409, 429)
 _UNKNOWN_NAME = frozenset({Code.UNKNOWN_MEMBER, Code.INVALID_NAME, Code.RESERVED_NAME})
@@ -26,9 +29,10 @@ _UNKNOWN_NAME = frozenset({Code.UNKNOWN_MEMBER, Code.INVALID_NAME, Code.RESERVED
 class Objectives:
     """The operations on objectives."""
 
-    def __init__(self, messages: Messages, attachments: Attachments) -> None:
+    def __init__(self, messages: Messages, attachments: Attachments, transfers: Transfers) -> None:
         self._messages = messages
         self._attachments = attachments
+        self._transfers = transfers
 
     def routes(self) -> list[Route]:
         """The operations."""
@@ -58,28 +62,29 @@ class Objectives:
 
     async def create(self, call: Call, form: s.CreateObjective) -> s.ObjectiveShape:
         """Give a member work with an outcome."""
-        async with self._attachments.copied(call, form.attachments) as copies:
-            names = [call.member, form.assignee, *form.watchers]
-            await copies.show(names)
-            command = partial(
-                c.CreateObjective,
-                title=form.title,
-                outcome=form.outcome,
-                body=form.body,
-                assignee=MemberName(form.assignee),
-                watchers=tuple(MemberName(name) for name in form.watchers),
-                attachments=copies.attached,
-            )
-            made = _state(await call.ask(lambda session: (command(session=session),)))
-        await copies.settle(f"obj:{made.id}", names)
-        return made
+        paths = [one.path for one in form.attachments or ()]
+        names = [call.member, form.assignee, *form.watchers]
+        command = partial(
+            c.CreateObjective,
+            title=form.title,
+            outcome=form.outcome,
+            body=form.body,
+            assignee=MemberName(form.assignee),
+            watchers=tuple(MemberName(name) for name in form.watchers),
+        )
+
+        async def ask(attached: tuple[Attachment, ...]) -> Sequence[r.Reply]:
+            return await call.ask(lambda session: (command(session=session, attachments=attached),))
+
+        viewer = await self._transfers.viewer(call, *paths) if paths else Viewer(call.member)
+        return _state(given(await reached(self._attachments.copy(paths, viewer, names, ask))))
 
     async def discuss(self, call: Call, form: s.DiscussObjective) -> s.MessageShape:
         """Say something in its thread."""
         wanted = call.params["id"]
         # Whoever may see it and is not in its thread is told so; to all others it is not there.
         await _view(call, wanted)
-        attached = await self._attachments.check(call, form.attachments)
+        attached = await self._messages.attached(call, form.attachments)
         content = content_of(thread_target(wanted), form.body, title=form.title, attachments=attached)
         try:
             accepted, _ = await self._messages.send(call, content, str(content.target))

@@ -6,6 +6,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from tieline.wire.http import Answer, answer
+from tieline.wire.route import wait
+
 Name = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9._-]+$", min_length=1, max_length=128)]
 Slug = Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", min_length=1, max_length=32)]
 Permission = Literal[
@@ -56,6 +59,11 @@ class Failure(Shape, frozen=True, omit_defaults=True):
     """Seconds to wait, with status 429."""
     error_description: str | UnsetType = UNSET
     """More about the error of a device that polls."""
+
+
+def later(text: str, seconds: int | None) -> Answer:
+    """Not so soon."""
+    return wait(answer(Failure(text, retry_after=UNSET if seconds is None else seconds), 429), seconds)
 
 
 # Messages.

@@ -27,8 +27,8 @@ from tieline.contract.target import to_member
 from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7.carriers import Carrier, Frame
 from tieline.protocols.ac7.channel_ids import ChannelIds
-from tieline.protocols.ac7.route import Call, Query, Refused, Route, no, refused
 from tieline.wire.pages import Pages
+from tieline.wire.route import Call, Query, Refused, Route, no, refused
 
 PROTOCOL = "ac7"
 

@@ -8,7 +8,7 @@ from tieline.contract import reply as r
 from tieline.contract.team import Team
 from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7.route import EXCERPT, Call, Refused, Route, no
+from tieline.wire.route import EXCERPT, Call, Refused, Route, no
 
 
 def routes() -> list[Route]:

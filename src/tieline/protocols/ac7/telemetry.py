@@ -1,25 +1,14 @@
 """Telemetry: the routes by which exporters of OpenTelemetry report what agents did.
 
-Above: the server. Below: `otlp`, which reads bodies, and the Hub port. An answer is in the form of its request, as
-exporters expect; one that says 429 or 503 asks them to send the same again.
+Above: the server. Below: the hub's intake of activity.
 """
 
-import asyncio
 from collections.abc import Callable
-from typing import Any
 
-from msgspec.structs import replace
-
-from tieline.contract import command as c
-from tieline.contract import reply as r
-from tieline.contract.refusal import Refusal
-from tieline.protocols.ac7.route import STATUS, Call, Route, no
 from tieline.services import otlp
+from tieline.services.activity import export
 from tieline.wire.http import Answer
-from tieline.wire.sessions import Make
-
-_RETRY = ((b"retry-after", b"5"),)
-_AGAIN = frozenset({429, 503})
+from tieline.wire.route import Call, Route
 
 
 class Telemetry:
@@ -45,39 +34,8 @@ class Telemetry:
 
     async def logs(self, call: Call, body: bytes) -> Answer:
         """Report what one did, as logs of OpenTelemetry, plain or with gzip."""
-        return await self._export(otlp.Signal.LOGS, call, body)
+        return await export(otlp.Signal.LOGS, call, body, self._now_ms())
 
     async def traces(self, call: Call, body: bytes) -> Answer:
         """Report what one did, as traces of OpenTelemetry, plain or with gzip."""
-        return await self._export(otlp.Signal.TRACES, call, body)
-
-    async def _export(self, signal: otlp.Signal, call: Call, body: bytes) -> Answer:
-        kind = call.header(b"content-type") or ""
-        packed = call.header(b"content-encoding") or ""
-        # On a thread, because a large body takes a while and others must get their turn.
-        found = await asyncio.to_thread(otlp.decode, signal, body, kind, packed, self._now_ms())
-        if isinstance(found, otlp.Malformed):
-            return _no(found.status, found.message, kind)
-        kept = 0
-        for events, size in found.uploads(call.hub.limits.activity_events_max):
-            match await call.ask(_recording(events, size)):
-                case (r.Recorded(count),):
-                    kept += count
-                case (Refusal() as refusal, *_) if not kept:
-                    return _no(STATUS.get(refusal.code, 400), refusal.message, kind)
-                case _:
-                    # Part of it is durable: the exporter must not send that again, so it hears how much is not.
-                    found = replace(found, rejected=found.rejected + len(found.events) - kept)
-                    break
-        encoded, content_type = otlp.encode_answer(signal, kind, found)
-        return Answer(200, encoded, content_type.encode())
-
-
-def _recording(events: tuple[dict[str, Any], ...], size: int) -> Make:
-    return lambda session: (c.RecordActivity(session, events, size),)
-
-
-def _no(status: int, text: str, kind: str) -> Answer:
-    encoded = otlp.encode_failure(kind, text)
-    said = no(status, text) if encoded is None else Answer(status, encoded, otlp.PROTOBUF.encode())
-    return replace(said, headers=_RETRY) if status in _AGAIN else said
+        return await export(otlp.Signal.TRACES, call, body, self._now_ms())

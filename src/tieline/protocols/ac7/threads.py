@@ -14,7 +14,7 @@ from tieline.contract.identifiers import GENERAL, ChannelName, MemberName, Sessi
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, Target, TargetKind, parse_target, to_channel, to_member
 from tieline.protocols.ac7 import codec
-from tieline.protocols.ac7.route import Call, Refused, fail, no
+from tieline.wire.route import Call, Refused, fail, no
 
 _EXCERPT = 140
 """Longer than any name; what is longer is not worth repeating."""

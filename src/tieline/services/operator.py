@@ -1,7 +1,7 @@
-"""The hub's own hand: what must be done for a member that cannot ask for it itself, because it is not in yet.
+"""The operator: does for a member what the member cannot ask for itself, because it is not in yet.
 
-Above: logins and enrolments, which give out tokens, and the upkeep. Below: the Hub port, by the key of its home. Each
-errand has a session of its own, so that nothing is left open for others to use.
+Above: logins and devices, which give out tokens, and the upkeep. Below: the Hub port, by the key of its home. Each
+request has a session of its own, so that nothing is left open for others to use.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tieline.contract.member import Credential, Member
 from tieline.contract.objective import ObjectiveId
 from tieline.wire.sessions import Make, ask_all
 
-_PROTOCOL = "ac7"
+_PROTOCOL = "tieline"
 
 
 class Operator:

@@ -26,7 +26,7 @@ class Blob(Struct, frozen=True):
     """Bytes that are here."""
 
     digest: str
-    """SHA-256, which clients of this protocol check for."""
+    """SHA-256, which clients check for."""
     size: int
 
 

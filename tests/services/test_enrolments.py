@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from tieline.protocols.ac7.enrolment import (
+from tieline.services.enrolments import (
     EXPIRES_MS,
     EnrolmentRefusal,
     Enrolments,
@@ -47,7 +47,6 @@ def test_a_device_gets_two_codes(enrolments: Enrolments) -> None:
     assert re.fullmatch(r"ac7-dc_[A-Za-z0-9_-]{43}", started.device_code)
     assert re.fullmatch(r"[0-9A-HJKMNP-TV-Z]{4}-[0-9A-HJKMNP-TV-Z]{4}", started.user_code)
     assert (started.expires_in, started.interval) == (300, 5)
-    assert started.verification_uri_complete == f"{started.verification_uri}?code={started.user_code}"
     waiting = Waiting(started.user_code, "laptop", "10.0.0.1", "curl/8", NOW, NOW + EXPIRES_MS)
     assert enrolments.pending(NOW) == [waiting]
 

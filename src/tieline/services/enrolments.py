@@ -1,6 +1,6 @@
 """Enrolment of devices by a code that a person confirms (RFC 8628): how a program without a token gets one.
 
-Above: the routes of `/enroll`. A value with no clock, no chance and no disk of its own. A device asks and gets two
+Above: `devices`. A value with no clock, no chance and no disk of its own. A device asks and gets two
 codes: a long one, which it polls with and which only its digest is kept of, and a short one, which a member with
 `members.manage` types in. The token that was made for it is given out once.
 
@@ -15,7 +15,6 @@ from hashlib import sha256
 
 from msgspec import UNSET, Struct, UnsetType
 
-from tieline.protocols.ac7.shapes import Shape
 from tieline.wire.allowance import Allowance, seconds
 
 EXPIRES_MS = 300_000
@@ -35,6 +34,7 @@ _AGENT_CHARS_MAX = 512
 _REASON_CHARS_MAX = 256
 
 _PREFIX = "ac7-dc_"
+"""Clients of ac7 know a device code by it."""
 _DEVICE_BYTES = 32
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's: no letter looks like a digit."""
@@ -61,26 +61,27 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 """What may follow what; a request that was answered is gone."""
 
 
-class Started(Shape, frozen=True):
+class Started(Struct, frozen=True):
     """The answer to a device that asks."""
 
     device_code: str
     user_code: str
-    verification_uri: str
-    verification_uri_complete: str
     expires_in: int
     interval: int
+    """Both in seconds."""
 
 
-class Waiting(Shape, frozen=True):
+class Waiting(Struct, frozen=True):
     """A request as who may approve it sees it."""
 
     user_code: str
     label_hint: str
-    source_ip: str | None
-    source_ua: str | None
-    created_at: int
-    expires_at: int
+    source: str | None
+    """Its address."""
+    agent: str | None
+    """The program that it says it is."""
+    created_at_ms: int
+    expires_at_ms: int
 
 
 class Granted(Struct, frozen=True):
@@ -91,7 +92,7 @@ class Granted(Struct, frozen=True):
     member: str
 
 
-class PollError(Struct, frozen=True, rename="camel"):
+class PollError(Struct, frozen=True):
     """The answer to a poll that has no token to give, with status 400."""
 
     error: str
@@ -152,7 +153,7 @@ class Enrolments:
             return EnrolmentRefusal(429, "too many enrollment requests", seconds(wait_ms))
         if len(self._by_device) >= _WAITING_MAX:
             oldest = next(iter(self._by_device.values()))
-            wait_ms = oldest.waiting.expires_at - now_ms
+            wait_ms = oldest.waiting.expires_at_ms - now_ms
             return EnrolmentRefusal(429, "too many enrollments are waiting", max(1, seconds(wait_ms)))
         self._requests.spend(source, now_ms)
         device_code = _PREFIX + urlsafe_b64encode(self._randomness(_DEVICE_BYTES)).rstrip(b"=").decode("ascii")
@@ -160,16 +161,14 @@ class Enrolments:
         waiting = Waiting(
             user_code=user_code,
             label_hint=label_hint,
-            source_ip=source[:_SOURCE_CHARS_MAX] if source is not None else None,
-            source_ua=agent[:_AGENT_CHARS_MAX] if agent is not None else None,
-            created_at=now_ms,
-            expires_at=now_ms + EXPIRES_MS,
+            source=source[:_SOURCE_CHARS_MAX] if source is not None else None,
+            agent=agent[:_AGENT_CHARS_MAX] if agent is not None else None,
+            created_at_ms=now_ms,
+            expires_at_ms=now_ms + EXPIRES_MS,
         )
         request = _Request(_digest(device_code), waiting)
         self._by_device[request.digest] = self._by_user_code[user_code] = request
-        return Started(
-            device_code, user_code, "/enroll", f"/enroll?code={user_code}", EXPIRES_MS // 1000, INTERVAL_SECONDS
-        )
+        return Started(device_code, user_code, EXPIRES_MS // 1000, INTERVAL_SECONDS)
 
     def poll(self, device_code: str, now_ms: int) -> Granted | PollError:
         """A device asks what became of it. A code that is not known is answered like one that expired."""
@@ -255,7 +254,7 @@ class Enrolments:
     def _drop_expired(self, now_ms: int) -> None:
         while self._by_device:
             request = next(iter(self._by_device.values()))
-            if request.waiting.expires_at > now_ms:
+            if request.waiting.expires_at_ms > now_ms:
                 return
             self._drop(request)
             if request.granted is not None:

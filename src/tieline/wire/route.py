@@ -1,7 +1,7 @@
-"""One operation of the API: its path, what it takes, what it gives, and who carries it out.
+"""One operation over HTTP: its path, what it takes, what it gives, and the handler that carries it out.
 
-Above: the server, which finds the route of a request, and the OpenAPI document, which is drawn from all of them. Below:
-`shapes`. A handler gets a checked request and returns an answer; it never sees bytes.
+Above: the table that an application declares, `route_app`, which serves it, and `openapi`, which describes it. Below:
+`http` and `sessions`. A handler gets a checked request and returns an answer; it never sees bytes.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import UNSET, Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 from starlette.types import Receive, Scope
 
@@ -24,8 +24,6 @@ from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import Member
 from tieline.contract.refusal import Code, Refusal
-from tieline.protocols.ac7.carriers import Live
-from tieline.protocols.ac7.shapes import Failure, Shape
 from tieline.wire.http import Answer, answer, header
 from tieline.wire.sessions import Held, Make, Sessions
 
@@ -139,7 +137,7 @@ class Route(Struct, frozen=True, dict=True):
     """Gets the call and the checked body, `None` where there is none. Its docstring is the operation's summary; the
     shapes that it takes and returns are those of the body and the answer."""
     body_bytes_max: int = FORM_BYTES_MAX
-    undecoded: type[Shape] | None = None
+    undecoded: type[Struct] | None = None
     """What the body must be where the handler gets its bytes, and checks that itself."""
     invalid: str = "invalid request"
     """What is said of a body that does not fit."""
@@ -147,7 +145,7 @@ class Route(Struct, frozen=True, dict=True):
     """Media types of a body that is no JSON of ours; the handler gets its bytes, or reads them in pieces."""
     in_pieces: bool = False
     """Whether the handler itself receives the body."""
-    answered: type[Shape] | None = None
+    answered: type[Struct] | None = None
     """What the answer is where the handler makes it of something else."""
     gives: tuple[str, ...] = ()
     """Media types of an answer that is no JSON of ours: an `Answer` or a `Download`, as the handler made it."""
@@ -156,7 +154,7 @@ class Route(Struct, frozen=True, dict=True):
     """Whether it needs no token."""
     bearer_only: bool = False
     """Whether it is for programs: the cookie of a login does not do."""
-    live: Callable[[], Live] | None = None
+    live: Callable[[], Any] | None = None
     """Makes what is written to for as long as its reader stays; then the handler gets it in place of a body, opens it,
     and gives no answer."""
     query: tuple[Query, ...] = ()
@@ -181,7 +179,7 @@ class Route(Struct, frozen=True, dict=True):
         return bool(self._forms) and NoneType in _alternatives(self._hints[0])
 
     @cached_property
-    def reply(self) -> type[Shape] | None:
+    def reply(self) -> type[Struct] | None:
         """The shape of its answer, if it is JSON of ours."""
         given = self._hints[1]
         return self.answered or (given if _is_shape(given) else None)
@@ -208,7 +206,7 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _is_shape(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Shape)
+    return isinstance(hint, type) and issubclass(hint, Struct) and not issubclass(hint, Answer | Download)
 
 
 class Routes:
@@ -293,6 +291,17 @@ STATUS = {
 UNKNOWN_TOKEN = "unknown token"
 
 
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """A "no": what is wrong, in prose, and where there is one, a word for programs."""
+
+    error: str
+    code: str | UnsetType = UNSET
+    retry_after: int | UnsetType = UNSET
+    """Seconds to wait, with status 429."""
+    error_description: str | UnsetType = UNSET
+    """More about the error of a device that polls."""
+
+
 def no(status: int, text: str, code: str | None = None) -> Answer:
     """A "no" of the wire."""
     return answer(Failure(text) if code is None else Failure(text, code), status)
@@ -300,8 +309,12 @@ def no(status: int, text: str, code: str | None = None) -> Answer:
 
 def later(text: str, seconds: int | None) -> Answer:
     """Not so soon."""
-    said = answer(Failure(text, retry_after=UNSET if seconds is None else seconds), 429)
-    return said if seconds is None else replace(said, headers=((b"retry-after", b"%d" % seconds),))
+    return wait(answer(Failure(text, retry_after=UNSET if seconds is None else seconds), 429), seconds)
+
+
+def wait(said: Answer, seconds: int | None) -> Answer:
+    """An answer that asks to wait for so long."""
+    return said if seconds is None else replace(said, headers=(*said.headers, (b"retry-after", b"%d" % seconds)))
 
 
 def refused(refusal: Refusal) -> Answer:
@@ -323,3 +336,10 @@ async def own_member(call: Call) -> Member:
     """Who asks, with what it may."""
     roster = await call.get(lambda session: c.ListMembers(session, call.member), r.Roster)
     return roster.members[0].member
+
+
+async def require(call: Call, permission: str) -> None:
+    """Refuse a request of a member that lacks a permission."""
+    own = await own_member(call)
+    if permission not in own.permissions:
+        raise Refused(no(403, f"{own.name} lacks the permission {permission}"))

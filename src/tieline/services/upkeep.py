@@ -1,8 +1,8 @@
 """Upkeep: what belongs to a member goes when the member does, however it was removed.
 
-Above: the server. Below: files and passes, and the Hub port, which tells of members that vanish. Those that vanished
-while nobody listened, because the hub was down or the protocol off, are found at the start: what is older than the
-member of its name belonged to another. So are copies of files for an objective that a crash kept from being made.
+Above: the services' assembly. Below: files and logins, and the Hub port, which tells of members that vanish. Those that
+vanished while the hub was down are found at the start: what is older than the member of its name belonged to another.
+So are copies of files for an objective that a crash kept from being made.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ import structlog
 
 from tieline.contract.file import CatalogueError
 from tieline.contract.hub import Hub, Interest, MemberVanished, Notice
-from tieline.protocols.ac7.files import Files
-from tieline.protocols.ac7.operator import Operator
-from tieline.protocols.ac7.passes import Passes
-from tieline.protocols.ac7.tree import Viewer
+from tieline.services.files.files import Files
+from tieline.services.files.tree import Viewer
+from tieline.services.login_sessions import LoginSessions
+from tieline.services.operator import Operator
 
 log = structlog.get_logger(__name__)
 
@@ -27,12 +27,12 @@ _KEEPER = Viewer("", manages=True)
 class Upkeep:
     """Sees members go."""
 
-    def __init__(self, hub: Hub, operator: Operator, files: Files, passes: Passes) -> None:
+    def __init__(self, hub: Hub, operator: Operator, files: Files, logins: LoginSessions) -> None:
         self._hub = hub
         self._operator = operator
         self._files = files
-        self._passes = passes
-        self._errands: set[asyncio.Task[None]] = set()
+        self._logins = logins
+        self._tasks: set[asyncio.Task[None]] = set()
         self._unwatch: Callable[[], None] | None = None
 
     async def start(self) -> None:
@@ -43,15 +43,15 @@ class Upkeep:
         if members is not None:
             since_ms: dict[str, int] = {member.name: member.created_at_ms for member in members}
             await self._files.reconcile(since_ms)
-            await self._passes.reconcile(since_ms)
+            await self._logins.reconcile(since_ms)
         await self._settle()
 
     async def stop(self) -> None:
         """Finish what was begun."""
         if self._unwatch is not None:
             self._unwatch()
-        if self._errands:
-            await asyncio.wait(self._errands)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await self._files.close()
 
     async def _settle(self) -> None:
@@ -73,16 +73,16 @@ class Upkeep:
         """A member may have gone."""
         if isinstance(change, MemberVanished):
             self._begin(self._files.forget(change.name))
-            self._begin(self._passes.forget(change.name))
+            self._begin(self._logins.forget(change.name))
 
-    def _begin(self, errand: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(self._guard(errand))
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._guard(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _guard(self, errand: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            await errand
+            await work
         except (OSError, CatalogueError) as error:
             # The next start finds what is left.
             log.warning("what belonged to a removed member is still there", reason=str(error))

@@ -1,21 +1,18 @@
-"""Logins of humans: sessions that slide, suspicion after wrong codes, and a strict cookie."""
+"""Logins of humans: sessions that slide, and suspicion after wrong codes."""
 
 import os
 
 import pytest
 
-from tieline.protocols.ac7.login import (
+from tieline.services.logins import (
     SESSION_MS,
     TOO_MANY,
     Denied,
     Logins,
     SignedIn,
-    clear_cookie,
     digest_of,
-    read_cookie,
-    set_cookie,
 )
-from tieline.protocols.ac7.totp import code_at
+from tieline.services.totp import code_at
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000
@@ -237,24 +234,3 @@ def test_a_member_has_a_bounded_number_of_sessions(desk: Desk) -> None:
     now = NOW + 40 * 30_000
     alive = [desk.logins.find(one.id, now)[0] is not None for one in signed]
     assert alive == [False] * 8 + [True] * 32
-
-
-def test_the_cookie_is_strict() -> None:
-    assert set_cookie("abc", secure=False) == "ac7_session=abc; Max-Age=604800; Path=/; HttpOnly; SameSite=Strict"
-    assert set_cookie("abc", secure=True).endswith("; Secure")
-    assert clear_cookie(secure=False) == "ac7_session=; Max-Age=0; Path=/; HttpOnly; SameSite=Strict"
-
-
-@pytest.mark.parametrize(
-    ("header", "value"),
-    [
-        ("ac7_session=abc", "abc"),
-        ("a=b; ac7_session=abc; c=d", "abc"),
-        ("ac7_session=", None),
-        ("xac7_session=abc", None),
-        ("", None),
-        ("a" * 9000 + "; ac7_session=abc", None),
-    ],
-)
-def test_the_cookie_is_found_among_others(header: str, value: str | None) -> None:
-    assert read_cookie(header) == value

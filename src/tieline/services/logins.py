@@ -1,8 +1,8 @@
-"""Logins of humans: a code from an authenticator app opens a session, which a cookie carries.
+"""Logins of humans: a token or a code from an authenticator app opens a session, which a cookie carries.
 
-Above: the routes of `/session`, and whoever authenticates a request by cookie. Below: `totp`. A value with no clock,
-no chance and no disk of its own: the caller says what time it is, and writes `encode()` to a private file whenever a
-method says that it changed. Of a session only a digest is kept, so what is on disk opens nothing.
+Above: `login_sessions`. Below: `totp`. A value with no clock, no chance and no disk of its own: the caller says what
+time it is, and writes `encode()` to a private file whenever a method says that it changed. Of a session only a digest
+is kept, so what is on disk opens nothing.
 
 **Wrong codes never lock a member out.** A stranger may guess at any name, from the member's own address (on loopback
 and behind a proxy everybody has the same one). So a name with too many wrong codes is not blocked: it is *suspected*,
@@ -26,12 +26,9 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
-from tieline.protocols.ac7 import totp
+from tieline.services import totp
 from tieline.wire.allowance import Allowance, seconds
-from tieline.wire.http import LOGIN_COOKIE
 
-COOKIE = LOGIN_COOKIE
-ATTEMPT_COOKIE = "ac7_attempt"
 SESSION_MS = 7 * 24 * 3600 * 1000
 """How long a session lasts after its last use."""
 
@@ -49,11 +46,10 @@ _DAY_MS = 24 * 3600 * 1000
 _DAY_FAILURES_MAX = 10
 _NAMES_MAX = 1_000_000
 _UNKNOWN_NAMES_MAX = 1024
-_COOKIE_CHARS_MAX = 8192
 
 _CODES = 3
 """Codes in a row that a suspected login must show."""
-_ATTEMPT_MS = 5 * 60 * 1000
+ATTEMPT_MS = 5 * 60 * 1000
 """How long a suspected login may take."""
 _MEMBER_ATTEMPTS_MAX = 4
 """Suspected logins of one member that have shown a right code: one for each browser, and only the app makes more."""
@@ -70,6 +66,8 @@ class LoginSession(Struct, frozen=True):
     member: str
     created_at_ms: int
     expires_at_ms: int
+    token_id: str = ""
+    """The id of its token at the hub; empty for a session that a code opened, whose token's label has the digest."""
 
 
 class Credential(Struct, frozen=True):
@@ -158,16 +156,20 @@ class Logins:
         self._nameless_failures = _Failures(_NAMELESS_FAILURES_MAX, 1)
         # Suspected logins that have shown right codes, by the digest of the attempt's id, oldest first.
         self._attempts: dict[str, _Attempt] = {}
+        # Sessions that have ended, until the caller takes them.
+        self._ended: list[LoginSession] = []
 
     def encode(self) -> bytes:
         """What must be there again after a restart. It holds secrets: write it to a private file."""
         return msgspec.json.encode(_Kept(self._credentials, list(self._sessions.values())))
 
     def enrol(self, member: str, now_ms: int) -> str:
-        """Give a member a new secret; its old one and its sessions end. Changes what is kept."""
+        """Give a member a new secret; its old one and the sessions of codes end. Changes what is kept."""
         secret = totp.new_secret(self._randomness)
         self._credentials[member] = Credential(secret, created_at_ms=now_ms)
-        self._end_all(member)
+        for session in self.sessions_of(member):
+            if not session.token_id:
+                self._end(session.digest)
         return secret
 
     def is_enrolled(self, member: str) -> bool:
@@ -180,7 +182,10 @@ class Logins:
         for digest in self._attempts_of(member):
             del self._attempts[digest]
         known = self._credentials.pop(member, None) is not None
-        return self._end_all(member) or known
+        ended = self.sessions_of(member)
+        for session in ended:
+            self._end(session.digest)
+        return bool(ended) or known
 
     def reconcile(self, since_ms: Mapping[str, int]) -> bool:
         """Forget whoever is no member, or another one of the same name; these are the members, and since when."""
@@ -191,11 +196,23 @@ class Logins:
         ]
         for name in gone:
             self.forget(name)
-        return bool(gone)
+        over = [
+            session.digest
+            for session in self._sessions.values()
+            if session.created_at_ms < since_ms.get(session.member, session.created_at_ms + 1)
+        ]
+        for digest in over:
+            self._end(digest)
+        return bool(gone or over)
 
-    def digests_of(self, member: str) -> list[str]:
-        """The sessions that a member has, by their digests."""
-        return [session.digest for session in self._sessions.values() if session.member == member]
+    def sessions_of(self, member: str) -> list[LoginSession]:
+        """The sessions that a member has, in the order of their last use."""
+        return [session for session in self._sessions.values() if session.member == member]
+
+    def take_ended(self) -> list[LoginSession]:
+        """Sessions that have ended since the last call: their tokens are to be revoked."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def sign_in(self, code: str, member: str | None, now_ms: int, attempt: str | None = None) -> SignedIn | Denied:
         """Open a session for whom the code is right. `attempt` is what `Denied` gave this browser before.
@@ -227,7 +244,7 @@ class Logins:
     def _continue(self, name: str, step: int, before: _Attempt | None, now_ms: int) -> Denied | None:
         """Note a right code of a suspected login; none when it has shown enough of them."""
         if before is None or before.member != name or before.until_ms <= now_ms:
-            now = _Attempt(name, step, 1, now_ms + _ATTEMPT_MS)
+            now = _Attempt(name, step, 1, now_ms + ATTEMPT_MS)
         elif step > before.step:
             now = _Attempt(name, step, before.codes + 1, before.until_ms)
         else:
@@ -258,7 +275,7 @@ class Logins:
         if session is None:
             return None, False
         if session.expires_at_ms <= now_ms:
-            del self._sessions[digest]
+            self._end(digest)
             return None, True
         if now_ms + SESSION_MS - session.expires_at_ms < _SLIDE_MS:
             return session, False
@@ -269,7 +286,7 @@ class Logins:
 
     def sign_out(self, session_id: str) -> bool:
         """End a session; returns whether there was one."""
-        return self._sessions.pop(digest_of(session_id), None) is not None
+        return self._end(digest_of(session_id))
 
     def _accept(self, code: str, member: str | None, now_ms: int) -> tuple[str, int] | None:
         """Whose code it is, and of which step. Without a name every secret is tried, and exactly one must match."""
@@ -288,20 +305,24 @@ class Logins:
 
     def _open(self, member: str, now_ms: int) -> SignedIn:
         session_id = self._randomness(_ID_BYTES).hex()
-        session = LoginSession(digest_of(session_id), member, now_ms, now_ms + SESSION_MS)
-        own = [one for one in self._sessions.values() if one.member == member]
-        if len(own) >= _MEMBER_SESSIONS_MAX:
-            del self._sessions[own[0].digest]
-        elif len(self._sessions) >= _SESSIONS_MAX:
-            del self._sessions[next(iter(self._sessions))]
-        self._sessions[session.digest] = session
-        return SignedIn(session_id, session)
+        return SignedIn(session_id, self.open(member, session_id, now_ms))
 
-    def _end_all(self, member: str) -> bool:
-        ended = self.digests_of(member)
-        for digest in ended:
-            del self._sessions[digest]
-        return bool(ended)
+    def open(self, member: str, session_id: str, now_ms: int, token_id: str = "") -> LoginSession:
+        """Open a session of this id for a member. Changes what is kept."""
+        session = LoginSession(digest_of(session_id), member, now_ms, now_ms + SESSION_MS, token_id)
+        own = self.sessions_of(member)
+        if len(own) >= _MEMBER_SESSIONS_MAX:
+            self._end(own[0].digest)
+        elif len(self._sessions) >= _SESSIONS_MAX:
+            self._end(next(iter(self._sessions)))
+        self._sessions[session.digest] = session
+        return session
+
+    def _end(self, digest: str) -> bool:
+        session = self._sessions.pop(digest, None)
+        if session is not None:
+            self._ended.append(session)
+        return session is not None
 
 
 _DECOY = "A" * 32
@@ -310,37 +331,3 @@ _DECOY = "A" * 32
 def digest_of(session_id: str) -> str:
     """What is kept of a session's id."""
     return sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-# The cookie
-
-
-def set_cookie(session_id: str, *, secure: bool) -> str:
-    """The header value that gives a browser its session; `secure` when the hub is reached by TLS."""
-    return _cookie(session_id, SESSION_MS // 1000, secure=secure)
-
-
-def clear_cookie(*, secure: bool) -> str:
-    """The header value that takes it away."""
-    return _cookie("", 0, secure=secure)
-
-
-def set_attempt(attempt: str, *, secure: bool) -> str:
-    """The header value by which a browser goes on with a suspected login."""
-    return _cookie(attempt, _ATTEMPT_MS // 1000, secure=secure, name=ATTEMPT_COOKIE)
-
-
-def read_cookie(header: str, cookie: str = COOKIE) -> str | None:
-    """The value of one cookie in a `Cookie` header, the session's id by default; the first counts."""
-    if len(header) > _COOKIE_CHARS_MAX:
-        return None
-    for pair in header.split(";"):
-        name, _, value = pair.strip().partition("=")
-        if name == cookie and value:
-            return value
-    return None
-
-
-def _cookie(value: str, age_seconds: int, *, secure: bool, name: str = COOKIE) -> str:
-    text = f"{name}={value}; Max-Age={age_seconds}; Path=/; HttpOnly; SameSite=Strict"
-    return f"{text}; Secure" if secure else text

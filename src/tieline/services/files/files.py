@@ -1,8 +1,8 @@
-"""Files of members: the virtual file system of the protocol, for routes to call.
+"""Files of members: a virtual file system for whoever serves files.
 
-Above: the routes. Below: `tree.py` with the rules, on one thread of its own, so that disks never make the event loop
-wait and a check and the change that it allows are one step. Bytes pass through in pieces, in and out; a file is never
-in memory as a whole.
+Above: `transfer`, and the routes. Below: `tree.py` with the rules, on one thread of its own, so that disks never make
+the event loop wait and a check and the change that it allows are one step. Bytes pass through in pieces, in and out; a
+file is never in memory as a whole.
 """
 
 import asyncio
@@ -10,68 +10,18 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Seq
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import BinaryIO, Literal, ParamSpec, TypeVar
-from urllib.parse import quote
+from typing import BinaryIO, ParamSpec, TypeVar
 
 from tieline.contract.file import FileCatalogue, FileEntry
 from tieline.contract.message import Attachment
-from tieline.protocols.ac7.blobs import Blobs, Upload
-from tieline.protocols.ac7.shapes import Shape
-from tieline.protocols.ac7.tree import Collide, FileCode, FileLimits, FileRefusal, Tree, Viewer, Written
+from tieline.services.files.blobs import Blobs, Upload
+from tieline.services.files.tree import Collide, FileCode, FileLimits, FileRefusal, Tree, Viewer, Written
 
 _PIECE_BYTES = 256 * 1024
 """What is written or read at once: large enough that changing threads costs little, small enough to hold for many."""
 
-_INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
-"""What a browser may show in its place. Nothing that could run a script is among them."""
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-
-class EntryView(Shape, frozen=True):
-    """An entry as clients know it: every key always there."""
-
-    path: str
-    name: str
-    kind: Literal["file", "directory"]
-    owner: str
-    size: int | None
-    mime_type: str | None
-    hash: str | None
-    created_at: int
-    created_by: str
-    updated_at: int
-
-
-def view(entry: FileEntry) -> EntryView:
-    """An entry in its form on the wire."""
-    return EntryView(
-        entry.path,
-        entry.name,
-        entry.kind.value,
-        entry.owner,
-        entry.size,
-        entry.media_type,
-        entry.digest,
-        entry.created_at_ms,
-        entry.created_by,
-        entry.updated_at_ms,
-    )
-
-
-def reading_headers(entry: FileEntry) -> dict[str, str]:
-    """The headers of an answer with a file's content: what members wrote must not act as the hub's own pages."""
-    kind = "inline" if entry.media_type in _INLINE else "attachment"
-    return {
-        "content-type": entry.media_type or "application/octet-stream",
-        "content-length": str(entry.size or 0),
-        "content-disposition": f"{kind}; filename*=UTF-8''{quote(entry.name, safe='')}; filename=\"{entry.name}\"",
-        "content-security-policy": "sandbox; default-src 'none'",
-        "x-content-type-options": "nosniff",
-        "cache-control": "private, no-cache",
-        "etag": f'"{entry.digest}"',
-    }
 
 
 class Reading:

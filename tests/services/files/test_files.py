@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from tieline.contract.file import EVERYBODY, FileEntry
 from tieline.contract.limits import MEBIBYTE
 from tieline.contract.message import Attachment
-from tieline.protocols.ac7.blobs import Blobs
-from tieline.protocols.ac7.files import Files, Reading, reading_headers, view
-from tieline.protocols.ac7.tree import (
+from tieline.protocols.ac7.file_routes import view
+from tieline.services.files.blobs import Blobs
+from tieline.services.files.files import Files, Reading
+from tieline.services.files.transfer import reading_headers
+from tieline.services.files.tree import (
     Collide,
     FileCode,
     FileLimits,

@@ -20,7 +20,7 @@ from msgspec import Struct
 from tieline.contract.file import EVERYBODY, FileCatalogue, FileChange, FileEntry, FileKind
 from tieline.contract.limits import MEBIBYTE
 from tieline.contract.message import Attachment
-from tieline.protocols.ac7.blobs import Blobs, MissingBlob, Upload
+from tieline.services.files.blobs import Blobs, MissingBlob, Upload
 
 ROOT = "/"
 OBJECTIVES = "objectives"
@@ -40,7 +40,7 @@ class FileLimits(Struct, frozen=True):
     """The limits of files, each with its reason."""
 
     file_bytes_max: int = 25 * MEBIBYTE
-    """What clients of this protocol expect."""
+    """The clients of ac7 expect as much."""
 
     entries_max: int = 10_000
     """Entries of one home, and rows of one listing: a listing is one answer."""
@@ -56,7 +56,7 @@ class FileLimits(Struct, frozen=True):
 
 
 class FileCode(StrEnum):
-    """What can be wrong, as clients know it."""
+    """What can be wrong."""
 
     NOT_FOUND = "not_found"
     EXISTS = "exists"
@@ -83,7 +83,7 @@ _STATUS = {
 
 
 class FileRefusal(Struct, frozen=True):
-    """One "no" about files; on the wire `{error, code}`."""
+    """One "no" about files."""
 
     code: FileCode
     message: str

@@ -1,7 +1,7 @@
-"""ac7's API as an OpenAPI 3.1 document, drawn from the routes and the types of their handlers.
+"""A table of routes as an OpenAPI 3.1 document, drawn from the types of their handlers.
 
-Above: the server, which serves it, and whoever makes a client. Below: `route` and `shapes`. Nothing is written here
-that the routes do not do: a new route is in the document by itself.
+Above: the applications that have such a table, and whoever makes a client. Below: `route`. Nothing is written here that
+the routes do not do: a new route is in the document by itself.
 """
 
 import re
@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from tieline import __version__
-from tieline.protocols.ac7.route import NO_CONTENT, Route
-from tieline.protocols.ac7.shapes import Failure
+from tieline.wire.route import NO_CONTENT, Failure, Route
 
 Json = dict[str, Any]
 
@@ -33,20 +32,20 @@ _ERRORS = {
 _TEMPLATE = "#/components/schemas/{name}"
 
 
-def document(routes: Sequence[Route]) -> Json:
-    """The whole document."""
+def document(routes: Sequence[Route], title: str, description: str, failure: type[msgspec.Struct] = Failure) -> Json:
+    """The whole document. `failure` is the form of a "no"."""
     shapes = [shape for route in routes for shape in (route.body, route.reply) if shape is not None]
-    types = list(dict.fromkeys((*shapes, Failure)))
+    types = list(dict.fromkeys((*shapes, failure)))
     references, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
     schema = dict(zip(types, references, strict=True))
     paths: Json = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema)
-    error: Json = {"application/json": {"schema": schema[Failure]}}
+    error: Json = {"application/json": {"schema": schema[failure]}}
     both = {**error, "text/plain": {"schema": {"type": "string"}}}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "ac7", "version": __version__, "description": "The ac7 API of a Tieline hub."},
+        "info": {"title": title, "version": __version__, "description": description},
         "paths": paths,
         "security": [{"token": []}],
         "components": {

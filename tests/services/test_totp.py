@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tieline.protocols.ac7.totp import (
+from tieline.services.totp import (
     Accepted,
     Reason,
     Rejected,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tieline.protocols.ac7.blobs import Blob, Blobs, MissingBlob
+from tieline.services.files.blobs import Blob, Blobs, MissingBlob
 
 
 def put(blobs: Blobs, *pieces: bytes) -> Blob:

@@ -1,0 +1,345 @@
+"""What the console needs beside the hub's own protocol: files, what is said and given with files, and devices.
+
+Above: the page. Below: the hub's services. A request shows a member's token as a bearer, or the cookie of a login
+session, and may what that member may. Keys are written as in the hub's own protocol.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct
+from starlette.types import Receive, Scope, Send
+
+from tieline.contract import command as c
+from tieline.contract import message as m
+from tieline.contract import reply as r
+from tieline.contract.file import EVERYBODY
+from tieline.contract.hub import Hub
+from tieline.contract.identifiers import GENERAL, MemberName, MessageId
+from tieline.contract.permission import MEMBERS_MANAGE
+from tieline.contract.refusal import Refusal
+from tieline.contract.target import Target, TargetKind, parse_target
+from tieline.services.assembly import Services
+from tieline.services.devices import Approved
+from tieline.services.enrolments import EnrolmentRefusal, PollError
+from tieline.services.files.transfer import given, reached
+from tieline.services.files.tree import Collide
+from tieline.wire.http import Bodies, answer, foreign, session_token
+from tieline.wire.route import (
+    NO_CONTENT,
+    Call,
+    Caller,
+    Download,
+    Failure,
+    Query,
+    Refused,
+    Route,
+    fail,
+    later,
+    no,
+    refused,
+    require,
+)
+from tieline.wire.route_app import RouteApp
+from tieline.wire.sessions import Sessions
+from tieline.wire.unfinished import Unfinished
+
+_PROTOCOL = "tieline"
+_ANY = "application/octet-stream"
+
+FilePath = Annotated[str, Meta(min_length=1, max_length=1024)]
+FilePaths = Annotated[tuple[FilePath, ...], Meta(max_length=64)]
+UserCode = Annotated[str, Meta(max_length=64)]
+
+
+class SendForm(Struct, frozen=True, kw_only=True):
+    """A message with files, by their paths."""
+
+    target: Annotated[str, Meta(max_length=256)]
+    body: str
+    files: FilePaths
+    urgent: bool = False
+    reply_to: str | None = None
+    thread: str | None = None
+
+
+class SentView(Struct, frozen=True):
+    """A message that was accepted."""
+
+    id: str
+    recipients: int
+
+
+class WorkForm(Struct, frozen=True, kw_only=True):
+    """An objective with files, by their paths."""
+
+    title: str
+    outcome: str
+    assignee: str
+    body: str = ""
+    watchers: tuple[str, ...] = ()
+    files: FilePaths
+
+
+class WorkView(Struct, frozen=True):
+    """An objective that was made."""
+
+    id: str
+
+
+class DeviceForm(Struct, frozen=True):
+    """A device that wants a token, and what it calls itself."""
+
+    label: Annotated[str, Meta(max_length=64)] = ""
+
+
+class DeviceStarted(Struct, frozen=True):
+    """The codes of a device, and for how many seconds they are good."""
+
+    device_code: str
+    user_code: str
+    expires_in: int
+    interval: int
+
+
+class PollForm(Struct, frozen=True):
+    """A device that asks what became of it."""
+
+    device_code: Annotated[str, Meta(max_length=128)]
+
+
+class DeviceToken(Struct, frozen=True):
+    """The token of a device, given out this once, and whose it is."""
+
+    token: str
+    token_id: str
+    member: str
+
+
+class DeviceView(Struct, frozen=True):
+    """A device that waits."""
+
+    user_code: str
+    label: str
+    source: str | None
+    agent: str | None
+    created_at_ms: int
+    expires_at_ms: int
+
+
+class DeviceList(Struct, frozen=True):
+    """Devices that wait, oldest first."""
+
+    devices: list[DeviceView]
+
+
+class ApproveForm(Struct, frozen=True):
+    """The device is for this member."""
+
+    user_code: UserCode
+    member: str
+
+
+class RejectForm(Struct, frozen=True):
+    """The device is for nobody."""
+
+    user_code: UserCode
+    reason: Annotated[str, Meta(max_length=256)] = ""
+
+
+class ConsoleApp:
+    """The routes. An HTTP application for the hub's port."""
+
+    def __init__(self, hub: Hub, services: Services, unfinished: Unfinished) -> None:
+        self._sessions = Sessions(hub, _PROTOCOL, acknowledges=False)
+        self._services = services
+        self.table = (*self._file_routes(), *self._device_routes())
+        self._app = RouteApp(hub, self._sessions, self.table, Bodies(unfinished), caller=self._caller, check=_check)
+        self._paths = {route.path.partition("/{")[0] for route in self.table}
+
+    # The HttpApp port.
+
+    def serves(self, scope: Scope) -> bool:
+        """True if the request is for one of its paths."""
+        path: str = scope["path"]
+        return scope["type"] == "http" and (path in self._paths or path.startswith("/api/files/"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._app.serve(self._app.find(scope["method"], scope["path"]), scope, receive, send)
+
+    def close(self) -> None:
+        """The hub stops."""
+        self._sessions.close()
+
+    async def _caller(self, scope: Scope, bearer_only: bool) -> Caller:
+        del bearer_only
+        token = session_token(scope)
+        if token is None:
+            raise Refused(no(401, "show a member's token: Authorization: Bearer …"))
+        held = await self._sessions.of(token)
+        if isinstance(held, Refusal):
+            raise Refused(refused(held))
+        return Caller(token, held)
+
+    def _file_routes(self) -> list[Route]:
+        collisions = {"type": "string", "enum": [one.value for one in Collide]}
+        query = (
+            Query("path", "Absolute, as `/<member>/…`.", required=True),
+            Query("mime", "Its media type."),
+            Query("collide", "What to do when a file is there already; an error unless told.", collisions),
+        )
+        return [
+            Route("GET", "/api/files/{path}", self.download, gives=(_ANY,), errors=(404, 409)),
+            Route("POST", "/api/files", self.upload, takes=(_ANY,), in_pieces=True, query=query, errors=(409, 429)),
+            Route("POST", "/api/messages", self.send, errors=(404, 409, 410, 429)),
+            Route("POST", "/api/objectives", self.give_work, errors=(404, 409, 429)),
+        ]
+
+    def _device_routes(self) -> list[Route]:
+        return [
+            Route("GET", "/api/devices", self.pending),
+            Route("POST", "/api/devices", self.start, open=True, errors=(429,)),
+            Route("POST", "/api/devices/poll", self.poll, open=True),
+            Route("POST", "/api/devices/approve", self.approve, status=NO_CONTENT, errors=(404, 409)),
+            Route("POST", "/api/devices/reject", self.reject, status=NO_CONTENT, errors=(404, 409)),
+        ]
+
+    # Files, and what is said and given with them.
+
+    async def download(self, call: Call, _: None) -> Download:
+        """The content of a file."""
+        return await self._services.transfers.download(call, "/" + call.params["path"])
+
+    async def upload(self, call: Call, _: None) -> m.Attachment:
+        """Keep the body as a file; the folders above it are made."""
+        entry = (await self._services.transfers.upload(call, call.query.get("path", ""))).entry
+        return m.Attachment(entry.path, entry.name, entry.size or 0, entry.media_type or "")
+
+    async def send(self, call: Call, form: SendForm) -> SentView:
+        """Say something with files, which are shown to whoever receives it."""
+        target = parse_target(form.target)
+        if isinstance(target, Refusal):
+            raise Refused(refused(target))
+        content = m.Content(
+            target=target,
+            body=form.body,
+            priority=m.Priority.URGENT if form.urgent else m.Priority.NORMAL,
+            reply_to=MessageId(form.reply_to) if form.reply_to is not None else None,
+            thread=form.thread,
+            attachments=await self._services.transfers.attached(call, form.files),
+        )
+        viewer = await _viewer_of(call, target)
+
+        async def ask() -> Sequence[r.Reply]:
+            return await call.ask(lambda session: (c.Send(session, content),))
+
+        match await reached(self._services.attachments.show(content.attachments, viewer, ask)):
+            case (r.Accepted() as accepted,):
+                return SentView(accepted.message_id, accepted.recipients)
+            case replies:
+                raise fail(replies)
+
+    async def give_work(self, call: Call, form: WorkForm) -> WorkView:
+        """Give somebody work with files, which are copied for it and shown to those who have a part in it."""
+        viewer = await self._services.transfers.viewer(call, *form.files)
+        names = [call.member, form.assignee, *form.watchers]
+
+        async def ask(attached: tuple[m.Attachment, ...]) -> Sequence[r.Reply]:
+            return await call.ask(
+                lambda session: (
+                    c.CreateObjective(
+                        session=session,
+                        title=form.title,
+                        outcome=form.outcome,
+                        body=form.body,
+                        assignee=MemberName(form.assignee),
+                        watchers=tuple(MemberName(name) for name in form.watchers),
+                        attachments=attached,
+                    ),
+                )
+            )
+
+        match given(await reached(self._services.attachments.copy(form.files, viewer, names, ask))):
+            case (r.ObjectiveState(objective),):
+                return WorkView(objective.id)
+            case replies:
+                raise fail(replies)
+
+    # Devices.
+
+    async def start(self, call: Call, form: DeviceForm) -> DeviceStarted:
+        """Ask for a token; a person must approve the user code."""
+        client = call.scope.get("client")
+        source = str(client[0]) if client else None
+        asked = self._services.devices.start(source, call.header(b"user-agent"), form.label)
+        if isinstance(asked, EnrolmentRefusal):
+            raise _refused(asked)
+        return DeviceStarted(asked.device_code, asked.user_code, asked.expires_in, asked.interval)
+
+    async def poll(self, _: Call, form: PollForm) -> DeviceToken:
+        """Ask what became of it; the token is given out once."""
+        fetched = await self._services.devices.poll(form.device_code)
+        if isinstance(fetched, PollError):
+            said = Failure(fetched.error, error_description=fetched.error_description or UNSET)
+            raise Refused(answer(said, 400))
+        return DeviceToken(fetched.token, fetched.token_id, fetched.member.name)
+
+    async def pending(self, call: Call, _: None) -> DeviceList:
+        """Devices that wait, oldest first; needs members.manage."""
+        await require(call, MEMBERS_MANAGE)
+        return DeviceList(
+            [
+                DeviceView(one.user_code, one.label_hint, one.source, one.agent, one.created_at_ms, one.expires_at_ms)
+                for one in self._services.devices.pending()
+            ]
+        )
+
+    async def approve(self, call: Call, form: ApproveForm) -> None:
+        """Give a device a token of a member; needs members.manage."""
+        await require(call, MEMBERS_MANAGE)
+        name = MemberName(form.member)
+
+        async def make() -> Approved:
+            replies = await call.ask(lambda session: (c.IssueToken(session, name, ""), c.ListMembers(session, name)))
+            match replies:
+                case (r.TokenIssued(_, token, kept), r.Roster(members=(presence,))):
+                    return Approved(token, kept, presence.member)
+                case _:
+                    raise fail(replies, form.member)
+
+        approved = await self._services.devices.approve(form.user_code, make)
+        if isinstance(approved, EnrolmentRefusal):
+            raise _refused(approved)
+
+    async def reject(self, call: Call, form: RejectForm) -> None:
+        """Refuse a device; needs members.manage."""
+        await require(call, MEMBERS_MANAGE)
+        refusal = self._services.devices.reject(form.user_code, form.reason)
+        if refusal is not None:
+            raise _refused(refusal)
+
+
+def _check(scope: Scope) -> None:
+    if foreign(scope):
+        raise Refused(no(403, "this request comes from a page of another site"))
+
+
+async def _viewer_of(call: Call, target: Target) -> str:
+    """Those to whom the files of a message to this target are shown."""
+    match target.kind:
+        case TargetKind.MEMBER:
+            return target.name
+        case TargetKind.OBJECTIVE:
+            return str(target)
+        case TargetKind.CHANNEL if target.name != GENERAL:
+            channel = (await call.get(lambda session: c.ViewChannel(session, target.name), r.ChannelState)).channel
+            return f"chan:{channel.id}"
+        case _:
+            return EVERYBODY
+
+
+def _refused(refusal: EnrolmentRefusal) -> Refused:
+    if refusal.retry_after is not None:
+        return Refused(later(refusal.error, refusal.retry_after))
+    return Refused(no(refusal.status, refusal.error))

@@ -1,0 +1,57 @@
+"""The services of one hub: what it offers beside messages, made once and handed to protocols and to the console.
+
+Above: the server's assembly. Below: files, logins, devices, and the Hub port. All of them give members something
+without asking the member first, so they act with the key of the hub's home.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from tieline.contract.file import FileCatalogue
+from tieline.contract.hub import Hub
+from tieline.contract.member import Credential
+from tieline.services.devices import Devices
+from tieline.services.enrolments import Enrolments
+from tieline.services.files.attachments import Attachments
+from tieline.services.files.blobs import Blobs
+from tieline.services.files.files import Files
+from tieline.services.files.transfer import Transfers
+from tieline.services.login_sessions import LoginSessions
+from tieline.services.operator import Operator
+from tieline.services.upkeep import Upkeep
+
+_BLOBS_FOLDER = "files"
+
+
+class Services:
+    """Files, logins and devices."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        key: Credential,
+        catalogue: FileCatalogue,
+        now_ms: Callable[[], int],
+        *,
+        files_folder: Path,
+        logins_folder: Path | None,
+    ) -> None:
+        """`logins_folder` is none beside a store that forgets."""
+        self.now_ms = now_ms
+        self.operator = Operator(hub, key)
+        self.files = Files(catalogue, Blobs(files_folder / _BLOBS_FOLDER), now_ms)
+        self.transfers = Transfers(self.files)
+        self.attachments = Attachments(self.files)
+        self.logins = LoginSessions(hub, self.operator, logins_folder, now_ms, os.urandom)
+        self.devices = Devices(self.operator, Enrolments(os.urandom), now_ms)
+        self._upkeep = Upkeep(hub, self.operator, self.files, self.logins)
+
+    async def start(self) -> None:
+        """Put in order what was left behind."""
+        await self._upkeep.start()
+
+    async def stop(self) -> None:
+        """Finish what was begun, and let go of the disk."""
+        self.devices.close()
+        await self._upkeep.stop()

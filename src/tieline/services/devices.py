@@ -1,0 +1,122 @@
+"""Devices: programs and browsers without a token, which a person lets in.
+
+Above: routes by which devices ask and managers decide. Below: `enrolments`, which knows the codes, and the Hub port.
+Whoever approves makes the token, so that the hub decides whether that member may; a token that no device fetches in
+time is revoked here.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from tieline.contract import command as c
+from tieline.contract.identifiers import MemberName
+from tieline.contract.member import Member, TokenView
+from tieline.services.enrolments import (
+    EXPIRES_MS,
+    EnrolmentRefusal,
+    Enrolments,
+    Granted,
+    PollError,
+    Started,
+    Waiting,
+)
+from tieline.services.operator import Operator
+
+
+class Approved(Struct, frozen=True):
+    """A token that was made for a device."""
+
+    token: str
+    kept: TokenView
+    member: Member
+
+
+class Fetched(Struct, frozen=True):
+    """A token that a device fetches, and whose it is."""
+
+    token: str
+    token_id: str
+    member: Member
+
+
+class Devices:
+    """The devices that ask to be let in."""
+
+    def __init__(self, operator: Operator, enrolments: Enrolments, now_ms: Callable[[], int]) -> None:
+        self._operator = operator
+        self._enrolments = enrolments
+        self._now_ms = now_ms
+        self._loop = asyncio.get_running_loop()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._revoking: set[asyncio.Task[None]] = set()
+
+    # The device.
+
+    def start(self, source: str | None, agent: str | None, label_hint: str) -> Started | EnrolmentRefusal:
+        """A device asks."""
+        return self._enrolments.start(source, agent, label_hint, self._now_ms())
+
+    async def poll(self, device_code: str) -> Fetched | PollError:
+        """A device asks what became of it; its token is given out once."""
+        granted = self._enrolments.poll(device_code, self._now_ms())
+        if isinstance(granted, PollError):
+            return granted
+        members = await self._operator.members(MemberName(granted.member))
+        if not members:
+            return PollError("access_denied", "the member is gone")
+        return Fetched(granted.token, granted.token_id, members[0])
+
+    # Who approves.
+
+    def pending(self) -> list[Waiting]:
+        """The devices that wait, oldest first."""
+        return self._enrolments.pending(self._now_ms())
+
+    async def approve(self, user_code: str, make: Callable[[], Awaitable[Approved]]) -> Approved | EnrolmentRefusal:
+        """Give a device the token that `make` makes; if that raises, the device waits on."""
+        waiting = self._enrolments.claim(user_code, self._now_ms())
+        if isinstance(waiting, EnrolmentRefusal):
+            return waiting
+        try:
+            approved = await make()
+        except BaseException:
+            self._enrolments.release(waiting.user_code)
+            raise
+        granted = Granted(approved.token, approved.kept.id, approved.member.name)
+        if not self._enrolments.approve(waiting.user_code, granted):
+            await self._revoke(granted)
+            return EnrolmentRefusal(404, "no such enrollment, or it expired")
+        self._watch_expiry()
+        return approved
+
+    def reject(self, user_code: str, reason: str) -> EnrolmentRefusal | None:
+        """Refuse a device."""
+        return self._enrolments.reject(user_code, reason, self._now_ms())
+
+    # Tokens that no device fetched.
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+
+    def _watch_expiry(self) -> None:
+        if self._expiry is None:
+            self._expiry = self._loop.call_later(EXPIRES_MS / 1000 + 1, self.expire)
+
+    def expire(self) -> None:
+        """Revoke them."""
+        self._expiry = None
+        unfetched = self._enrolments.expire(self._now_ms())
+        for granted in unfetched:
+            task = self._loop.create_task(self._revoke(granted))
+            self._revoking.add(task)
+            task.add_done_callback(self._revoking.discard)
+        if self._enrolments.granted:
+            self._watch_expiry()
+
+    async def _revoke(self, granted: Granted) -> None:
+        name = MemberName(granted.member)
+        await self._operator.ask(lambda session: (c.RevokeToken(session, name, granted.token_id),))

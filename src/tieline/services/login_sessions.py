@@ -1,0 +1,253 @@
+"""Login sessions: browsers that somebody logged in with, by a code, a token, a login link or the link of a first start.
+
+Above: the console's entrance, and protocols with logins of their own; their cookies are names of the same sessions.
+Below: `logins`, which knows codes and how long a session lasts, the file that it is kept in, and the hub. The id of a
+session is a token of the member, which the hub knows like any other: so a session may what its member may, and ends
+when the member goes, when its tokens are replaced, or when somebody revokes that one in the list of tokens. It lasts
+seven days after its last use, and thirty at most, because the hub's tokens do not slide.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tieline.contract import command as c
+from tieline.contract import reply as r
+from tieline.contract.hub import Hub
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.member import ByToken, MemberKind
+from tieline.contract.permission import OWNER_PERMISSIONS
+from tieline.contract.refusal import Code, Refusal
+from tieline.services.logins import INVALID_CODE, SESSION_MS, Denied, Logins, LoginSession, digest_of
+from tieline.services.operator import Operator
+from tieline.wire.home import write_private
+from tieline.wire.sessions import ask_all
+
+LOGINS_FILE = "logins.json"
+LABEL = "console"
+"""The label of a session's token, where no code opened it."""
+LINK_LABEL = "login link"
+"""The label of a token that is good for one entry."""
+
+_TOKEN_MS = 30 * 24 * 3600 * 1000
+_LABEL_OF_CODE = "login "
+_LABEL_DIGITS = 12
+_FIRST_CODE_MS = 15 * 60 * 1000
+_PROTOCOL = "console"
+
+
+class UnreadableLogins(ValueError):
+    """The file of logins is damaged; the text says how."""
+
+
+class Opened(Struct, frozen=True):
+    """A session that was opened."""
+
+    id: str
+    """For the cookie, and kept nowhere else."""
+    token_id: str
+    """The id of its token at the hub."""
+    session: LoginSession
+
+
+class _FirstCode(Struct, frozen=True):
+    """The way in at a first start: whoever has it becomes this member, who is made then."""
+
+    secret: str
+    name: MemberName
+    until_ms: int
+
+
+class LoginSessions:
+    """Who can log in, and who is."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        operator: Operator,
+        folder: Path | None,
+        now_ms: Callable[[], int],
+        randomness: Callable[[int], bytes],
+    ) -> None:
+        self._hub = hub
+        self._operator = operator
+        # None beside a store that forgets.
+        self._path = folder / LOGINS_FILE if folder is not None else None
+        self._now_ms = now_ms
+        self._logins = _load(self._path, randomness)
+        self._saving = asyncio.Lock()
+        self._first: _FirstCode | None = None
+
+    # By a code of an authenticator app.
+
+    async def enrol(self, member: MemberName) -> str:
+        """Give a member a new secret for its app; its old one and the sessions of codes end."""
+        secret = self._logins.enrol(member, self._now_ms())
+        await self._save()
+        await self._tidy(member)
+        return secret
+
+    async def sign_in(self, code: str, member: str | None, attempt: str | None = None) -> Opened | Denied:
+        """Open a session for whom the code is right."""
+        result = self._logins.sign_in(code, member, self._now_ms(), attempt)
+        if isinstance(result, Denied):
+            return result
+        # Before anybody is let in: a code is good once, whatever happens next.
+        await self._save()
+        name = MemberName(result.session.member)
+        await self._tidy(name)
+        replies = await self._operator.ask(lambda session: (self._issue(session, name, result.id),))
+        match replies[0]:
+            case r.TokenIssued(_, _, kept):
+                return Opened(result.id, kept.id, result.session)
+            case Refusal(Code.TOO_MANY_TOKENS) as refusal:
+                await self.drop(result.id)
+                return Denied(409, refusal.message)
+            case _:
+                # The member was removed in this moment.
+                await self.drop(result.id)
+                return Denied(401, INVALID_CODE)
+
+    def _issue(self, session: SessionId, name: MemberName, token: str) -> c.IssueToken:
+        return c.IssueToken(session, name, _label(digest_of(token)), self._now_ms() + _TOKEN_MS, token)
+
+    # By a token, a login link, or the link of a first start.
+
+    def first_code(self, name: MemberName) -> str:
+        """A code by which one person can get in, as a member of this name who may do everything."""
+        code = secrets.token_urlsafe(24)
+        self._first = _FirstCode(code, name, self._now_ms() + _FIRST_CODE_MS)
+        return code
+
+    async def enter(self, shown: str) -> Opened | Refusal:
+        """Open a session for whom a token belongs to, or for the first member."""
+        first = await self._first_member(shown)
+        if isinstance(first, Refusal):
+            return first
+        attached = await self._hub.ask(c.Attach(protocol=_PROTOCOL, credential=ByToken(first or shown)))
+        if not isinstance(attached, r.Attached):
+            assert isinstance(attached, Refusal), "an attach is answered by these"
+            return attached
+        assert attached.member is not None, "a token belongs to a member"
+        try:
+            issued = await self._issue_from(attached.session, attached.member)
+        finally:
+            self._hub.submit((c.Detach(attached.session),))
+        if isinstance(issued, Refusal):
+            return issued
+        session = self._logins.open(attached.member, issued.token, self._now_ms(), issued.view.id)
+        await self._save()
+        await self._tidy(attached.member)
+        return Opened(issued.token, issued.view.id, session)
+
+    async def _issue_from(self, session: SessionId, member: MemberName) -> r.TokenIssued | Refusal:
+        """A token for the cookie. In the same moment every login link is void, which ends the sessions that one opened:
+        of two who show the same link, the second has no session to ask from.
+        """
+        (known,) = await ask_all(self._hub, [c.ListTokens(session, member)])
+        links = [view.id for view in known.tokens if view.label == LINK_LABEL] if isinstance(known, r.Tokens) else []
+        issue = c.IssueToken(session, member, LABEL, self._now_ms() + SESSION_MS)
+        issued, *_ = await ask_all(self._hub, [issue, *(c.RevokeToken(session, member, link) for link in links)])
+        match issued:
+            case r.TokenIssued():
+                return issued
+            case Refusal(code) if links or code is Code.UNKNOWN_SESSION:
+                return Refusal(Code.UNAUTHORIZED, "this login link was used already")
+            case _:
+                assert isinstance(issued, Refusal), "a new token is answered by these"
+                return issued
+
+    async def _first_member(self, shown: str) -> str | Refusal | None:
+        """The token of the member that a first start's code makes; none if this is no such code."""
+        code = self._first
+        if code is None or not secrets.compare_digest(shown.encode(), code.secret.encode()):
+            return None
+        if self._now_ms() > code.until_ms:
+            way = f"`tieline login {code.name}` on the hub's machine prints another"
+            return Refusal(Code.UNAUTHORIZED, f"the link of the first start was good for 15 minutes; {way}")
+        # At once, so that of two who show it together only one gets in.
+        self._first = None
+        name = code.name
+        replies = await self._operator.ask(
+            lambda session: (c.AddMember(session, name, MemberKind.HUMAN, OWNER_PERMISSIONS),)
+        )
+        made = replies[0]
+        if isinstance(made, r.Issued):
+            return made.token
+        assert isinstance(made, Refusal), "a new member is answered by these"
+        if made.code is not Code.NAME_TAKEN:
+            # A full disk, perhaps: the link is good for another try.
+            self._first = code
+            return made
+        way = f"`tieline login {name}` on the hub's machine prints a link to log in as that member"
+        return Refusal(Code.NAME_TAKEN, f"{name} became a member before this link was opened; {way}")
+
+    # However it was opened.
+
+    async def find(self, session_id: str) -> LoginSession | None:
+        """The session of a cookie, if it is still good; using it prolongs it."""
+        session, changed = self._logins.find(session_id, self._now_ms())
+        if changed:
+            await self._save()
+        return session
+
+    async def drop(self, session_id: str) -> None:
+        """The hub does not know it any more."""
+        if self._logins.sign_out(session_id):
+            await self._save()
+
+    async def sign_out(self, session_id: str, member: MemberName, token_id: str = "") -> None:
+        """End a session. `token_id` is of its token, where a cookie says it: older sessions are in the cookie alone."""
+        await self.drop(session_id)
+        await self._tidy(member, [token_id] if token_id else [])
+
+    async def forget(self, member: str) -> None:
+        """A member is gone."""
+        if self._logins.forget(member):
+            # Its tokens went with it.
+            self._logins.take_ended()
+            await self._save()
+
+    async def reconcile(self, since_ms: Mapping[str, int]) -> None:
+        """Forget whoever was removed while nobody looked: these are the members, and since when each is one."""
+        if self._logins.reconcile(since_ms):
+            self._logins.take_ended()
+            await self._save()
+
+    async def _tidy(self, member: MemberName, also: Sequence[str] = ()) -> None:
+        """Revoke the tokens of sessions that have ended, for whatever reason."""
+        over = [(MemberName(one.member), one.token_id) for one in self._logins.take_ended() if one.token_id]
+        over += [(member, token_id) for token_id in also]
+        good = {_label(session.digest) for session in self._logins.sessions_of(member)}
+        match await self._operator.ask(lambda session: (c.ListTokens(session, member),)):
+            case (r.Tokens(tokens),):
+                codes = [token for token in tokens if token.label.startswith(_LABEL_OF_CODE)]
+                over += [(member, token.id) for token in codes if token.label not in good]
+            case _:
+                pass
+        if over:
+            await self._operator.ask(lambda session: [c.RevokeToken(session, *one) for one in over])
+
+    async def _save(self) -> None:
+        """Have on disk what is known now; in the order in which it came to be."""
+        if self._path is None:
+            return
+        async with self._saving:
+            await asyncio.to_thread(write_private, self._path, self._logins.encode())
+
+
+def _load(path: Path | None, randomness: Callable[[int], bytes]) -> Logins:
+    if path is None or not path.exists():
+        return Logins(randomness)
+    try:
+        return Logins(randomness, path.read_bytes())
+    except msgspec.MsgspecError as error:
+        raise UnreadableLogins(f"{path}: {error}") from error
+
+
+def _label(digest: str) -> str:
+    return _LABEL_OF_CODE + digest[:_LABEL_DIGITS]
