@@ -150,9 +150,9 @@ $(STAMPS)/debian: $(STAMPS)/dev $(if $(DEBIAN_THERE),,again)
 
 # The console's types come from the hub's own frames, so a change in those builds it anew.
 $(STAMPS)/console: $(STAMPS)/run $(WEB)/package-lock.json $(WEB)/.npmrc $(WEB)/tsconfig.json $(WEB)/build.mjs $(WEB)/documents.py \
-                   $(filter-out %.d.ts,$(wildcard $(WEB)/src/*)) $(wildcard src/tieline/wire/native/*.py src/tieline/protocols/ac7/*.py) \
+                   $(filter-out %.d.ts,$(wildcard $(WEB)/src/*)) $(wildcard src/tieline/wire/native/*.py src/tieline/console/*.py) \
                    src/tieline/wire/protocol.py $(wildcard src/tieline/protocols/*/__init__.py) \
-                   src/tieline/console/entrance.py src/tieline/pipeline/report_parts.py \
+                   src/tieline/wire/openapi.py src/tieline/pipeline/report_parts.py \
                    $(if $(wildcard src/tieline/console/static/index.html),,again)
 	@echo "building the console"
 	@test -d $(WEB)/node_modules -a $(WEB)/node_modules/.package-lock.json -nt $(WEB)/package-lock.json || $(NPM) --prefix $(WEB) ci >/dev/null

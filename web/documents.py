@@ -2,8 +2,8 @@
 
     python web/documents.py FOLDER
 
-Three documents: the frames of the hub's own protocol; the routes of ac7, as a hub serves them; and what else the
-console asks for: who is in, and the pipeline's report. The colours are those of the protocols, as a sheet.
+Three documents: the frames of the hub's own protocol; the hub's routes for the console, as a hub serves them; and what
+else the console asks for: who is in, and the pipeline's report. The colours are those of the protocols, as a sheet.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from urllib.request import urlopen
 import msgspec
 
 from tieline import __version__
+from tieline.console.app import DOCUMENT_PATH
 from tieline.console.entrance import Visitor
 from tieline.pipeline.report_parts import Report
 from tieline.protocols import protocols
-from tieline.protocols.ac7.server import DOCUMENT_PATH
 from tieline.server.hub import Options, RunningHub
 from tieline.wire.native.document import document
 
@@ -35,7 +35,7 @@ def shapes() -> dict[str, Any]:
 
 
 async def routes() -> dict[str, Any]:
-    """The routes of ac7, asked of a hub that keeps nothing."""
+    """The hub's routes for the console, asked of a hub that keeps nothing."""
     with tempfile.TemporaryDirectory() as folder:
         hub = RunningHub(Options(home=Path(folder), http="127.0.0.1:0", store="memory"))
         running = await hub.start()

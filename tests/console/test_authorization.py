@@ -154,21 +154,18 @@ ALLOWED = {
 """Requests that anybody may make, about what is its own."""
 
 ROUTES = {
+    "/api/devices",
+    "/api/devices/approve",
+    "/api/devices/poll",
+    "/api/devices/reject",
+    "/api/files",
     "/api/insights",
+    "/api/messages",
+    "/api/objectives",
     "/api/session",
+    "/api/session/code",
     "/api/stream",
-    "/enroll",
-    "/enroll/approve",
-    "/enroll/pending",
-    "/enroll/poll",
-    "/enroll/reject",
-    "/fs/read",
-    "/fs/write",
-    "/members/{name}/tokens/{id}",
-    "/objectives",
-    "/push",
-    "/session/logout",
-    "/session/totp",
+    "/api/tokens/{id}",
 }
 """How the paths that the page asks for begin."""
 
@@ -350,10 +347,19 @@ async def test_a_permission_that_is_taken_away_ends_what_it_showed(scene: Scene)
 def _routes(scene: Known) -> list[tuple[str, str, dict[str, Any]]]:
     """Every request to a route, as the page makes it."""
     discuss = f"/objectives/{scene.objective}/discuss"
+    work = {"title": "x", "outcome": "x", "assignee": "alice"}
     bind = {"mode": "bind", "userCode": scene.device, "memberName": "carol"}
     attached = {"to": "carol", "body": "look", "attachments": [{"path": scene.file, "name": "x", "size": 1}]}
     return [
         ("GET", "/api/insights", {}),
+        ("GET", "/api/devices", {}),
+        ("POST", "/api/devices/approve", {"json": {"user_code": scene.device, "member": "carol"}}),
+        ("POST", "/api/devices/reject", {"json": {"user_code": scene.device}}),
+        ("GET", f"/api/files{scene.file}", {}),
+        ("POST", "/api/files?path=/alice/console/mine.txt", {"content": b"x"}),
+        ("POST", "/api/members/alice/authenticator", {}),
+        ("POST", "/api/messages", {"json": {"target": "@carol", "body": "look", "files": [scene.file]}}),
+        ("POST", "/api/objectives", {"json": {**work, "files": [scene.file]}}),
         ("GET", "/enroll/pending", {}),
         ("POST", "/enroll/approve", {"json": {**bind, "mimeType": "x"}}),
         ("POST", "/enroll/reject", {"json": {"userCode": scene.device}}),
@@ -361,7 +367,7 @@ def _routes(scene: Known) -> list[tuple[str, str, dict[str, Any]]]:
         ("GET", f"/fs/read{scene.file}", {}),
         ("POST", "/fs/write?path=/alice/console/mine.txt", {"content": b"x"}),
         ("POST", discuss, {"json": {"body": "x"}}),
-        ("POST", "/objectives", {"json": {"title": "x", "outcome": "x", "assignee": "alice"}}),
+        ("POST", "/objectives", {"json": work}),
         ("POST", "/push", {"json": attached}),
     ]
 
@@ -378,6 +384,7 @@ async def test_the_routes_refuse_who_may_not(scene: Scene) -> None:
         assert (await client.get("/fs/read/carol/console/mine.txt")).content == b"x"
     async with httpx.AsyncClient(base_url=there.running.http, headers=await _cookie(there, "chief")) as client:
         assert (await client.get(f"/fs/read{scene.file}")).text == SECRET
+        assert (await client.get(f"/api/files{scene.file}")).text == SECRET
         (device,) = (await client.get("/enroll/pending")).json()["enrollments"]
         assert device["userCode"] == scene.device
 

@@ -14,7 +14,7 @@ _FLAGS = ("--alphabetize", "--empty-objects-unknown", "--default-non-nullable=fa
 RENAMED = {
     # A document, a field of it, and the source that reads the field.
     "frames": ("last_seen_ms", "members.tsx"),
-    "routes": ("mimeType", "ac7.ts"),
+    "routes": ("device_code", "api.ts"),
     "shapes": ("verified_rows", "insights.tsx"),
 }
 

@@ -69,7 +69,7 @@ SIGNS = (
 )
 HOSTILE = (*MARKUP, *MARKDOWN, *SIGNS)
 
-ASKED = ("/assets/", "/api/session", "/api/stream", "/api/insights", "/enroll/pending")
+ASKED = ("/assets/", "/api/session", "/api/stream", "/api/insights", "/api/devices")
 """What the page asks for while one looks at it."""
 
 LOOK = r"""() => {
@@ -207,7 +207,7 @@ async def test_every_other_field_of_a_message_stays_text(there: Office) -> None:
     for message_id in ids:
         await seen.see(f"#/live?m={message_id}", ".receipt")
         links = await seen.page.locator("aside a[download]").evaluate_all("(all) => all.map((one) => one.pathname)")
-        assert all(path.startswith("/fs/read/") for path in links), links
+        assert all(path.startswith("/api/files/") for path in links), links
 
 
 async def test_members_tokens_devices_and_pauses_stay_text(there: Office) -> None:

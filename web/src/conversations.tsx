@@ -1,7 +1,7 @@
 // Conversations: places of talk on one side, what was said at one of them on the other, and a box to say something.
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { push, upload } from "./ac7.ts";
+import { sendFiles, upload } from "./api.ts";
 import type { Attachment, Message } from "./hub.ts";
 import { LongList } from "./list.tsx";
 import { Turn } from "./message.tsx";
@@ -284,24 +284,15 @@ interface Utterance {
   reply: Message | null;
 }
 
-/** Say something. With files it goes by ac7, whose store of files shows them to whoever receives it. */
+/** Say something. With files it goes by another way, on which they are shown to whoever receives it. */
 async function say(target: Place, { body, urgent, files, reply }: Utterance): Promise<void> {
-  if (files.length) {
-    const channel = channels.value.find((one) => `#${one.name}` === target);
-    const thread = target.startsWith("obj:") ? target : channel && target !== GENERAL ? `chan:${channel.id}` : "";
-    const to = target.startsWith("@") ? target.slice(1) : "";
-    // Without either it would go to everybody.
-    if (!to && !thread && target !== GENERAL) throw new Error(`Nobody is reached at ${target}.`);
-    await push({ to, thread, body, files, urgent, reply_to: reply?.id, conversation: reply?.thread });
-    return;
-  }
-  const accepted = await hub.ask("send", {
-    target,
-    body,
-    ...(urgent ? { priority: "urgent" as const } : {}),
-    ...(reply ? { reply_to: reply.id, ...(reply.thread ? { thread: reply.thread } : {}) } : {}),
-  });
-  if (accepted.recipients === 0) tell("Accepted, but nobody is there to receive it.");
+  const context = reply ? { reply_to: reply.id, ...(reply.thread ? { thread: reply.thread } : {}) } : {};
+  const known = target === GENERAL || !target.startsWith("#") || channels.value.some((one) => `#${one.name}` === target);
+  if (files.length && !known) throw new Error(`Nobody is reached at ${target}.`);
+  const recipients = files.length
+    ? await sendFiles({ target, body, urgent, ...context }, files)
+    : (await hub.ask("send", { target, body, ...(urgent ? { priority: "urgent" as const } : {}), ...context })).recipients;
+  if (recipients === 0) tell("Accepted, but nobody is there to receive it.");
 }
 
 function Compose({ target, reply, done }: { target: string; reply: Message | null; done(): void }) {

@@ -1,8 +1,8 @@
 // The way in: by a token, by a login link, by a code of an authenticator app, or because somebody who is in says so.
 import { useEffect, useState } from "preact/hooks";
-import { EXPIRED, type Request, askForToken, dropToken, fetchToken, logIn } from "./ac7.ts";
+import { EXPIRED, type Request, askForToken, dropToken, fetchToken } from "./api.ts";
 import { where } from "./route.ts";
-import { enter, leaveSession, look, visitor } from "./state.ts";
+import { enter, enterByCode } from "./state.ts";
 
 /** By how much a hub that is asked too often wants to be asked less often. */
 const SLOWER_S = 5;
@@ -15,11 +15,7 @@ async function comeIn(shown: string, name: string): Promise<void> {
     await enter(shown);
     return;
   }
-  await logIn(shown, name);
-  // Of two logins in one browser the hub goes by the other one.
-  await leaveSession();
-  await look();
-  if (!visitor.value) throw new Error("The code is right, but the browser did not keep the login.");
+  await enterByCode(shown, name);
 }
 
 export function Entry() {
@@ -102,15 +98,15 @@ function Approval() {
       setWhy(reason);
       setRequest(null);
     };
-    const until = Date.now() + request.expiresIn * 1000;
+    const until = Date.now() + request.expires_in * 1000;
     let seconds = request.interval;
     let timer: ReturnType<typeof setTimeout>;
     const poll = async () => {
-      const found = await fetchToken(request.deviceCode);
+      const found = await fetchToken(request.device_code);
       if ("token" in found) {
         await enter(found.token);
         // The browser has a session of its own now: nobody needs this token any more.
-        await dropToken(found.member, found.tokenId).catch(() => undefined);
+        await dropToken(found.tokenId).catch(() => undefined);
         return;
       }
       if (found.wait === "no") over(found.why);
@@ -131,7 +127,7 @@ function Approval() {
       {request ? (
         <>
           <p role="status">
-            Somebody who manages members finds this code under Members, and says who you are: <code class="code">{request.userCode}</code>
+            Somebody who manages members finds this code under Members, and says who you are: <code class="code">{request.user_code}</code>
           </p>
           <p class="line">
             <button type="button" onClick={() => setRequest(null)}>

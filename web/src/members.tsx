@@ -1,7 +1,7 @@
 // Members: who is there and waits for whom, by what they are reached, and what waits for them; their tokens, for who may.
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import { type Device, approve, pending, reject } from "./ac7.ts";
+import { type Device, approve, pending, reject } from "./api.ts";
 import { Action } from "./action.tsx";
 import type { Leg, Member, Reach, Token } from "./hub.ts";
 import { Wire } from "./message.tsx";
@@ -166,7 +166,6 @@ function NewMember() {
 function Devices() {
   const [waiting, setWaiting] = useState<readonly Device[]>([]);
   const read = async () => {
-    // A hub that does not speak ac7 has no devices.
     setWaiting(await pending().catch(() => []));
   };
   useEffect(() => {
@@ -181,17 +180,17 @@ function Devices() {
       {waiting.map((device) => (
         <form
           class="line"
-          key={device.userCode}
+          key={device.user_code}
           onSubmit={(event) => {
             event.preventDefault();
             const name = new FormData(event.currentTarget).get("member");
             void attempt(async () => {
-              await approve(device.userCode, String(name));
+              await approve(device.user_code, String(name));
               await read();
             }, "It has its token now.");
           }}
         >
-          <code>{device.userCode}</code> {plain(device.labelHint)} {device.sourceIp ? `from ${device.sourceIp}` : ""}
+          <code>{device.user_code}</code> {plain(device.label)} {device.source ? `from ${device.source}` : ""}
           <label>
             for{" "}
             <select name="member" required>
@@ -207,7 +206,7 @@ function Devices() {
             type="button"
             onClick={() =>
               void attempt(async () => {
-                await reject(device.userCode);
+                await reject(device.user_code);
                 await read();
               }, "Refused.")
             }

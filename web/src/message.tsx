@@ -1,7 +1,7 @@
 // One message: as a row of the live tail, as a turn of a conversation, and with all that is known of it.
 import { useEffect, useRef } from "preact/hooks";
 import { batch, signal } from "@preact/signals";
-import { fileAddress } from "./ac7.ts";
+import { fileAddress } from "./api.ts";
 import type { Attachment, Message, Receipt } from "./hub.ts";
 import { Pause } from "./pause.tsx";
 import { Prose, beginning, plain } from "./prose.tsx";

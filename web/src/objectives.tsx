@@ -1,6 +1,6 @@
 // Objectives: a board by status; one of them with what happened to it, what was said about it, and what it takes next.
 import { useEffect, useState } from "preact/hooks";
-import { giveWork, upload } from "./ac7.ts";
+import { giveWork, upload } from "./api.ts";
 import { Action, text } from "./action.tsx";
 import { Conversation } from "./conversations.tsx";
 import type { AnswerOf, Happening, Objective } from "./hub.ts";

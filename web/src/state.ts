@@ -1,6 +1,5 @@
 // What the console knows: who looks, who and what there is, and what was said. Pages read these signals; only this module sets them.
 import { batch, computed, effect, signal } from "@preact/signals";
-import { logOut } from "./ac7.ts";
 import { type AnswerOf, type Channel, Hub, type Member, type Message, type Objective, type Pause } from "./hub.ts";
 import type { components } from "./shapes.d.ts";
 
@@ -91,13 +90,13 @@ export async function attempt(work: () => Promise<unknown>, done = ""): Promise<
 
 // Getting in and out.
 
-async function session(method: string, body?: unknown): Promise<Visitor | null> {
+async function session(method: string, body?: unknown, path = "/api/session"): Promise<Visitor | null> {
   const init: RequestInit = { method, credentials: "same-origin" };
   if (body !== undefined) {
     init.body = JSON.stringify(body);
     init.headers = { "content-type": "application/json" };
   }
-  const answer = await fetch("/api/session", init);
+  const answer = await fetch(path, init);
   if (answer.ok) return answer.status === 204 ? null : ((await answer.json()) as Visitor);
   if (answer.status === 401 && method === "GET") return null;
   throw new Error(((await answer.json()) as { error: string }).error);
@@ -108,19 +107,20 @@ export async function look(): Promise<void> {
   if (visitor.value) hub.open();
 }
 
-export async function enter(token: string): Promise<void> {
-  visitor.value = await session("POST", { token });
+function come(found: Visitor | null): void {
+  visitor.value = found;
   hub.link.value = "opening";
   hub.open();
 }
 
-/** End the session that was opened with a token, if this browser has one. */
-export const leaveSession = (): Promise<unknown> => session("DELETE");
+export const enter = async (token: string): Promise<void> => come(await session("POST", { token }));
+
+/** Come in with a code of an authenticator app; without a name it must be right for exactly one member. */
+export const enterByCode = async (code: string, member: string): Promise<void> =>
+  come(await session("POST", member ? { code, member } : { code }, "/api/session/code"));
 
 export async function leave(): Promise<void> {
-  await leaveSession();
-  // Who came in by a code has a cookie of that login, too.
-  await logOut().catch(() => undefined);
+  await session("DELETE");
   hub.close();
   location.reload();
 }

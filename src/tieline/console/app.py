@@ -7,6 +7,7 @@ session, and may what that member may. Keys are written as in the hub's own prot
 from collections.abc import Sequence
 from typing import Annotated
 
+import msgspec
 from msgspec import UNSET, Meta, Struct
 from starlette.types import Receive, Scope, Send
 
@@ -19,12 +20,14 @@ from tieline.contract.identifiers import GENERAL, MemberName, MessageId
 from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Refusal
 from tieline.contract.target import Target, TargetKind, parse_target
+from tieline.services import totp
 from tieline.services.assembly import Services
 from tieline.services.devices import Approved
 from tieline.services.enrolments import EnrolmentRefusal, PollError
 from tieline.services.files.transfer import given, reached
 from tieline.services.files.tree import Collide
-from tieline.wire.http import Bodies, answer, foreign, session_token
+from tieline.wire.http import Answer, Bodies, answer, foreign, respond, session_token
+from tieline.wire.openapi import document
 from tieline.wire.route import (
     NO_CONTENT,
     Call,
@@ -37,6 +40,7 @@ from tieline.wire.route import (
     fail,
     later,
     no,
+    own_member,
     refused,
     require,
 )
@@ -46,6 +50,8 @@ from tieline.wire.unfinished import Unfinished
 
 _PROTOCOL = "tieline"
 _ANY = "application/octet-stream"
+_ROOTS = ("/api/files/", "/api/tokens/", "/api/members/")
+DOCUMENT_PATH = "/api/openapi.json"
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=1024)]
 FilePaths = Annotated[tuple[FilePath, ...], Meta(max_length=64)]
@@ -147,26 +153,37 @@ class RejectForm(Struct, frozen=True):
     reason: Annotated[str, Meta(max_length=256)] = ""
 
 
+class Authenticator(Struct, frozen=True):
+    """The secret that an authenticator app needs, shown this once."""
+
+    secret: str
+    uri: str
+
+
 class ConsoleApp:
-    """The routes. An HTTP application for the hub's port."""
+    """The routes, as an HTTP application for the hub's port."""
 
     def __init__(self, hub: Hub, services: Services, unfinished: Unfinished) -> None:
         self._sessions = Sessions(hub, _PROTOCOL, acknowledges=False)
         self._services = services
         self.table = (*self._file_routes(), *self._device_routes())
         self._app = RouteApp(hub, self._sessions, self.table, Bodies(unfinished), caller=self._caller, check=_check)
-        self._paths = {route.path.partition("/{")[0] for route in self.table}
+        self._paths = {DOCUMENT_PATH, *(route.path for route in self.table)}
+        described = document(self.table, "tieline", "What a hub serves over HTTP beside its own protocol.")
+        self._description = Answer(200, msgspec.json.encode(described))
 
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
         """True if the request is for one of its paths."""
-        path: str = scope["path"]
-        return scope["type"] == "http" and (path in self._paths or path.startswith("/api/files/"))
+        return scope["type"] == "http" and (scope["path"] in self._paths or scope["path"].startswith(_ROOTS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        await self._app.serve(self._app.find(scope["method"], scope["path"]), scope, receive, send)
+        if scope["path"] == DOCUMENT_PATH and scope["method"] == "GET":
+            await respond(send, self._description)
+        else:
+            await self._app.serve(self._app.find(scope["method"], scope["path"]), scope, receive, send)
 
     def close(self) -> None:
         """The hub stops."""
@@ -203,6 +220,8 @@ class ConsoleApp:
             Route("POST", "/api/devices/poll", self.poll, open=True),
             Route("POST", "/api/devices/approve", self.approve, status=NO_CONTENT, errors=(404, 409)),
             Route("POST", "/api/devices/reject", self.reject, status=NO_CONTENT, errors=(404, 409)),
+            Route("DELETE", "/api/tokens/{id}", self.revoke, status=NO_CONTENT),
+            Route("POST", "/api/members/{name}/authenticator", self.enrol),
         ]
 
     # Files, and what is said and given with them.
@@ -318,6 +337,19 @@ class ConsoleApp:
         refusal = self._services.devices.reject(form.user_code, form.reason)
         if refusal is not None:
             raise _refused(refusal)
+
+    async def revoke(self, call: Call, _: None) -> None:
+        """Void a token of one's own, as that of a device which needs it no more."""
+        await call.get(lambda session: c.RevokeToken(session, call.member, call.params["id"]), r.Done)
+        call.leave()
+
+    async def enrol(self, call: Call, _: None) -> Authenticator:
+        """A new secret for a member's authenticator app; for itself, or with members.manage."""
+        name = MemberName(call.params["name"])
+        secret = await self._services.logins.enrol(name, await own_member(call))
+        if isinstance(secret, Refusal):
+            raise Refused(refused(secret))
+        return Authenticator(secret, totp.otpauth_uri(secret, totp.ISSUER, name))
 
 
 def _check(scope: Scope) -> None:

@@ -19,8 +19,8 @@ from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, SessionId
-from tieline.contract.member import ByToken, MemberKind
-from tieline.contract.permission import OWNER_PERMISSIONS
+from tieline.contract.member import ByToken, Member, MemberKind
+from tieline.contract.permission import MEMBERS_MANAGE, OWNER_PERMISSIONS
 from tieline.contract.refusal import Code, Refusal
 from tieline.services.logins import INVALID_CODE, SESSION_MS, Denied, Logins, LoginSession, digest_of
 from tieline.services.operator import Operator
@@ -38,6 +38,8 @@ _LABEL_OF_CODE = "login "
 _LABEL_DIGITS = 12
 _FIRST_CODE_MS = 15 * 60 * 1000
 _PROTOCOL = "console"
+_EXCERPT = 140
+"""Longer than any name; what is longer is not worth repeating."""
 
 
 class UnreadableLogins(ValueError):
@@ -84,8 +86,15 @@ class LoginSessions:
 
     # By a code of an authenticator app.
 
-    async def enrol(self, member: MemberName) -> str:
-        """Give a member a new secret for its app; its old one and the sessions of codes end."""
+    async def enrol(self, member: MemberName, asker: Member) -> str | Refusal:
+        """Give a member a new secret for its app; its old one and the sessions of codes end.
+
+        A member does so for itself, or with `members.manage`.
+        """
+        if member != asker.name and MEMBERS_MANAGE not in asker.permissions:
+            return Refusal(Code.FORBIDDEN, f"{asker.name} lacks the permission {MEMBERS_MANAGE}")
+        if not await self._operator.members(member):
+            return Refusal(Code.UNKNOWN_MEMBER, f"no such member: {member[:_EXCERPT]}")
         secret = self._logins.enrol(member, self._now_ms())
         await self._save()
         await self._tidy(member)

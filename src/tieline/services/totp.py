@@ -15,6 +15,8 @@ from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
+ISSUER = "tieline"
+"""The name that an app shows beside a member's."""
 STEP_SECONDS = 30
 DIGITS = 6
 WINDOW = 1

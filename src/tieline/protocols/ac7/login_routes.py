@@ -12,8 +12,7 @@ from tieline.contract import command as c
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import Member
-from tieline.contract.permission import MEMBERS_MANAGE
-from tieline.contract.refusal import Code
+from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
 from tieline.protocols.ac7.cookies import ATTEMPT_COOKIE, clear_cookie, read_cookie, set_attempt, set_cookie
@@ -23,11 +22,10 @@ from tieline.services.login_sessions import LoginSessions
 from tieline.services.logins import Denied
 from tieline.services.operator import Operator
 from tieline.wire.http import SESSION_COOKIE, Answer, answer, clear, cookie
-from tieline.wire.route import EXCERPT, NO_CONTENT, Call, Refused, Route, no, own_member
+from tieline.wire.route import NO_CONTENT, STATUS, Call, Refused, Route, no, own_member
 
 _FOR_EVER = 2**53 - 1
 """When a token expires that is no login: clients want a number."""
-_ISSUER = "tieline"
 
 
 class LoginRequest(s.Shape, frozen=True):
@@ -112,13 +110,10 @@ class LoginRoutes:
     async def enrol(self, call: Call, _: None) -> TotpSecret:
         """A new secret for a member's authenticator app; for itself, or with members.manage."""
         name = call.params["name"]
-        own = await own_member(call)
-        if name != own.name and MEMBERS_MANAGE not in own.permissions:
-            raise Refused(no(403, f"{own.name} lacks the permission {MEMBERS_MANAGE}"))
-        if not await self._operator.members(MemberName(name)):
-            raise Refused(no(404, f"no such member: {name[:EXCERPT]}"))
-        secret = await self._logins.enrol(MemberName(name))
-        return TotpSecret(secret, totp.otpauth_uri(secret, _ISSUER, name))
+        secret = await self._logins.enrol(MemberName(name), await own_member(call))
+        if isinstance(secret, Refusal):
+            raise Refused(no(STATUS[secret.code], secret.message))
+        return TotpSecret(secret, totp.otpauth_uri(secret, totp.ISSUER, name))
 
 
 def _session(member: Member, expires_at_ms: int) -> SessionResponse:

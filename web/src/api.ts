@@ -1,4 +1,4 @@
-// What the console asks of the hub's ac7 routes: files, devices that wait for a token, and logins with a code.
+// What the console asks of the hub beside its own protocol: files, what is sent with files, and devices that wait for a token.
 import type { components, paths } from "./routes.d.ts";
 import type { Attachment } from "./hub.ts";
 
@@ -39,48 +39,28 @@ async function call<Path extends keyof paths, By extends Method>(
   return said as Reply<paths[Path][By]>;
 }
 
-/** Log in with a code of an authenticator app; the answer sets a cookie. */
-export const logIn = (code: string, member: string): Promise<unknown> => call("post", "/session/totp", { body: member ? { code, member } : { code } });
-
-/** End that login. */
-export const logOut = (): Promise<unknown> => call("post", "/session/logout");
-
 /** Keep a file in a member's own folder. */
 export async function upload(file: File, owner: string): Promise<Attachment> {
   const name = file.name.replace(/[^\p{L}\p{N}._-]+/gu, "-").slice(-120) || "file";
   const query = { path: `/${owner}/console/${name}`, collide: "suffix" as const, ...(file.type ? { mime: file.type } : {}) };
-  const { entry } = await call("post", "/fs/write", { query, body: file });
-  return { path: entry.path, name: entry.name, size: entry.size ?? 0, media_type: entry.mimeType ?? "" };
+  return await call("post", "/api/files", { query, body: file });
 }
 
-const attached = ({ path, name = "", size = 0, media_type = "" }: Attachment) => ({ path, name, size, mimeType: media_type });
+type Form<Name extends "SendForm" | "WorkForm"> = Omit<components["schemas"][Name], "files">;
 
-/** What is said with files, and to whom: a member, or a thread (`chan:<id>`, `obj:<id>`); to everybody without either. */
-export interface Parcel {
-  to?: string;
-  thread?: string;
-  body: string;
-  files: readonly Attachment[];
-  urgent: boolean;
-  reply_to?: string | null | undefined;
-  /** The thread that a reply belongs to. */
-  conversation?: string | null | undefined;
-}
+const pathsOf = (files: readonly Attachment[]): string[] => files.map((file) => file.path);
 
-/** Say something with files, which are shown to whoever receives it. What ac7 has no key for stands in `data`. */
-export async function push({ to, thread, body, files, urgent, reply_to, conversation }: Parcel): Promise<void> {
-  const attachments = files.map(attached);
-  const labels = { thread, reply_to, conversation, priority: urgent ? "urgent" : undefined };
-  const data = Object.fromEntries(Object.entries(labels).filter(([, value]) => value));
-  await call("post", "/push", { body: { body, attachments, data, ...(to ? { to } : {}) } });
+/** Say something with files, which are shown to whoever receives it; to how many it goes. */
+export async function sendFiles(said: Form<"SendForm">, files: readonly Attachment[]): Promise<number> {
+  return (await call("post", "/api/messages", { body: { ...said, files: pathsOf(files) } })).recipients;
 }
 
 /** Give somebody work with files, which are copied for it and shown to those who have a part in it; its id. */
-export async function giveWork(work: Omit<components["schemas"]["CreateObjective"], "attachments">, files: readonly Attachment[]): Promise<string> {
-  return (await call("post", "/objectives", { body: { ...work, attachments: files.map(attached) } })).id;
+export async function giveWork(work: Form<"WorkForm">, files: readonly Attachment[]): Promise<string> {
+  return (await call("post", "/api/objectives", { body: { ...work, files: pathsOf(files) } })).id;
 }
 
-const READ = "/fs/read/{path}" satisfies keyof paths;
+const READ = "/api/files/{path}" satisfies keyof paths;
 
 // A path is what a sender says it is: dots would lead out of the files, to any other address of the hub.
 const steps = (path: string): string[] => path.split("/").filter((step) => step && step !== "." && step !== "..");
@@ -88,19 +68,19 @@ const steps = (path: string): string[] => path.split("/").filter((step) => step 
 export const fileAddress = (path: string): string => READ.replace("{path}", () => steps(path).map(encodeURIComponent).join("/"));
 
 /** A request of this browser for a token. */
-export type Request = components["schemas"]["Started"];
+export type Request = components["schemas"]["DeviceStarted"];
 
-export const askForToken = (labelHint: string): Promise<Request> => call("post", "/enroll", { body: { labelHint } });
+export const askForToken = (label: string): Promise<Request> => call("post", "/api/devices", { body: { label } });
 
 /** What became of such a request: a token, or whether there is something to wait for. */
-type Outcome = { token: string; tokenId: string; member: string } | { wait: "yes" | "slower" } | { wait: "no"; why: string };
+type Outcome = { token: string; tokenId: string } | { wait: "yes" | "slower" } | { wait: "no"; why: string };
 
 export const EXPIRED = "Nobody let you in before the code expired.";
 
 export async function fetchToken(deviceCode: string): Promise<Outcome> {
   try {
-    const { token, tokenId, member } = await call("post", "/enroll/poll", { body: { deviceCode } });
-    return { token, tokenId, member: member.name };
+    const { token, token_id } = await call("post", "/api/devices/poll", { body: { device_code: deviceCode } });
+    return { token, tokenId: token_id };
   } catch (error) {
     if (!(error instanceof Error)) throw error;
     switch (error.message) {
@@ -111,7 +91,7 @@ export async function fetchToken(deviceCode: string): Promise<Outcome> {
       case "expired_token":
         return { wait: "no", why: EXPIRED };
       case "access_denied": {
-        const reason = (error.cause as { errorDescription?: string }).errorDescription;
+        const reason = (error.cause as { error_description?: string }).error_description;
         return { wait: "no", why: reason ? `You were refused: ${reason}` : "You were refused." };
       }
       default:
@@ -121,13 +101,13 @@ export async function fetchToken(deviceCode: string): Promise<Outcome> {
   }
 }
 
-export const dropToken = (name: string, id: string): Promise<unknown> =>
-  call("delete", "/members/{name}/tokens/{id}", { params: { name, id } });
+/** Void a token of the member that is in. */
+export const dropToken = (id: string): Promise<unknown> => call("delete", "/api/tokens/{id}", { params: { id } });
 
 /** A device that waits for a token. */
-export type Device = components["schemas"]["PendingList"]["enrollments"][number];
+export type Device = components["schemas"]["DeviceView"];
 
-export const pending = async (): Promise<readonly Device[]> => (await call("get", "/enroll/pending")).enrollments;
-export const approve = (userCode: string, memberName: string): Promise<unknown> =>
-  call("post", "/enroll/approve", { body: { mode: "bind", userCode, memberName } });
-export const reject = (userCode: string): Promise<unknown> => call("post", "/enroll/reject", { body: { userCode } });
+export const pending = async (): Promise<readonly Device[]> => (await call("get", "/api/devices")).devices;
+export const approve = (userCode: string, member: string): Promise<unknown> =>
+  call("post", "/api/devices/approve", { body: { user_code: userCode, member } });
+export const reject = (userCode: string): Promise<unknown> => call("post", "/api/devices/reject", { body: { user_code: userCode } });
