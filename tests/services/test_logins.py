@@ -234,3 +234,39 @@ def test_a_member_has_a_bounded_number_of_sessions(desk: Desk) -> None:
     now = NOW + 40 * 30_000
     alive = [desk.logins.find(one.id, now)[0] is not None for one in signed]
     assert alive == [False] * 8 + [True] * 32
+
+
+def test_a_session_that_a_token_opened_lasts_like_one_of_a_code_and_outlives_a_new_secret(desk: Desk) -> None:
+    coded = desk.sign_in("ada")
+    opened = desk.logins.open("ada", "token", NOW, "id-1")
+    assert desk.logins.find("token", NOW) == (opened, False)
+    desk.logins.enrol("ada", NOW)
+    assert desk.logins.find(coded.id, NOW) == (None, False)
+    assert desk.logins.find("token", NOW) == (opened, False)
+    assert [session.digest for session in desk.logins.take_ended()] == [digest_of(coded.id)]
+    assert desk.logins.take_ended() == []
+    assert Logins(os.urandom, desk.logins.encode()).find("token", NOW) == (opened, False)
+
+
+def test_every_session_that_ends_is_told_so_that_its_token_ends_too(desk: Desk) -> None:
+    for number in range(33):
+        desk.logins.open("ada", f"token-{number}", NOW, f"id-{number}")
+    assert [session.token_id for session in desk.logins.take_ended()] == ["id-0"]
+    assert desk.logins.sign_out("token-1")
+    assert desk.logins.find("token-2", NOW + SESSION_MS) == (None, True)
+    assert [session.token_id for session in desk.logins.take_ended()] == ["id-1", "id-2"]
+
+
+def test_sessions_of_who_was_removed_while_nobody_looked_end(desk: Desk) -> None:
+    for name in ("cid", "dan", "eve"):
+        desk.logins.open(name, name, NOW, name)
+    assert desk.logins.reconcile({"ada": NOW, "bob": NOW, "cid": NOW, "dan": NOW + 1})
+    assert [name for name in ("cid", "dan", "eve") if desk.logins.find(name, NOW)[0]] == ["cid"]
+
+
+def test_a_file_of_before_sessions_had_tokens_is_read() -> None:
+    kept = b'{"credentials":{},"sessions":[{"digest":"%s","member":"ada","created_at_ms":1,"expires_at_ms":%d}]}'
+    logins = Logins(os.urandom, kept % (digest_of("x").encode(), NOW + SESSION_MS))
+    session, _ = logins.find("x", NOW)
+    assert session is not None
+    assert (session.member, session.token_id) == ("ada", "")
