@@ -1,4 +1,4 @@
-"""What the console needs beside the hub's own protocol: files, what is said and given with files, and devices.
+"""The routes that the console needs beside the hub's own protocol: files, messages and work with files, devices.
 
 Above: the page. Below: the hub's services. A request shows a member's token as a bearer, or the cookie of a login
 session, and may what that member may. Keys are written as in the hub's own protocol.

@@ -52,7 +52,7 @@ _Shape = TypeVar("_Shape")
 
 
 class _Entry(Struct, frozen=True):
-    """What a person shows."""
+    """A token, a login link's token, or the code of a first start."""
 
     token: str
 
@@ -65,7 +65,7 @@ class _Code(Struct, frozen=True):
 
 
 class Visitor(Struct, frozen=True):
-    """Who is in."""
+    """The member that is logged in."""
 
     member: str
     kind: str
@@ -85,7 +85,7 @@ class Entrance:
         self._bodies = Bodies(Unfinished(hub.limits))
 
     def serves(self, scope: Scope) -> bool:
-        """Whether this request is for it."""
+        """True if this request is for it."""
         return bool(scope["type"] == "http" and scope["path"] in (PATH, CODE_PATH))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What the pipeline found, for the console: `/api/insights`.
+"""The pipeline's findings for the console: `/api/insights`.
 
 Above: the page. Below: a file that the pipeline leaves in its lake after each run. The hub never runs the pipeline and
 reads none of its tables; it only hands that file on, to those who may read the log that it was made of.
@@ -21,7 +21,7 @@ from tieline.wire.sessions import Held, Sessions, ask_all
 
 PATH = "/api/insights"
 REPORT = Path("lake", "report.json")
-"""Where the pipeline leaves it, in a hub's home."""
+"""The file that the pipeline writes, in a hub's home."""
 _BYTES_MAX = 32 * 1024 * 1024
 
 
@@ -34,7 +34,7 @@ class Insights:
         self._sessions = Sessions(hub, "console")
 
     def serves(self, scope: Scope) -> bool:
-        """Whether this request is for it."""
+        """True if this request is for it."""
         return bool(scope["type"] == "http" and scope["path"] == PATH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from tieline.wire.http import Answer, header, respond
 
 STATIC = Path(__file__).parent / "static"
-"""Where the build puts what it made."""
+"""The folder that the build writes."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -44,7 +44,7 @@ class _File(Struct, frozen=True):
     media_type: bytes
     tag: bytes
     lasting: bool
-    """Whether its name changes with its content."""
+    """True if its name changes with its content."""
 
 
 class Site:
@@ -60,7 +60,7 @@ class Site:
         self._files["/"] = self._files.pop(f"/{_INDEX}", _file(_UNBUILT, _INDEX, lasting=False))
 
     def serves(self, scope: Scope) -> bool:
-        """Whether this request is for the page or one of its files."""
+        """True if this request is for the page or one of its files."""
         return scope["type"] == "http" and scope["method"] in {"GET", "HEAD"} and scope["path"] in self._files
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

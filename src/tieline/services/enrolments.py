@@ -19,7 +19,7 @@ from tieline.wire.allowance import Allowance, seconds
 
 EXPIRES_MS = 300_000
 INTERVAL_SECONDS = 5
-"""How often a device is asked to poll."""
+"""A device is asked to poll this often."""
 
 _SLOW_DOWN_MS = 2500
 """A device that polls sooner than this is told to slow down."""
@@ -43,7 +43,7 @@ _USER_CHARS = 8
 
 
 class State(Enum):
-    """Where a request stands."""
+    """The state of a request."""
 
     PENDING = "pending"
     CLAIMED = "claimed"
@@ -58,7 +58,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.APPROVED: frozenset(),
     State.REJECTED: frozenset(),
 }
-"""What may follow what; a request that was answered is gone."""
+"""The states that may follow each; a request that was answered is gone."""
 
 
 class Started(Struct, frozen=True):
@@ -192,7 +192,7 @@ class Enrolments:
     # Who approves
 
     def pending(self, now_ms: int) -> list[Waiting]:
-        """What waits for somebody to decide, oldest first."""
+        """Requests that nobody has decided yet, oldest first."""
         self._drop_expired(now_ms)
         return [request.waiting for request in self._by_device.values() if request.state is State.PENDING]
 
@@ -230,7 +230,7 @@ class Enrolments:
 
     @property
     def granted(self) -> bool:
-        """Whether a token waits to be fetched."""
+        """True if a token waits to be fetched."""
         return any(request.granted is not None for request in self._by_device.values())
 
     def expire(self, now_ms: int) -> list[Granted]:

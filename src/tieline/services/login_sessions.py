@@ -65,7 +65,7 @@ class _FirstCode(Struct, frozen=True):
 
 
 class LoginSessions:
-    """Who can log in, and who is."""
+    """The login sessions of a hub."""
 
     def __init__(
         self,

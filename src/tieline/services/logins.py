@@ -30,7 +30,7 @@ from tieline.services import totp
 from tieline.wire.allowance import Allowance, seconds
 
 SESSION_MS = 7 * 24 * 3600 * 1000
-"""How long a session lasts after its last use."""
+"""A session lasts this long after its last use."""
 
 _ID_BYTES = 32
 _SLIDE_MS = 60_000
@@ -50,7 +50,7 @@ _UNKNOWN_NAMES_MAX = 1024
 _CODES = 3
 """Codes in a row that a suspected login must show."""
 ATTEMPT_MS = 5 * 60 * 1000
-"""How long a suspected login may take."""
+"""A suspected login may take this long."""
 _MEMBER_ATTEMPTS_MAX = 4
 """Suspected logins of one member that have shown a right code: one for each browser, and only the app makes more."""
 
@@ -116,7 +116,7 @@ class _Failures:
         self._today = Allowance(_DAY_FAILURES_MAX, _DAY_MS, names_max)
 
     def suspects(self, name: str, now_ms: int) -> bool:
-        """Whether there were too many."""
+        """True if there were too many."""
         return self._lately.wait_ms(name, now_ms) > 0 or self._today.wait_ms(name, now_ms) > 0
 
     def add(self, name: str, now_ms: int, secrets: int = 1) -> None:
@@ -136,14 +136,14 @@ class _Failures:
 
 
 class _Kept(Struct, frozen=True):
-    """What is on disk."""
+    """The content of the file."""
 
     credentials: dict[str, Credential] = {}
     sessions: list[LoginSession] = []
 
 
 class Logins:
-    """Who can log in, and who is."""
+    """Authenticator apps and login sessions of all members."""
 
     def __init__(self, randomness: Callable[[int], bytes], kept: bytes = b"{}") -> None:
         self._randomness = randomness
@@ -160,7 +160,7 @@ class Logins:
         self._ended: list[LoginSession] = []
 
     def encode(self) -> bytes:
-        """What must be there again after a restart. It holds secrets: write it to a private file."""
+        """The content of the file for the next start. It holds secrets: write it to a private file."""
         return msgspec.json.encode(_Kept(self._credentials, list(self._sessions.values())))
 
     def enrol(self, member: str, now_ms: int) -> str:
@@ -173,7 +173,7 @@ class Logins:
         return secret
 
     def is_enrolled(self, member: str) -> bool:
-        """Whether a member has an app."""
+        """True if a member has an app."""
         return member in self._credentials
 
     def forget(self, member: str) -> bool:
@@ -329,5 +329,5 @@ _DECOY = "A" * 32
 
 
 def digest_of(session_id: str) -> str:
-    """What is kept of a session's id."""
+    """The digest of a session's id, which is kept in place of the id."""
     return sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()

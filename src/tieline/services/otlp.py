@@ -36,7 +36,7 @@ _NESTING_MAX = 64
 
 
 class Signal(StrEnum):
-    """What a body reports."""
+    """The kinds of telemetry in a body."""
 
     LOGS = "logs"
     TRACES = "traces"
@@ -50,11 +50,11 @@ class Malformed(Struct, frozen=True):
 
 
 class Telemetry(Struct, frozen=True):
-    """What a body says that agents did."""
+    """The activity that a body reports."""
 
     events: tuple[dict[str, Any], ...]
     sizes: tuple[int, ...]
-    """How many bytes each of the events is as JSON."""
+    """The size of each event as JSON, in bytes."""
     ignored: int = 0
     """Records about neither a model nor HTTP."""
     rejected: int = 0
@@ -192,7 +192,7 @@ _TYPES: dict[Signal, type[_Traces] | type[_Logs]] = {Signal.TRACES: _Traces, Sig
 
 
 def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str, now_ms: int) -> Telemetry | Malformed:
-    """What a body says. It may take a while for a large one: run it on a thread."""
+    """Read a body. It may take a while for a large one: run it on a thread."""
     if len(body) > BODY_BYTES_MAX:
         return Malformed(413, f"a body has at most {BODY_BYTES_MAX} bytes")
     plain = _unpack(body, content_encoding)

@@ -26,7 +26,7 @@ class NotProtobuf(Exception):
 
 
 class Kind(Enum):
-    """What a field without fields of its own is."""
+    """The type of a field without fields of its own."""
 
     TEXT = _BYTES, "text"
     BYTES = _BYTES, "bytes"
@@ -95,7 +95,7 @@ def _decode(data: bytes, at: int, end: int, message: Message, levels: int) -> di
 
 
 def _extent(data: bytes, at: int, end: int, wire: int) -> tuple[int, int]:
-    """Where a value starts and ends."""
+    """The start and the end of a value."""
     match wire:
         case 0:
             return at, _varint(data, at, end)[1]

@@ -55,7 +55,7 @@ def new_secret(randomness: Callable[[int], bytes]) -> str:
 
 
 def otpauth_uri(secret: str, issuer: str, label: str) -> str:
-    """What an app reads from a QR code."""
+    """The address that an app reads from a QR code."""
     parameters = {"issuer": issuer, "secret": secret, "algorithm": "SHA1", "digits": DIGITS, "period": STEP_SECONDS}
     return f"otpauth://totp/{quote(issuer, safe='')}:{quote(label, safe='')}?{urlencode(parameters, quote_via=quote)}"
 

@@ -114,5 +114,5 @@ def _failure(status: int, route: Route) -> Json:
 
 
 def _any(kind: str) -> Json:
-    """What is known of a body that is not drawn from a type."""
+    """The schema of a body that is not drawn from a type."""
     return {"type": "object"} if kind == "application/json" else {"type": "string", "format": "binary"}

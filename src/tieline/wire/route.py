@@ -46,7 +46,7 @@ class Query(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """Who asks: a member that has shown a token, or the cookie of a login, which is one too."""
+    """The member that asks: it has shown a token, or the cookie of a login, which is one too."""
 
     token: str
     held: Held
@@ -80,7 +80,7 @@ class Call:
 
     @property
     def caller(self) -> Caller:
-        """Who asks."""
+        """The member that asks."""
         assert self._caller is not None, "an open route asks for nobody"
         return self._caller
 
@@ -138,22 +138,22 @@ class Route(Struct, frozen=True, dict=True):
     shapes that it takes and returns are those of the body and the answer."""
     body_bytes_max: int = FORM_BYTES_MAX
     undecoded: type[Struct] | None = None
-    """What the body must be where the handler gets its bytes, and checks that itself."""
+    """The shape of a body that the handler gets as bytes and checks itself."""
     invalid: str = "invalid request"
-    """What is said of a body that does not fit."""
+    """The error for a body that does not fit."""
     takes: tuple[str, ...] = ()
     """Media types of a body that is no JSON of ours; the handler gets its bytes, or reads them in pieces."""
     in_pieces: bool = False
-    """Whether the handler itself receives the body."""
+    """True if the handler itself receives the body."""
     answered: type[Struct] | None = None
-    """What the answer is where the handler makes it of something else."""
+    """The shape of an answer that the handler makes of something else."""
     gives: tuple[str, ...] = ()
     """Media types of an answer that is no JSON of ours: an `Answer` or a `Download`, as the handler made it."""
     status: int = 200
     open: bool = False
-    """Whether it needs no token."""
+    """True if it needs no token."""
     bearer_only: bool = False
-    """Whether it is for programs: the cookie of a login does not do."""
+    """True if it is for programs: the cookie of a login does not do."""
     live: Callable[[], Any] | None = None
     """Makes what is written to for as long as its reader stays; then the handler gets it in place of a body, opens it,
     and gives no answer."""
@@ -163,7 +163,7 @@ class Route(Struct, frozen=True, dict=True):
 
     @cached_property
     def summary(self) -> str:
-        """What it is for."""
+        """Its purpose, for the document."""
         text = getdoc(self.handler)
         assert text is not None, f"{self.handler} has a docstring"
         return text
@@ -175,7 +175,7 @@ class Route(Struct, frozen=True, dict=True):
 
     @cached_property
     def body_optional(self) -> bool:
-        """Whether the body may be left out."""
+        """True if the body may be left out."""
         return bool(self._forms) and NoneType in _alternatives(self._hints[0])
 
     @cached_property
@@ -190,7 +190,7 @@ class Route(Struct, frozen=True, dict=True):
 
     @property
     def _hints(self) -> tuple[Any, Any]:
-        """What the handler takes after the call, and what it returns."""
+        """The types that the handler takes after the call, and returns."""
         _, taken, given = get_type_hints(self.handler).values()
         return taken, given
 
@@ -324,7 +324,7 @@ def refused(refusal: Refusal) -> Answer:
 
 
 def fail(replies: Sequence[r.Reply], about: str = "") -> Refused:
-    """What ends a request that the hub refused, whichever of its commands it was."""
+    """The end of a request of which the hub refused a command."""
     refusal = next((reply for reply in replies if isinstance(reply, Refusal)), None)
     assert refusal is not None, f"the hub answered with {replies}"
     if about and refusal.code is Code.UNKNOWN_MEMBER:
@@ -333,7 +333,7 @@ def fail(replies: Sequence[r.Reply], about: str = "") -> Refused:
 
 
 async def own_member(call: Call) -> Member:
-    """Who asks, with what it may."""
+    """The member that asks, with its permissions."""
     roster = await call.get(lambda session: c.ListMembers(session, call.member), r.Roster)
     return roster.members[0].member
 

@@ -14,7 +14,7 @@ from tieline.wire.route import Call, Caller, Download, Refused, Route, Routes, c
 from tieline.wire.sessions import Sessions
 
 _STRANGERS_FORM_BYTES_MAX = 64 * 1024
-"""What anybody may send who has not shown who it is: a name, a code."""
+"""A body of somebody who has not shown who it is: a name, a code."""
 _NOT_FOUND = Answer(404, b"404 Not Found", b"text/plain; charset=UTF-8")
 
 Found = tuple[Route, dict[str, str]]

@@ -1,4 +1,4 @@
-"""Who asks: the member whose token a request shows, or the cookie of a login.
+"""The caller of a request: the member whose token a request shows, or the cookie of a login.
 
 Above: the server, before it looks at anything else of a request. Below: the sessions that requests share, and the
 hub's login sessions.

@@ -186,7 +186,7 @@ async def _member(call: Call, wanted: MemberName) -> Member | None:
 def adding(
     session: SessionId, name: MemberName, permissions: tuple[str, ...], role: s.Role, instructions: str
 ) -> c.AddMember:
-    """What makes a member as a form describes it."""
+    """The command that makes a member as a form describes it."""
     return c.AddMember(
         session,
         name,

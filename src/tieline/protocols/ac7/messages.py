@@ -202,7 +202,7 @@ def content_of(
     data: Mapping[str, Any] | None = None,
     attachments: tuple[m.Attachment, ...] = (),
 ) -> m.Content:
-    """What a member says, in the hub's words."""
+    """The content of a message, in the hub's words."""
     return m.Content(
         target=target,
         body=body,
@@ -220,7 +220,7 @@ def thread_target(objective_id: str) -> Target:
 
 
 def _free(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What a sender may say in `data`."""
+    """The part of `data` that a sender may set."""
     return {key: value for key, value in data.items() if key not in codec.RESERVED}
 
 

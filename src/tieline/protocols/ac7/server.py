@@ -88,7 +88,7 @@ class Ac7(Server):
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """Whether the path begins as one of the routes does."""
+        """True if the path begins as one of the routes does."""
         if scope["type"] == "websocket":
             found = self._app.find("GET", _path(scope))
             return found is not None and found[0].live is not None

@@ -31,7 +31,7 @@ class Blob(Struct, frozen=True):
 
 
 class MissingBlob(Exception):
-    """What the catalogue refers to is not here or no plain file: somebody touched the folder."""
+    """Content that the catalogue refers to is missing or no plain file: somebody touched the folder."""
 
 
 class Upload:

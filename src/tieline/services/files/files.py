@@ -18,7 +18,7 @@ from tieline.services.files.blobs import Blobs, Upload
 from tieline.services.files.tree import Collide, FileCode, FileLimits, FileRefusal, Tree, Viewer, Written
 
 _PIECE_BYTES = 256 * 1024
-"""What is written or read at once: large enough that changing threads costs little, small enough to hold for many."""
+"""Bytes that are written or read at once: changing threads costs little, and many pieces fit into memory."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -84,11 +84,11 @@ class Files:
         return await self._run(self._tree.stat, path, viewer)
 
     async def listing(self, path: str, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
-        """What is in a folder."""
+        """The entries in a folder."""
         return await self._run(self._tree.listing, path, viewer)
 
     async def shared(self, viewer: Viewer) -> Sequence[FileEntry]:
-        """What others showed to the viewer."""
+        """Files that others showed to the viewer."""
         return await self._run(self._tree.shared, viewer)
 
     async def everything(self, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
@@ -145,7 +145,7 @@ class Files:
         return await self._run(self._tree.move, source, target, viewer, self._now_ms())
 
     async def attach(self, paths: Sequence[str], viewer: Viewer) -> tuple[Attachment, ...] | FileRefusal:
-        """What a message's attachments really are; asked before it is sent."""
+        """The attachments of a message as they are here; asked before it is sent."""
         return await self._run(self._tree.attach, paths, viewer)
 
     async def mirror(
@@ -159,7 +159,7 @@ class Files:
         await self._run(self._tree.share, paths, viewers, via, self._now_ms())
 
     async def settle(self, via: str, viewer: str) -> None:
-        """What a viewer was shown because of `via` stays, and counts once with what it was shown before."""
+        """Make a share because of `via` permanent, as one with what the viewer was shown before."""
         await self._run(self._tree.settle, via, viewer)
 
     async def unshare(self, via: str, viewer: str) -> None:

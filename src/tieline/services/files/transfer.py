@@ -31,9 +31,9 @@ _MEMBER_UPLOADS_MAX = 8
 """Uploads at the same time, of all and of one member: each may have a file of the largest size on disk."""
 _IDLE_SECONDS = 30.0
 _UPLOAD_SECONDS_MAX = 600.0
-"""How long an upload may rest between two pieces, and take in all: the largest file passes a line of 350 kbit/s."""
+"""The longest rest of an upload between two pieces, and its longest time: the largest file passes 350 kbit/s."""
 _INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
-"""What a browser may show in its place. Nothing that could run a script is among them."""
+"""Media types that a browser may show in place. Nothing that could run a script is among them."""
 _Done = TypeVar("_Done")
 
 

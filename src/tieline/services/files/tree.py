@@ -56,7 +56,7 @@ class FileLimits(Struct, frozen=True):
 
 
 class FileCode(StrEnum):
-    """What can be wrong."""
+    """The reasons to refuse something about files."""
 
     NOT_FOUND = "not_found"
     EXISTS = "exists"
@@ -95,7 +95,7 @@ class FileRefusal(Struct, frozen=True):
 
 
 class Collide(StrEnum):
-    """What to do when a file is there already."""
+    """The choice for a path that has a file already."""
 
     ERROR = "error"
     OVERWRITE = "overwrite"
@@ -103,11 +103,11 @@ class Collide(StrEnum):
 
 
 class Viewer(Struct, frozen=True):
-    """Who asks, and what it may."""
+    """The member that asks, with what it may do."""
 
     name: str
     manages: bool = False
-    """Whether it has `members.manage`."""
+    """True with `members.manage`."""
     groups: frozenset[str] = frozenset()
     """Channels and objectives that it has a part in, as `chan:<id>` and `obj:<id>`; those that matter are enough."""
 
@@ -122,7 +122,7 @@ class Written(Struct, frozen=True):
 
     entry: FileEntry
     renamed: bool
-    """Whether it got another name than was asked for."""
+    """True if it got another name than was asked for."""
 
 
 def parse_path(text: str) -> str | FileRefusal:
@@ -181,7 +181,7 @@ class Tree:
             return FileRefusal(FileCode.CORRUPT, str(error))
 
     def listing(self, text: str, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
-        """What is in a folder. The root shows the homes that the viewer may list."""
+        """The entries in a folder. The root shows the homes that the viewer may list."""
         path = parse_path(text)
         if isinstance(path, FileRefusal):
             return path
@@ -199,7 +199,7 @@ class Tree:
         return self._catalogue.children(path, most)
 
     def shared(self, viewer: Viewer) -> Sequence[FileEntry]:
-        """What others showed to the viewer."""
+        """Files that others showed to the viewer."""
         found = self._catalogue.shared(viewer.names, self._limits.entries_max)
         return [entry for entry in found if _home(entry.path) != viewer.name]
 
@@ -334,7 +334,7 @@ class Tree:
     # Showing
 
     def attach(self, texts: Sequence[str], viewer: Viewer) -> tuple[Attachment, ...] | FileRefusal:
-        """What is known of files that are attached to a message, however the sender described them."""
+        """Files for a message, as they are here, however the sender described them."""
         attached: list[Attachment] = []
         for text in texts:
             entry = self.stat(text, viewer)
@@ -391,7 +391,7 @@ class Tree:
         self._catalogue.share(paths, viewers, via, at_ms)
 
     def settle(self, via: str, viewer: str) -> None:
-        """What a viewer was shown because of `via` stays, and counts once with what it was shown before."""
+        """Make a share because of `via` permanent, as one with what the viewer was shown before."""
         self._catalogue.settle(via, viewer)
 
     def unshare(self, via: str, viewer: str) -> None:
@@ -446,7 +446,7 @@ class Tree:
         return _may_write(path, viewer) or self._catalogue.is_shared(path, viewer.names)
 
     def _target(self, text: str, viewer: Viewer, collide: Collide) -> tuple[str, FileEntry | None] | FileRefusal:
-        """Where a file goes, and what it takes the place of."""
+        """The path that a file gets, and the entry that it replaces."""
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
