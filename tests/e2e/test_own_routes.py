@@ -66,6 +66,7 @@ async def test_a_browser_is_let_in_and_sends_work_with_a_file(there: Office) -> 
     await dialog.get_by_role("button", name="Create").click()
     await page.goto(f"{there.url}/#/talk/%40root")
     await page.get_by_label("Attach").set_input_files([listed])
+    await expect(page.locator(".compose .mark")).to_have_count(1)
     await page.get_by_label("Say something to @root").fill("this list?")
     await page.get_by_role("button", name="Send").click()
     turn = page.locator(".turn", has_text="this list?")
