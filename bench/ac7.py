@@ -22,7 +22,7 @@ from bench.report import Report, Table, spread
 from tieline.client import connect
 from tieline.wire.home import read_running
 
-STORES = ("sqlite", "memory")
+STORES = ("sqlite", "sqlite:unsafe")
 SINGLES = 200
 WARM_UP = 20
 LANES = 32

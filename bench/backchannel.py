@@ -19,7 +19,7 @@ from bench.report import Report, Table, spread
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
 
-STORES = ("sqlite", "memory")
+STORES = ("sqlite", "sqlite:unsafe")
 CONNECTIONS = 32
 """At once: what an office of agents might have; each waits for its answer before it asks again."""
 REQUESTS = 8_000

@@ -16,7 +16,6 @@ from bench.report import Goal, Report, Table, spread
 CLIENT_SECONDS_MAX = 180.0
 DURABLE = "sqlite"
 NO_SYNC = "sqlite:unsafe"
-MEMORY = "memory"
 FILE_LOG = "file log"
 REDIS = "redis"
 
@@ -44,7 +43,6 @@ LOADS = (ONE, ONE_LEAN, EIGHT, FAN_OUT, FAN_OUT_LEAN)
 WHAT = {
     DURABLE: "the hub as shipped",
     NO_SYNC: "the hub with every write but no sync (--store sqlite:unsafe)",
-    MEMORY: "the hub with no writes at all (--store memory)",
     FILE_LOG: "bench/file_log.py: append to a file, one fdatasync for whatever queued, no rules; lean client only",
     REDIS: "Redis, appendfsync always: XADD in pipelines of 256, XREADGROUP, XACK; redis-py with hiredis",
 }
@@ -55,7 +53,6 @@ def servers(context: Context) -> Iterator[dict[str, Server]]:
     """One of each, all running at once; those without load are idle."""
     with ExitStack() as stack:
         found = {store: stack.enter_context(processes.hub(context.folder, store)) for store in (DURABLE, NO_SYNC)}
-        found[MEMORY] = stack.enter_context(processes.hub(context.folder, MEMORY))
         found[FILE_LOG] = stack.enter_context(processes.file_log(context.folder))
         if shutil.which("redis-server"):
             found[REDIS] = stack.enter_context(processes.redis(context.folder))
@@ -94,7 +91,7 @@ def measure(context: Context) -> Report:
                     _keep(report, load, target, result)
     for load in LOADS:
         report.tables.append(_table(report, load))
-    report.notes += [f"{target}: {WHAT[target]}" for target in (DURABLE, NO_SYNC, MEMORY, FILE_LOG)]
+    report.notes += [f"{target}: {WHAT[target]}" for target in (DURABLE, NO_SYNC, FILE_LOG)]
     if shutil.which("redis-server"):
         report.notes.append(f"{REDIS}: {WHAT[REDIS]}")
     else:
@@ -159,9 +156,8 @@ def _table(report: Report, load: Load) -> Table:
 def _goals(report: Report) -> list[Goal]:
     goals = []
     for load in (ONE, ONE_LEAN, EIGHT):
-        for reference in (MEMORY, NO_SYNC):
-            ratios = report.ratios(f"{load.name} | {DURABLE} | per s", f"{load.name} | {reference} | per s")
-            goals.append(_at_least(f"durable {load.name} ÷ {reference}", ratios, 0.3))
+        ratios = report.ratios(f"{load.name} | {DURABLE} | per s", f"{load.name} | {NO_SYNC} | per s")
+        goals.append(_at_least(f"durable {load.name} ÷ {NO_SYNC}", ratios, 0.3))
     for load in (ONE, EIGHT):
         ratios = report.ratios(f"{load.name} | {DURABLE} | per s", f"{load.name} | {REDIS} | per s")
         goals.append(_at_least(f"durable {load.name} ÷ Redis always", ratios, 2.0))

@@ -15,7 +15,7 @@ from bench.plan import BODY
 from bench.report import Goal, Report, Table, spread
 from tieline.client import Client, connect
 
-STORES = ("sqlite", "sqlite:unsafe", "memory")
+STORES = ("sqlite", "sqlite:unsafe")
 ANSWER_SECONDS_MAX = 30.0
 PAUSE_SECONDS_MAX = 0.02
 

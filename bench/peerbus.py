@@ -18,7 +18,7 @@ MESSAGES = 20_000
 SINGLES = 200
 PAUSE_SECONDS = 0.005
 CLIENT_SECONDS_MAX = 180.0
-STORES = ("sqlite", "memory")
+STORES = ("sqlite", "sqlite:unsafe")
 ECHO = "echo"
 
 

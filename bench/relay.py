@@ -24,7 +24,7 @@ from bench.report import Goal, Report, Table, spread
 from tieline.protocols.agent_relay.client import RelayClient
 from tieline.wire.home import read_running
 
-STORES = ("sqlite", "sqlite:unsafe", "memory")
+STORES = ("sqlite", "sqlite:unsafe")
 WARM_UP = 10
 ANSWER_MS_MAX = 30_000
 PAUSE_SECONDS_MAX = 0.02

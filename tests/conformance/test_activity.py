@@ -8,7 +8,6 @@ import pytest
 
 from tieline.contract.event import LogRow
 from tieline.core.store import ActivityEntry, ActivityQuery, ActivityStore, StoreError
-from tieline.stores.memory import MemoryActivity
 from tieline.stores.sqlite import SqliteActivity
 
 PAGE_BYTES = 1 << 30
@@ -16,16 +15,11 @@ PAGE_BYTES = 1 << 30
 Opener = Callable[[], ActivityStore]
 
 
-def memory(_folder: Path) -> Opener:
-    store = MemoryActivity()
-    return lambda: store
-
-
 def sqlite(folder: Path) -> Opener:
     return lambda: SqliteActivity(folder, synchronous="OFF")
 
 
-STORES: dict[str, Callable[[Path], Opener]] = {"memory": memory, "sqlite": sqlite}
+STORES: dict[str, Callable[[Path], Opener]] = {"sqlite": sqlite}
 
 
 class Shelf:

@@ -17,7 +17,6 @@ from tieline.contract.reply import Accepted, Attached, ObjectiveState
 from tieline.core.inquiry import Inquiry, SearchIndex, Term, parse
 from tieline.core.outcome import Deferred
 from tieline.core.store import Store
-from tieline.stores.memory import MemorySearch, MemoryStore
 from tieline.stores.sqlite import SqliteSearch, SqliteStore
 from tieline.stores.sqlite.search import SEARCH_FILE
 
@@ -47,16 +46,11 @@ class Library:
         return [message.content.body for message in self.index.find(deferred.work)]
 
 
-def memory(_: Path, limits: Limits) -> Library:
-    store = MemoryStore()
-    return Library(lambda: store, lambda: MemorySearch(store), limits)
-
-
 def sqlite(folder: Path, limits: Limits) -> Library:
     return Library(lambda: SqliteStore(folder, synchronous="OFF"), lambda: SqliteSearch(folder), limits)
 
 
-@pytest.fixture(params=[memory, sqlite], ids=["memory", "sqlite"])
+@pytest.fixture(params=[sqlite], ids=["sqlite"])
 def make_library(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Limits], Library]]:
     made: list[Library] = []
 

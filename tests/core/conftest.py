@@ -1,4 +1,4 @@
-"""A desk over every store that needs no server, because a rule that depends on the store is a fault."""
+"""A desk over the embedded store, which syncs nothing here."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,18 +9,14 @@ from tests.core.doubles import Desk
 from tests.core.objective_team import Team
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.core.store import Store
-from tieline.stores.memory import MemoryStore
 from tieline.stores.sqlite import SqliteStore
 
 MakeDesk = Callable[[Limits], Desk]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+@pytest.fixture
+def open_store(tmp_path: Path) -> Callable[[], Store]:
     """Open the store; again and again, it is the same one."""
-    if request.param == "memory":
-        store = MemoryStore()
-        return lambda: store
     return lambda: SqliteStore(tmp_path, synchronous="OFF")
 
 

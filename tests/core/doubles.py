@@ -20,7 +20,8 @@ from tieline.core.inquiry import Inquiry
 from tieline.core.journal import Journal
 from tieline.core.outcome import Deferred, Outcome
 from tieline.core.store import Store
-from tieline.stores.memory import MemoryActivity
+from tieline.stores.sqlite import SqliteActivity
+from tieline.stores.sqlite.database import IN_MEMORY
 
 HOME_KEY = "the key of the test's home"
 START_MS = 1_800_000_000_000
@@ -93,7 +94,7 @@ class Desk:
 
     def __init__(self, open_store: Callable[[], Store], limits: Limits = DEFAULT_LIMITS) -> None:
         self._open_store = open_store
-        self._activity = MemoryActivity()
+        self._activity = SqliteActivity(IN_MEMORY)
         self.limits = limits
         self.nature = FakeNature()
         self.custodians: dict[MemberName, Winner] = {}

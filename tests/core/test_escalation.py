@@ -1,6 +1,8 @@
 """A delivery that nothing shows to have been seen falls from way to way, and its sender can see where it stands."""
 
 from collections import defaultdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +18,7 @@ from tieline.contract.message import Kind, Priority
 from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.refusal import Code
 from tieline.contract.reply import Progress, ReachState, Receipts
-from tieline.stores.memory import MemoryStore
+from tieline.stores.sqlite import SqliteStore
 
 MINUTE_MS = 60_000
 THREE = Reach((Leg(Way.PUSH, MINUTE_MS), Leg(Way.HOOK, MINUTE_MS), Leg(Way.NOTIFY, 0)), 1000, "ops")
@@ -306,8 +308,11 @@ actions = st.one_of(
 def test_whatever_happens_each_falls_through_its_ways_in_order_until_it_is_seen(
     script: list[str | tuple[State, int] | int],
 ) -> None:
-    store = MemoryStore()
-    desk = Desk(lambda: store)
+    with TemporaryDirectory() as folder:
+        _fall_through(Desk(lambda: SqliteStore(Path(folder), synchronous="OFF")), script)
+
+
+def _fall_through(desk: Desk, script: list[str | tuple[State, int] | int]) -> None:
     for name in ("ada", "bob", "ops"):
         desk.add(name)
     reach(desk, "bob", THREE)
@@ -345,3 +350,4 @@ def test_whatever_happens_each_falls_through_its_ways_in_order_until_it_is_seen(
         moved = [step for step in receipt.steps if not step.way and step.state >= State.SEEN]
         assert all(step.at_ms <= moved[0].at_ms for step in receipt.steps if step.way and moved)
     assert not ways
+    desk.store.close()

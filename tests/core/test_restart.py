@@ -26,7 +26,6 @@ from tieline.contract.message import Kind
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Accepted, Channels, Claimed, Done, Fetched, History, Issued, LogRows, Receipts
 from tieline.core.store import Store
-from tieline.stores.memory import MemoryStore
 from tieline.stores.sqlite import SqliteStore
 
 NAMES = ("ada", "bob", "cy")
@@ -240,14 +239,6 @@ class Restarts(RuleBasedStateMachine):
         assert self.view() == self.kept_view
 
 
-class MemoryRestarts(Restarts):
-    """Over the store that only pretends to be durable."""
-
-    def make_opener(self) -> Callable[[], Store]:
-        store = MemoryStore()
-        return lambda: store
-
-
 class SqliteRestarts(Restarts):
     """Over files."""
 
@@ -261,8 +252,6 @@ SETTINGS = settings(
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
-TestMemoryRestarts = MemoryRestarts.TestCase
-TestMemoryRestarts.settings = SETTINGS
 TestSqliteRestarts = pytest.mark.slow(SqliteRestarts.TestCase)
 TestSqliteRestarts.settings = SETTINGS
 # A failure is shrunk before it is shown, which takes longer than any success.

@@ -8,7 +8,8 @@ from tieline.contract import command as c
 from tieline.contract.member import Unnamed
 from tieline.contract.message import Kind
 from tieline.contract.reply import Attached
-from tieline.stores.memory import MemoryStore
+from tieline.stores.sqlite import SqliteStore
+from tieline.stores.sqlite.database import IN_MEMORY
 
 
 def seqs(desk: Desk, name: str) -> list[tuple[str, str, int]]:
@@ -73,7 +74,7 @@ topics = st.sampled_from(["", "build"])
 def test_what_one_sender_says_arrives_in_the_order_in_which_it_was_said(
     batches: list[list[tuple[str, str, str]]],
 ) -> None:
-    desk = Desk(MemoryStore)
+    desk = Desk(lambda: SqliteStore(IN_MEMORY))
     sessions = {name: desk.join(name) for name in ("ada", "bob", "cy")}
     expected: dict[str, list[tuple[str, str, str]]] = {name: [] for name in sessions}
     count = 0

@@ -9,7 +9,8 @@ from tieline.contract.limits import Limits
 from tieline.contract.reply import History
 from tieline.server.clock import Clock, steady_ms, wall_ms
 from tieline.server.health import Health
-from tieline.stores.memory import MemoryStore
+from tieline.stores.sqlite import SqliteStore
+from tieline.stores.sqlite.database import IN_MEMORY
 
 START_MS = 1_800_000_000_000
 DAY_MS = 24 * 3600 * 1000
@@ -122,7 +123,7 @@ class MachineNature(FakeNature):
 @pytest.fixture
 def desk() -> Desk:
     """A desk with one settled message, which the next start finds."""
-    store = MemoryStore()
+    store = SqliteStore(IN_MEMORY)
     desk = Desk(lambda: store)
     ada = desk.join("ada")
     desk.send(ada, "@ada", "settled")

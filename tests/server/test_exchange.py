@@ -38,7 +38,8 @@ from tieline.core.store import DamagedError, DiskError, StoreError
 from tieline.server import exchange
 from tieline.server.exchange import Exchange
 from tieline.server.nature import RealNature
-from tieline.stores.sqlite.database import open_for_reading
+from tieline.stores.sqlite import SqliteActivity
+from tieline.stores.sqlite.database import IN_MEMORY, open_for_reading
 from tieline.stores.sqlite.store import MAIN_FILE
 
 KEY = "the key of the home"
@@ -107,7 +108,8 @@ class Office:
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.folder = folder
         self.store = StubbornStore(folder)
-        self.exchange = Exchange(Broker(self.store, RealNature(), limits, home_key=token_digest(KEY)))
+        broker = Broker(self.store, RealNature(), limits, home_key=token_digest(KEY))
+        self.exchange = Exchange(broker, SqliteActivity(IN_MEMORY))
 
     async def open(self) -> None:
         self.exchange.start()

@@ -25,18 +25,18 @@ from tieline.core.store import ActivityEntry, StoreError
 from tieline.server.clock import Clock
 from tieline.server.exchange import Exchange
 from tieline.server.nature import RealNature
-from tieline.stores.memory import MemoryActivity, MemoryStore
-from tieline.stores.sqlite import SqliteActivity
+from tieline.stores.sqlite import SqliteActivity, SqliteStore
+from tieline.stores.sqlite.database import IN_MEMORY
 
 KEY = "the key of a home"
 ADA = MemberName("ada")
 
 
-class Gate(MemoryActivity):
+class Gate(SqliteActivity):
     """Storage whose commits wait for a test, or fail for it."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(IN_MEMORY)
         self.open = threading.Event()
         self.open.set()
         self.fails = False
@@ -57,13 +57,14 @@ class Gate(MemoryActivity):
 
     def close(self) -> None:
         self.closed = True
+        super().close()
 
 
 class House:
     """An exchange with one member."""
 
-    def __init__(self, store: MemoryActivity | SqliteActivity, limits: Limits) -> None:
-        broker = Broker(MemoryStore(), RealNature(Clock(limits)), limits, home_key=token_digest(KEY))
+    def __init__(self, store: SqliteActivity, limits: Limits) -> None:
+        broker = Broker(SqliteStore(IN_MEMORY), RealNature(Clock(limits)), limits, home_key=token_digest(KEY))
         self.exchange = Exchange(broker, store)
         self.exchange.start()
         self.ada = SessionId("")

@@ -37,7 +37,6 @@ from tieline.server.recorder import Recorder
 from tieline.server.searcher import Searcher
 from tieline.server.turns import Done, Item, Turns, pieces
 from tieline.server.watches import Receiver, Watches
-from tieline.stores.memory import MemoryActivity
 
 _TICK_SECONDS = 0.25
 """How late a time to live may be noticed when nothing else happens."""
@@ -94,21 +93,19 @@ class Tally(Struct):
 
 
 class Exchange:
-    """A broker behind the Hub port. Without a store for activity, that is forgotten when it stops."""
+    """A broker behind the Hub port."""
 
     def __init__(
         self,
         broker: Broker,
-        activity: ActivityStore | None = None,
+        activity: ActivityStore,
         notify: Callable[[Unseen], None] | None = None,
         index: SearchIndex | None = None,
     ) -> None:
         self._broker = broker
         self.health = Health()
         self._searcher = Searcher(index, self.health) if index is not None else None
-        self.recorder = Recorder(
-            activity or MemoryActivity(), broker.limits, self._recorded, self.health, broker.nature
-        )
+        self.recorder = Recorder(activity, broker.limits, self._recorded, self.health, broker.nature)
         # Who tells a human of what was not seen.
         self._notify = notify
         self.limits = broker.limits

@@ -22,8 +22,7 @@ from tieline.console.site import Site
 from tieline.contract.member import ByHomeKey
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
-from tieline.core.inquiry import SearchIndex
-from tieline.core.store import ActivityStore, DamagedError, Store, StoreError
+from tieline.core.store import DamagedError, Store, StoreError
 from tieline.protocols import protocols
 from tieline.server.api import Api
 from tieline.server.clock import Clock
@@ -35,7 +34,6 @@ from tieline.server.log_api import LogApi
 from tieline.server.nature import RealNature
 from tieline.server.notifier import Notifier
 from tieline.services.assembly import Services
-from tieline.stores.memory import MemoryActivity, MemorySearch, MemoryStore
 from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch, SqliteStore
 from tieline.stores.sqlite.database import MENDING, check_main
 from tieline.stores.sqlite.store import MAIN_FILE
@@ -46,7 +44,9 @@ from tieline.wire.native.unix import NativeListener
 from tieline.wire.protocol import Host, Server
 from tieline.wire.unfinished import Unfinished
 
-FORGOTTEN_FOLDER = "forgotten"
+MEMORY = "memory"
+"""The store that keeps nothing: SQLite without a sync, in a folder of the home that is removed at the end."""
+_FORGOTTEN_FOLDER = "forgotten"
 
 _COLLECT_AFTER = 10_000
 """Objects made and not freed before the garbage collector looks at them: more than a batch leaves behind."""
@@ -67,48 +67,36 @@ class Options(Struct, frozen=True):
     """Settings of protocols, by protocol and field."""
 
 
-def open_store(url: str, home: Path) -> Store:
+def store_folder(url: str, home: Path) -> Path:
+    """The folder of a store's files."""
+    return home / _FORGOTTEN_FOLDER if url == MEMORY else home
+
+
+def _synchronous(url: str) -> str:
+    return "FULL" if url == "sqlite" else "OFF"
+
+
+def open_store(url: str, folder: Path) -> Store:
     """The store that a URL names."""
-    if url.startswith("sqlite"):
-        check_main(home)
-        if (home / KEY_FILE).exists() and not (home / MAIN_FILE).exists():
+    if url not in ("sqlite", "sqlite:unsafe", MEMORY):
+        raise ConfigError(f"unknown store {url!r}: use 'sqlite' or 'memory'")
+    if url != MEMORY:
+        check_main(folder)
+        if (folder / KEY_FILE).exists() and not (folder / MAIN_FILE).exists():
             # It may have run with the store that forgets, so this is no reason to refuse.
             do = f"if it should have some, stop it, and put {MAIN_FILE} back from a backup"
             said = f"a hub ran here before and left no messages, so this one begins empty; {do}"
-            log.warning(said, home=str(home))
-    match url:
-        case "sqlite":
-            return SqliteStore(home)
-        case "sqlite:unsafe":
-            # Every write but no sync: what durability costs is measured against it.
-            return SqliteStore(home, synchronous="OFF")
-        case "memory":
-            return MemoryStore()
-        case _:
-            raise ConfigError(f"unknown store {url!r}: use 'sqlite' or 'memory'")
-
-
-def open_activity(url: str, home: Path) -> ActivityStore:
-    """The store of the activity log that belongs to a store's URL."""
-    if url == "memory":
-        return MemoryActivity()
-    return SqliteActivity(home, synchronous="OFF" if url == "sqlite:unsafe" else "FULL")
-
-
-def open_catalogue(url: str, folder: Path) -> SqliteFiles:
-    """The list of files that belongs to a store's URL."""
-    return SqliteFiles(folder, synchronous="FULL" if url == "sqlite" else "OFF")
-
-
-def open_index(store: Store, home: Path) -> SearchIndex:
-    """The search index over a store."""
-    return MemorySearch(store) if isinstance(store, MemoryStore) else SqliteSearch(home)
+            log.warning(said, home=str(folder))
+    # `sqlite:unsafe` has every write but no sync: what durability costs is measured against it.
+    return SqliteStore(folder, synchronous=_synchronous(url))
 
 
 def open_broker(home: Home, config: Config, store_url: str | None = None, nature: RealNature | None = None) -> Broker:
     """A broker over the store of a home that this process holds."""
     nature = nature or RealNature(Clock(config.limits))
-    store = open_store(store_url or config.store.url, home.path)
+    url = store_url or config.store.url
+    folder = store_folder(url, home.path)
+    store = open_store(url, folder)
     signs = any(settings.signs for settings in config.protocols.values())
     notifies = bool(config.notify.command)
     key = token_digest(home.key())
@@ -121,7 +109,7 @@ def open_broker(home: Home, config: Config, store_url: str | None = None, nature
         if isinstance(explained, StoreError):
             raise explained from error
         # Whatever it is that no rule expects, it is in what was stored.
-        raise DamagedError(f"{home.path / MAIN_FILE} is damaged: {error}", MENDING[MAIN_FILE]) from error
+        raise DamagedError(f"{folder / MAIN_FILE} is damaged: {error}", MENDING[MAIN_FILE]) from error
 
 
 def raise_file_limit() -> None:
@@ -197,13 +185,17 @@ class RunningHub:
         self.owner = config.console.owner
         store_url = options.store or config.store.url
         nature = self.nature = RealNature(Clock(config.limits))
+        folder = store_folder(store_url, home.path)
+        if folder != home.path:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._closing.callback(shutil.rmtree, folder, ignore_errors=True)
         broker = open_broker(home, config, store_url, nature)
         self._closing.callback(broker.store.close)
         notifier = Notifier(config.notify.command) if config.notify.command else None
         if notifier is not None:
             self._closing.push_async_callback(notifier.stop)
-        activity = open_activity(store_url, home.path)
-        index = open_index(broker.store, home.path)
+        activity = SqliteActivity(folder, synchronous=_synchronous(store_url))
+        index = SqliteSearch(folder)
         exchange = self.exchange = Exchange(broker, activity, notifier.notify if notifier else None, index)
         newest, _ = broker.store.read_log(broker.ledger.end - 1, 1) if broker.ledger.end else ((), 0)
         for row in newest:
@@ -228,9 +220,7 @@ class RunningHub:
         self.entrance = Entrance(exchange, services.logins, __version__)
         apps = self._http_apps()
         apps += [Api(exchange), self.entrance, ConsoleApp(exchange, services, unfinished)]
-        apps += [Insights(exchange, home.path), Site()]
-        if store_url != "memory":
-            apps.append(LogApi(exchange, home.path))
+        apps += [Insights(exchange, home.path), Site(), LogApi(exchange, folder)]
         http = HttpListener(exchange, apps, config.http.names, unfinished)
         self._closing.push_async_callback(http.stop)
         try:
@@ -252,24 +242,13 @@ class RunningHub:
         return self.running
 
     def _make_services(self, home: Home, store_url: str) -> Services:
-        """The services, over the files that belong to the store."""
+        """The services, over files beside those of the store."""
         assert self.exchange is not None, "made before"
         assert self.nature is not None, "made before"
-        durable = store_url != "memory"
-        folder = home.path if durable else home.path / FORGOTTEN_FOLDER
-        if not durable:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(mode=0o700)
-            self._closing.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder = store_folder(store_url, home.path)
+        catalogue = SqliteFiles(folder, synchronous=_synchronous(store_url))
         try:
-            return Services(
-                self.exchange,
-                ByHomeKey(home.key()),
-                open_catalogue(store_url, folder),
-                self.nature.now_ms,
-                files_folder=folder,
-                logins_folder=home.path if durable else None,
-            )
+            return Services(self.exchange, ByHomeKey(home.key()), catalogue, self.nature.now_ms, folder)
         except ValueError as error:
             raise ConfigError(str(error)) from error
 

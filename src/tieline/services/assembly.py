@@ -33,17 +33,14 @@ class Services:
         key: Credential,
         catalogue: FileCatalogue,
         now_ms: Callable[[], int],
-        *,
-        files_folder: Path,
-        logins_folder: Path | None,
+        folder: Path,
     ) -> None:
-        """`logins_folder` is none beside a store that forgets."""
         self.now_ms = now_ms
         self.operator = Operator(hub, key)
-        self.files = Files(catalogue, Blobs(files_folder / _BLOBS_FOLDER), now_ms)
+        self.files = Files(catalogue, Blobs(folder / _BLOBS_FOLDER), now_ms)
         self.transfers = Transfers(self.files)
         self.attachments = Attachments(self.files)
-        self.logins = LoginSessions(hub, self.operator, logins_folder, now_ms, os.urandom)
+        self.logins = LoginSessions(hub, self.operator, folder, now_ms, os.urandom)
         self.devices = Devices(self.operator, Enrolments(os.urandom), now_ms)
         self._upkeep = Upkeep(hub, self.operator, self.files, self.logins)
 

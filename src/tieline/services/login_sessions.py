@@ -71,14 +71,13 @@ class LoginSessions:
         self,
         hub: Hub,
         operator: Operator,
-        folder: Path | None,
+        folder: Path,
         now_ms: Callable[[], int],
         randomness: Callable[[int], bytes],
     ) -> None:
         self._hub = hub
         self._operator = operator
-        # None beside a store that forgets.
-        self._path = folder / LOGINS_FILE if folder is not None else None
+        self._path = folder / LOGINS_FILE
         self._now_ms = now_ms
         self._logins = _load(self._path, randomness)
         self._saving = asyncio.Lock()
@@ -243,14 +242,12 @@ class LoginSessions:
 
     async def _save(self) -> None:
         """Have on disk what is known now; in the order in which it came to be."""
-        if self._path is None:
-            return
         async with self._saving:
             await asyncio.to_thread(write_private, self._path, self._logins.encode())
 
 
-def _load(path: Path | None, randomness: Callable[[int], bytes]) -> Logins:
-    if path is None or not path.exists():
+def _load(path: Path, randomness: Callable[[int], bytes]) -> Logins:
+    if not path.exists():
         return Logins(randomness)
     try:
         return Logins(randomness, path.read_bytes())

@@ -25,7 +25,6 @@ from tieline.core.store import (
     Route,
     Store,
 )
-from tieline.stores.memory import MemoryStore
 from tieline.stores.sqlite import SqliteStore
 
 PAGE_BYTES = 1 << 30
@@ -34,16 +33,11 @@ PAGE_BYTES = 1 << 30
 Opener = Callable[[], Store]
 
 
-def memory(_folder: Path) -> Opener:
-    store = MemoryStore()
-    return lambda: store
-
-
 def sqlite(folder: Path) -> Opener:
     return lambda: SqliteStore(folder, synchronous="OFF")
 
 
-STORES: dict[str, Callable[[Path], Opener]] = {"memory": memory, "sqlite": sqlite}
+STORES: dict[str, Callable[[Path], Opener]] = {"sqlite": sqlite}
 
 
 _UNBLOCKED = o.Unblocked()

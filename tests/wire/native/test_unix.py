@@ -21,7 +21,8 @@ from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.server.exchange import Exchange
 from tieline.server.nature import RealNature
-from tieline.stores.memory import MemoryStore
+from tieline.stores.sqlite import SqliteActivity, SqliteStore
+from tieline.stores.sqlite.database import IN_MEMORY
 from tieline.wire import stream
 from tieline.wire.frames import encode_frame
 from tieline.wire.home import HUB_SOCKET
@@ -86,7 +87,8 @@ class Caller:
 @pytest.fixture
 async def place(folder: Path) -> AsyncIterator[Place]:
     limits = Limits(frame_bytes_max=100_000)
-    exchange = Exchange(Broker(MemoryStore(), RealNature(), limits, home_key=token_digest(KEY)))
+    broker = Broker(SqliteStore(IN_MEMORY), RealNature(), limits, home_key=token_digest(KEY))
+    exchange = Exchange(broker, SqliteActivity(IN_MEMORY))
     exchange.start()
     attached = await exchange.ask(c.Attach(protocol="test", credential=ByHomeKey(KEY)))
     assert isinstance(attached, Attached)

@@ -4,6 +4,7 @@ import errno
 import re
 import shutil
 from contextlib import suppress
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tieline.core.store import DamagedError, DiskError, StoreError
 _BUSY_MS = 5000
 """Another process holds the write lock only while it checks or migrates; waiting longer would hide a fault."""
 
+IN_MEMORY = Path(":memory:")
+"""In place of a folder: databases that are gone with their connections."""
 
 CHECKPOINT_PAGES = 4000
 """Pages in the write-ahead log before they are moved into the database: 16 MB, read back in well under a second."""
@@ -92,7 +95,8 @@ def check_main(home: Path) -> None:
         raise StoreError(f"{main} is {what}, though a hub ran here (see {', '.join(left)})", hint)
 
 
-def _migrations(schema: str) -> list[str]:
+@cache
+def _migrations(schema: str) -> tuple[str, ...]:
     """The scripts of a schema in order; script N brings version N-1 to version N."""
     found = {}
     for resource in files("tieline.stores.sqlite").joinpath("schema").iterdir():
@@ -100,7 +104,7 @@ def _migrations(schema: str) -> list[str]:
         if match:
             found[int(match[1])] = resource.read_text(encoding="utf-8")
     assert sorted(found) == list(range(1, len(found) + 1)), f"the scripts of {schema} are numbered without gaps"
-    return [found[version] for version in sorted(found)]
+    return tuple(found[version] for version in sorted(found))
 
 
 def newest_version(schema: str) -> int:
@@ -111,9 +115,12 @@ def newest_version(schema: str) -> int:
 def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: str | None = None) -> apsw.Connection:
     """Open for writing. A schema newer than this program's is refused, an older one is migrated."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        connection = apsw.Connection(str(path), vfs=vfs)
-        path.chmod(0o600)
+        if path.parent == IN_MEMORY:
+            connection = apsw.Connection(str(IN_MEMORY))
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            connection = apsw.Connection(str(path), vfs=vfs)
+            path.chmod(0o600)
         connection.set_busy_timeout(_BUSY_MS)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", synchronous)
@@ -144,7 +151,7 @@ def open_for_reading(path: Path) -> apsw.Connection:
     return connection
 
 
-def _migrate(connection: apsw.Connection, path: Path, scripts: list[str]) -> None:
+def _migrate(connection: apsw.Connection, path: Path, scripts: tuple[str, ...]) -> None:
     version = connection.pragma("user_version")
     assert isinstance(version, int), "user_version is a number"
     if version > len(scripts):
