@@ -22,11 +22,12 @@ from typing import Any
 
 import apsw
 
+from tieline.contract.chain import digest
 from tieline.contract.event import Acknowledged, Sent
 from tieline.contract.identifiers import MemberName
 from tieline.contract.message import Content
 from tieline.contract.target import to_member
-from tieline.core.ledger import Ledger, digest, encode_content
+from tieline.core.ledger import Ledger, encode_content
 from tieline.stores.sqlite.statements import QUERIES
 
 BATCHES = (1, 10, 100, 1000)

@@ -3,8 +3,9 @@
 from blake3 import blake3
 
 from tests.core.doubles import Desk
+from tieline.contract.chain import GENESIS, link, seal
 from tieline.contract.event import Sent, Subscribed
-from tieline.core.ledger import GENESIS, Ledger, decode_event, encode_content, link, seal
+from tieline.core.ledger import Ledger, decode_event, encode_content
 from tieline.core.store import Route
 
 

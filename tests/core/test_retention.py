@@ -5,11 +5,11 @@ import pytest
 from tests.core.conftest import MakeDesk
 from tests.core.doubles import Desk, content
 from tieline.contract import command as c
+from tieline.contract.chain import GENESIS, link
 from tieline.contract.delivery import State
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code
 from tieline.contract.reply import History, Receipts
-from tieline.core.ledger import GENESIS, link
 
 DAY_MS = 24 * 3600 * 1000
 HOUR_MS = 3600 * 1000

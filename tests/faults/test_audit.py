@@ -11,9 +11,9 @@ import pytest
 
 from tests.faults.test_kill import audit
 from tests.server.hubs import house, take
+from tieline.contract.chain import GENESIS, link
 from tieline.contract.delivery import State
 from tieline.core.audit import Report
-from tieline.core.ledger import GENESIS, link
 from tieline.stores.sqlite.store import MAIN_FILE
 
 pytestmark = pytest.mark.slow

@@ -16,11 +16,11 @@ from tests.conformance.store.writer import Writer
 from tests.core.doubles import Desk, content
 from tests.faults.processes import ROOT, SOAK
 from tieline.contract import command as c
+from tieline.contract.chain import GENESIS, link
 from tieline.contract.channel import Role
 from tieline.contract.event import Acknowledged
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import Member
-from tieline.core.ledger import GENESIS, link
 from tieline.core.store import ActivityEntry, ActivityQuery, MemberRow, Span, StoreError
 from tieline.stores.sqlite import SqliteActivity, SqliteStore
 from tieline.stores.sqlite.activity import ACTIVITY_FILE

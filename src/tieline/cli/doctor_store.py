@@ -13,7 +13,7 @@ import msgspec
 
 from tieline.cli.checkpoints import CHECKPOINTS_FILE, Checkpoints
 from tieline.cli.doctor_finding import Finding, note, well, wrong
-from tieline.core import ledger
+from tieline.contract import chain
 from tieline.core.checkpoints import Checkpoint
 from tieline.core.store import StoreError
 from tieline.stores.sqlite.activity import ACTIVITY_FILE
@@ -116,9 +116,9 @@ def _end_of_chain(home: Path) -> Finding:
 
 def _first_break(rows: list[tuple[int, bytes, bytes]]) -> int | None:
     """The row whose hash does not follow; what comes before the first of them is not known, unless it is none."""
-    before: tuple[int, str] | None = (-1, ledger.GENESIS) if rows and rows[0][0] == 0 else None
+    before: tuple[int, str] | None = (-1, chain.GENESIS) if rows and rows[0][0] == 0 else None
     for offset, event, digest in rows:
-        if before is not None and (offset != before[0] + 1 or digest.hex() != ledger.link(before[1], event)):
+        if before is not None and (offset != before[0] + 1 or digest.hex() != chain.link(before[1], event)):
             return offset
         before = (offset, digest.hex())
     return None

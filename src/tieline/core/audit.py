@@ -11,6 +11,7 @@ from typing import Protocol
 
 from msgspec import MsgspecError, Struct
 
+from tieline.contract import chain
 from tieline.contract.delivery import SETTLED, State
 from tieline.contract.event import AnyEvent, LogRow, Moved, ObjectiveChanged, Sent
 from tieline.core import ledger
@@ -40,8 +41,7 @@ class StoredMessage(Struct, frozen=True):
     def seal(self) -> str:
         """The digest that its `Sent` event must carry."""
         stamps = (self.id, self.sender, self.protocol, self.verified, self.sent_at_ms)
-        signature = (self.signature, self.wire_id or "") if self.signature else ()
-        return ledger.seal(self.content, self.route, *stamps, *signature)
+        return chain.seal_stored(self.content, self.route, stamps, self.signature, self.wire_id)
 
 
 class StoredStep(Struct, frozen=True):
@@ -209,7 +209,7 @@ class _Audit:
         told = False
         while self._objective_event is not None and self._objective_event.offset <= row.offset:
             entry = self._objective_event
-            digest = ledger.seal(entry.event, b"", entry.id, entry.actor, entry.at_ms)
+            digest = chain.seal(entry.event, b"", entry.id, entry.actor, entry.at_ms)
             told = entry.offset == row.offset and isinstance(event, ObjectiveChanged) and event.digest == digest
             if not told:
                 self.find(entry.offset, f"the event log of {entry.id} is not what row {entry.offset} says happened")
@@ -220,7 +220,7 @@ class _Audit:
     def _match_objectives(self, offset: int, event: AnyEvent) -> None:
         while self._objective is not None and self._objective.offset <= offset:
             objective = self._objective
-            state = ledger.seal(objective.content, objective.parties, objective.id)
+            state = chain.seal(objective.content, objective.parties, objective.id)
             said = event if objective.offset == offset and isinstance(event, ObjectiveChanged) else None
             if said is None or (said.state, said.status) != (state, objective.status):
                 self.find(objective.offset, f"objective {objective.id} is not as row {objective.offset} left it")
@@ -259,11 +259,11 @@ def verify(inspection: Inspection, checkpoints: Sequence[Checkpoint] = ()) -> Re
     """Check the whole log, that nothing is stored beside it that it does not say, and that it is as long as it was."""
     audit = _Audit(inspection)
     heads = {checkpoint.rows: checkpoint.head for checkpoint in checkpoints}
-    head, end = ledger.GENESIS, 0
+    head, end = chain.GENESIS, 0
     for row in inspection.rows():
         if row.offset != end:
             audit.find(end, f"row {end} is missing: after it comes row {row.offset}")
-        elif row.hash != ledger.link(head, row.event):
+        elif row.hash != chain.link(head, row.event):
             audit.find(row.offset, f"row {row.offset} was changed: its hash does not follow from the row before it")
         audit.look_at(row)
         head, end = row.hash, row.offset + 1

@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Collection, Sequence
 from typing import assert_never
 
+from tieline.contract import chain
 from tieline.contract import command as c
 from tieline.contract.delivery import SETTLED, Delivery, State, Step
 from tieline.contract.event import Claimed as ClaimedEvent
@@ -396,7 +397,7 @@ class Broker(Memory):
             return Refusal(Code.MESSAGE_TOO_LARGE, f"the message is larger than {self.limits.message_bytes_max} bytes")
         if command.wire_id is not None:
             owner = "" if command.shared_id else sender
-            known = self._known(owner, session.protocol, command.wire_id, ledger.digest(encoded))
+            known = self._known(owner, session.protocol, command.wire_id, chain.digest(encoded))
             if known is not None:
                 return known
         superseded: Route | None = None
@@ -467,7 +468,7 @@ class Broker(Memory):
         message = self._stamp(command, session, judgement)
         post = self._deliver(message, session.id, stream, found)
         route = pack_route(post.numbers, post.keys, post.stream_seqs)
-        seal = ledger.seal_message(message, encoded, route)
+        seal = chain.seal_message(message, encoded, route)
         row = self.ledger.append(Sent(message.id, sender, str(content.target), len(post.keys), seal), self.now_ms)
         self.store.accept(row, message, encoded, route, command.shared_id)
         held = ""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tieline.contract import chain, lifecycle
 from tieline.contract import command as c
-from tieline.contract import lifecycle
 from tieline.contract import objective as o
 from tieline.contract.event import ObjectiveChanged
 from tieline.contract.identifiers import MemberName
@@ -294,8 +294,8 @@ def _carry_out(broker: "Broker", session: Session, steps: Sequence[_Step]) -> Re
             session.speaker,
             objective.status.value,
             objective.assignee,
-            ledger.seal(ledger.encode_struct(step.happening), b"", objective.id, session.speaker, broker.now_ms),
-            ledger.seal(ledger.encode_struct(objective), ledger.encode_numbers(step.row.parties), objective.id),
+            chain.seal(ledger.encode_struct(step.happening), b"", objective.id, session.speaker, broker.now_ms),
+            chain.seal(ledger.encode_struct(objective), ledger.encode_numbers(step.row.parties), objective.id),
         )
         broker.store.objectives.change(broker.ledger.append(said, broker.now_ms), step.row, event)
         broker.objectives.keep(step.row)

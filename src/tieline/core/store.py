@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from tieline.contract.chain import GENESIS
 from tieline.contract.channel import ChannelId, Role
 from tieline.contract.delivery import Fall, State, Step
 from tieline.contract.event import LogRow
@@ -22,7 +23,6 @@ from tieline.contract.member import Member
 from tieline.contract.message import Message
 from tieline.contract.objective import Objective, ObjectiveEvent, ObjectiveId, Status
 from tieline.core.inbox import Image
-from tieline.core.ledger import GENESIS
 
 _pack_single = struct.Struct("=qqq").pack
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from blake3 import blake3
 
+from tieline.contract.chain import GENESIS_DIGEST, link_digest
 from tieline.contract.message import Signature
 from tieline.stores.sqlite.pages import MainPage, read_said
 
@@ -73,7 +73,6 @@ _FAILED = Signature.FAILED.value
 _TAG = b'{"event":"'
 _BEGINS = 18
 """So many bytes of an event hold the kind of most, and little that differs between events of one kind."""
-GENESIS = blake3(b"").digest()
 
 
 def main_page(
@@ -170,9 +169,9 @@ def _chained(
     hash_before: bytes | None, offsets: Sequence[int], events: Sequence[bytes], hashes: Sequence[bytes]
 ) -> list[bool]:
     first = offsets[0]
-    start = GENESIS if first == 0 else hash_before
+    start = GENESIS_DIGEST if first == 0 else hash_before
     found = [
-        blake3(before.hex().encode() + event).digest() == own
+        link_digest(before, event) == own
         for before, event, own in zip((start or b"", *hashes[:-1]), events, hashes, strict=True)
     ]
     if start is None:

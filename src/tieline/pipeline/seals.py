@@ -4,12 +4,10 @@ A row of the chain holds a digest of the message or the change of an objective t
 from what is stored.
 """
 
-from typing import Any
-
 import msgspec
-from blake3 import blake3
 from msgspec import MsgspecError, Struct
 
+from tieline.contract.chain import seal, seal_stored
 from tieline.stores.sqlite.pages import MainPage
 
 
@@ -35,17 +33,15 @@ def broken_seals(page: MainPage) -> set[int]:
         offset, message_id, sender, protocol, wire_id, target, sent, _, verified, _, _, signature, content, route = (
             message
         )
-        stamps: tuple[Any, ...] = (message_id, sender, protocol, verified, sent)
-        if signature:
-            stamps += (signature, wire_id or "")
+        stamps = (message_id, sender, protocol, verified, sent)
         said = _read(events.get(offset))
         told = isinstance(said, _Sealed) and (said.id, said.target) == (message_id, target)
-        if not told or said is None or said.digest != _seal(content, route, stamps):
+        if not told or said is None or said.digest != seal_stored(content, route, stamps, signature, wire_id):
             broken.add(offset)
     for offset, objective, actor, happening in page.happenings:
         at_ms = events[offset][0] if offset in events else 0
         changed = _read(events.get(offset))
-        if not isinstance(changed, _Changed) or changed.digest != _seal(happening, b"", (objective, actor, at_ms)):
+        if not isinstance(changed, _Changed) or changed.digest != seal(happening, b"", objective, actor, at_ms):
             broken.add(offset)
     return broken
 
@@ -55,8 +51,3 @@ def _read(row: tuple[int, bytes] | None) -> _Sealed | _Changed | None:
         return _decode(row[1]) if row else None
     except (MsgspecError, ValueError, RecursionError):
         return None
-
-
-def _seal(content: bytes, route: bytes, stamps: tuple[Any, ...]) -> str:
-    stamp = "\x1f".join(map(str, (*stamps, len(content))))
-    return blake3(b"\x1f".join((stamp.encode(), content, route))).hexdigest()

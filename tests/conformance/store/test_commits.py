@@ -5,6 +5,7 @@ import pytest
 from tests.conformance.store.rows import channel, image, member, objective, same, subscription, token
 from tests.conformance.store.writer import PAGE_BYTES, Writer
 from tieline.contract import objective as o
+from tieline.contract.chain import digest
 from tieline.contract.channel import ChannelId
 from tieline.contract.delivery import State, Step
 from tieline.contract.event import (
@@ -12,7 +13,7 @@ from tieline.contract.event import (
     Delivered,
 )
 from tieline.contract.identifiers import MessageId
-from tieline.core.ledger import digest, encode_content
+from tieline.core.ledger import encode_content
 from tieline.core.store import (
     Chronicle,
     Foundation,

@@ -7,6 +7,7 @@ import pytest
 from tests.conformance.store.rows import member, route_of
 from tests.conformance.store.writer import PAGE_BYTES, Writer
 from tests.core.doubles import content
+from tieline.contract.chain import GENESIS
 from tieline.contract.delivery import State
 from tieline.contract.event import (
     Acknowledged,
@@ -15,7 +16,6 @@ from tieline.contract.event import (
     Expired,
     LogRow,
 )
-from tieline.core.ledger import GENESIS
 from tieline.core.store import (
     MovedReplay,
     Route,

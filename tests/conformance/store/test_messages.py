@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from tests.conformance.store.rows import route_of
 from tests.conformance.store.writer import PAGE_BYTES, Writer
 from tests.core.doubles import content
+from tieline.contract.chain import digest
 from tieline.contract.event import (
     Sent,
 )
 from tieline.contract.identifiers import MessageId
 from tieline.contract.message import Attachment, Content, Level, Message, Priority
 from tieline.contract.target import EVERYBODY
-from tieline.core.ledger import digest, encode_content
+from tieline.core.ledger import encode_content
 from tieline.core.store import (
     Route,
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.core.doubles import content
 from tieline.contract import objective as o
+from tieline.contract.chain import digest
 from tieline.contract.event import (
     Event,
     Fell,
@@ -18,7 +19,7 @@ from tieline.contract.event import (
 from tieline.contract.identifiers import MemberName, MessageId
 from tieline.contract.message import Content, Message
 from tieline.core.ladder import STATES
-from tieline.core.ledger import Ledger, digest, encode_content
+from tieline.core.ledger import Ledger, encode_content
 from tieline.core.store import (
     Foundation,
     ObjectiveRow,

@@ -13,6 +13,7 @@ from typing import Any
 import apsw
 import msgspec
 
+from tieline.contract.chain import GENESIS, digest
 from tieline.contract.delivery import Fall, State, Step
 from tieline.contract.event import Fell, Held, LogRow, Moved
 from tieline.contract.identifiers import MemberName, MessageId
@@ -127,7 +128,7 @@ class SqliteStore:
         self._trail.note(message.sender, target, message.offset)
         if message.wire_id is not None:
             self._fresh_wire_ids["" if shared_id else message.sender, message.protocol, message.wire_id] = Known(
-                message.id, message.offset, ledger.digest(content), len(route) // ROUTE_BYTES
+                message.id, message.offset, digest(content), len(route) // ROUTE_BYTES
             )
 
     def advance(self, row: LogRow, number: int, state: State, ranges: Sequence[tuple[int, int]]) -> None:
@@ -378,7 +379,7 @@ class SqliteStore:
             images=[_member_image(row) for row in main.execute(QUERIES["images"])],
             snapshot_end=main.execute(QUERIES["snapshot_end"]).get,
             log_end=self._log_end,
-            log_head=tail[1].hex() if tail else ledger.GENESIS,
+            log_head=tail[1].hex() if tail else GENESIS,
             next_number=main.execute(QUERIES["next_number"]).get,
         )
 
@@ -412,7 +413,7 @@ class SqliteStore:
             else:
                 rows = self._main.execute(QUERIES["known_shared_ids"], (protocol, asked))
             for wire_id, message_id, offset, content, recipients in rows:
-                known = Known(message_id, offset, ledger.digest(content), recipients)
+                known = Known(message_id, offset, digest(content), recipients)
                 foreseen[sender, protocol, wire_id] = known
         self._foreseen = foreseen
 
@@ -428,7 +429,7 @@ class SqliteStore:
             row = self._main.execute(QUERIES["known_wire_id"], (sender, protocol, wire_id)).fetchone()
         else:
             row = self._main.execute(QUERIES["known_shared_id"], (protocol, wire_id)).fetchone()
-        return Known(row[0], row[1], ledger.digest(row[2]), row[3]) if row else None
+        return Known(row[0], row[1], digest(row[2]), row[3]) if row else None
 
     def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
         """See `Store.messages`."""
