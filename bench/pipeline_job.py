@@ -20,7 +20,7 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 def synth(home: Path, events: int) -> dict[str, Any]:
     """Make a log."""
-    from tieline.pipeline.synth import Generator  # noqa: PLC0415 - each process imports what it measures
+    from bench.synth import Generator  # noqa: PLC0415 - each process imports what it measures
 
     begun = time.monotonic()
     answers = Generator(home, events, seed=7).run()

@@ -40,19 +40,11 @@ def test_a_hub_that_does_not_answer_is_unreachable(tmp_path: Path) -> None:
     assert "does not answer" in told
 
 
-def test_a_made_home_is_announced_and_not_overwritten(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    code, told, _ = tieline("synth", "--out", home, "--events", 800, "--seed", 2, "--json")
-    assert code == 0
-    assert json.loads(told)["messages"] == 500
-    code, _, told = tieline("synth", "--out", home)
-    assert code == 2
-    assert "is a home already" in told
-
-
 def test_an_empty_lake_says_how_to_fill_it(tmp_path: Path) -> None:
+    from bench.synth import Generator
+
     home = tmp_path / "home"
-    tieline("synth", "--out", home, "--events", 800)
+    Generator(home, 800, seed=0).run()
     assert "'tieline pipeline run' fills it" in tieline("status", "--home", home)[1]
     code, _, told = tieline("sql", "select 1", "--home", home)
     assert code == 1
@@ -63,8 +55,8 @@ def test_an_empty_lake_says_how_to_fill_it(tmp_path: Path) -> None:
 
 
 def test_a_run_over_nothing_new_needs_no_spark(tmp_path: Path) -> None:
+    from bench.synth import Generator
     from tieline.pipeline.lake import Commit, Lake, follow
-    from tieline.pipeline.synth import Generator
 
     answers = Generator(tmp_path, 800, seed=1).run()
     lake = Lake(tmp_path / "lake")

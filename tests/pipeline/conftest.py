@@ -47,7 +47,7 @@ def spark(scratch: Path) -> "Iterator[SparkSession]":
 @pytest.fixture(scope="session")
 def made_home(scratch: Path) -> Path:
     """Make a home with the log of a team."""
-    from tieline.pipeline.synth import Generator
+    from bench.synth import Generator
 
     home = scratch / "home"
     Generator(home, EVENTS, seed=7).run()

@@ -117,7 +117,7 @@ def test_a_row_holds_its_event_as_it_was_written_and_what_is_stored_beside_it(ma
 
 
 def test_a_message_that_was_forgotten_leaves_its_row(tmp_path: Path) -> None:
-    from tieline.pipeline.synth import Generator
+    from bench.synth import Generator
 
     Generator(tmp_path, 1000, seed=1).run()
     database = sqlite3.connect(tmp_path / "tieline.db")

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
+from bench.synth import Generator
 from tests.pipeline.audits import change, copied, drop, link, rows, swap
 from tests.server.hubs import house
 from tieline.cli.checkpoints import Checkpoints
@@ -17,7 +18,6 @@ from tieline.cli.main import app
 from tieline.core.checkpoints import Checkpoint
 from tieline.pipeline import verify as audit
 from tieline.pipeline.lake import Lake
-from tieline.pipeline.synth import Generator
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

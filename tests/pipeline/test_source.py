@@ -34,8 +34,8 @@ def test_a_source_that_names_no_log_is_refused(spark: SparkSession) -> None:
 def test_the_audit_finds_what_was_changed_dropped_or_cut_off(spark: SparkSession, scratch: Path) -> None:
     import sqlite3
 
+    from bench.synth import Generator
     from tieline.core.checkpoints import Checkpoint
-    from tieline.pipeline.synth import Generator
     from tieline.pipeline.verify import verify
 
     home = scratch / "tampered"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from bench.synth import Generator
 from tests.pipeline.oracle import stored
 from tieline.pipeline.lake import Lake, LakeError
 from tieline.pipeline.run import run
-from tieline.pipeline.synth import Generator
 from tieline.pipeline.tables import deliveries
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from bench.synth import Generator, main
 from tieline.core.audit import verify
-from tieline.pipeline.synth import Generator
 from tieline.stores.sqlite.inspection import open_inspection
 
 
@@ -28,3 +30,13 @@ def test_the_answers_are_written_beside_the_log(tmp_path: Path) -> None:
     assert told["messages"] == answers.messages > 400
     assert sum(told["states"].values()) == told["deliveries"]
     assert told["events"] == told["main"] + told["activity"]
+
+
+def test_a_made_home_is_announced_and_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = str(tmp_path / "home")
+    main(["--out", home, "--events", "800", "--seed", "2"])
+    assert json.loads(capsys.readouterr().out)["messages"] == 500
+    with pytest.raises(SystemExit) as ended:
+        main(["--out", home])
+    assert ended.value.code == 2
+    assert "is a home already" in capsys.readouterr().err

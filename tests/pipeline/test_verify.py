@@ -21,7 +21,7 @@ PAGE = 50
 @pytest.fixture(scope="module")
 def little(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a small log."""
-    from tieline.pipeline.synth import Generator
+    from bench.synth import Generator
 
     home = tmp_path_factory.mktemp("little") / "h"
     Generator(home, 600, seed=5).run()

@@ -150,17 +150,6 @@ def verify(
     ended_by(lambda: _verify(_where(home, hub, token), master, checkpoint or [], json=json))
 
 
-@pipeline_app.command("synth")
-def synth(
-    out: Annotated[Path, typer.Option("--out", metavar="HOME", help="The home to make; it must not exist.")],
-    events: Annotated[int, typer.Option("--events", metavar="N", min=1, help="About how many events.")] = 100_000,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", help="The same seed makes the same log.")] = 0,
-    json: JsonOption = False,
-) -> None:
-    """Make a home with the log of a busy team, for tests and benchmarks; answers.json in it has what is known of it."""
-    ended_by(lambda: _synth(out, events, seed, json=json))
-
-
 def _where(home: Path | None, hub: str | None, token: str | None) -> dict[str, str]:
     """The options of the source."""
     from tieline.wire.home import find_home
@@ -427,18 +416,3 @@ def _broken(report: "Report") -> Failure:
     if left > 0:
         warn(f"  … and {'more than ' if report.more else ''}{left} more; --json has {len(report.findings)} of them")
     return Failure(Exit.FAILED, f"the audit chain is not intact: {first.what}")
-
-
-def _synth(out: Path, events: int, seed: int, *, json: bool) -> None:
-    import msgspec
-
-    _require_extra()
-    from tieline.pipeline.synth import Generator
-
-    if (out / "tieline.db").exists():
-        raise Failure(Exit.USAGE, f"{out} is a home already", "name a folder that does not exist")
-    answers = Generator(out.expanduser().absolute(), events, seed).run()
-    if json:
-        print_json(msgspec.structs.asdict(answers))
-    else:
-        say(f"{answers.events:,} events are in {out}; what is known of them is in {out / 'answers.json'}.")

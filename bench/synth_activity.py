@@ -5,7 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from tieline.pipeline.home_writer import HomeWriter
+from bench.home_writer import HomeWriter
 
 _MODELS = ("claude-opus-4-5", "claude-sonnet-4-5", "gpt-5.2", "local-mistral")
 _DUPLICATE_SHARE = 0.01

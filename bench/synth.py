@@ -1,17 +1,18 @@
 """The generator: a home with the log of a busy team, with known answers, for tests and benchmarks.
 
-Above: `tieline pipeline synth`. Below: the hub's own schema and plain inserts. The same seed makes the same log. Its
-audit chain is valid, so that whatever checks a real home can check this one. Planted in it: loops, storms, members that
-acknowledge in heaps or a day late, failed signatures, exchanges that are told twice or late.
+`python -m bench.synth --events N --seed S --out HOME` makes one. The same seed makes the same log. Its audit chain is
+valid, so that whatever checks a real home can check this one. Planted in it: loops, storms, members that acknowledge in
+heaps or a day late, failed signatures, exchanges that are told twice or late.
 """
 
+import argparse
 import gc
 import heapq
 import json
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from tieline.pipeline.home_writer import HomeWriter, pack_route, seal
+from bench.home_writer import HomeWriter, pack_route
+from bench.synth_activity import ActivityMaker
+from tieline.contract.chain import seal, seal_stored
 from tieline.pipeline.signatures import signing
-from tieline.pipeline.synth_activity import ActivityMaker
 from tieline.protocols import protocols
 
 START_MS = 1_767_603_600_000
@@ -112,7 +114,7 @@ class Generator:
         self._statuses: Counter[str] = Counter()
         # Messages by sender and minute.
         self._pace: Counter[tuple[int, int]] = Counter()
-        self._chance = random.Random(seed)  # noqa: S311 - made-up data
+        self._chance = random.Random(seed)
         self._numpy = np.random.default_rng(seed)
         self._messages_left = max(500, int(events * (1 - _ACTIVITY_SHARE) / _ROWS_PER_MESSAGE))
         # A small log gets a few chunks too, because much is planted once a chunk.
@@ -208,14 +210,14 @@ class Generator:
         plans = []
         for sender, other, draw in zip(senders, others, draws, strict=True):
             pick = int(draw * 1e6)
-            if draw < 0.4:  # noqa: PLR2004 - shares of what is said
+            if draw < 0.4:
                 plans.append(_Plan(sender))
-            elif draw < 0.46:  # noqa: PLR2004 - the same
+            elif draw < 0.46:
                 room, members = self._rooms[pick % len(self._rooms)]
                 plans.append(_Plan(sender, tuple(one for one in members if one != sender), room))
             else:
                 recipient = other if other != sender else (other + 1) % size
-                thread = f"t-{pick % (count // 4 + 1)}-{self._now_ms}" if draw < 0.7 else None  # noqa: PLR2004 - the same
+                thread = f"t-{pick % (count // 4 + 1)}-{self._now_ms}" if draw < 0.7 else None
                 plans.append(_Plan(sender, (recipient,), f"@{self._names[recipient]}", thread))
         self._plant(plans)
         return plans
@@ -238,7 +240,7 @@ class Generator:
 
     def _answer(self, plan: _Plan) -> _Plan:
         if not self._recent:
-            recipient = 4 if plan.sender != 4 else 3  # noqa: PLR2004 - any other
+            recipient = 4 if plan.sender != 4 else 3
             return _Plan(plan.sender, (recipient,), f"@{self._names[recipient]}")
         message_id, asker, answerer, thread = self._recent[int(self._chance.random() * len(self._recent))]
         return _Plan(answerer, (asker,), message_id, thread)
@@ -250,8 +252,8 @@ class Generator:
         draw = chance.random()
         protocol = self._protocols[plan.sender]
         signs = protocol in self._wires.signing
-        failed = signs and draw < 0.02  # noqa: PLR2004 - a share of what is said
-        expires = draw > 0.97  # noqa: PLR2004 - the same
+        failed = signs and draw < 0.02
+        expires = draw > 0.97
         bits = chance.getrandbits(76)
         message_id = f"{at_ms:012x}{0x7000 | bits >> 64:04x}{0x8000000000000000 | bits & (1 << 62) - 1:016x}"
         message_id = "-".join((message_id[:8], message_id[8:12], message_id[12:16], message_id[16:20], message_id[20:]))
@@ -269,13 +271,12 @@ class Generator:
             keys.append(self._keys[recipient])
         route = pack_route([recipient + 1 for recipient in plan.recipients], keys, keys)
         signature = ("failed" if failed else "verified") if signs else ""
-        stamps = f"{message_id}\x1f{names[plan.sender]}\x1f{protocol}\x1f1\x1f{at_ms}"
-        stamps += f"\x1f{signature}\x1f" if signature else ""
+        stamps = (message_id, names[plan.sender], protocol, 1, at_ms)
         offset = self._writer.append(
             at_ms,
             (
                 f'{{"event":"send","id":"{message_id}","sender":"{names[plan.sender]}","target":"{target}",'
-                f'"recipients":{len(keys)},"digest":"{seal(content, route, stamps)}"}}'
+                f'"recipients":{len(keys)},"digest":"{seal_stored(content, route, stamps, signature, None)}"}}'
             ).encode(),
         )
         deadline = at_ms + _TTL_MS if expires else None
@@ -301,24 +302,24 @@ class Generator:
         chance = self._chance
         draw = chance.random()
         if recipient == _LAGGARD:
-            if draw < 0.5:  # noqa: PLR2004 - shares of what becomes of deliveries
+            if draw < 0.5:
                 self._late.append(key)
             else:
                 self._states["pending"] += 1
             return
-        if draw < 0.03:  # noqa: PLR2004 - the same
+        if draw < 0.03:
             ends = [(_EXPIRED, _TTL_MS)] if expires else []
-        elif draw < 0.035:  # noqa: PLR2004 - the same
+        elif draw < 0.035:
             ends = [(_DEAD, 50)]
         else:
             offered = 1 + int(-30 * math.log(1 - chance.random()))
             ends = [(_OFFERED, offered)]
             if self._protocols[recipient] != self._wires.mute:
                 acked = offered + int(-900 * math.log(1 - chance.random()))
-                if draw > 0.8 and acked > offered:  # noqa: PLR2004 - the same
+                if draw > 0.8 and acked > offered:
                     ends.append((_SEEN, acked - 1))
                 ends.append((_ACKED, acked))
-            elif draw > 0.9:  # noqa: PLR2004 - the same
+            elif draw > 0.9:
                 # A reply is evidence, long after an offer that was not to be acknowledged.
                 ends.append((_ACKED, offered + int(-60_000 * math.log(1 - chance.random()))))
         for state, after in ends:
@@ -373,7 +374,7 @@ class Generator:
                 {"kind": "assigned", "title": f"Job {serial}", "outcome": "done", "assignee": self._names[assignee]},
             )
         ]
-        if status == "blocked" or chance.random() < 0.4:  # noqa: PLR2004 - a share
+        if status == "blocked" or chance.random() < 0.4:
             what.append(("blocked", {"kind": "blocked", "reason": "waiting"}))
             if status != "blocked":
                 what.append(("active", {"kind": "unblocked"}))
@@ -403,7 +404,7 @@ class Generator:
             self._catch_up(at_ms)
             event = _event(
                 event="objective", id=objective_id, kind=happening["kind"], by=actor, status=status,
-                assignee=names[assignee], digest=seal(told, b"", f"{objective_id}\x1f{actor}\x1f{at_ms}"),
+                assignee=names[assignee], digest=seal(told, b"", objective_id, actor, at_ms),
                 state=seal(stands, packed.encode(), objective_id),
             )  # fmt: skip
             offset = self._writer.append(at_ms, event)
@@ -429,3 +430,20 @@ class Generator:
 
 def _event(**fields: Any) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Make a home; prints what is known of it."""
+    parser = argparse.ArgumentParser(prog="bench.synth", description="Make a home with the log of a busy team.")
+    parser.add_argument("--out", type=Path, required=True, metavar="HOME", help="the home to make; it must not exist")
+    parser.add_argument("--events", type=int, default=100_000, metavar="N", help="about how many events (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the same seed makes the same log")
+    given = parser.parse_args(arguments)
+    if (given.out / "tieline.db").exists():
+        parser.error(f"{given.out} is a home already: name a folder that does not exist")
+    answers = Generator(given.out.expanduser().absolute(), given.events, given.seed).run()
+    print(msgspec.json.encode(answers).decode())
+
+
+if __name__ == "__main__":
+    main()

@@ -6,25 +6,19 @@ Above: the generator. It is for homes that no hub has opened yet, so it trades d
 from array import array
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import apsw
-from blake3 import blake3
 
+from tieline.contract.chain import GENESIS_DIGEST, link_digest
 from tieline.stores.sqlite.activity import ACTIVITY_FILE
 from tieline.stores.sqlite.database import open_database
 from tieline.stores.sqlite.statements import load
 from tieline.stores.sqlite.store import MAIN_FILE
 
-_QUERIES = load(files("tieline.pipeline").joinpath("synth.sql").read_text(encoding="utf-8"))
+_QUERIES = load(Path(__file__).with_name("synth.sql").read_text(encoding="utf-8"))
 _Row = tuple[Any, ...]
-
-
-def seal(content: bytes, route: bytes, stamps: str) -> str:
-    """The digest of what is stored of a message or of an objective's change; see `core.ledger.seal`."""
-    return blake3(b"\x1f".join((f"{stamps}\x1f{len(content)}".encode(), content, route))).hexdigest()
 
 
 class HomeWriter:
@@ -37,7 +31,7 @@ class HomeWriter:
         self.end = 0
         # When the last row was written.
         self.at_ms = at_ms
-        self._head = blake3(b"").digest()
+        self._head = GENESIS_DIGEST
         self._rows: dict[str, list[_Row]] = {name: [] for name in _QUERIES}
         # Most of an insert needs no Python, so it can be done beside the making.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tieline-synth")
@@ -47,7 +41,7 @@ class HomeWriter:
     def append(self, at_ms: int, event: bytes) -> int:
         """Link an event to the chain; returns its offset."""
         offset = self.end
-        self._head = head = blake3(self._head.hex().encode() + event).digest()
+        self._head = head = link_digest(self._head, event)
         self._rows["log"].append((offset, at_ms, event, head))
         self.end = offset + 1
         self.at_ms = at_ms
