@@ -23,10 +23,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+import h11
 import msgspec
 
-from tieline.agents import trace_http as http
 from tieline.agents.trace_exchange import Passed, event_of
+from tieline.agents.trace_http import HEAD_BYTES_MAX, Side, header, headers_of
 from tieline.services import otlp
 
 ANTHROPIC, OPENAI, OTLP = "anthropic", "openai", "otlp"
@@ -43,25 +44,23 @@ CONNECT_SECONDS = 30.0
 _REUSE_SECONDS = 3.0
 """An idle connection is used again only within it: servers close theirs a little later, without a word."""
 
-_CLOSE_SECONDS = 1.0
+_SWITCHING_PROTOCOLS = 101
 
-_DROPPED = frozenset({"host", "connection", "keep-alive", "proxy-connection", "accept-encoding"})
+_DROPPED = frozenset({b"host", b"connection", b"keep-alive", b"proxy-connection", b"accept-encoding"})
 
 Emit = Callable[[dict[str, Any]], None]
 
 
-class _Far:
+class _Far(Side):
     """The connection that goes on from the program's."""
 
     def __init__(self, key: tuple[str, str, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        super().__init__(h11.CLIENT, reader, writer)
         self.key = key
-        self.reader = reader
-        self.writer = writer
         self.idle_since = time.monotonic()
 
     def fits(self, key: tuple[str, str, int]) -> bool:
-        fresh = time.monotonic() - self.idle_since < _REUSE_SECONDS
-        return self.key == key and fresh and not self.reader.at_eof() and not self.writer.is_closing()
+        return self.key == key and time.monotonic() - self.idle_since < _REUSE_SECONDS and self.usable
 
 
 class _Captured:
@@ -102,7 +101,7 @@ class Loopback:
 
     async def start(self) -> None:
         """Listen."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=http.HEAD_BYTES_MAX)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=HEAD_BYTES_MAX)
 
     def address(self, name: str) -> str:
         """The base of an address to give to the program."""
@@ -123,58 +122,58 @@ class Loopback:
         task = asyncio.current_task()
         assert task is not None, "a connection is a task"
         self._connections.add(task)
-        far: _Far | None = None
+        near, far = Side(h11.SERVER, reader, writer), None
         try:
-            while (head := await http.read_head(reader)) is not None:
-                secret, _, rest = head.first[1].removeprefix("/").partition("/")
+            while isinstance(request := await near.receive(), h11.Request):
+                secret, _, rest = request.target.decode("ascii").removeprefix("/").partition("/")
                 name, slash, path = rest.partition("/")
                 target = f"{slash}{path}"
                 if not secrets.compare_digest(secret.encode(), self._secret.encode()):
-                    await _refuse(writer, "404 Not Found", "nothing is here")
+                    await _refuse(near, 404, "Not Found", "nothing is here")
                     return
                 if name == OTLP:
-                    await self._take_telemetry(head, target, reader, writer)
+                    await self._take_telemetry(request, target, near)
                 elif name in self._upstreams:
-                    far = await self._pass_on(_Exchange(name, head, target, reader, writer), far)
+                    far = await self._pass_on(_Exchange(name, request, target, near), far)
                     if far is None:
                         return
                 else:
-                    await _refuse(writer, "404 Not Found", "nothing is here")
+                    await _refuse(near, 404, "Not Found", "nothing is here")
                     return
-        except (http.Broken, OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                if not near.start_next():
+                    return
+        except (h11.ProtocolError, OSError, asyncio.CancelledError):
             # Either side hung up, spoke no HTTP, or the run is over: for the program it is a lost connection.
             pass
         finally:
             self._connections.discard(task)
-            await _hang_up(writer)
+            await near.hang_up()
             if far is not None:
-                await _hang_up(far.writer)
+                await far.hang_up()
 
     # Telemetry
 
-    async def _take_telemetry(
-        self, head: http.Head, target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _take_telemetry(self, request: h11.Request, target: str, near: Side) -> None:
         body = bytearray()
-        async for _, content in http.pieces(reader, http.request_size(head)):
+        while isinstance(piece := await near.receive(), h11.Data):
             if len(body) <= otlp.BODY_BYTES_MAX:
-                body += content
+                body += piece.data
         signal = {"/v1/logs": otlp.Signal.LOGS, "/v1/traces": otlp.Signal.TRACES}.get(target.partition("?")[0])
-        kind = head.get("content-type")
+        kind = header(request, b"content-type")
         if signal is None:
             # Metrics, and what is still to be invented: there is nothing in it for the log.
-            await _answer(writer, "200 OK", b"" if "protobuf" in kind else b"{}", kind or otlp.JSON)
+            await near.answer(200, "OK", b"" if "protobuf" in kind else b"{}", kind or otlp.JSON)
             return
         decoded = await asyncio.to_thread(
-            otlp.decode, signal, bytes(body), kind, head.get("content-encoding"), _now_ms()
+            otlp.decode, signal, bytes(body), kind, header(request, b"content-encoding"), _now_ms()
         )
         if isinstance(decoded, otlp.Malformed):
-            await _refuse(writer, f"{decoded.status} Refused", decoded.message)
+            await _refuse(near, decoded.status, "Refused", decoded.message)
             return
         for event in decoded.events:
             self._emit(event)
         answer, answer_kind = otlp.encode_answer(signal, kind, decoded)
-        await _answer(writer, "200 OK", answer, answer_kind)
+        await near.answer(200, "OK", answer, answer_kind)
 
     # The proxy
 
@@ -185,25 +184,25 @@ class Loopback:
         key = (base.scheme, base.hostname or "", base.port or (443 if secure else 80))
         if far is None or not far.fits(key):
             if far is not None:
-                far.writer.close()
+                far.close()
             try:
                 far = await self._dial(key)
             except (OSError, TimeoutError) as error:
                 await exchange.swallow()
-                await _refuse(exchange.writer, "502 Bad Gateway", f"{key[1]} cannot be reached: {error}")
+                await _refuse(exchange.near, 502, "Bad Gateway", f"{key[1]} cannot be reached: {error}")
                 self._look_at(exchange, self._bases[exchange.name])
                 return None
         try:
             reusable = await exchange.carry(far, base.path.rstrip("/"), base.netloc.rpartition("@")[2])
         except BaseException:
-            far.writer.close()
+            far.close()
             raise
         finally:
             self._look_at(exchange, self._bases[exchange.name])
         far.idle_since = time.monotonic()
         if reusable:
             return far
-        far.writer.close()
+        far.close()
         return None
 
     async def _dial(self, key: tuple[str, str, int]) -> _Far:
@@ -212,7 +211,7 @@ class Loopback:
             self._tls = ssl.create_default_context()
         tls = self._tls if scheme == "https" else None
         async with asyncio.timeout(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(host, port, ssl=tls, limit=http.HEAD_BYTES_MAX)
+            reader, writer = await asyncio.open_connection(host, port, ssl=tls, limit=HEAD_BYTES_MAX)
         return _Far(key, reader, writer)
 
     def _look_at(self, exchange: "_Exchange", base: str) -> None:
@@ -228,120 +227,80 @@ class Loopback:
 class _Exchange:
     """One request of the program, and its response."""
 
-    def __init__(
-        self, name: str, head: http.Head, target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, name: str, request: h11.Request, target: str, near: Side) -> None:
         self.name = name
-        self.writer = writer
-        self._head = head
+        self.near = near
+        self._head = request
         self._target = target
-        self._reader = reader
         self._request = _Captured()
         self._response = _Captured()
-        self._answer: http.Head | None = None
+        self._answer: h11.Response | h11.InformationalResponse | None = None
         self._started_ms = _now_ms()
 
     async def carry(self, far: _Far, prefix: str, host: str) -> bool:
-        """Carry it both ways; says whether both connections can carry another."""
-        kept = tuple((name, value) for name, value in self._head.headers if name.lower() not in _DROPPED)
-        upgrade = (("Connection", "Upgrade"),) if self._head.get("upgrade") else ()
-        headers = (("Host", host), ("Accept-Encoding", "identity"), *upgrade, *kept)
-        method, _, version = self._head.first
-        far.writer.write(http.Head((method, f"{prefix}{self._target}" or "/", version), headers).encode())
-        sending = asyncio.create_task(self._send_body(far.writer))
+        """Carry it both ways; says whether the far connection can carry another."""
+        kept = [(name, value) for name, value in self._head.headers.raw_items() if name.lower() not in _DROPPED]
+        upgrade = [(b"Connection", b"Upgrade")] if header(self._head, b"upgrade") else []
+        headers = [(b"Host", host.encode()), (b"Accept-Encoding", b"identity"), *upgrade, *kept]
+        target = f"{prefix}{self._target}" or "/"
+        await far.send(h11.Request(method=self._head.method, target=target, headers=headers))
+        sending = asyncio.create_task(self._send_body(far))
         try:
-            answer = await self._take_answer(far)
-            if http.switches(answer):
-                await _tunnel((self._reader, far.writer), (far.reader, self.writer))
+            if await self._take_answer(far):
+                await self.near.tunnel(far)
                 return False
-            size = http.response_size(answer, method)
-            async for wire, content in http.pieces(far.reader, size):
-                self.writer.write(wire)
-                self._response.add(content)
-                await self.writer.drain()
+            while isinstance(event := await far.receive(), h11.Data):
+                self._response.add(event.data)
+                await self.near.send(event)
+            if isinstance(event, h11.EndOfMessage):
+                await self.near.send(event)
         finally:
-            done = sending.done() and not sending.cancelled() and sending.exception() is None
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
-        return done and size is not http.Framing.UNTIL_CLOSE and not (answer.closes or self._head.closes)
+        return far.start_next()
 
     async def swallow(self) -> None:
         """Take the request without passing it on: a connection that is closed before would lose our answer."""
-        async for _, content in http.pieces(self._reader, http.request_size(self._head)):
-            self._request.add(content)
+        while isinstance(event := await self.near.receive(), h11.Data):
+            self._request.add(event.data)
 
-    async def _send_body(self, writer: asyncio.StreamWriter) -> None:
-        async for wire, content in http.pieces(self._reader, http.request_size(self._head)):
-            writer.write(wire)
-            self._request.add(content)
-            await writer.drain()
-        await writer.drain()
+    async def _send_body(self, far: _Far) -> None:
+        while isinstance(event := await self.near.receive(), h11.Data):
+            self._request.add(event.data)
+            await far.send(event)
+        if isinstance(event, h11.EndOfMessage):
+            await far.send(event)
 
-    async def _take_answer(self, far: _Far) -> http.Head:
-        while True:
-            answer = await http.read_head(far.reader)
-            if answer is None:
-                raise http.Broken("no response came")
-            self._answer = answer
-            self.writer.write(answer.encode())
-            await self.writer.drain()
-            if not http.is_interim(answer):
-                return answer
+    async def _take_answer(self, far: _Far) -> bool:
+        """Hand on the head of the response, and those before it; true if another protocol follows."""
+        while isinstance(event := await far.receive(), h11.Response | h11.InformationalResponse):
+            self._answer = event
+            await self.near.send(event)
+            if isinstance(event, h11.Response) or event.status_code == _SWITCHING_PROTOCOLS:
+                return isinstance(event, h11.InformationalResponse)
+        raise h11.RemoteProtocolError("no response came")
 
     def passed(self, base: str) -> Passed:
         """What there is to look at."""
         answer = self._answer
         return Passed(
             provider=self.name,
-            method=self._head.first[0],
+            method=self._head.method.decode(),
             url=f"{base.rstrip('/')}{self._target}",
             started_ms=self._started_ms,
             ended_ms=_now_ms(),
-            request_headers=self._head.headers,
+            request_headers=headers_of(self._head),
             request=self._request.content(),
-            status=answer.status if answer is not None else None,
-            response_headers=answer.headers if answer is not None else (),
+            status=answer.status_code if answer is not None else None,
+            response_headers=headers_of(answer) if answer is not None else (),
             response=self._response.content(),
             cut=self._request.cut or self._response.cut,
         )
 
 
-async def _hang_up(writer: asyncio.StreamWriter) -> None:
-    """Close a connection; one whose other side does not read is dropped."""
-    writer.close()
-    try:
-        async with asyncio.timeout(_CLOSE_SECONDS):
-            await writer.wait_closed()
-    except (OSError, TimeoutError, asyncio.CancelledError):
-        writer.transport.abort()
-
-
-async def _tunnel(*ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-    """Carry bytes both ways until one side is done."""
-    carrying = [asyncio.create_task(_carry(reader, writer)) for reader, writer in ways]
-    try:
-        await asyncio.wait(carrying, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in carrying:
-            task.cancel()
-        await asyncio.gather(*carrying, return_exceptions=True)
-
-
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    async for wire, _ in http.pieces(reader, http.Framing.UNTIL_CLOSE):
-        writer.write(wire)
-        await writer.drain()
-
-
-async def _refuse(writer: asyncio.StreamWriter, status: str, message: str) -> None:
+async def _refuse(near: Side, status: int, reason: str, message: str) -> None:
     body = msgspec.json.encode({"error": {"type": "tieline", "message": message}})
-    await _answer(writer, status, body, otlp.JSON)
-
-
-async def _answer(writer: asyncio.StreamWriter, status: str, body: bytes, kind: str) -> None:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
-    writer.write(head.encode("latin-1", errors="replace") + body)
-    await writer.drain()
+    await near.answer(status, reason, body, otlp.JSON)
 
 
 def _now_ms() -> int:

@@ -1,175 +1,101 @@
-"""HTTP/1.1 as it passes the trace proxy: heads that are read and written again, bodies that go through as they come.
+"""One side of the trace proxy: an HTTP/1.1 connection whose events are handed on as they arrive.
 
-Above: `trace.py`. Below: streams of bytes. A server's own parser would gather a body before it hands it on; here every
-piece is handed on when it arrives, because programs show what a model says while it says it.
+Above: `trace.py`. Below: h11, and streams of bytes. A server's own parser would gather a body before it hands it on;
+here every piece is an event, because programs show what a model says while it says it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from enum import Enum
-from typing import Final
 
-from msgspec import Struct
+import h11
 
 HEAD_BYTES_MAX = 65_536
 """A request line or status line with its headers, tokens and all."""
 
 _PIECE_BYTES = 65_536
-_BODILESS = frozenset({204, 304})
-_CHUNK_LINE_MAX = 1024
-_CONTINUE, _SWITCHING, _OK = 100, 101, 200
+"""Read at a time: as much as a socket usually holds."""
+_CLOSE_SECONDS = 1.0
+"""A connection whose other side does not read is dropped after it."""
+
+Headers = tuple[tuple[str, str], ...]
+"""Names as they were written, and values."""
 
 
-class Broken(Exception):
-    """What came is no HTTP, or ended in the middle."""
+class Side:
+    """The connection with the program (h11's server) or with the API (h11's client)."""
 
-
-class Framing(Enum):
-    """How a body's end is known, when it is not by its length."""
-
-    CHUNKED = "chunked"
-    UNTIL_CLOSE = "until close"
-
-
-BodySize = int | Framing
-NO_BODY: Final = 0
-
-
-class Head(Struct, frozen=True):
-    """The first line and the headers of a message."""
-
-    first: tuple[str, str, str]
-    """Method, target and version; or version, status and reason."""
-    headers: tuple[tuple[str, str], ...]
-
-    def get(self, name: str) -> str:
-        """The value of a header, or nothing; all of its values when it is there more than once."""
-        return ", ".join(value for key, value in self.headers if key.lower() == name)
+    def __init__(self, role: type[h11.SERVER | h11.CLIENT], reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self._http = h11.Connection(role, HEAD_BYTES_MAX)
+        self._reader = reader
+        self._writer = writer
 
     @property
-    def status(self) -> int:
-        """The status of a response."""
+    def usable(self) -> bool:
+        """False once the connection has ended on either side."""
+        return not self._reader.at_eof() and not self._writer.is_closing()
+
+    async def receive(self) -> h11.Event | type[h11.PAUSED]:
+        """The next event; `PAUSED` when nothing may follow yet."""
+        while True:
+            event = self._http.next_event()
+            if not isinstance(event, type) or event is h11.PAUSED:
+                return event
+            self._http.receive_data(await self._reader.read(_PIECE_BYTES))
+
+    async def send(self, event: h11.Event) -> None:
+        """Write an event."""
+        self._writer.write(self._http.send(event) or b"")
+        await self._writer.drain()
+
+    async def answer(self, status: int, reason: str, body: bytes, kind: str) -> None:
+        """Write a whole response."""
+        headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
+        await self.send(h11.Response(status_code=status, headers=headers, reason=reason.encode()))
+        await self.send(h11.Data(data=body))
+        await self.send(h11.EndOfMessage())
+
+    def start_next(self) -> bool:
+        """Get ready for another request; False if none can follow on this connection."""
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    async def tunnel(self, other: "Side") -> None:
+        """Carry bytes both ways until one side is done: another protocol follows."""
+        ways = [asyncio.create_task(self._carry(other)), asyncio.create_task(other._carry(self))]
         try:
-            return int(self.first[1])
-        except ValueError:
-            raise Broken(f"no status: {self.first[1]!r}") from None
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in ways:
+                task.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
 
-    @property
-    def closes(self) -> bool:
-        """Whether nothing follows on this connection."""
-        old = "HTTP/1.0" in self.first
-        return "close" in self.get("connection").lower() or (old and "keep-alive" not in self.get("connection").lower())
+    async def _carry(self, other: "Side") -> None:
+        data, _ = self._http.trailing_data
+        while data := data or await self._reader.read(_PIECE_BYTES):
+            other._writer.write(data)
+            await other._writer.drain()
+            data = b""
 
-    def encode(self) -> bytes:
-        """The head as it is on the wire."""
-        lines = [" ".join(self.first).rstrip(), *(f"{name}: {value}" for name, value in self.headers)]
-        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+    def close(self) -> None:
+        """Close without waiting."""
+        self._writer.close()
 
-
-async def read_head(reader: asyncio.StreamReader) -> Head | None:
-    """The next head; `None` when the other side has nothing more to say."""
-    try:
-        data = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError as error:
-        if error.partial.strip():
-            raise Broken("a head is cut short") from None
-        return None
-    except asyncio.LimitOverrunError:
-        raise Broken(f"a head is longer than {HEAD_BYTES_MAX} bytes") from None
-    first, *lines = data.decode("latin-1").lstrip("\r\n").split("\r\n")
-    parts = first.split(" ", 2)
-    headers = []
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if line and (not colon or name != name.strip()):
-            raise Broken("a header has no name")
-        if line:
-            headers.append((name, value.strip()))
-    if len(parts) < 2:  # noqa: PLR2004 - a reason may be missing
-        raise Broken("a first line is no HTTP")
-    return Head((parts[0], parts[1], parts[2] if parts[2:] else ""), tuple(headers))
-
-
-def request_size(head: Head) -> BodySize:
-    """How long the body of a request is."""
-    return _size(head, without=NO_BODY)
-
-
-def response_size(head: Head, method: str) -> BodySize:
-    """How long the body of a response is."""
-    status = head.status
-    if method == "HEAD" or status < _OK or status in _BODILESS:
-        return NO_BODY
-    return _size(head, without=Framing.UNTIL_CLOSE)
-
-
-def is_interim(head: Head) -> bool:
-    """Whether the response itself is still to come."""
-    return _CONTINUE <= head.status < _OK and head.status != _SWITCHING
-
-
-def switches(head: Head) -> bool:
-    """Whether another protocol follows."""
-    return head.status == _SWITCHING
-
-
-def _size(head: Head, *, without: BodySize) -> BodySize:
-    if "chunked" in head.get("transfer-encoding").lower():
-        return Framing.CHUNKED
-    length = head.get("content-length")
-    if not length:
-        return without
-    if not (length.isascii() and length.isdigit()):
-        raise Broken("a length is no number")
-    return int(length)
-
-
-async def pieces(reader: asyncio.StreamReader, size: BodySize) -> AsyncIterator[tuple[bytes, bytes]]:
-    """A body as it arrives: what is on the wire, and what of it is content."""
-    match size:
-        case Framing.CHUNKED:
-            async for piece in _chunks(reader):
-                yield piece
-        case Framing.UNTIL_CLOSE:
-            while data := await reader.read(_PIECE_BYTES):
-                yield data, data
-        case int():
-            async for data in _exactly(reader, size):
-                yield data, data
-
-
-async def _exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
-    while size:
-        data = await reader.read(min(size, _PIECE_BYTES))
-        if not data:
-            raise Broken("a body is cut short")
-        size -= len(data)
-        yield data
-
-
-async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[tuple[bytes, bytes]]:
-    while True:
-        line = await _line(reader)
+    async def hang_up(self) -> None:
+        """Close, and wait a little for what is still to be written."""
+        self._writer.close()
         try:
-            size = int(line.partition(b";")[0], 16)
-        except ValueError:
-            raise Broken("a chunk has no size") from None
-        yield line, b""
-        if size == 0:
-            break
-        async for data in _exactly(reader, size):
-            yield data, data
-        yield await _line(reader), b""
-    while (line := await _line(reader)) != b"\r\n":
-        yield line, b""
-    yield line, b""
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._writer.wait_closed()
+        except (OSError, TimeoutError, asyncio.CancelledError):
+            self._writer.transport.abort()
 
 
-async def _line(reader: asyncio.StreamReader) -> bytes:
-    try:
-        line = await reader.readuntil(b"\r\n")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        raise Broken("a chunk is cut short") from None
-    if len(line) > _CHUNK_LINE_MAX:
-        raise Broken("a chunk's first line is too long")
-    return line
+def headers_of(event: h11.Request | h11.Response | h11.InformationalResponse) -> Headers:
+    """The headers of a head."""
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers.raw_items())
+
+
+def header(event: h11.Request, name: bytes) -> str:
+    """The value of a header of a request, or nothing; all of its values when it is there more than once."""
+    return ", ".join(value.decode("latin-1") for key, value in event.headers if key == name)
