@@ -25,6 +25,9 @@ IMPURE_NAMES = ("datetime.now", "datetime.utcnow", "time.time", "uuid4", "random
 
 SQL = re.compile(r"\b(?:SELECT\s|INSERT\s|UPDATE\s+\S+\s+SET\b|DELETE\s+FROM\b|CREATE\s+(?:\w+\s+)?TABLE\b)")
 
+# A limit by its name: a number with a unit. A minute in milliseconds needs no reason.
+LIMIT = re.compile(r"^(?!_?(?:SECOND|MINUTE|HOUR|DAY|WEEK)_)\w*_(?:MAX|SECONDS|BYTES|MS)$")
+
 # A part of a regular expression: an escape, a set, or the end of a group with a possessive repeat.
 PATTERN_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<possessive>\)(?:[*+?]|\{[0-9]*,?[0-9]*\})\+)", re.DOTALL)
 
@@ -78,6 +81,40 @@ def impure_names(text: str) -> Offences:
         for line, name in _names_used(node):
             if any(_is_impure(name, banned) for banned in IMPURE_NAMES):
                 yield line, f"{name}: take the time, the id or the chance as a parameter"
+
+
+def unexplained_limits(text: str) -> Offences:
+    """Numbers with a unit, at the top of a module, that no comment and no docstring explains.
+
+    Constants that stand together, without a blank line between them, may share an explanation.
+    """
+    lines = text.splitlines()
+    block: list[ast.Assign | ast.AnnAssign] = []
+    explained = False
+    found: list[tuple[int, str]] = []
+    for node in [*ast.parse(text).body, ast.Pass(lineno=len(lines) + 2)]:
+        if block and (
+            node.lineno > (block[-1].end_lineno or 0) + 1 or not isinstance(node, ast.Assign | ast.AnnAssign)
+        ):
+            explained = explained or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+            yield from () if explained else found
+            block, explained, found = [], False, []
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        block.append(node)
+        explained = explained or lines[max(node.lineno - 2, 0)].startswith("#")
+        name = next((target.id for target in _limits_named(node) if LIMIT.search(target.id)), None)
+        if name is not None and "#" not in lines[(node.end_lineno or 1) - 1]:
+            found.append((node.lineno, f"{name}: say in a comment or a docstring why it is so much"))
+
+
+def _limits_named(node: ast.Assign | ast.AnnAssign) -> Iterator[ast.Name]:
+    """The names of an assignment, if it is one of numbers."""
+    parts = [] if node.value is None else list(ast.walk(node.value))
+    numbers = any(isinstance(part, ast.Constant) and isinstance(part.value, int | float) for part in parts)
+    if numbers and not any(isinstance(part, ast.Call | ast.Dict | ast.List | ast.JoinedStr) for part in parts):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield from (part for part in ast.walk(target) if isinstance(part, ast.Name))
 
 
 def possessive_groups(text: str) -> Offences:
@@ -197,6 +234,10 @@ def test_sql_lives_in_sql_files_only() -> None:
     assert_clean(sql_statements, modules())
 
 
+def test_every_limit_says_why_it_is_so_much() -> None:
+    assert_clean(unexplained_limits, modules())
+
+
 def test_no_regular_expression_repeats_a_group_possessively() -> None:
     assert_clean(possessive_groups, modules())
 
@@ -216,6 +257,9 @@ def test_no_tracked_file_names_a_path_of_one_machine() -> None:
         (long_modules, "\n" * (MODULE_LINES_MAX + 1)),
         (missing_docstring, ""),
         (missing_docstring, "x = 1\n"),
+        (unexplained_limits, "_WAIT_SECONDS = 5.0\n"),
+        (unexplained_limits, "# Of the other one.\nA_MAX = 1\n\nB_MAX = 2\nx = 1\n"),
+        (unexplained_limits, "A_MIN, A_MAX = 1, 2\n\n\ndef f(): ...\n"),
         (sql_statements, 'q = f"SELECT {x} FROM t"'),
         (sql_statements, 'q = "UPDATE t SET x = 1"'),
         (sql_statements, 'q = "CREATE VIRTUAL TABLE t"'),
@@ -241,6 +285,11 @@ def test_each_rule_finds_an_offence_planted_for_it(rule: Rule, text: str) -> Non
 @pytest.mark.parametrize(
     ("rule", "text"),
     [
+        (unexplained_limits, '_WAIT_SECONDS = 5.0\n"""As long as programs wait."""\n'),
+        (unexplained_limits, '_WAIT_SECONDS = 5.0\n_OTHER_SECONDS = 1.0\n"""As long as programs wait."""\n'),
+        (unexplained_limits, "_WAIT_SECONDS = 5.0  # as long as programs wait\n"),
+        (unexplained_limits, "# As long as programs wait.\n_WAIT_SECONDS = 5.0\n"),
+        (unexplained_limits, "DAY_MS = 86_400_000\n"),
         (sql_statements, '"""Names a SELECT in prose."""'),
         (sql_statements, 'x = "Select a member from the list"'),
         (impure_names, "x = clock.now() + randomness.draw()"),

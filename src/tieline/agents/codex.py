@@ -44,7 +44,7 @@ SERVER_NAME = "tieline"
 _STEERS_MAX = 3
 """Times a turn may be another one than expected before the messages begin one of their own."""
 
-_ENDED_MAX = 16
+_ENDED_MAX = 16  # turns that ended lately: news about one may come after its end
 _METHOD_NOT_FOUND = -32601
 _ACTIVE_TURN = re.compile(r"but found `?([^\s`]+)`?")
 

@@ -16,7 +16,7 @@ OLDER_MS = 6 * 3600 * 1000
 """What is older than this is doubted when its thread has gone on: a working day's half."""
 
 EXCERPT_CHARS = 80
-_NAMED_MAX = 3
+_NAMED_MAX = 3  # so many ids fit a line
 
 
 class Obsolete(Struct, frozen=True):

@@ -27,7 +27,7 @@ from pathlib import Path
 GRACE_SECONDS = 3.0
 """How long a program may take to end after SIGTERM: agents save their session then."""
 
-_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.02  # a person does not notice it, and the processor hardly
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _SIGNALLED = 128
 

@@ -32,7 +32,7 @@ AWAY_SECONDS = 5.0
 SETTLE_SECONDS = 1.0
 """How long the list of tools waits for one: programs give up on a server that is slow to begin."""
 
-_CLOSE_SECONDS = 1.0
+_CLOSE_SECONDS = 1.0  # a hub that hangs does not keep the agent from ending
 _METHOD_NOT_FOUND = -32601
 _INVALID_PARAMS = -32602
 _NAME_CHARS = 100

@@ -50,8 +50,8 @@ UNPROVED_MAX = 1024
 CLOSE_SECONDS = 1.0
 """How long a bridge may take to read its last words: one that does not read must not keep the run from ending."""
 
-_READ_BYTES = 65_536
-_PAUSE_SECONDS = 0.01
+_READ_BYTES = 65_536  # as much as a socket usually holds
+_PAUSE_SECONDS = 0.01  # a bridge that is about to be gone takes a moment to notice
 
 Tell = Callable[[str], None]
 

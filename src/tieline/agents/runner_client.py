@@ -24,7 +24,7 @@ from tieline.agents.runner_frames import (
 HELD_MAX = 1024
 """Notifications that wait for an agent that is not ready yet, or reads slowly: as many as the hub pushes at a time."""
 
-_CHUNK_BYTES = 64 * 1024
+_CHUNK_BYTES = 64 * 1024  # as much as a socket usually holds
 
 Notify = Callable[[str, dict[str, Any] | None], Awaitable[None]]
 

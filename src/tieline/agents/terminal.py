@@ -71,9 +71,9 @@ TERMINATE_SECONDS = 3.0
 HANG_UP_SECONDS = 2.0
 """Time for a program to end after a hang-up before it is killed."""
 
-_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.02  # a person does not notice it, and the processor hardly
 
-_READ_BYTES = 65536
+_READ_BYTES = 65536  # more than a terminal's buffer holds
 
 # Raw keys that finish or discard the line being typed: Enter, ^J, ^C, ^D, ^U.
 _LINE_KEYS = b"\r\n\x03\x04\x15"

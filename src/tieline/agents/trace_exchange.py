@@ -23,7 +23,7 @@ EVENT_BYTES_MAX = 4 * 1024 * 1024
 PREVIEW_CHARS = 2048
 """Of a body about which nothing is known."""
 
-_NESTING_MAX = 64
+_NESTING_MAX = 64  # deeper JSON is no request of a model, and would exhaust the stack
 _STREAM = "text/event-stream"
 
 _Object = dict[str, Any]

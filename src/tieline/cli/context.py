@@ -9,7 +9,7 @@ from functools import cache
 
 from tieline.contract.scope import matches
 
-_GIT_SECONDS_MAX = 5.0
+_GIT_SECONDS_MAX = 5.0  # a repository on a dead network disk must not hold the command
 
 
 class Context:

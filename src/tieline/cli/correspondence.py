@@ -63,8 +63,8 @@ _CLOSE_SECONDS = 1.0
 """A hub that reads takes the last words in less; one that hangs must not keep the program's end from the person."""
 
 _BATCH = 256
-_NOTICES_MAX = 50
-_ANSWERS_MAX = 50
+_NOTICES_MAX = 50  # lines that wait to be shown; a screen has no more
+_ANSWERS_MAX = 50  # answers that wait for a program that does not read
 _EXCERPT_CHARS = 40
 # Enough of an id to tell messages apart, and to name one to a command.
 _ID_CHARS = 13

@@ -27,9 +27,9 @@ from tieline.wire.puppet import NotSpoken, Place, Puppet
 if TYPE_CHECKING:
     from tieline.wire.home import Running
 
-_WAIT_SECONDS = 5.0
-_POLL_SECONDS = 0.02
-_NEWS_MS = 60_000
+_WAIT_SECONDS = 5.0  # a hub that works delivers in milliseconds, also under load
+_POLL_SECONDS = 0.02  # short beside the wait
+_NEWS_MS = 60_000  # nobody needs the canary's messages later
 _RUNGS = ("offered", "seen", "acked")
 
 

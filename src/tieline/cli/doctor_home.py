@@ -26,9 +26,9 @@ _OTHERS = 0o077
 """Permissions of everybody but the owner."""
 _FREE_BYTES_MIN = 256 * 1024 * 1024
 _FREE_BYTES_FEW = 1024 * 1024 * 1024
-_ANSWER_SECONDS = 2.0
+_ANSWER_SECONDS = 2.0  # a hub that works answers in milliseconds
 _OK = 200
-_HEALTH_BYTES_MAX = 64 * 1024
+_HEALTH_BYTES_MAX = 64 * 1024  # the answer is a few lines
 _SECRETS = {
     KEY_FILE: "whoever reads it can act as any member",
     CONFIG_FILE: "it holds the secrets by which members prove who they are",

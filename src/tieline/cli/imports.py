@@ -12,7 +12,7 @@ from tieline.cli.output import neutral_line, warn
 
 import_app = typer.Typer(help="Bring what another system keeps into the hub.", no_args_is_help=True)
 
-_SHOWN_MAX = 20
+_SHOWN_MAX = 20  # a screen; --json has all
 
 
 def tell_left(left: Sequence[str]) -> None:

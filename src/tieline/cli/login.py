@@ -17,7 +17,7 @@ from tieline.cli.session import JsonOption, Link, talks
 if TYPE_CHECKING:
     from tieline.client import Client
 
-_LINK_MS = 10 * 60 * 1000
+_LINK_MS = 10 * 60 * 1000  # time to open a link that anybody could use who sees it
 
 
 @talks

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PAUSE_SECONDS = 30.0
 """Between two reports of a run that goes on."""
-_ANSWER_SECONDS = 30.0
+_ANSWER_SECONDS = 30.0  # a hub under load may take some; a dead one must not hold the run
 
 
 class Wishes(Struct, frozen=True):

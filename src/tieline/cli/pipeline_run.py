@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PAUSE_SECONDS = 1.0
 _PAUSE_SECONDS_MAX = 30.0
 """Between two looks at a hub that is away: the first, and the longest."""
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.1  # how late Ctrl-C is noticed
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from tieline.wire.frames import FrameBuffer, FrameError, encode_frame
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """The largest batch that is taken from a hub: twice what a hub takes, because its answers hold whole pages."""
 
-_READ_BYTES = 1 << 16
+_READ_BYTES = 1 << 16  # as much as a socket usually holds
 
 
 class Carrier(Protocol):

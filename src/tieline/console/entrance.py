@@ -43,7 +43,7 @@ CODE_PATH = "/api/session/code"
 ATTEMPT_COOKIE = "tieline_attempt"
 
 _PROTOCOL = "console"
-_BODY_BYTES_MAX = 4096
+_BODY_BYTES_MAX = 4096  # a name and a code or token
 _STATUS = {Code.UNAUTHORIZED: 401, Code.FORBIDDEN: 403, Code.NAME_TAKEN: 409}
 _METHODS = (HTTPMethod.GET, HTTPMethod.POST, HTTPMethod.DELETE)
 

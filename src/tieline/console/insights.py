@@ -22,7 +22,7 @@ from tieline.wire.sessions import Held, Sessions, ask_all
 PATH = "/api/insights"
 REPORT = Path("lake", "report.json")
 """The file that the pipeline writes, in a hub's home."""
-_BYTES_MAX = 32 * 1024 * 1024
+_BYTES_MAX = 32 * 1024 * 1024  # a report is some megabytes at most, and a browser has to hold it
 
 
 class Insights:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from blake3 import blake3
 from msgspec import Struct
 
-KEY_BYTES = 32
+KEY_BYTES = 32  # blake3's keyed hash takes no other
 
 _SEPARATOR = "\x1f"
 

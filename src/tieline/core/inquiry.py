@@ -14,8 +14,8 @@ from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.core.store import Chronicle
 
-_QUERY_CHARACTERS_MAX = 1000
-_TERMS_MAX = 32
+_QUERY_CHARACTERS_MAX = 1000  # people type less
+_TERMS_MAX = 32  # each term costs a look into the index
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 _WORD = re.compile(r"[^\W_]")
 

@@ -23,8 +23,8 @@ PRUNE_MAX = 500
 """Rows forgotten at once: a few milliseconds, though each may be large."""
 _BREATH_BYTES = 16 * 1024
 """Events that are taken in before others get their turn: well under a millisecond."""
-_KIND_CHARS_MAX = 64
-_NUMBER_MAX = 2**63 - 1
+_KIND_CHARS_MAX = 64  # kinds are words, and they are indexed
+_NUMBER_MAX = 2**63 - 1  # the largest that the database keeps as a number
 
 
 class Record(Struct, frozen=True):

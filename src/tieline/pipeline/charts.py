@@ -16,14 +16,15 @@ SERIES_MAX = 6
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 26
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
+# The ends that an axis of times may have.
 _LADDER_MS = (1, 10, 100, _SECOND, 10 * _SECOND, _MINUTE, 10 * _MINUTE, _HOUR, _DAY, 10 * _DAY, 100 * _DAY)
 _TICKS_MS = (
     _MINUTE, 5 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE, _HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY,
     2 * _DAY, 7 * _DAY, 14 * _DAY, 28 * _DAY, 84 * _DAY, 364 * _DAY,
 )  # fmt: skip
 _TICK_PIXELS = 90
-_NODES_MAX = 24
-_ARROWS_MAX = 120
+_NODES_MAX = 24  # more names on the circle cannot be read
+_ARROWS_MAX = 120  # more arrows cannot be told apart
 _ROW_PIXELS = 22
 
 

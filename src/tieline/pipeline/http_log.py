@@ -17,10 +17,10 @@ import pyarrow as pa
 from tieline.pipeline.row import MAIN, activity_batch, main_batch, message_columns
 from tieline.wire.log_lines import END_HEADER, NEXT_HEADER, ActivityLine, MainLine, MessageLine
 
-_SECONDS_MAX = 60.0
+_SECONDS_MAX = 60.0  # the hub sends the first page long before
 _ATTEMPTS = 5
-_PAUSE_SECONDS = 0.5
-_CHUNK_BYTES = 1 << 16
+_PAUSE_SECONDS = 0.5  # grows with each attempt, so that a hub can restart meanwhile
+_CHUNK_BYTES = 1 << 16  # as much as a socket usually holds
 _BATCH_ROWS = 8192
 _Line = TypeVar("_Line", MainLine, ActivityLine)
 

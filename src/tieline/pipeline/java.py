@@ -15,7 +15,7 @@ from pathlib import Path
 
 VERSION_MIN = 17
 
-_SECONDS_MAX = 30.0
+_SECONDS_MAX = 30.0  # a Java that cannot tell its version by then does not work
 _VERSION = re.compile(r'version "(\d+)')
 _SHIM = """#!/bin/bash
 # Spark asks for a module that this Java does not have and that Spark works without.

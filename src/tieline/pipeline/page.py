@@ -19,7 +19,7 @@ _WIDE, _NARROW = 780, 340
 _ROWS_SHOWN = 12
 _BARS_SHOWN = 30
 _GAP_POINTS = 4
-_BARS_MAX = 96
+_BARS_MAX = 96  # four days of hours; more bars are drawn by day
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 

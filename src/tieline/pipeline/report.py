@@ -41,7 +41,7 @@ ROWS_MAX = 2000
 """Rows of a list: what a reader or a page can bear."""
 POINTS_MAX = 120
 """Points of a series: about as many as a chart can show."""
-HOURS_MAX = 14 * 24
+HOURS_MAX = 14 * 24  # two weeks by the hour are all that a chart can show
 _WIDTHS_MS = (
     MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 28 * DAY_MS,
 )  # fmt: skip

@@ -28,7 +28,7 @@ from tieline.wire.sessions import Sessions
 PROTOCOL = "tieline"
 _RECEIPTS = re.compile(r"/api/messages/([^/]{1,200})/receipts\Z")
 _SEARCH = "/api/search"
-_PARAMETERS_MAX = 16
+_PARAMETERS_MAX = 16  # more than any route has
 
 _STATUSES: dict[Code, int] = {
     Code.UNAUTHORIZED: 401,

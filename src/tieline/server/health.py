@@ -23,7 +23,7 @@ _REST_SECONDS = 0.5
 """How long it is left alone: each failure costs a rollback, during which nobody is served."""
 _FAULT_SECONDS = 60.0
 """Faults of one kind share a line of the log for this long."""
-_KINDS_MAX = 1000
+_KINDS_MAX = 1000  # bounds what is remembered; then all are forgotten and logged anew
 
 
 class Ailment(Struct, frozen=True):

@@ -39,9 +39,9 @@ _ROWS_MAX = 200_000
 """Rows of one answer: a reader that hangs does not hold a connection for hours."""
 _THREADS = 4
 """Pages that are read at the same time; others wait for their turn."""
-_OFFSET_MAX = 2**62
+_OFFSET_MAX = 2**62  # behind the end of any log, and still a number to the database
 _OFFSET = re.compile(r"[0-9]{1,19}")
-_FIELDS_MAX = 16
+_FIELDS_MAX = 16  # more than the route has
 _STATUSES = {Code.UNAUTHORIZED: 401, Code.UNKNOWN_SESSION: 401, Code.FORBIDDEN: 403, Code.UNKNOWN_LOG: 404}
 
 _encoder = msgspec.json.Encoder()

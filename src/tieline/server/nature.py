@@ -6,7 +6,7 @@ import secrets
 from tieline.contract.identifiers import MessageId, SessionId
 from tieline.server.clock import Clock
 
-_COUNT_MAX = 0xFFF
+_COUNT_MAX = 0xFFF  # the twelve bits of a UUIDv7 that count within a millisecond
 _VARIANT = 0x8000_0000_0000_0000
 
 

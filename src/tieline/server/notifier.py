@@ -20,7 +20,7 @@ RUNS_MAX = 4
 WAITING_MAX = 256
 """Messages that wait for their turn; past that they are dropped, which the log says. The fall itself is recorded."""
 
-_RUN_SECONDS_MAX = 30.0
+_RUN_SECONDS_MAX = 30.0  # a command that hangs must not keep the next one waiting
 
 log = structlog.get_logger(__name__)
 

@@ -28,10 +28,10 @@ _REQUESTS_WINDOW_MS = 3600 * 1000
 """Requests of one address in an hour: a person types in each of them."""
 _WAITING_MAX = 1000
 """Requests that wait at the same time: a list for a person to read."""
-_LABEL_CHARS_MAX = 64
-_SOURCE_CHARS_MAX = 64
-_AGENT_CHARS_MAX = 512
-_REASON_CHARS_MAX = 256
+_LABEL_CHARS_MAX = 64  # the protocol's limit
+_SOURCE_CHARS_MAX = 64  # longer than any address
+_AGENT_CHARS_MAX = 512  # enough to recognize a program
+_REASON_CHARS_MAX = 256  # a sentence or two
 
 _PREFIX = "ac7-dc_"
 """Clients of ac7 know a device code by it."""

@@ -39,13 +39,13 @@ _SESSIONS_MAX = 10_000
 _MEMBER_SESSIONS_MAX = 32
 """Sessions of one member: one for each browser that it uses. Past it the one that was not used for longest ends."""
 
-_WINDOW_MS = 15 * 60 * 1000
-_FAILURES_MAX = 5
-_NAMELESS_FAILURES_MAX = 10
+_WINDOW_MS = 15 * 60 * 1000  # see the arithmetic above
+_FAILURES_MAX = 5  # see the arithmetic above
+_NAMELESS_FAILURES_MAX = 10  # counted once for each member, so a little more
 _DAY_MS = 24 * 3600 * 1000
-_DAY_FAILURES_MAX = 10
-_NAMES_MAX = 1_000_000
-_UNKNOWN_NAMES_MAX = 1024
+_DAY_FAILURES_MAX = 10  # see the arithmetic above
+_NAMES_MAX = 1_000_000  # more than a hub has members
+_UNKNOWN_NAMES_MAX = 1024  # strangers make these names up, so they get little room
 
 _CODES = 3
 """Codes in a row that a suspected login must show."""

@@ -13,10 +13,10 @@ from typing import Any, Union
 
 from msgspec import Struct
 
-_LEVELS_MAX = 64
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_VARINT_BYTES_MAX = 10
-_FIELD_MAX = 2**29
+_LEVELS_MAX = 64  # OTLP nests a few; this bounds the stack
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # the format's wire types
+_VARINT_BYTES_MAX = 10  # 64 bits in groups of seven
+_FIELD_MAX = 2**29  # the format has no larger field number
 _double = struct.Struct("<d").unpack_from
 _fixed64 = struct.Struct("<Q").unpack_from
 

@@ -24,7 +24,7 @@ WINDOW = 1
 
 _SECRET_BYTES = 20
 """As long as the hash, which RFC 4226 recommends."""
-_SECRET_CHARS_MAX = 256
+_SECRET_CHARS_MAX = 256  # authenticator apps use 16 to 64
 _CODE = re.compile(rf"[0-9]{{{DIGITS}}}\Z")
 
 

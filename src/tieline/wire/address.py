@@ -1,6 +1,6 @@
 """Addresses of listeners, as people write them."""
 
-_PORT_MAX = 65535
+_PORT_MAX = 65535  # ports have sixteen bits
 
 
 def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]:

@@ -15,7 +15,7 @@ A `FrameBuffer` is made for thousands of quiet connections and a few loud ones:
 
 from collections.abc import Iterator
 
-HEADER_BYTES = 4
+HEADER_BYTES = 4  # the length of the payload, big-endian
 
 # What four bytes of length can say.
 FRAME_BYTES_LIMIT = 2**32 - 1

@@ -39,9 +39,9 @@ from tieline.contract.identifiers import GENERAL
 from tieline.contract.message import Level, Priority
 from tieline.contract.objective import AnyChange, Status, kind_of
 
-_HISTORY_MAX = 100
-_LIST_MAX = 500
-_EVENTS_MAX = 50
+_HISTORY_MAX = 100  # more would fill an agent's context
+_LIST_MAX = 500  # more lines would fill an agent's context
+_EVENTS_MAX = 50  # the newest; all of a long log would fill an agent's context
 
 
 class Send(Arguments, frozen=True):

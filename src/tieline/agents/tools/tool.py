@@ -244,7 +244,7 @@ async def _resolve(desk: Desk) -> list[Item]:
 
 
 _PAGE = 100
-_PEEKED_MAX = 1_000
+_PEEKED_MAX = 1_000  # a larger backlog is read in several calls
 
 
 def _schema_of(arguments: type[Arguments]) -> dict[str, Any]:

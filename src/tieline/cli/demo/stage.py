@@ -31,10 +31,10 @@ from tieline.wire.unix import PATH_BYTES_MAX
 
 WAIT_SECONDS = 8.0
 """What is waited for comes within milliseconds; longer means that it does not come."""
-_START_SECONDS = 20.0
-_STOP_SECONDS = 5.0
-_POLL_SECONDS = 0.02
-_LINE_BYTES_MAX = 1 << 20
+_START_SECONDS = 20.0  # a slow machine imports for some seconds
+_STOP_SECONDS = 5.0  # then it is killed
+_POLL_SECONDS = 0.02  # a person does not notice it
+_LINE_BYTES_MAX = 1 << 20  # a player's line holds one message of the play
 _SCRATCH_BYTES_MAX = PATH_BYTES_MAX - len("/tieline-demo-12345678/home/channels/main/inbox-cleo.sock")
 _OWN_VARIABLES = ("TIELINE_", "BACKCHANNEL_", "PEERBUS_")
 

@@ -33,7 +33,7 @@ OPEN_PARTS = frozenset({OPEN, RESTING})
 
 _RANGE_MAX = 10_000_000
 """Deliveries of one event: a hub never has so many, and a spoilt row must not fill the disk."""
-_KEY_MAX = 2**60
+_KEY_MAX = 2**60  # no inbox gets there; a key beyond it was written by somebody else
 _MOVED = "number bigint, keys array<array<bigint>>, protocol string, mute boolean"
 _KINDS = ("deliver", "see", "ack", "claim", "expire", "die")
 _TIMES = ("offered_ms", "muted_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms")

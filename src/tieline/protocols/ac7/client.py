@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 10.0  # a hub under load may take some
 
-_LINE_BYTES_MAX = 1 << 20
+_LINE_BYTES_MAX = 1 << 20  # a message with all its fields is far below
 _REFUSED = 400
 
 Json = dict[str, Any]

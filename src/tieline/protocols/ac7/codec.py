@@ -42,10 +42,10 @@ _DIRECTIVE = "Work together."
 _ROLE = {"agent": "agent", "human": "human", "script": "script"}
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,128}\Z")
-_LABEL_CHARS_MAX = 64
-_NAME_CHARS_MAX = 255
+_LABEL_CHARS_MAX = 64  # longer ones are cut for its clients
+_NAME_CHARS_MAX = 255  # longer ones are cut for its clients
 _MEDIA_TYPE = "application/octet-stream"
-_SLUG_CHARS_MAX = 32
+_SLUG_CHARS_MAX = 32  # the protocol's limit of a channel's slug
 _SLUG_SUFFIX = 8
 
 # Messages.

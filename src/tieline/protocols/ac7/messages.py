@@ -23,7 +23,7 @@ from tieline.wire.fidelity import labels
 from tieline.wire.route import Call, Query, Refused, Route, fail, no, number_of
 
 _LIMIT = 100
-_LIMIT_MAX = 1000
+_LIMIT_MAX = 1000  # a page of history; more is asked for in pages
 
 
 class Messages:

@@ -26,7 +26,7 @@ from tieline.contract.message import Level
 from tieline.contract.objective import Status
 
 LevelName = Literal["debug", "info", "notice", "warning", "error", "critical"]
-_RECENT_MAX = 100
+_RECENT_MAX = 100  # more would fill an agent's context
 
 
 class Broadcast(Arguments, frozen=True):

@@ -7,7 +7,7 @@ from tieline.protocols.agent_channels.client import ChannelClient
 from tieline.protocols.agent_channels.server import PROTOCOL
 from tieline.wire.puppet import ANSWER_SECONDS, Heard, NotSpoken, Puppet, says_urgent
 
-_POLL_SECONDS = 0.01
+_POLL_SECONDS = 0.01  # short beside what is waited for
 
 
 class ChannelsPuppet(Puppet):

@@ -20,7 +20,7 @@ JOIN = "CHANNEL_JOIN"
 LEAVE = "CHANNEL_LEAVE"
 
 _CARRIED = ("displayName", "avatarUrl", "reason", "member")
-_CARRIED_CHARACTERS_MAX = 1024
+_CARRIED_CHARACTERS_MAX = 1024  # these are labels; longer ones are left out
 
 
 def join(connection: "RelayConnection", payload: Payload) -> Errand:

@@ -66,11 +66,11 @@ __all__ = [
 ]
 
 MAX_INFLIGHT = 256
-UNANSWERED_MAX = 256
-TIMEOUT_MS = 30_000
-HEARTBEAT_MS = 5000
-HANDSHAKE_SECONDS = 5.0
-GOODBYE_SECONDS = 1.0
+UNANSWERED_MAX = 256  # sends on their way before the next waits
+TIMEOUT_MS = 30_000  # how long a blocking send waits if nobody says
+HEARTBEAT_MS = 5000  # until WELCOME says another
+HANDSHAKE_SECONDS = 5.0  # a broker that works answers in milliseconds
+GOODBYE_SECONDS = 1.0  # a broker that hangs does not keep its client from ending
 
 Observer = Callable[[State, str], None]
 """Called with each new state, and why it came."""

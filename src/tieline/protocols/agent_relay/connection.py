@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 BUSY_BACKLOG = 1000
 """A recipient this far behind makes its senders hear BUSY: advice to slow down, nothing is lost without it."""
-BUSY_RETRY_MS = 50
-_BUSY_EVERY_SECONDS = 1.0
+BUSY_RETRY_MS = 50  # about the time of a few commits
+_BUSY_EVERY_SECONDS = 1.0  # a client that is slow is not told with every message
 
 _EARLY_BYTES = 64 * 1024
 """What is read on while the hub opens a session, so that frames sent before its answer can be told from later ones."""

@@ -35,7 +35,7 @@ POSITIONS_MAX = 10_000
 _CALM_SECONDS = 2.0
 """A BUSY this long after the last pause is a new one. A hub says it once a second at most."""
 
-_DOUBLINGS_MAX = 16
+_DOUBLINGS_MAX = 16  # beyond it the pause is at its most anyway
 
 _BEATS = 4
 """How often in a heartbeat a client listens whether the hub is there."""

@@ -15,7 +15,7 @@ from tieline.protocols.agent_relay.lifecycle import Beat, Payload, Silence
 RECEIVED_BYTES_MAX = 64 * 1024 * 1024
 """The largest frame that is taken from a hub, whose limit for our frames may be configured."""
 
-_UNSENT_BYTES_MAX = 256 * 1024
+_UNSENT_BYTES_MAX = 256 * 1024  # waits for a broker that does not read before sends wait too
 
 
 class Receiver(Protocol):

@@ -24,7 +24,7 @@ from tieline.wire.local import Listener, listen, pipe_name
 from tieline.wire.protocol import Server
 from tieline.wire.unfinished import Unfinished
 
-HEARTBEAT_MS = 5000
+HEARTBEAT_MS = 5000  # as the protocol's own broker has it
 
 
 class RelayServer(Server):

@@ -17,7 +17,7 @@ FILE_MODE = 0o600
 
 _LOCK_SECONDS_MAX = 10.0
 """Whoever holds the lock of a folder writes one small file; longer means that it is stopped or hangs."""
-_LOCK_PAUSE_SECONDS = 0.005
+_LOCK_PAUSE_SECONDS = 0.005  # locks are held for about as long
 
 
 class LockBusy(Exception):

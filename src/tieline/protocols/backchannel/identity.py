@@ -19,7 +19,7 @@ URL_VARIABLE = "BACKCHANNEL_URL"
 TOKEN_VARIABLE = "BACKCHANNEL_TOKEN"
 
 CONFIG_FILE = "config.json"
-_CONFIG_BYTES_MAX = 1024 * 1024
+_CONFIG_BYTES_MAX = 1024 * 1024  # a few lines; whatever is larger is another file
 
 
 class BadConfig(Exception):

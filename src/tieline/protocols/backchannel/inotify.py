@@ -18,7 +18,7 @@ _ONLY_FOLDERS = 0x01000000 | 0x02000000
 _OVER = 0x00008000
 """IN_IGNORED: the folder is gone, or nobody watches it any more."""
 _EVENT = struct.Struct("iIII")
-_READ_BYTES = 64 * 1024
+_READ_BYTES = 64 * 1024  # thousands of notices at once
 
 
 class Inotify:

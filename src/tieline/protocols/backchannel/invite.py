@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 _PREFIX = "bch1-"
-_CHARS_MAX = 64 * 1024
+_CHARS_MAX = 64 * 1024  # an invitation is a few hundred; this bounds what is decoded
 
 
 class BadInvite(Exception):

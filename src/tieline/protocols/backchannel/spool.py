@@ -50,7 +50,7 @@ _READ_PAUSE_SECONDS = 0.01
 """Other programs write records in place, so a reader may see half of one for a moment."""
 _OPEN_MAX = 256
 """Files of one batch that are open at the same time: a process may have 1024."""
-_NEAR_MAX = 3
+_NEAR_MAX = 3  # so many names help
 
 
 class SpoolError(Exception):

@@ -7,7 +7,7 @@ from tieline.agents.tools.tool import Answer, Arguments, Desk, Nothing, Tool, cl
 from tieline.contract.message import Priority
 from tieline.contract.scope import matches
 
-_TAKEN_MAX = 100
+_TAKEN_MAX = 100  # more would fill an agent's context
 
 
 class Send(Arguments, frozen=True):

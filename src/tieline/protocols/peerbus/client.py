@@ -34,7 +34,7 @@ SEEN_MAX = 4096
 """Ids of consumed messages that are remembered, and messages that the host may hold without consuming them."""
 UNCONFIRMED_MAX = 1024
 """Messages sent and not known to be durable; past it a sender waits."""
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 5.0  # a broker that works answers in milliseconds
 SOURCE = "peer-bus"
 
 _FINAL_CODES = frozenset({1002, 1003, 1007, 1008})

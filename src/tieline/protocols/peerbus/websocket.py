@@ -48,7 +48,7 @@ _TEXT = 0x81
 _MASKED = 0x80
 _LENGTH_16, _LENGTH_64 = 126, 127
 _SMALL = tuple(bytes((_TEXT, size)) for size in range(_LENGTH_16))
-_LENGTH_16_MAX = 0xFFFF
+_LENGTH_16_MAX = 0xFFFF  # RFC 6455, 5.2: longer payloads have eight bytes of length
 
 # Strangers can provoke what the library logs; what matters is in the audit chain.
 _silent = logging.getLogger("tieline.protocols.peerbus.websocket.library")

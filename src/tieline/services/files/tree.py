@@ -26,13 +26,13 @@ ROOT = "/"
 OBJECTIVES = "objectives"
 """The first segment of what belongs to objectives. A member of this name has no home."""
 
-_PATH_CHARS_MAX = 1024
-_NAME_CHARS_MAX = 255
+_PATH_CHARS_MAX = 1024  # as its clients have it
+_NAME_CHARS_MAX = 255  # what file systems allow, so that a download can keep its name
 _SEGMENT = re.compile(r"[a-zA-Z0-9._\- ]+\Z")
 _MEDIA_TYPE = re.compile(
     r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}(?:; ?[A-Za-z0-9._+-]+=[!-~]{1,40})?\Z"
 )
-_SUFFIX_MAX = 1000
+_SUFFIX_MAX = 1000  # copies of one name before the next is refused
 _MEDIA_TYPE_UNKNOWN = "application/octet-stream"
 
 

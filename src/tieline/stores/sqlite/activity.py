@@ -18,7 +18,7 @@ from tieline.stores.sqlite.statements import QUERIES
 
 ACTIVITY_FILE = "activity.db"
 
-_MS_MIN, _MS_MAX = -(2**63), 2**63 - 1
+_MS_MIN, _MS_MAX = -(2**63), 2**63 - 1  # what the database keeps as a number
 
 
 class SqliteActivity:

@@ -16,7 +16,7 @@ _objective_decoder = msgspec.json.Decoder(Objective)
 _happening_decoder: msgspec.json.Decoder[AnyHappening] = msgspec.json.Decoder(AnyHappening)
 _parties_decoder = msgspec.json.Decoder(tuple[int, ...])
 _Row = tuple[Any, ...]
-_SERIAL_MAX = 2**63 - 1
+_SERIAL_MAX = 2**63 - 1  # the largest number of the database
 
 
 class SqliteObjectives:

@@ -28,7 +28,7 @@ _SWEEP = 2000
 """Entries looked at in one step of a sweep."""
 _CHARACTERS_MAX = 256 * 1024
 """Characters of a body that are indexed."""
-_MS_MIN, _MS_MAX = -(2**63), 2**63 - 1
+_MS_MIN, _MS_MAX = -(2**63), 2**63 - 1  # what the database keeps as a number
 
 
 class SqliteSearch:

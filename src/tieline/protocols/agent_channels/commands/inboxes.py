@@ -14,7 +14,7 @@ from tieline.contract.identifiers import INBOX_PREFIX
 from tieline.protocols.agent_channels.group import GROUP_FILE
 from tieline.wire.unix import PATH_BYTES_MAX
 
-_SHOWN_MAX = 5
+_SHOWN_MAX = 5  # so many names fit a line
 
 
 def inbox_paths(channels_dir: str, names: Sequence[str]) -> Iterator[Finding]:

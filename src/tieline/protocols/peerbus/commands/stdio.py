@@ -18,7 +18,7 @@ from tieline.cli.session import ended_by
 
 peerbus_app = typer.Typer(help="Speak peerbus through a pipe.", no_args_is_help=True)
 
-_CHUNK_BYTES = 64 * 1024
+_CHUNK_BYTES = 64 * 1024  # as much as a pipe holds
 
 
 @peerbus_app.callback()
