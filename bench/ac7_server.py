@@ -10,8 +10,9 @@ from pathlib import Path
 import uvloop
 from starlette.types import Receive, Scope, Send
 
+from bench.hub_main import serve
 from tieline.contract.limits import DEFAULT_LIMITS
-from tieline.server.hub import Options, RunningHub, raise_file_limit, stop_signals
+from tieline.server.hub import Options, RunningHub, raise_file_limit
 from tieline.wire.http import Answer, Bodies, HttpApp, respond
 from tieline.wire.unfinished import Unfinished
 
@@ -45,16 +46,6 @@ class _Hub(RunningHub):
         return [_Echo(), *super()._http_apps()]
 
 
-async def _serve(options: Options) -> int:
-    asked = stop_signals()
-    hub = _Hub(options)
-    await hub.start()
-    try:
-        return await hub.wait(asked)
-    finally:
-        await hub.stop()
-
-
 def main() -> int:
     """Serve until a signal comes."""
     parser = argparse.ArgumentParser(prog="bench.ac7_server", description=__doc__)
@@ -62,7 +53,7 @@ def main() -> int:
     parser.add_argument("--store", default="sqlite")
     arguments = parser.parse_args()
     raise_file_limit()
-    return uvloop.run(_serve(Options(home=arguments.home, http="127.0.0.1:0", store=arguments.store)))
+    return uvloop.run(serve(_Hub(Options(home=arguments.home, http="127.0.0.1:0", store=arguments.store))))
 
 
 if __name__ == "__main__":

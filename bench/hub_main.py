@@ -34,9 +34,9 @@ def _profile_broker(path: Path) -> None:
     setattr(Exchange, "_run", profiled)  # noqa: B010 - mypy forbids assigning to a method, with reason
 
 
-async def _serve(options: Options) -> int:
+async def serve(hub: RunningHub) -> int:
+    """Run a hub until a signal comes; returns its exit code."""
     asked = stop_signals()
-    hub = RunningHub(options)
     await hub.start()
     spare_collector()
     try:
@@ -56,12 +56,12 @@ def main() -> int:
     options = Options(home=arguments.home, http=arguments.http, store=arguments.store)
     profile = os.environ.get(PROFILE_VARIABLE)
     if profile is None:
-        return uvloop.run(_serve(options))
+        return uvloop.run(serve(RunningHub(options)))
     profile = f"{profile}-{arguments.store.replace(':', '-')}-{os.getpid()}"
     _profile_broker(Path(f"{profile}.broker"))
     profiler = cProfile.Profile()
     try:
-        return profiler.runcall(uvloop.run, _serve(options))
+        return profiler.runcall(uvloop.run, serve(RunningHub(options)))
     finally:
         profiler.dump_stats(f"{profile}.loop")
 

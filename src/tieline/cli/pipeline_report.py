@@ -154,6 +154,7 @@ def _print_traffic(made: "Report") -> None:
 
 def _print_work(made: "Report") -> None:
     from tieline.pipeline.charts import count, dollars, duration
+    from tieline.pipeline.page import usage_rows
 
     _table(
         "Objectives",
@@ -174,18 +175,7 @@ def _print_work(made: "Report") -> None:
     _table(
         "Models",
         ("model", "member", "exchanges", "failed", "tokens in", "tokens out", "cost"),
-        [
-            (
-                one.model,
-                one.member,
-                f"{one.exchanges:,}",
-                f"{one.failed:,}",
-                count(one.input_tokens),
-                count(one.output_tokens),
-                "no price" if one.unpriced == one.exchanges else dollars(one.cost_usd),
-            )
-            for one in made.llm
-        ],
+        usage_rows(made),
     )
 
 

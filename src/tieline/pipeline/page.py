@@ -187,21 +187,26 @@ def _usage(report: Report) -> str:
     table = _table(
         "By model and member",
         ("Model", "Member", "Exchanges", "Failed", "Tokens in", "Tokens out", "Cost"),
-        [
-            (
-                one.model,
-                one.member,
-                f"{one.exchanges:,}",
-                f"{one.failed:,}",
-                count(one.input_tokens),
-                count(one.output_tokens),
-                "no price" if one.unpriced == one.exchanges else dollars(one.cost_usd),
-            )
-            for one in report.llm
-        ],
+        usage_rows(report),
         right=(2, 3, 4, 5, 6),
     )
     return _section("usage", "Tokens and cost", says, "<h3>Tokens</h3>" + drawn + _legend(names) + table)
+
+
+def usage_rows(report: Report) -> list[tuple[str, ...]]:
+    """The cells of each model and member: exchanges, failed ones, tokens in and out, cost."""
+    return [
+        (
+            one.model,
+            one.member,
+            f"{one.exchanges:,}",
+            f"{one.failed:,}",
+            count(one.input_tokens),
+            count(one.output_tokens),
+            "no price" if one.unpriced == one.exchanges else dollars(one.cost_usd),
+        )
+        for one in report.llm
+    ]
 
 
 def _models(hours: Sequence[UsageHour]) -> list[str]:
