@@ -183,6 +183,15 @@ async def test_a_hub_in_memory_forgets_everything(folder: Path) -> None:
         assert await operator.members() == ()
 
 
+async def test_a_hub_in_memory_removes_its_files_and_those_that_a_killed_one_left(folder: Path) -> None:
+    left = folder / "forgotten" / "left"
+    left.mkdir(parents=True)
+    async with house(folder, store="memory"):
+        assert not left.exists()
+        assert {path.name for path in (folder / "forgotten").iterdir()} >= DATABASES
+    assert not (folder / "forgotten").exists()
+
+
 async def test_agent_channels_can_be_left_out(folder: Path) -> None:
     async with house(folder, agent_channels=False) as there:
         assert there.running.places["channels_dir"] is None

@@ -1,0 +1,45 @@
+"""The formulas of the audit chain. Stored logs depend on them, so the expected values here never change."""
+
+from typing import Any
+
+import pytest
+
+from tieline.contract.chain import GENESIS, GENESIS_DIGEST, digest, link, link_digest, seal, seal_message, seal_stored
+from tieline.contract.identifiers import MemberName, MessageId
+from tieline.contract.message import Content, Message, Signature
+from tieline.contract.target import to_member
+
+FIRST = "2f59f796b48c7d70671b7886eec661b484f665b8dd48463bf8ea56278ac9e959"
+
+
+def test_a_link_is_the_same_in_hexadecimal_and_in_bytes() -> None:
+    assert link(GENESIS, b"event") == FIRST
+    assert link_digest(GENESIS_DIGEST, b"event").hex() == FIRST
+
+
+def test_content_and_changes_have_the_digests_that_they_always_had() -> None:
+    assert digest(b"x") == "3ae7d805f6789a6402acb70ad4096a85a56bf6804eaf25c0493ac697548d30b5"
+    assert seal(b"c", b"", "obj-1", "ada", 5) == "d0c8d8d2aa18a99d2866c9ab27db0c880b61b6571814523bf7a55115238fdb26"
+
+
+@pytest.mark.parametrize(
+    ("stamped", "sealed"),
+    [
+        ({}, "0e18cf2ce3a294b8475cdc658f36d010650c6ba309d370f3247b45e8d01e09ff"),
+        ({"verified": False}, "4ea63bc883715b9a00c1df240d60c54f90a38a8b155740bed088f536b7a437dc"),
+        (
+            {"signature": Signature.VERIFIED, "wire_id": "w"},
+            "3148d231d2817aed2635756106769a863f8f598a43c4978296fe350e86966b03",
+        ),
+        ({"signature": Signature.FAILED}, "e99a9fda20d3e23b7c230e6d3a6981b187ce13c29791e9bbe6d0f3e896fbe8a9"),
+    ],
+)
+def test_a_message_has_one_seal_before_it_is_stored_and_from_its_columns(stamped: dict[str, Any], sealed: str) -> None:
+    content = Content(target=to_member(MemberName("bob")), body="hi")
+    message = Message(
+        id=MessageId("m-1"), offset=0, sender="ada", protocol="hub", sent_at_ms=1_700_000_000_000, content=content,
+        **stamped,
+    )  # fmt: skip
+    assert seal_message(message, b"content", b"route") == sealed
+    stamps = ("m-1", "ada", "hub", int(message.verified), 1_700_000_000_000)
+    assert seal_stored(b"content", b"route", stamps, message.signature.value, message.wire_id) == sealed
