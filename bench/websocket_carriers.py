@@ -110,7 +110,7 @@ async def _library(*, echo: bool) -> tuple[int, object]:
 
 
 async def _ours(*, echo: bool) -> tuple[int, object]:
-    """The hub's: that protocol, and whole text messages taken out of the bytes before it."""
+    """The hub's, around that protocol."""
     made = EchoServer(silent=not echo)
     server = await asyncio.get_running_loop().create_server(lambda: WebSocketCarrier(made.server), "127.0.0.1", 0)
     return server.sockets[0].getsockname()[1], server

@@ -1,8 +1,7 @@
 """A WebSocket as the carrier of a peer's frames, on a port that speaks nothing else.
 
-Above: the event loop. Below: a `PeerConnection`. The library's sans-I/O protocol does the opening and the closing
-handshake, control frames, fragments and everything that is wrong; a whole text message in one frame, which is what
-peers send, is taken out of the bytes here. See docs/adr/0006 for what that gains.
+Above: the event loop. Below: a `PeerConnection`. The library's sans-I/O protocol does the handshakes, all frames and
+everything that is wrong with them. See docs/adr/0008 for what that costs.
 """
 
 import asyncio
@@ -26,12 +25,6 @@ from tieline.wire.unsent import bound
 if TYPE_CHECKING:
     from tieline.protocols.peerbus.server import PeerbusServer
 
-try:
-    from websockets.speedups import apply_mask
-except ImportError:
-    # A platform without the compiled part of the library.
-    from websockets.utils import apply_mask
-
 _REQUEST_BYTES_MAX = 16 * 1024
 """The opening request with all its headers."""
 _REASON_BYTES_MAX = 123
@@ -43,16 +36,24 @@ _STRANGER_UNSENT_BYTES_MAX = 16 * 1024
 _CLOSE_SECONDS = 1.0
 """How long the peer may take to answer a close frame."""
 
-_TEXT = 0x81
-"""The first byte of a text message in one frame."""
-_MASKED = 0x80
-_LENGTH_16, _LENGTH_64 = 126, 127
-_SMALL = tuple(bytes((_TEXT, size)) for size in range(_LENGTH_16))
-_LENGTH_16_MAX = 0xFFFF  # RFC 6455, 5.2: longer payloads have eight bytes of length
-
 # Strangers can provoke what the library logs; what matters is in the audit chain.
 _silent = logging.getLogger("tieline.protocols.peerbus.websocket.library")
 _silent.setLevel(logging.CRITICAL + 1)
+
+
+class _Greeted(ServerProtocol):
+    """Takes a small text message first, and larger ones from then on."""
+
+    # Whether the message under way is text.
+    _text = False
+
+    def recv_frame(self, frame: Frame) -> None:
+        super().recv_frame(frame)
+        if frame.opcode in (Opcode.TEXT, Opcode.BINARY):
+            self._text = frame.opcode is Opcode.TEXT
+        if frame.fin and self._text and frame.opcode in (Opcode.TEXT, Opcode.CONT):
+            # Here and not after the chunk: the header of the next frame may be in it.
+            self.max_message_size = FRAME_BYTES_MAX
 
 
 class WebSocketCarrier(asyncio.Protocol):
@@ -64,7 +65,6 @@ class WebSocketCarrier(asyncio.Protocol):
         "_connection",
         "_fragments",
         "_held",
-        "_needed",
         "_protocol",
         "_server",
         "_share",
@@ -76,14 +76,12 @@ class WebSocketCarrier(asyncio.Protocol):
         self._connection = server.connect(self)
         # A stranger has one small message. Behind it frames may be large, because nothing is read until the hub knows
         # the peer.
-        self._protocol = ServerProtocol(max_size=self._first_bytes_max, logger=_silent)
+        self._protocol = _Greeted(max_size=self._first_bytes_max, logger=_silent)
         self._admitted = False
         self._share = server.unfinished.share(self._too_much)
         self._transport: asyncio.Transport | None = None
-        # Bytes of a frame, or of the opening request, that is not whole yet.
+        # Bytes of an opening request that is not whole yet.
         self._held = bytearray()
-        # How many of them make it whole, as far as is known: until then nothing has to be looked at again.
-        self._needed = 0
         # A text message that comes in several frames, as far as it came; `None` for any other message.
         self._fragments: bytearray | None = None
         # Ends the connection when the peer does not answer our close frame.
@@ -106,22 +104,18 @@ class WebSocketCarrier(asyncio.Protocol):
         self._connection.expect_handshake()
 
     def data_received(self, data: bytes) -> None:
-        if self._held:
+        if self._protocol.state is State.CONNECTING:
             self._held += data
-            if len(self._held) < self._needed:
+            end = self._held.find(b"\r\n\r\n") + 4
+            if end < len(b"\r\n\r\n"):
+                if len(self._held) > _REQUEST_BYTES_MAX:
+                    self.abort()
                 self._count()
                 return
-            data = bytes(self._held)
+            self._protocol.receive_data(bytes(self._held[:end]))
+            data = bytes(self._held[end:])
             self._held.clear()
-            self._needed = 0
-        if self._protocol.state is State.CONNECTING:
-            end = data.find(b"\r\n\r\n") + 4
-            if end < len(b"\r\n\r\n"):
-                self._hold_request(data)
-                return
-            self._protocol.receive_data(data[:end])
             self._open()
-            data = data[end:]
         self._receive(data)
 
     def eof_received(self) -> None:
@@ -148,7 +142,9 @@ class WebSocketCarrier(asyncio.Protocol):
     def send(self, payloads: Sequence[bytes]) -> None:
         """Send frames."""
         if self._transport is not None and self._protocol.state is State.OPEN:
-            self._transport.write(b"".join([part for payload in payloads for part in (_head(len(payload)), payload)]))
+            for payload in payloads:
+                self._protocol.send_text(payload)
+            self._write_out()
 
     def close(self, code: int, reason: str) -> None:
         """Begin the closing handshake."""
@@ -193,12 +189,6 @@ class WebSocketCarrier(asyncio.Protocol):
     def _first_bytes_max(self) -> int:
         return min(self._server.hub.limits.greeting_bytes_max, FRAME_BYTES_MAX)
 
-    def _hold_request(self, data: bytes) -> None:
-        if len(data) > _REQUEST_BYTES_MAX:
-            self.abort()
-        self._held += data
-        self._count()
-
     def _open(self) -> None:
         """Answer the opening request."""
         for event in self._protocol.events_received():
@@ -217,40 +207,6 @@ class WebSocketCarrier(asyncio.Protocol):
             self._transport.close()
 
     def _receive(self, data: bytes) -> None:
-        """Take out every whole frame; what is no text message in one frame goes through the library."""
-        at, end = 0, len(data)
-        protocol, connection = self._protocol, self._connection
-        bytes_max = protocol.max_message_size or FRAME_BYTES_MAX
-        while end - at >= 2 and protocol.state is State.OPEN:  # noqa: PLR2004 - the shortest header
-            size, start = data[at + 1] & ~_MASKED, at + 2
-            if size == _LENGTH_16:
-                size, start = int.from_bytes(data[start : start + 2], "big"), start + 2
-            elif size == _LENGTH_64:
-                size, start = int.from_bytes(data[start : start + 8], "big"), start + 8
-            stop = start + 4 + size
-            masked = data[at + 1] >= _MASKED
-            if start <= end and (size > bytes_max or not masked):
-                # It refuses these as soon as it has read the header.
-                self._through_library(data[at:])
-                return
-            if stop > end:
-                self._needed = stop - at if start <= end else 0
-                break
-            if data[at] == _TEXT and protocol.current_size is None:
-                bytes_max = protocol.max_message_size = FRAME_BYTES_MAX
-                connection.receive_text(apply_mask(data[start + 4 : stop], data[start : start + 4]))
-            else:
-                self._through_library(data[at:stop])
-                bytes_max = protocol.max_message_size or FRAME_BYTES_MAX
-            at = stop
-        if protocol.state is State.OPEN:
-            self._held += data[at:]
-            connection.finish_turn()
-            self._count()
-        elif at < end:
-            self._through_library(data[at:])
-
-    def _through_library(self, data: bytes) -> None:
         protocol = self._protocol
         if not protocol.eof_sent:
             protocol.receive_data(data)
@@ -261,10 +217,16 @@ class WebSocketCarrier(asyncio.Protocol):
         if protocol.eof_sent and self._transport is not None:
             self._connection.connection_lost()
             self._transport.close()
+        elif protocol.state is State.OPEN:
+            self._connection.finish_turn()
+            self._count()
 
     def _gather(self, frame: Frame) -> None:
-        """A message in several frames, or one that is no text."""
+        """Hand on a text message when it is whole."""
         match frame.opcode:
+            case Opcode.TEXT if frame.fin:
+                self._connection.receive_text(bytes(frame.data))
+                return
             case Opcode.TEXT:
                 self._fragments = bytearray(frame.data)
             case Opcode.BINARY:
@@ -276,11 +238,11 @@ class WebSocketCarrier(asyncio.Protocol):
                 return
         if frame.fin and self._fragments is not None:
             fragments, self._fragments = self._fragments, None
-            self._protocol.max_message_size = FRAME_BYTES_MAX
             self._connection.receive_text(bytes(fragments))
 
     def _count(self) -> None:
-        self._share.hold(len(self._held) + (self._protocol.current_size or 0))
+        unread = len(self._held) + len(self._protocol.reader.buffer)
+        self._share.hold(unread + (self._protocol.current_size or 0))
 
     def _too_much(self) -> None:
         self._connection.connection_lost()
@@ -293,21 +255,13 @@ class WebSocketCarrier(asyncio.Protocol):
         """Let go of what is not whole: it may be large, and the garbage collector takes its time."""
         self._share.close()
         self._held = bytearray()
-        self._needed = 0
+        self._protocol.reader.buffer = bytearray()
         self._fragments = None
 
     def _write_out(self) -> None:
         out = b"".join(self._protocol.data_to_send())
         if out and self._transport is not None:
             self._transport.write(out)
-
-
-def _head(size: int) -> bytes:
-    if size < _LENGTH_16:
-        return _SMALL[size]
-    if size <= _LENGTH_16_MAX:
-        return bytes((_TEXT, _LENGTH_16)) + size.to_bytes(2, "big")
-    return bytes((_TEXT, _LENGTH_64)) + size.to_bytes(8, "big")
 
 
 def _foreign(request: Request) -> bool:
