@@ -40,7 +40,7 @@ def environment(home: Path, extra: dict[str, str] | None = None) -> dict[str, st
 
 
 def run_cli(
-    home: Path, *args: str, stdin: str = "", env: dict[str, str] | None = None
+    home: Path, *args: str, stdin: str = "", env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run `tieline` to its end."""
     return subprocess.run(
@@ -49,6 +49,7 @@ def run_cli(
         input=stdin,
         capture_output=True,
         text=True,
+        cwd=cwd,
         env=environment(home, env),
         timeout=DEADLINE_SECONDS,
     )

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.cli.hub_process import DEADLINE_SECONDS, TIELINE, environment
+from tests.cli.hub_process import TIELINE, environment, run_cli
 from tieline.protocols.backchannel.spool import Letter, Spool
 
 
@@ -28,16 +28,7 @@ class Place:
         self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None, stdin: str = ""
     ) -> "subprocess.CompletedProcess[str]":
         """Run `tieline` to its end."""
-        return subprocess.run(
-            [str(TIELINE), *args],
-            check=False,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            cwd=cwd or self.home.parent,
-            env=environment(self.home, env),
-            timeout=DEADLINE_SECONDS,
-        )
+        return run_cli(self.home, *args, stdin=stdin, env=env, cwd=cwd or self.home.parent)
 
     @contextlib.contextmanager
     def running(self, *args: str) -> "Iterator[subprocess.Popen[str]]":

@@ -15,7 +15,7 @@ from tieline.cli.output import (
     neutral_line,
     print_json,
     print_ladders,
-    print_message,
+    print_messages,
     say,
     without_framing,
 )
@@ -294,10 +294,4 @@ async def history(
     """
     async with await link.open() as client:
         found = await client.history(peer.removeprefix("@") if peer else None, limit=limit)
-    if json:
-        print_json(found)
-        return
-    for message in reversed(found):
-        print_message(message)
-    if not found:
-        say("Nothing was said yet.")
+    print_messages(found, json=json, none="Nothing was said yet.")

@@ -135,6 +135,17 @@ def print_message(message: "Message", state: str | None = None) -> None:
 _BRIEF_CHARS = 120
 
 
+def print_messages(found: "Sequence[Message]", *, json: bool, none: str) -> None:
+    """Show messages that the hub gave newest first: in that order as JSON, oldest first for people."""
+    if json:
+        print_json(found)
+        return
+    for message in reversed(found):
+        print_message(message)
+    if not found:
+        say(none)
+
+
 def print_brief(message: "Message") -> None:
     """A message on one line, as far as it fits."""
     body = " ".join(message.body.split())

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.output import print_json, print_message, say
+from tieline.cli.output import print_messages
 from tieline.cli.session import JsonOption, Link, talks
 
 _AGO = re.compile(r"(\d{1,6})([smhdw])\Z")
@@ -65,10 +65,4 @@ async def search(
             to_ms=_moment("--until", until),
             limit=limit,
         )
-    if json:
-        print_json(found)
-        return
-    for message in reversed(found):
-        print_message(message)
-    if not found:
-        say("Nothing was found.")
+    print_messages(found, json=json, none="Nothing was found.")
