@@ -41,7 +41,8 @@ function Question(props: Props & { closed(): void }) {
   useLayoutEffect(() => {
     box.current?.showModal();
     // What was done may have taken the button away that one came from.
-    return () => void setTimeout(() => document.activeElement === document.body && document.getElementById("main")?.focus());
+    return () =>
+      void setTimeout(() => document.activeElement === document.body && document.getElementById("main")?.focus());
   }, []);
   const submit = async (form: FormData) => {
     setBusy(true);

@@ -40,7 +40,11 @@ export function Chart({ title, unit, at, lines, say }: Props) {
     const element = box.current;
     if (!element || !at.length) return;
     const colour = (name: string) => getComputedStyle(element).getPropertyValue(name).trim();
-    const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+    const axis = {
+      stroke: colour("--faint"),
+      grid: { stroke: colour("--line"), width: 1 },
+      ticks: { stroke: colour("--line") },
+    };
     const chart = new uPlot(
       {
         width: element.clientWidth,
@@ -66,7 +70,10 @@ export function Chart({ title, unit, at, lines, say }: Props) {
         ],
       },
       // Nothing has no place on a logarithmic scale.
-      [at.map((ms) => ms / 1000), ...lines.map((line) => line.values.map((value) => (say && value !== null ? Math.max(1, value) : value)))] as uPlot.AlignedData,
+      [
+        at.map((ms) => ms / 1000),
+        ...lines.map((line) => line.values.map((value) => (say && value !== null ? Math.max(1, value) : value))),
+      ] as uPlot.AlignedData,
       element,
     );
     const resized = new ResizeObserver(() => chart.setSize({ width: element.clientWidth, height: HEIGHT }));
@@ -150,7 +157,11 @@ export function Graph({ edges }: { edges: readonly Edge[] }) {
     weight.set(from, (weight.get(from) ?? 0) + messages);
     weight.set(to, (weight.get(to) ?? 0) + messages);
   }
-  const names = [...weight].toSorted((one, other) => other[1] - one[1]).slice(0, SHOWN).map(([name]) => name).toSorted();
+  const names = [...weight]
+    .toSorted((one, other) => other[1] - one[1])
+    .slice(0, SHOWN)
+    .map(([name]) => name)
+    .toSorted();
   const place = new Map(
     names.map((name, index) => {
       const angle = (2 * Math.PI * index) / names.length - Math.PI / 2;
@@ -159,14 +170,26 @@ export function Graph({ edges }: { edges: readonly Edge[] }) {
   );
   const most = Math.max(1, ...edges.map((edge) => edge.messages));
   return (
-    <svg class="graph" viewBox={`0 0 ${SIDE} ${TALL}`} role="img" aria-label="Who writes to whom; the table has the figures">
+    <svg
+      class="graph"
+      viewBox={`0 0 ${SIDE} ${TALL}`}
+      role="img"
+      aria-label="Who writes to whom; the table has the figures"
+    >
       {edges.map(({ from, to, messages }) => {
         const [one, other] = [place.get(from), place.get(to)];
         if (!one || !other || from === to) return null;
         // Both directions bend the same way, so that they do not cover each other.
-        const bend = { x: (one.x + other.x) / 2 + (other.y - one.y) * 0.12, y: (one.y + other.y) / 2 - (other.x - one.x) * 0.12 };
+        const bend = {
+          x: (one.x + other.x) / 2 + (other.y - one.y) * 0.12,
+          y: (one.y + other.y) / 2 - (other.x - one.x) * 0.12,
+        };
         return (
-          <path key={`${from} ${to}`} d={`M${one.x},${one.y} Q${bend.x},${bend.y} ${other.x},${other.y}`} stroke-width={1 + (5 * messages) / most}>
+          <path
+            key={`${from} ${to}`}
+            d={`M${one.x},${one.y} Q${bend.x},${bend.y} ${other.x},${other.y}`}
+            stroke-width={1 + (5 * messages) / most}
+          >
             <title>{`${plain(from)} → ${plain(to)}: ${messages}`}</title>
           </path>
         );

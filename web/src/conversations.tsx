@@ -9,7 +9,25 @@ import { Pause } from "./pause.tsx";
 import { beginning, plain } from "./prose.tsx";
 import { address, go, where } from "./route.ts";
 import { lookedAt } from "./seen.ts";
-import { KEPT_MAX, ROWS_MAX, attempt, channels, firstOf, hub, isFull, members, messages, mine, objectives, readOlder, seesAll, tell, visible, visitor, whole } from "./state.ts";
+import {
+  KEPT_MAX,
+  ROWS_MAX,
+  attempt,
+  channels,
+  firstOf,
+  hub,
+  isFull,
+  members,
+  messages,
+  mine,
+  objectives,
+  readOlder,
+  seesAll,
+  tell,
+  visible,
+  visitor,
+  whole,
+} from "./state.ts";
 import { GENERAL, type Place, conversationsAt, hasPart, nameOf, placeOf, targetOf } from "./talk.ts";
 
 const PAGE = 100;
@@ -57,8 +75,8 @@ export const latest = computed(() => {
 });
 
 export const unread = computed(() => {
-  const mine = [...latest.value].filter(([place]) => !place.includes(" ↔ "));
-  return mine.reduce((sum, [, { unread: count }]) => sum + count, 0);
+  const own = [...latest.value].filter(([place]) => !place.includes(" ↔ "));
+  return own.reduce((sum, [, { unread: count }]) => sum + count, 0);
 });
 
 /** Every place that there is. */
@@ -135,7 +153,9 @@ function Choice({ here }: { here: Place }) {
             {places.value.filter(belongs).map((place) => (
               <option key={place} value={place}>
                 {plain(nameOf(place))}
-                {latest.value.get(place)?.unread && place !== here ? ` (${latest.value.get(place)?.unread} unread)` : ""}
+                {latest.value.get(place)?.unread && place !== here
+                  ? ` (${latest.value.get(place)?.unread} unread)`
+                  : ""}
               </option>
             ))}
           </optgroup>
@@ -160,7 +180,9 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
   end.current = messages.value.at(-1)?.offset ?? end.current;
   const live = messages.value.filter((message) => placeOf(message, me) === place);
   const start = live[0]?.offset ?? Infinity;
-  let rows: readonly Message[] = held.current.length ? [...held.current.filter((message) => message.offset < start), ...live] : live;
+  let rows: readonly Message[] = held.current.length
+    ? [...held.current.filter((message) => message.offset < start), ...live]
+    : live;
   // An open conversation has as much room as the page, and what was scrolled back to; then the newest stay.
   const stays = firstOf(rows, rows.length > ROWS_MAX ? KEPT_MAX : ROWS_MAX);
   if (stays > 0) {
@@ -229,7 +251,10 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
             <p>Nothing was said here yet.</p>
           ) : (
             <p>
-              Nothing of it is among the newest messages. <button type="button" onClick={() => void readBack()}>Older ones</button>
+              Nothing of it is among the newest messages.{" "}
+              <button type="button" onClick={() => void readBack()}>
+                Older ones
+              </button>
             </p>
           )}
         </div>
@@ -245,7 +270,9 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
             ended.current = now;
             setAtEnd(now);
           }}
-          draw={(message) => <Turn message={message} chosen={message.id === where.value.message} reply={writes ? setReply : undefined} />}
+          draw={(message) => (
+            <Turn message={message} chosen={message.id === where.value.message} reply={writes ? setReply : undefined} />
+          )}
         />
       )}
       {writes ? (
@@ -264,7 +291,11 @@ function Membership({ place }: { place: Place }) {
   const channel = channels.value.find((one) => one.name === name);
   if (!channel || place === GENERAL) return null;
   const within = channel.subscribers.includes(visitor.value?.member ?? "");
-  const change = () => attempt(() => hub.ask(within ? "unsub" : "sub", { channel: name }), within ? `You left ${place}.` : `You joined ${place}.`);
+  const change = () =>
+    attempt(
+      () => hub.ask(within ? "unsub" : "sub", { channel: name }),
+      within ? `You left ${place}.` : `You joined ${place}.`,
+    );
   return (
     <>
       <span class="count" title={channel.subscribers.map(plain).join(", ")}>
@@ -403,11 +434,11 @@ function Compose({ target, reply, done }: { target: string; reply: Message | nul
           multiple
           class="sr"
           onChange={(event) => {
-            const chosen = [...(event.currentTarget.files ?? [])];
+            const picked = [...(event.currentTarget.files ?? [])];
             event.currentTarget.value = "";
             void attempt(async () => {
-              const kept = await Promise.all(chosen.map((file) => upload(file, visitor.value?.member ?? "")));
-              setFiles((before) => [...before, ...kept]);
+              const uploaded = await Promise.all(picked.map((file) => upload(file, visitor.value?.member ?? "")));
+              setFiles((before) => [...before, ...uploaded]);
             });
           }}
         />

@@ -25,7 +25,9 @@ export function Insights() {
   useEffect(() => {
     const read = async () => {
       const answer = await fetch("/api/insights", { credentials: "same-origin" });
-      const said: unknown = await answer.json().catch(() => ({ error: `What the pipeline left cannot be read. Run it again: ${REFRESH}` }));
+      const said: unknown = await answer
+        .json()
+        .catch(() => ({ error: `What the pipeline left cannot be read. Run it again: ${REFRESH}` }));
       if (answer.ok && said && !("error" in Object(said))) setReport(said as Report);
       else {
         setReport(null);
@@ -59,7 +61,10 @@ export function Insights() {
               <>
                 <p>The pipeline has not looked at this hub's log yet. On the hub's machine:</p>
                 <pre>{REFRESH}</pre>
-                <p>Then this page has latency, backlog, who talks to whom, tokens and cost, loops, and the state of the audit chain.</p>
+                <p>
+                  Then this page has latency, backlog, who talks to whom, tokens and cost, loops, and the state of the
+                  audit chain.
+                </p>
               </>
             )}
           </div>
@@ -94,7 +99,11 @@ function Findings({ report }: { report: Report }) {
         <Total name="deliveries" value={count(totals.deliveries)} />
         <Total name="acknowledged" value={count(totals.acked)} />
         <Total name="waiting" value={count(totals.waiting)} />
-        <Total name="expired or dead" value={count(totals.expired + totals.dead)} bad={totals.expired + totals.dead > 0} />
+        <Total
+          name="expired or dead"
+          value={count(totals.expired + totals.dead)}
+          bad={totals.expired + totals.dead > 0}
+        />
         <Total name="cost" value={dollars(totals.cost_usd)} />
         <Total name="audit rows checked" value={count(audit.verified_rows)} />
         <Total name="audit chain" value={audit.intact ? "intact" : "broken"} bad={!audit.intact} />
@@ -107,7 +116,12 @@ function Findings({ report }: { report: Report }) {
           at={report.latency_series.map((point) => point.at_ms)}
           lines={[
             { label: "half", colour: "--accent", values: report.latency_series.map((point) => point.p50_ms) },
-            { label: "99 of 100", colour: "--bad", dash: [6, 4], values: report.latency_series.map((point) => point.p99_ms) },
+            {
+              label: "99 of 100",
+              colour: "--bad",
+              dash: [6, 4],
+              values: report.latency_series.map((point) => point.p99_ms),
+            },
           ]}
         />
         <Chart
@@ -125,14 +139,31 @@ function Findings({ report }: { report: Report }) {
       <Rows
         title="Who writes to whom"
         heads={["From", "To", "Messages", "Answers", "Half answered within"]}
-        rows={report.edges.map((one) => [plain(one.from), plain(one.to), count(one.messages), count(one.answers), lasted(one.response_p50_ms)])}
+        rows={report.edges.map((one) => [
+          plain(one.from),
+          plain(one.to),
+          count(one.messages),
+          count(one.answers),
+          lasted(one.response_p50_ms),
+        ])}
       />
       <Rows
         title="Latency by member"
         heads={["Member", "Protocol", "Half within", "99 of 100 within", "Deliveries", "Until"]}
-        rows={report.latency.map((one) => [plain(one.member), one.protocol, `${one.p50_ms} ms`, `${one.p99_ms} ms`, count(one.deliveries), one.measured])}
+        rows={report.latency.map((one) => [
+          plain(one.member),
+          one.protocol,
+          `${one.p50_ms} ms`,
+          `${one.p99_ms} ms`,
+          count(one.deliveries),
+          one.measured,
+        ])}
       />
-      <Rows title="Waiting now" heads={["Member", "Deliveries"]} rows={report.backlog.filter((one) => one.waiting > 0).map((one) => [plain(one.member), count(one.waiting)])} />
+      <Rows
+        title="Waiting now"
+        heads={["Member", "Deliveries"]}
+        rows={report.backlog.filter((one) => one.waiting > 0).map((one) => [plain(one.member), count(one.waiting)])}
+      />
       <Rows
         title="Objectives"
         heads={["Objective", "Status", "Took", "Blocked for", "Tokens", "Cost"]}
@@ -150,14 +181,30 @@ function Findings({ report }: { report: Report }) {
       <Rows
         title="Tokens and cost"
         heads={["Model", "Member", "Exchanges", "In", "Out", "Cost"]}
-        rows={report.llm.map((one) => [plain(one.model), plain(one.member), count(one.exchanges), count(one.input_tokens), count(one.output_tokens), one.unpriced ? `${dollars(one.cost_usd)} and ${one.unpriced} without a price` : dollars(one.cost_usd)])}
+        rows={report.llm.map((one) => [
+          plain(one.model),
+          plain(one.member),
+          count(one.exchanges),
+          count(one.input_tokens),
+          count(one.output_tokens),
+          one.unpriced ? `${dollars(one.cost_usd)} and ${one.unpriced} without a price` : dollars(one.cost_usd),
+        ])}
       />
       <Rows
         title="Loops"
         heads={["Conversation", "Members", "Messages", "Hops"]}
-        rows={report.loops.map((one) => [plain(one.conversation), one.members.map(plain).join(", "), count(one.messages), count(one.hops)])}
+        rows={report.loops.map((one) => [
+          plain(one.conversation),
+          one.members.map(plain).join(", "),
+          count(one.messages),
+          count(one.hops),
+        ])}
       />
-      <Rows title="Audit findings" heads={["Kind", "Row", "What"]} rows={audit.findings.map((one) => [one.kind, count(one.offset), plain(one.what)])} />
+      <Rows
+        title="Audit findings"
+        heads={["Kind", "Row", "What"]}
+        rows={audit.findings.map((one) => [one.kind, count(one.offset), plain(one.what)])}
+      />
     </div>
   );
 }
@@ -169,7 +216,15 @@ const Total = ({ name, value, bad = false }: { name: string; value: string; bad?
   </div>
 );
 
-function Rows({ title, heads, rows }: { title: string; heads: readonly string[]; rows: readonly (readonly ComponentChild[])[] }) {
+function Rows({
+  title,
+  heads,
+  rows,
+}: {
+  title: string;
+  heads: readonly string[];
+  rows: readonly (readonly ComponentChild[])[];
+}) {
   if (!rows.length) return null;
   return (
     <section>

@@ -92,9 +92,9 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, end
     const element = box.current;
     if (!element) return;
     atEnd.current = nearEnd(element);
-    const index = indexAt(tops, element.scrollTop);
-    const row = rows[index];
-    anchor.current = row ? { key: keyOf(row), top: element.scrollTop - (tops[index] ?? 0) } : null;
+    const top = indexAt(tops, element.scrollTop);
+    const row = rows[top];
+    anchor.current = row ? { key: keyOf(row), top: element.scrollTop - (tops[top] ?? 0) } : null;
     if (element.scrollTop < view) reachedTop?.();
     again();
   };
@@ -113,7 +113,8 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, end
 }
 
 /** Whether the end of a box can be seen. */
-const nearEnd = ({ scrollHeight, scrollTop, clientHeight }: Element): boolean => scrollHeight - scrollTop - clientHeight < NEAR;
+const nearEnd = ({ scrollHeight, scrollTop, clientHeight }: Element): boolean =>
+  scrollHeight - scrollTop - clientHeight < NEAR;
 
 /** The row at a height. */
 function indexAt(tops: Float64Array, height: number): number {

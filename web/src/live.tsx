@@ -54,7 +54,8 @@ const wanted = computed(() => {
   return (message: Message): boolean => {
     let found = known.get(message);
     if (found === undefined) {
-      const text = `${message.from} ${message.target} ${message.title ?? ""} ${message.body} ${message.thread ?? ""}`.toLowerCase();
+      const text =
+        `${message.from} ${message.target} ${message.title ?? ""} ${message.body} ${message.thread ?? ""}`.toLowerCase();
       found = asked.every((word) => text.includes(word));
       known.set(message, found);
     }
@@ -77,7 +78,9 @@ export function Live() {
   const shown = matching.value;
   useEffect(() => settle, []);
   const last = held.value?.at(-1)?.offset ?? -1;
-  const behind = held.value ? messages.value.length - 1 - messages.value.findLastIndex((message) => message.offset <= last) : 0;
+  const behind = held.value
+    ? messages.value.length - 1 - messages.value.findLastIndex((message) => message.offset <= last)
+    : 0;
   return (
     <section class="page live">
       <header class="bar">
@@ -92,7 +95,13 @@ export function Live() {
             words.value = event.currentTarget.value;
           }}
         />
-        <select aria-label="Protocol" value={protocol.value} onChange={(event) => { protocol.value = event.currentTarget.value; }}>
+        <select
+          aria-label="Protocol"
+          value={protocol.value}
+          onChange={(event) => {
+            protocol.value = event.currentTarget.value;
+          }}
+        >
           <option value="">any protocol</option>
           {protocols.value.map((name) => (
             <option key={name} value={name}>
@@ -100,7 +109,13 @@ export function Live() {
             </option>
           ))}
         </select>
-        <select aria-label="Level" value={level.value} onChange={(event) => { level.value = event.currentTarget.value; }}>
+        <select
+          aria-label="Level"
+          value={level.value}
+          onChange={(event) => {
+            level.value = event.currentTarget.value;
+          }}
+        >
           <option value="">any level</option>
           {LEVELS.map((name) => (
             <option key={name} value={name}>
@@ -116,9 +131,7 @@ export function Live() {
         </span>
       </header>
       {shown.length === 0 ? (
-        <div class="empty">
-          {messages.value.length ? <p>Nothing matches this filter.</p> : <FirstMessage />}
-        </div>
+        <div class="empty">{messages.value.length ? <p>Nothing matches this filter.</p> : <FirstMessage />}</div>
       ) : (
         <LongList
           rows={shown}

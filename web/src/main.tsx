@@ -72,7 +72,10 @@ function Console() {
       </nav>
       <main id="main" tabIndex={-1}>
         <Pauses />
-        <Guard key={`${page} ${visitor.value?.permissions}`} instead="This page could not be drawn. Load it again; the browser's console has the reason.">
+        <Guard
+          key={`${page} ${visitor.value?.permissions}`}
+          instead="This page could not be drawn. Load it again; the browser's console has the reason."
+        >
           <Page />
         </Guard>
       </main>

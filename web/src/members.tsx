@@ -51,7 +51,8 @@ function Waits({ name }: { name: string }) {
       ))}
       {found.asked && (
         <li>
-          <a href={address("talk", `@${name}`, found.asked)}>an answer</a> <small>for {ago(found.asked.sent_at_ms, now.value)}</small>
+          <a href={address("talk", `@${name}`, found.asked)}>an answer</a>{" "}
+          <small>for {ago(found.asked.sent_at_ms, now.value)}</small>
         </li>
       )}
     </ul>
@@ -74,7 +75,13 @@ export function Members() {
     <section class="page">
       <header class="bar">
         <h1>Members</h1>
-        <input type="search" placeholder="Filter" aria-label="Filter" value={asked} onInput={(event) => setAsked(event.currentTarget.value)} />
+        <input
+          type="search"
+          placeholder="Filter"
+          aria-label="Filter"
+          value={asked}
+          onInput={(event) => setAsked(event.currentTarget.value)}
+        />
         <span class="count">{members.value.length} members</span>
       </header>
       <div class="split">
@@ -101,11 +108,19 @@ export function Members() {
                   <td>
                     <Presence member={member} />
                   </td>
-                  <td class="detail">{member.sessions.length ? "now" : member.last_seen_ms ? `${ago(member.last_seen_ms, now.value)} ago` : "never"}</td>
+                  <td class="detail">
+                    {member.sessions.length
+                      ? "now"
+                      : member.last_seen_ms
+                        ? `${ago(member.last_seen_ms, now.value)} ago`
+                        : "never"}
+                  </td>
                   <td class="detail">
                     <Sessions of={member.sessions} />
                   </td>
-                  <td class={`num${member.backlog > 0 && !member.sessions.length ? " unseen" : ""}`}>{member.backlog || ""}</td>
+                  <td class={`num${member.backlog > 0 && !member.sessions.length ? " unseen" : ""}`}>
+                    {member.backlog || ""}
+                  </td>
                   <td>
                     <Waits name={member.name} />
                   </td>
@@ -230,7 +245,9 @@ function Ways({ name }: { name: string }) {
   return (
     <>
       <h3>Reached by</h3>
-      {legs.length === 0 && <p>Whatever it is connected by. Nothing falls to another way; what it does not read waits.</p>}
+      {legs.length === 0 && (
+        <p>Whatever it is connected by. Nothing falls to another way; what it does not read waits.</p>
+      )}
       <ol class="ways">
         {legs.map((leg, index) => (
           <li key={leg.way}>
@@ -240,7 +257,9 @@ function Ways({ name }: { name: string }) {
           </li>
         ))}
       </ol>
-      {legs.length > 0 && typeof reach.urgent_ms === "number" && <p>What is urgent gives each way {lasted(reach.urgent_ms)}.</p>}
+      {legs.length > 0 && typeof reach.urgent_ms === "number" && (
+        <p>What is urgent gives each way {lasted(reach.urgent_ms)}.</p>
+      )}
     </>
   );
 }
@@ -299,11 +318,18 @@ function OneMember({ member }: { member: Member }) {
           <Presence member={member} />
         </dd>
         <dt>Last seen</dt>
-        <dd>{member.last_seen_ms ? `${new Date(member.last_seen_ms).toLocaleString()} (${ago(member.last_seen_ms, now.value)} ago)` : "never"}</dd>
+        <dd>
+          {member.last_seen_ms
+            ? `${new Date(member.last_seen_ms).toLocaleString()} (${ago(member.last_seen_ms, now.value)} ago)`
+            : "never"}
+        </dd>
         <dt>Sessions</dt>
         <dd>{member.sessions.length ? <Sessions of={member.sessions} /> : "none"}</dd>
         <dt>Backlog</dt>
-        <dd class={member.backlog && !member.sessions.length ? "unseen" : ""}>{member.backlog || "nothing"}{member.held ? `, ${member.held} held` : ""}</dd>
+        <dd class={member.backlog && !member.sessions.length ? "unseen" : ""}>
+          {member.backlog || "nothing"}
+          {member.held ? `, ${member.held} held` : ""}
+        </dd>
         {waits.value.has(member.name) && (
           <>
             <dt>Waits for you</dt>
@@ -354,12 +380,23 @@ function OneMember({ member }: { member: Member }) {
               Issue a token
             </button>
             {manages && !own && (
-              <Action name="Rotate" title={`Replace the tokens of ${plain(member.name)}`} act={rotate} done="There is one token now.">
+              <Action
+                name="Rotate"
+                title={`Replace the tokens of ${plain(member.name)}`}
+                act={rotate}
+                done="There is one token now."
+              >
                 <p>Every token of {plain(member.name)} dies, and its sessions with them. One new token is made.</p>
               </Action>
             )}
             {manages && !own && (
-              <Action name="Remove member" title={`Remove ${plain(member.name)}`} danger act={remove} done={`${plain(member.name)} was removed.`}>
+              <Action
+                name="Remove member"
+                title={`Remove ${plain(member.name)}`}
+                danger
+                act={remove}
+                done={`${plain(member.name)} was removed.`}
+              >
                 <p>Its tokens die, and what waits for it is given up. What it said stays in the log.</p>
               </Action>
             )}

@@ -10,7 +10,9 @@ import { attempt, hub, messages, permissions, seesAll, tell, visitor } from "./s
 import { dayOf, happening, hasPart, nameOf, placeOf, timeOf } from "./talk.ts";
 
 /** A protocol by its name and a colour, so that neither has to do alone. */
-export const Wire = ({ name }: { name: string }) => <span class={`wire ${/^[a-z0-9-]+$/.test(name) ? name : "other"}`}>{plain(name)}</span>;
+export const Wire = ({ name }: { name: string }) => (
+  <span class={`wire ${/^[a-z0-9-]+$/.test(name) ? name : "other"}`}>{plain(name)}</span>
+);
 
 export function Who({ message }: { message: Message }) {
   const doubt = message.verified === false;
@@ -31,7 +33,11 @@ function Marks({ message }: { message: Message }) {
       {level !== "info" && <span class={`mark level ${level}`}>{level}</span>}
       {failed && <span class="mark bad">signature {message.signature}</span>}
       {!!message.attachments?.length && <span class="mark">{message.attachments.length} attached</span>}
-      {!!message.notes?.length && <span class="mark" title={message.notes.map(plain).join("\n")}>not all carried</span>}
+      {!!message.notes?.length && (
+        <span class="mark" title={message.notes.map(plain).join("\n")}>
+          not all carried
+        </span>
+      )}
     </>
   );
 }
@@ -45,7 +51,8 @@ export function LiveRow({ message, chosen }: { message: Message; chosen: boolean
       <time>{timeOf(message.sent_at_ms)}</time>
       <Wire name={message.protocol} />
       <span class="between">
-        <Who message={message} /> <span class="to">→ {plain(message.target === "*" ? "everybody" : nameOf(message.target))}</span>
+        <Who message={message} />{" "}
+        <span class="to">→ {plain(message.target === "*" ? "everybody" : nameOf(message.target))}</span>
       </span>
       <span class="says">
         <Marks message={message} />
@@ -58,7 +65,15 @@ export function LiveRow({ message, chosen }: { message: Message; chosen: boolean
 }
 
 /** A turn of a conversation. */
-export function Turn({ message, chosen, reply }: { message: Message; chosen: boolean; reply?: ((message: Message) => void) | undefined }) {
+export function Turn({
+  message,
+  chosen,
+  reply,
+}: {
+  message: Message;
+  chosen: boolean;
+  reply?: ((message: Message) => void) | undefined;
+}) {
   const mine = message.from === visitor.value?.member;
   const happened = happening(message);
   return (
@@ -117,7 +132,8 @@ async function readReceipts(id: string): Promise<void> {
     receipts.value = { id, list: (await hub.ask("follow", { id, until: "offered" })).receipts };
   } catch (error) {
     // What was known of it stays; it is asked again when the connection is there.
-    if (receipts.value?.id !== id) receipts.value = { id, list: [], why: error instanceof Error ? error.message : String(error) };
+    if (receipts.value?.id !== id)
+      receipts.value = { id, list: [], why: error instanceof Error ? error.message : String(error) };
   }
 }
 
@@ -151,7 +167,8 @@ export function Aside() {
   useEffect(() => {
     // On a narrow screen it covers the page, and the keyboard must not stay behind it.
     if (box.current && getComputedStyle(box.current).position === "fixed") box.current.querySelector("h2")?.focus();
-    return () => void setTimeout(() => document.activeElement === document.body && document.getElementById("main")?.focus());
+    return () =>
+      void setTimeout(() => document.activeElement === document.body && document.getElementById("main")?.focus());
   }, [id]);
   if (!id) return null;
   const close = () => go(where.value.page, where.value.of);
@@ -228,7 +245,13 @@ export function Aside() {
           <Files of={message.attachments ?? []} closed={message.from !== visitor.value?.member && !hasPart(place)} />
         </>
       ) : (
-        <p>{at === null ? "This message is not among those that are loaded." : looked ? "There is no such message that you may see." : "Looking for it…"}</p>
+        <p>
+          {at === null
+            ? "This message is not among those that are loaded."
+            : looked
+              ? "There is no such message that you may see."
+              : "Looking for it…"}
+        </p>
       )}
       <h2>Receipts</h2>
       {list === null && <p>Asking…</p>}

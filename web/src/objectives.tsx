@@ -35,7 +35,11 @@ export function Objectives() {
   const live = hub.link.value === "live";
   useEffect(() => {
     // It may be over for so long that the board does not have it.
-    if (id && live && !listed) void hub.ask("view_objective", { id }).then((story) => setFormer(story.objective), () => setFormer(null));
+    if (id && live && !listed)
+      void hub.ask("view_objective", { id }).then(
+        (story) => setFormer(story.objective),
+        () => setFormer(null),
+      );
   }, [id, live, !listed]);
   const chosen = listed ?? (former?.id === id ? former : undefined);
   if (chosen) return <OneObjective key={chosen.id} objective={chosen} />;
@@ -44,12 +48,16 @@ export function Objectives() {
       <header class="bar">
         <h1>Objectives</h1>
         {may("objectives.create") && <NewObjective />}
-        <span class="count">{objectives.value.length} that you may see{curtailed.value ? ", without the oldest that are over" : ""}</span>
+        <span class="count">
+          {objectives.value.length} that you may see{curtailed.value ? ", without the oldest that are over" : ""}
+        </span>
       </header>
       <div class="board">
         {COLUMNS.map((status) => {
           const mine = (one: Objective) => (blockedOnMe.value.has(one.id) ? 0 : 1);
-          const found = objectives.value.filter((one) => one.status === status).toSorted((one, other) => mine(one) - mine(other));
+          const found = objectives.value
+            .filter((one) => one.status === status)
+            .toSorted((one, other) => mine(one) - mine(other));
           return (
             <section key={status} aria-label={status}>
               <h2>
@@ -66,7 +74,9 @@ export function Objectives() {
                   {blockedOnMe.value.has(one.id) && <b class="waiting">waits for you</b>}
                 </a>
               ))}
-              {found.length > CARDS_MAX && <p class="count">and {(found.length - CARDS_MAX).toLocaleString()} older ones</p>}
+              {found.length > CARDS_MAX && (
+                <p class="count">and {(found.length - CARDS_MAX).toLocaleString()} older ones</p>
+              )}
             </section>
           );
         })}
@@ -90,7 +100,12 @@ const Names = ({ but = [] }: { but?: readonly string[] }) => (
 
 function NewObjective() {
   const create = async (form: FormData) => {
-    const fields = { title: text(form, "title"), outcome: text(form, "outcome"), body: text(form, "body"), assignee: text(form, "assignee") };
+    const fields = {
+      title: text(form, "title"),
+      outcome: text(form, "outcome"),
+      body: text(form, "body"),
+      assignee: text(form, "assignee"),
+    };
     const watchers = form.getAll("watchers").map(String);
     const files = form.getAll("files").filter((one): one is File => one instanceof File && one.size > 0);
     let id: string;
@@ -160,14 +175,25 @@ function Actions({ objective }: { objective: Objective }) {
         </button>
       )}
       {assignee && (
-        <Action name="Complete" title="Complete this objective" main={status === "active"} done="Completed." act={(form) => change({ do: "complete", result: text(form, "result") })}>
+        <Action
+          name="Complete"
+          title="Complete this objective"
+          main={status === "active"}
+          done="Completed."
+          act={(form) => change({ do: "complete", result: text(form, "result") })}
+        >
           <label>
             What is the result? <textarea name="result" required rows={3} />
           </label>
         </Action>
       )}
       {(assignee || may("objectives.cancel")) && status === "active" && (
-        <Action name="Block" title="Block this objective" done="Blocked." act={(form) => change({ do: "block", reason: text(form, "reason") })}>
+        <Action
+          name="Block"
+          title="Block this objective"
+          done="Blocked."
+          act={(form) => change({ do: "block", reason: text(form, "reason") })}
+        >
           <label>
             What blocks it? <textarea name="reason" required rows={3} />
           </label>
@@ -179,7 +205,13 @@ function Actions({ objective }: { objective: Objective }) {
           name="Reassign"
           title="Give it to somebody else"
           done="Reassigned."
-          act={(form) => change({ do: "reassign", to: text(form, "to"), ...(text(form, "note") ? { note: text(form, "note") } : {}) })}
+          act={(form) =>
+            change({
+              do: "reassign",
+              to: text(form, "to"),
+              ...(text(form, "note") ? { note: text(form, "note") } : {}),
+            })
+          }
         >
           <label>
             To whom?
@@ -198,7 +230,9 @@ function Actions({ objective }: { objective: Objective }) {
           title="Who watches it"
           submit="Change"
           done="Changed."
-          act={(form) => change({ do: "watch", add: form.getAll("add").map(String), remove: form.getAll("remove").map(String) })}
+          act={(form) =>
+            change({ do: "watch", add: form.getAll("add").map(String), remove: form.getAll("remove").map(String) })
+          }
         >
           {watchers.length > 0 && <Several legend="Take away" name="remove" of={watchers} />}
           <Several legend="Add" name="add" of={candidates(objective)} />
@@ -244,7 +278,8 @@ function OneObjective({ objective }: { objective: Objective }) {
             <dd>{plain(objective.outcome)}</dd>
             <dt>Assignee</dt>
             <dd>
-              <a href={address("members", objective.assignee)}>{plain(objective.assignee)}</a>, given by {plain(objective.originator)}
+              <a href={address("members", objective.assignee)}>{plain(objective.assignee)}</a>, given by{" "}
+              {plain(objective.originator)}
             </dd>
             <dt>Watchers</dt>
             <dd>{objective.watchers.length ? objective.watchers.map(plain).join(", ") : "nobody"}</dd>

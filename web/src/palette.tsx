@@ -32,11 +32,13 @@ interface Choice {
 }
 
 function choices(asked: string): Choice[] {
-  const pages = ["live", "talk", "members", "objectives", "search", ...(seesAll.value ? ["insights"] : [])].map((page) => ({
-    text: page === "talk" ? "Conversations" : page[0]?.toUpperCase() + page.slice(1),
-    hint: "page",
-    act: () => go(page),
-  }));
+  const pages = ["live", "talk", "members", "objectives", "search", ...(seesAll.value ? ["insights"] : [])].map(
+    (page) => ({
+      text: page === "talk" ? "Conversations" : page[0]?.toUpperCase() + page.slice(1),
+      hint: "page",
+      act: () => go(page),
+    }),
+  );
   return [
     ...pages,
     ...places.value.map((place) => ({ text: nameOf(place), hint: "conversation", act: () => go("talk", place) })),
@@ -99,7 +101,13 @@ export function Palette() {
       />
       <ul id="choices" role="listbox" aria-label="Found">
         {found.map((choice, index) => (
-          <li key={index} id={`choice-${index}`} role="option" aria-selected={index === pick} onMouseDown={() => choose(choice)}>
+          <li
+            key={index}
+            id={`choice-${index}`}
+            role="option"
+            aria-selected={index === pick}
+            onMouseDown={() => choose(choice)}
+          >
             {plain(choice.text)} <small>{choice.hint}</small>
           </li>
         ))}

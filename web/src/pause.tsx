@@ -50,8 +50,8 @@ export function Pause({ conversations, name }: { conversations: readonly string[
   return (
     <Action name="Pause" title={`Pause ${plain(name)}`} act={pause} done="It is paused.">
       <p>
-        Messages of agents and scripts are held there and kept, for ten minutes or until somebody lets it go on. Messages of
-        people still pass.
+        Messages of agents and scripts are held there and kept, for ten minutes or until somebody lets it go on.
+        Messages of people still pass.
       </p>
     </Action>
   );

@@ -7,6 +7,7 @@ import { useMemo, useState } from "preact/hooks";
 const markdown = new MarkdownIt("default", { html: false, linkify: false, breaks: true }).disable(["image"]);
 
 const ALLOWED = {
+  // prettier-ignore
   ALLOWED_TAGS: [
     "a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "s",
     "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
@@ -28,7 +29,9 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
 
 // Controls, what reorders text, what has no width, and tags, which people do not see and models read. Joiners stay:
 // scripts and emoji are written with them.
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u{e0000}-\u{e01ef}\p{Cs}]/gu;
+const HIDDEN =
+  // oxlint-disable-next-line no-control-regex -- controls are what it looks for
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u{e0000}-\u{e01ef}\p{Cs}]/gu;
 
 /** Text with what one cannot see made visible, so that it cannot pose as something else. */
 export const plain = (text: string): string =>
@@ -44,7 +47,10 @@ export const beginning = (text: string, most: number): string =>
 export function Prose({ text }: { text: string }) {
   const [all, setAll] = useState(false);
   // Rows are drawn again whenever something is said; a body stays what it was.
-  const html = useMemo(() => (text.length > LONG ? "" : DOMPurify.sanitize(markdown.render(plain(text)), ALLOWED)), [text]);
+  const html = useMemo(
+    () => (text.length > LONG ? "" : DOMPurify.sanitize(markdown.render(plain(text)), ALLOWED)),
+    [text],
+  );
   if (text.length <= LONG) return <div class="prose" dangerouslySetInnerHTML={{ __html: html }} />;
   const rest = all ? 0 : Math.max(0, text.length - ENDLESS);
   return (

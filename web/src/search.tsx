@@ -39,13 +39,23 @@ export function Search() {
             go("search", text.trim());
           }}
         >
-          <input type="search" aria-label="Words to look for" placeholder='Words, "phrases", begin*' value={text} onInput={(event) => setText(event.currentTarget.value)} />
+          <input
+            type="search"
+            aria-label="Words to look for"
+            placeholder='Words, "phrases", begin*'
+            value={text}
+            onInput={(event) => setText(event.currentTarget.value)}
+          />
           <button type="submit">Search</button>
         </form>
         {found && <span class="count">{more ? `the newest ${found.length}` : `${found.length} found`}</span>}
       </header>
       <div class="scroll" tabIndex={0} role="region" aria-label="Content">
-        {!query && <p class="empty">Every word must be there; quotes keep a phrase together, and a star stands for any ending.</p>}
+        {!query && (
+          <p class="empty">
+            Every word must be there; quotes keep a phrase together, and a star stands for any ending.
+          </p>
+        )}
         {found?.length === 0 && <p class="empty">Nothing that you may see says that.</p>}
         {found?.map((message) => {
           const place = placeOf(message, visitor.value?.member ?? "");

@@ -59,7 +59,8 @@ async function pass(place: Place, through: number): Promise<boolean> {
     const inbox = await hub.ask("fetch", { after: done.get(mine) ?? 0, limit: PAGE });
     const here = inbox.items.filter(({ message }) => placeOf(message, me) === place);
     const shown = here.filter(({ message }) => message.offset <= through);
-    if (shown.length) hub.tell("ack", { keys: shown.map(({ key }): [number, number] => [key, key]), evidence: EVIDENCE });
+    if (shown.length)
+      hub.tell("ack", { keys: shown.map(({ key }): [number, number] => [key, key]), evidence: EVIDENCE });
     // Those that were not looked at yet are the newest ones.
     if (shown.length < here.length) return true;
     done.set(mine, inbox.through);

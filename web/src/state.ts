@@ -256,7 +256,11 @@ async function begin(): Promise<void> {
 function reunited(): void {
   const came = missing?.came ?? 0;
   missing = null;
-  tell(came ? `Connected again; ${came} ${came === 1 ? "message" : "messages"} came meanwhile.` : "Connected again; nothing was missed.");
+  tell(
+    came
+      ? `Connected again; ${came} ${came === 1 ? "message" : "messages"} came meanwhile.`
+      : "Connected again; nothing was missed.",
+  );
 }
 
 /** Read what was said before the first message that is here. */

@@ -40,7 +40,14 @@ export function conversationsAt(place: Place, viewer: string): readonly string[]
   // What is for everybody is said to `*` by most, and to the channel by some.
   if (place === GENERAL) return ["*", GENERAL];
   if (place.startsWith("@")) return [`${place}+@${viewer}`];
-  return place.includes(BETWEEN) ? [place.split(BETWEEN).map((name) => `@${name}`).join("+")] : [place];
+  return place.includes(BETWEEN)
+    ? [
+        place
+          .split(BETWEEN)
+          .map((name) => `@${name}`)
+          .join("+"),
+      ]
+    : [place];
 }
 
 /** How one writes there; nothing, where only two others talk. */
@@ -50,7 +57,8 @@ export const targetOf = (place: Place): string | null => (place.includes(BETWEEN
 export function hasPart(place: Place): boolean {
   const me = visitor.value?.member ?? "";
   if (may("members.manage") || place === GENERAL) return true;
-  if (place.startsWith("#")) return channels.value.some((one) => `#${one.name}` === place && one.subscribers.includes(me));
+  if (place.startsWith("#"))
+    return channels.value.some((one) => `#${one.name}` === place && one.subscribers.includes(me));
   if (!place.startsWith("obj:")) return !place.includes(BETWEEN);
   const objective = objectives.value.find((one) => `obj:${one.id}` === place);
   return !!objective && [objective.assignee, objective.originator, ...objective.watchers].includes(me);
@@ -66,15 +74,29 @@ export function nameOf(place: Place): string {
 /** What happened to an objective, on one line, if a message tells that. */
 export function happening(message: Message): string | null {
   const event = message.data?.["event"];
-  if (message.kind !== "event" || !message.target.startsWith("obj:") || typeof event !== "object" || event === null) return null;
+  if (message.kind !== "event" || !message.target.startsWith("obj:") || typeof event !== "object" || event === null)
+    return null;
   const said = (name: string) => (event as Record<string, unknown>)[name];
-  const more = [said("blockReason"), said("result"), said("reason"), said("toAssignee"), said("note"), said("name"), said("outcome")];
+  const more = [
+    said("blockReason"),
+    said("result"),
+    said("reason"),
+    said("toAssignee"),
+    said("note"),
+    said("name"),
+    said("outcome"),
+  ];
   const words = more.filter((one): one is string => typeof one === "string").map((one) => plain(one.slice(0, 300)));
   return `objective ${plain(String(said("kind"))).replace("_", " ")}${words.length ? `: ${words.join(", ")}` : ""}`;
 }
 
 const PLAIN_MS = 60_000;
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const clock = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hour12: false,
+});
 const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
 
 export const timeOf = (ms: number): string => clock.format(ms);

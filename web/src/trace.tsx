@@ -17,7 +17,8 @@ interface Exchange {
   duration: number | null;
 }
 
-const record = (value: unknown): Record<string, unknown> => (typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {});
+const record = (value: unknown): Record<string, unknown> =>
+  typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
 const list = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
 const amount = (value: unknown): number | null => (typeof value === "number" ? value : null);
@@ -53,7 +54,8 @@ export function Trace({ objective }: { objective: Objective }) {
   }, [objective.id, objective.updated_at_ms]);
   if (rows === null) return null;
   const exchanges = rows.map((row) => read(row.event));
-  const sum = (of: (exchange: Exchange) => number | null) => exchanges.reduce((total, one) => total + (of(one) ?? 0), 0).toLocaleString();
+  const sum = (of: (exchange: Exchange) => number | null) =>
+    exchanges.reduce((total, one) => total + (of(one) ?? 0), 0).toLocaleString();
   return (
     <>
       <h2>What {plain(objective.assignee)} asked its model meanwhile</h2>
@@ -62,8 +64,8 @@ export function Trace({ objective }: { objective: Objective }) {
       ) : (
         <>
           <p class="count">
-            {rows.length === EXCHANGES_MAX ? `the newest ${rows.length}` : rows.length} exchanges, {sum((one) => one.input)} tokens in,{" "}
-            {sum((one) => one.output)} out
+            {rows.length === EXCHANGES_MAX ? `the newest ${rows.length}` : rows.length} exchanges,{" "}
+            {sum((one) => one.input)} tokens in, {sum((one) => one.output)} out
           </p>
           {rows.map((row) => (
             <One key={row.offset} row={row} />
