@@ -13,7 +13,7 @@ from tieline.contract.message import Attachment
 from tieline.contract.permission import TEAM_PERMISSIONS
 from tieline.contract.refusal import Code
 from tieline.contract.reply import ObjectiveList, ObjectiveState, ObjectiveView
-from tieline.core.objectives import RIGHTS
+from tieline.core.objectives import RIGHTS, rights_of
 
 # What it is.
 
@@ -149,6 +149,29 @@ def test_each_party_may_do_its_part(team: Team, kind: type[o.Change], by: str, a
         team.desk.expect(ObjectiveState, command)
     else:
         assert team.desk.refused(command).code is Code.FORBIDDEN
+
+
+@pytest.mark.parametrize("status", o.Status)
+@pytest.mark.parametrize("kind", CHANGES, ids=lambda kind: str(kind.__name__))
+@pytest.mark.parametrize("by", ["ada", "bob", "wes", "boss"])
+def test_the_rights_of_a_viewer_are_the_changes_that_make_an_event(
+    team: Team, by: str, kind: type[o.Change], status: o.Status
+) -> None:
+    team.join("boss", *TEAM_PERMISSIONS)
+    objective = team.stand(status)
+    broker = team.desk.broker
+    row, session = broker.objectives.find(objective.id), broker.directory.sessions[team.sessions[by]]
+    assert row is not None
+    before = len(team.view(by, objective).events)
+    team.desk.ask(c.ChangeObjective(team.sessions[by], objective.id, CHANGES[kind]))
+    changed = len(team.view(by, objective).events) > before
+    assert (kind.__struct_config__.tag in rights_of(row, session)) == changed
+
+
+def test_the_operator_has_no_rights_over_an_objective(team: Team) -> None:
+    row = team.desk.broker.objectives.find(team.create().id)
+    assert row is not None
+    assert rights_of(row, team.desk.broker.directory.sessions[team.desk.operator]) == ()
 
 
 @pytest.mark.parametrize("permission", [None, *TEAM_PERMISSIONS])

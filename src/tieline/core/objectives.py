@@ -63,6 +63,22 @@ RIGHTS: dict[type[o.Change], Right] = {
 }
 
 
+def rights_of(row: ObjectiveRow, session: Session) -> tuple[str, ...]:
+    """The changes that a session may make to an objective now, by name, in the order of `RIGHTS`.
+
+    Clients show what is in it and know no rule themselves. A change that would change nothing is left out.
+    """
+    if session.account is None:
+        return ()
+    return tuple(
+        str(kind.__struct_config__.tag)
+        for kind, right in RIGHTS.items()
+        if row.objective.status in o.TRANSITIONS[kind]
+        and not (kind is o.Unblock and row.objective.status is o.Status.ACTIVE)
+        and right.holds(session, row)
+    )
+
+
 class _Step(Struct, frozen=True):
     """One happening, and the objective after it."""
 
