@@ -5,7 +5,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import typer
 
+from tieline.cli.main import app
 from tieline.contract import objective
 from tieline.contract.delivery import SETTLED, TRANSITIONS
 from tieline.contract.limits import Limits
@@ -13,6 +15,8 @@ from tieline.contract.refusal import MEANINGS, Code
 from tieline.wire.native import frames
 
 ROOT = Path(__file__).parents[2]
+GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+"""What people read before they type something."""
 ARCHITECTURE = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 NATIVE = (ROOT / "src" / "tieline" / "wire" / "native" / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -72,6 +76,61 @@ def test_every_link_between_documents_leads_somewhere() -> None:
         if not (page.parent / link).exists()
     ]
     assert not broken
+
+
+def code_of(page: Path) -> str:
+    """What stands in code on a page: its blocks and spans, a line each."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    spans = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    code = "\n".join([*blocks, *(" ".join(span.split()) for span in spans)])
+    return re.sub(r"(^|\s)# .*", "", code, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.name))
+def test_every_make_target_that_a_guide_names_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = set(re.findall(r"^[ $]*make (?:[A-Z_]+=\S+ )*([a-z]+)", code_of(page), re.MULTILINE))
+    assert named <= targets
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.name))
+def test_every_command_that_a_guide_names_exists(page: Path) -> None:
+    unknown = []
+    for words in re.findall(r"(?:^|[\s/;(])tieline ((?:[a-z][a-z\\|-]* ?)+)", code_of(page), re.MULTILINE):
+        found: object = typer.main.get_command(app)
+        for word in words.split():
+            commands = getattr(found, "commands", None)  # a group has some, a command takes arguments
+            if commands is None:
+                break
+            # Tables say `add\|list` for one or the other.
+            choices = [commands.get(choice) for choice in re.findall(r"[a-z-]+", word)]
+            if None in choices:
+                unknown.append(f"tieline {words.strip()}")
+                break
+            found = choices[0] if len(choices) == 1 else None
+    assert not unknown
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.name))
+def test_every_path_of_this_repository_that_a_guide_names_exists(page: Path) -> None:
+    tops = "src|tests|bench|scripts|docs|web|requirements"
+    named = re.findall(rf"(?:^|[\s(])((?:{tops})/[\w./*-]*)", code_of(page), re.MULTILINE)
+    assert [path for path in named if not any(ROOT.glob(path.rstrip("/.")))] == []
+
+
+def test_the_first_tests_that_a_newcomer_runs_are_there() -> None:
+    chosen = re.findall(r"pytest (tests/\S+\.py) -k (\w+)", code_of(ROOT / "CONTRIBUTING.md"))
+    assert chosen
+    for path, word in chosen:
+        assert re.search(rf"def test_\w*{word}", (ROOT / path).read_text(encoding="utf-8"))
+
+
+def test_every_module_that_the_code_map_names_exists() -> None:
+    names = {path.name for path in ROOT.rglob("src/**/*.*")}
+    named = re.findall(r"`(?:[\w/]+/)?(\w+\.(?:py|sql))`", ARCHITECTURE)
+    assert named
+    assert [name for name in named if name not in names] == []
 
 
 def test_every_decision_is_in_the_index() -> None:
