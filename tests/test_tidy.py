@@ -66,6 +66,22 @@ def missing_docstring(text: str) -> Offences:
         yield 1, "open the module with a docstring: what it is, what is above and below it, what it refuses to know"
 
 
+def fixed_sleeps(text: str) -> Offences:
+    """A sleep that is no part of a loop, has no chance in it, and no comment that says why a time must pass."""
+    tree, lines = ast.parse(text), text.splitlines()
+    looped = {inner for node in ast.walk(tree) if isinstance(node, ast.While | ast.For) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or node in looped or not node.args:
+            continue
+        called, span = ast.unparse(node), lines[max(0, node.lineno - 2) : node.end_lineno]
+        if (
+            re.match(r"(?:time|asyncio)\.sleep\((?!0\))", called)
+            and "chance" not in called
+            and "# " not in "".join(span)
+        ):
+            yield node.lineno, f"{called}: wait for a condition, or say in a comment why a time must pass"
+
+
 def sql_statements(text: str) -> Offences:
     tree = ast.parse(text)
     docstrings = set(_docstring_nodes(tree))
@@ -238,6 +254,10 @@ def test_every_limit_says_why_it_is_so_much() -> None:
     assert_clean(unexplained_limits, modules())
 
 
+def test_tests_wait_for_conditions() -> None:
+    assert_clean(fixed_sleeps, sorted((ROOT / "tests").rglob("*.py")))
+
+
 def test_no_regular_expression_repeats_a_group_possessively() -> None:
     assert_clean(possessive_groups, modules())
 
@@ -263,6 +283,8 @@ def test_no_tracked_file_names_a_path_of_one_machine() -> None:
         (sql_statements, 'q = f"SELECT {x} FROM t"'),
         (sql_statements, 'q = "UPDATE t SET x = 1"'),
         (sql_statements, 'q = "CREATE VIRTUAL TABLE t"'),
+        (fixed_sleeps, "async def f():\n    await asyncio.sleep(0.1)"),
+        (fixed_sleeps, "time.sleep(PAUSE)"),
         (impure_names, "import random"),
         (impure_names, "from uuid import uuid4"),
         (impure_names, "x = datetime.datetime.now()"),
@@ -292,6 +314,9 @@ def test_each_rule_finds_an_offence_planted_for_it(rule: Rule, text: str) -> Non
         (unexplained_limits, "DAY_MS = 86_400_000\n"),
         (sql_statements, '"""Names a SELECT in prose."""'),
         (sql_statements, 'x = "Select a member from the list"'),
+        (fixed_sleeps, "while not ready():\n    time.sleep(0.01)"),
+        (fixed_sleeps, "asyncio.sleep(0)"),
+        (fixed_sleeps, "# A token expires by time.\ntime.sleep(1)"),
         (impure_names, "x = clock.now() + randomness.draw()"),
         (possessive_groups, '"""Forbids (?:ab)*+ in prose."""'),
         (possessive_groups, "x = 1  # (?:ab)*+"),

@@ -66,6 +66,7 @@ async def test_nothing_is_pushed_before_the_program_is_ready(home: House) -> Non
     await alice.send("@bob", "early")
     async with running(Program(home.home)) as program:
         await program.liaison.call_tool("members", {})
+        # That nothing comes can only be seen when its time is over.
         await asyncio.sleep(0.05)
         assert not program.notified
         program.liaison.begin()
@@ -128,6 +129,7 @@ async def test_a_burst_of_objectives_is_one_refresh(home: House) -> None:
         for number in range(5):
             await alice.create_objective(f"Fix {number}", "Fixed", "bob")
         await until(lambda: "(5)" in program.description())
+        # That nothing comes can only be seen when its time is over.
         await asyncio.sleep(0.2)
         assert program.refreshes == 1
 

@@ -76,6 +76,7 @@ async def test_a_refusal_has_its_code(wire: Wire) -> None:
 
 async def test_notifications_wait_until_the_agent_is_ready(wire: Wire) -> None:
     wire.runner.say(McpNotification("one", {"a": 1}), McpNotification("two"))
+    # That nothing comes can only be seen when its time is over.
     await asyncio.sleep(0.05)
     assert not wire.notified
     wire.client.begin()

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,8 +80,11 @@ def tmux(tmp_path: Path) -> Iterator[Callable[..., str]]:
         command("kill-server")
 
 
+SIZED = "until [ \"$(stty size)\" = '15 70' ]; do sleep 0.02; done"
+
+
 def test_it_works_in_a_pane_of_tmux(hub: HubProcess, alice: str, bob: str, tmux: Callable[..., str]) -> None:
-    program = f"stty size; read -r line; {fence(bob, 'from tmux')}; echo after; read -r line; stty size; exit 5"
+    program = f"stty size; read -r line; {fence(bob, 'from tmux')}; echo after; {SIZED}; stty size; exit 5"
     words = [str(TIELINE), "run", "--home", str(hub.home), "--as", alice, *bash(program)]
     tmux("new-session", "-d", "-x", "90", "-y", "20", f"{shlex.join(words)}; echo code:$?; cat")
 
@@ -96,7 +98,5 @@ def test_it_works_in_a_pane_of_tmux(hub: HubProcess, alice: str, bob: str, tmux:
     hub.send(bob, f"@{alice}", "to tmux")
     wait_until(lambda: "\n  to tmux\n" in visible(), "the answer")
     tmux("resize-window", "-x", "70", "-y", "15")
-    time.sleep(0.1)
-    tmux("send-keys", "Enter")
     wait_until(lambda: "code:5" in visible(), "the end")
     assert "15 70" in visible()

@@ -120,6 +120,7 @@ async def _stage_after(process: asyncio.subprocess.Process, stages: int, seconds
         if not line:
             break
         last = line
+    # The kill comes at another moment of that stage each time.
     await asyncio.sleep(seconds)
     return last.decode().strip() or "the end"
 

@@ -166,7 +166,7 @@ async def test_a_flood_to_a_slow_reader_stays_out_of_memory_and_arrives_whole(hu
         await sender.send(greeting("sender", capabilities={"ack": True, "accept": True}))
         await sender.expect("WELCOME")
         flooder = Flooder(sender)
-        await asyncio.sleep(0.2)
+        await until(lambda: len(samples) >= 10)
         before = max(samples)
         started = time.monotonic()
         # It takes one while ten are sent, however fast this machine is.

@@ -220,6 +220,7 @@ async def test_a_sender_hears_accepted_and_a_recipient_hears_the_message_only_af
 async def test_a_claim_is_answered_only_after_the_commit(office: Office) -> None:
     sent = await office.accepted()
     replies = await office.hold(c.Claim(office.bob, sent.message_id))
+    # That nothing comes can only be seen when its time is over.
     await asyncio.sleep(0.02)
     assert replies == []
     office.store.gate.set()

@@ -48,12 +48,13 @@ async def test_a_command_that_cannot_run_or_fails_is_passed_over(tmp_path: Path)
         await notifier.stop()
 
 
-async def test_stopping_ends_what_runs_and_what_waits() -> None:
-    notifier = Notifier([sys.executable, "-c", "import time; time.sleep(60)"])
+async def test_stopping_ends_what_runs_and_what_waits(tmp_path: Path) -> None:
+    program = "import sys, tempfile, time; tempfile.mkstemp(dir=sys.argv[1]); time.sleep(60)"
+    notifier = Notifier([sys.executable, "-c", program, str(tmp_path)])
     for number in range(WAITING_MAX + 10):
         notifier.notify(unseen(number))
     assert len(notifier._runs) == WAITING_MAX
-    await asyncio.sleep(0.1)
+    await until(lambda: any(tmp_path.iterdir()))
     async with asyncio.timeout(20):
         await notifier.stop()
     assert not notifier._runs

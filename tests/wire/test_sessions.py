@@ -131,6 +131,7 @@ async def test_past_the_limit_the_session_that_was_not_used_for_longest_ends(
     sessions = Sessions(hub, "backchannel")
     for name in ("alice", "bob"):
         await held_by(sessions, there.tokens[name])
+    # Times of use are compared, and a clock may stand still for some milliseconds.
     await asyncio.sleep(0.01)
     await held_by(sessions, there.tokens["alice"])
     carol = await held_by(sessions, there.tokens["carol"])

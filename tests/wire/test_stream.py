@@ -105,6 +105,7 @@ async def test_reading_pauses_and_goes_on(place: Place) -> None:
     carrier.pause_reading()
     writer.write(b"hello")
     await writer.drain()
+    # That nothing comes can only be seen when its time is over.
     await asyncio.sleep(0.02)
     assert carrier.received == b""
     carrier.resume_reading()

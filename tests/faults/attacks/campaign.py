@@ -178,6 +178,7 @@ async def innocent(hub: WatchedHub) -> AsyncIterator[Innocent]:
 async def run(name: str, hub: WatchedHub, attack: Callable[[WatchedHub], Awaitable[None]]) -> Figures:
     """Attack a hub, and see what it costs."""
     async with innocent(hub) as session:
+        # How long the innocent wait is measured without the attack first.
         await asyncio.sleep(ALONE_SECONDS)
         alone = await session.waits()
         await hub.take_holds()

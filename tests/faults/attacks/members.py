@@ -94,6 +94,7 @@ async def _send_batch(hub: WatchedHub, frames: list[Frame], *, reads: bool) -> N
         await _read_frame(reader)
         writer.write(_framed(frames))
         if not reads:
+            # Who does not read holds on to what waits for it.
             await asyncio.sleep(_IDLE_SECONDS)
         elif "n" in frames[-1]:
             last = f'"n":{frames[-1]["n"]}'.encode()

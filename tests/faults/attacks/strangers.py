@@ -110,14 +110,14 @@ async def _half_head(hub: WatchedHub) -> None:
     async with dialled(hub) as (_, writer):
         writer.write(head(hub, "GET", "/", *((f"x-{number}", "y" * 500) for number in range(100))))
         await writer.drain()
-        await asyncio.sleep(_HELD_SECONDS)
+        await asyncio.sleep(_HELD_SECONDS)  # the attack is to hold on to it
 
 
 async def _half_body(hub: WatchedHub, path: str) -> None:
     async with dialled(hub) as (_, writer):
         writer.write(head(hub, "POST", path, ("content-length", str(_POURED + 1))) + b"\r\n")
         await pour(writer, _POURED)
-        await asyncio.sleep(_HELD_SECONDS)
+        await asyncio.sleep(_HELD_SECONDS)  # the attack is to hold on to it
 
 
 async def _half_frame(hub: WatchedHub, path: str, *, pieces: bool) -> None:
@@ -131,7 +131,7 @@ async def _half_frame(hub: WatchedHub, path: str, *, pieces: bool) -> None:
             for number in range(_POURED // MEBIBYTE):
                 writer.write(ws_frame(announced=MEBIBYTE, opcode=0 if number else 1, final=False))
                 await pour(writer, MEBIBYTE)
-        await asyncio.sleep(_HELD_SECONDS)
+        await asyncio.sleep(_HELD_SECONDS)  # the attack is to hold on to it
 
 
 async def send_local_bytes(hub: WatchedHub) -> None:
@@ -153,7 +153,7 @@ async def _half_local(path: Path, begin: bytes) -> None:
     async with dialled_socket(path) as (_, writer):
         writer.write(begin)
         await pour(writer, _POURED)
-        await asyncio.sleep(_HELD_SECONDS)
+        await asyncio.sleep(_HELD_SECONDS)  # the attack is to hold on to it
 
 
 # Processor time.

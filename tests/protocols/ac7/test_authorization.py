@@ -158,6 +158,7 @@ class Stage:
             self.seats[browser] = await logged_in(self.crew, self.seats[name])
         self.seats["no token"] = Seat(self.crew.url)
         self.seats["wrong token"] = Seat(self.crew.url, "other", "wrong")
+        # A token expires by the hub's clock and by nothing else.
         await asyncio.sleep(max(0, ends_at_ms - now_ms() + 1) / 1000)
 
     async def _expiring(self, ends_at_ms: int) -> Seat:

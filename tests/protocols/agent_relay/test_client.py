@@ -97,6 +97,7 @@ async def test_a_fatal_error_ends_the_client_for_good(line: Line) -> None:
     with pytest.raises(RelayFatal):
         await old.send("alice", "are you me?")
     assert old.state is State.DISCONNECTED
+    # That nothing comes can only be seen when its time is over.
     await asyncio.sleep(0.1)
     assert line.cable.connections == 2
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import threading
 import time
 import uuid
 from collections import Counter
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.protocols.backchannel.spools import files, letter, register_as_bch, send, write_as_bch
+from tests.server.hubs import until
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.arrivals import Arrivals
 from tieline.protocols.backchannel.codec import Message
@@ -73,20 +73,14 @@ def test_a_malformed_record_is_a_clear_error(spool: Spool) -> None:
     assert [finding.fault for finding in check(spool).findings] == [Fault.UNREADABLE_RECORD]
 
 
-def test_a_record_that_is_just_being_written_is_waited_for(spool: Spool) -> None:
+def test_a_record_that_is_just_being_written_is_waited_for(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     record = spool.register("bob")
     path = spool.root / "agents" / "bob.json"
     whole = path.read_bytes()
     path.write_bytes(whole[:20])
-
-    def finish() -> None:
-        time.sleep(0.03)
-        path.write_bytes(whole)
-
-    writer = threading.Thread(target=finish)
-    writer.start()
+    # Its writer comes to an end while the reader waits.
+    monkeypatch.setattr(time, "sleep", lambda _: path.write_bytes(whole))
     assert spool.record("bob") == record
-    writer.join()
 
 
 def test_a_folder_that_is_not_there_is_empty_and_stays_so(tmp_path: Path) -> None:
@@ -133,6 +127,7 @@ async def test_what_waits_comes_first_and_then_what_arrives(spool: Spool) -> Non
     async with asyncio.timeout(20):
         assert [(await anext(arrivals)).body for _ in range(2)] == ["one", "two"]
         coming = asyncio.ensure_future(anext(arrivals))
+        # That nothing comes can only be seen when its time is over.
         await asyncio.sleep(0.2)
         assert not coming.done()
         send(spool, "three")
@@ -144,13 +139,22 @@ async def test_a_look_from_time_to_time_finds_what_no_notification_told(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def none(_: Arrivals) -> None:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
+
+    looks = 0
+    look = Arrivals._look
+
+    def counted(arrivals: Arrivals) -> list[Message]:
+        nonlocal looks
+        looks += 1
+        return look(arrivals)
 
     monkeypatch.setattr(Arrivals, "_notify", none)
+    monkeypatch.setattr(Arrivals, "_look", counted)
     spool.register("bob")
     arrivals = Arrivals(spool, "bob", rescan_seconds=0.05)
     coming = asyncio.ensure_future(collect(arrivals, 1))
-    await asyncio.sleep(0.1)
+    await until(lambda: looks > 0)
     send(spool, "found")
     assert [message.body for message in await coming] == ["found"]
 

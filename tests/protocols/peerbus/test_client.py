@@ -215,6 +215,7 @@ async def test_a_host_with_full_hands_is_given_no_more_until_it_consumes(hub: Bu
             await alice.send("bob", number)
         await alice.confirm()
         await until(lambda: len(bob._open) == 10)
+        # That nothing comes can only be seen when its time is over.
         await asyncio.sleep(0.05)
         assert len(bob._open) == 10
         assert said(await take(bob, 40)) == list(range(40))

@@ -38,11 +38,16 @@ async def seen(client: Client, count: int, after: int = -1, *, everything: bool 
 async def test_a_live_view_has_what_was_said_and_then_what_is_said(there: House) -> None:
     alice, bob = await there.join("alice"), await there.join("bob")
     await alice.send("@bob", "before")
-    looking = asyncio.create_task(look(bob, 3))
-    await asyncio.sleep(0.1)
-    await alice.send("@bob", "now")
-    await alice.send("*", "to all")
-    assert await looking == ["alice: before", "alice: now", "alice: to all"]
+    found = []
+    async with asyncio.timeout(10):
+        async for message in bob.tail():
+            found.append(f"{message.sender}: {message.body}")
+            if len(found) == 1:
+                await alice.send("@bob", "now")
+                await alice.send("*", "to all")
+            if len(found) == 3:
+                break
+    assert found == ["alice: before", "alice: now", "alice: to all"]
 
 
 async def test_a_live_view_shows_what_history_would_show_and_nothing_of_others(there: House) -> None:
@@ -98,6 +103,7 @@ async def test_a_second_view_takes_the_place_of_the_first(there: House) -> None:
     await alice.send("@bob", "one")
     assert await look(bob, 1) == ["alice: one"]
     await alice.send("@bob", "two")
+    # Nobody can see that the first view was told of it.
     await asyncio.sleep(0.1)
     # What the first view has told meanwhile is not told twice.
     assert await look(bob, 2) == ["alice: one", "alice: two"]
