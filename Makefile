@@ -41,7 +41,7 @@ DEBIAN_THERE := $(and $(shell command -v chromium),$(wildcard /usr/lib/*/libatom
 SOURCES      := src tests bench scripts
 TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console debian pipeline)
 
-.PHONY: help setup run demo test check lint ready fresh soak bench derive format console pipeline lock clients clean again
+.PHONY: help setup run demo test check coverage lint ready fresh soak bench derive format console pipeline lock clients clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ test: $(TEST_STAMPS) lint ## everything that must pass: lint, then every test
 
 check: $(STAMPS)/dev lint ## the quick loop: lint, then the fast tests (ARGS="-k …" narrows them)
 	$(PYTEST) --numprocesses=5 -m "not slow" $(ARGS)
+
+coverage: $(STAMPS)/dev ## the fast tests, and which lines of each module they do not run (ARGS="tests/core" narrows them)
+	$(PYTEST) -m "not slow" --cov --cov-report=term $(ARGS)
 
 lint: $(STAMPS)/dev $(STAMPS)/pipeline $(STAMPS)/console ## format, lint, types and import directions; of the console also its unit tests
 	$(BIN)/ruff format --check --quiet .
