@@ -21,7 +21,10 @@ from tieline.wire.fidelity import Carriage, Field, beyond, labels, own_note
 from tieline.wire.frames import HEADER_BYTES, FrameBuffer, FrameError, encode_frame
 from tieline.wire.json_text import mend_pairs
 
-VERSION = 1
+# Sections are those of the specification that PROTOCOL.md names; "gap" is an issue of its appendix A.
+
+VERSION = 1  # spec 3
+# spec 2: a payload MUST NOT be larger than max_frame_bytes.
 FRAME_BYTES_MAX = 1024 * 1024
 """The protocol's own default; a hub announces its limit in WELCOME."""
 
@@ -29,7 +32,7 @@ DEFAULT_TOPIC = "default"
 """What an envelope without a topic counts under in RESUME and SYNC."""
 
 PROTOCOL = "agent-relay"
-EVERYBODY = "*"
+EVERYBODY = "*"  # spec 3: a broadcast
 HUMANS = "@users"
 """The people: the hub's channel of them."""
 CHANNEL_MESSAGE = "CHANNEL_MESSAGE"
@@ -49,6 +52,7 @@ _DELIVERY_PREFIX = "d-"
 class ErrorCode(StrEnum):
     """Every code that an ERROR or NACK of the hub can carry."""
 
+    # gap 3: the specification has only STALE (spec 8); the SDK knows some of the others.
     BAD_REQUEST = "BAD_REQUEST"
     UNAUTHORIZED = "UNAUTHORIZED"
     FORBIDDEN = "FORBIDDEN"
@@ -165,6 +169,7 @@ class EnvelopeBuffer:
         try:
             payload = self._frames.next_frame()
         except FrameError as error:
+            # spec 2: a frame beyond the limit closes the connection with an error.
             code = ErrorCode.TOO_LARGE if error.size else ErrorCode.BAD_REQUEST
             raise EnvelopeError(code, str(error)) from error
         if payload is None:
@@ -180,6 +185,7 @@ def decode(payload: bytes) -> Envelope:
     it here, and it is no reason to hang up: it becomes U+FFFD.
     """
     try:
+        # spec 2: the JSON MUST be an object.
         envelope = _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         mended = mend_pairs(payload)
@@ -227,6 +233,7 @@ def fitting(entries: Sequence[dict[str, Any]], frame_bytes_max: int) -> list[dic
 
 
 def _always(envelope: Envelope) -> dict[str, Any]:
+    # spec 3: from, to and topic are optional, the rest is not.
     value: dict[str, Any] = {"v": envelope.v, "type": envelope.type, "id": envelope.id, "ts": int(envelope.ts)}
     optional = {"from": envelope.sender, "to": envelope.to, "topic": envelope.topic}
     value |= {key: text for key, text in optional.items() if text is not None}
@@ -265,6 +272,7 @@ def channel_named(name: object) -> ChannelName | Refusal:
     """The channel that a topic or `#channel` names."""
     if not isinstance(name, str) or not name:
         return Refusal(Code.INVALID_TARGET, "name a topic or channel")
+    # gap 5: wildcards of SUBSCRIBE are not specified.
     if EVERYBODY in name:
         return Refusal(Code.INVALID_TARGET, "version 1 has no wildcards: name each topic by itself")
     return parse_channel_name(name.removeprefix("#"))
@@ -370,6 +378,7 @@ def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
     if pair is not None:
         rest["channel"] = ":".join(("dm", *pair))
     notes = own_note(PROTOCOL, *_own_words(kind, meta, extra))
+    # spec 5, gap 9: a SEND with payload_meta.sync waits for an ACK.
     if isinstance(meta.get("sync"), dict):
         notes = (*notes, AWAITED)
     topic = envelope.topic or ""
@@ -493,6 +502,7 @@ def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_i
     meta = rest.get("meta")
     if meta is None and said.ttl_ms is not None:
         meta = {"ttl_ms": said.ttl_ms}
+    # spec 5: seq counts the DELIVERs of a stream (topic, from → to).
     delivery: dict[str, Any] = {"seq": seq, "session_id": session_id}
     addressed = original_to(said.target)
     if addressed is not None:
@@ -501,7 +511,7 @@ def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_i
         "DELIVER",
         id=delivery_id(message.id, key),
         ts=message.sent_at_ms,
-        sender=message.sender,
+        sender=message.sender,  # spec 3, gap 7: set by the daemon, never by the client
         to=recipient,
         topic=said.topic or rest.get("topic"),
         payload=payload,
