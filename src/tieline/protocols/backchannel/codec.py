@@ -15,6 +15,7 @@ from msgspec import Struct
 from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.contract.refusal import Code, Refusal
 
+# spec, Message: a priority is one of these two.
 NORMAL = "normal"
 URGENT = "urgent"
 
@@ -52,6 +53,7 @@ class Message(Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
 
 def document_of(message: Message) -> dict[str, Any]:
     """A message with the keys of the protocol in their order; what is empty is left out."""
+    # spec, Message: scope, thread and refs are optional.
     document: dict[str, Any] = {
         "id": message.id,
         "from": message.sender,
@@ -78,6 +80,7 @@ def decode(data: bytes) -> Message:
     """A message from what somebody wrote. Keys that are null or unknown count as not there."""
     try:
         document = msgspec.json.decode(data, type=dict[str, Any])
+        # spec, Trust model: whoever can write to a spool can forge a message; nothing of it is taken for granted.
         said = {key: value for key, value in document.items() if value is not None}
         return msgspec.convert(said, Message)
     except RecursionError as error:
@@ -117,6 +120,7 @@ def is_id(text: str) -> bool:
 
 def is_channel(target: str) -> bool:
     """Whether a target names a channel; everything else names an agent."""
+    # spec, Message: to is the original target, @agent or #channel.
     return target.startswith("#")
 
 
@@ -138,6 +142,7 @@ def channel_of(text: str) -> str | Refusal:
 
 def timestamp(at_ms: int) -> str:
     """A moment as messages and records have it."""
+    # spec, Message: ts is written in milliseconds and UTC.
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03}Z"
 
 
