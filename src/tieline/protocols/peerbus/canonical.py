@@ -70,6 +70,7 @@ def sound(text: str) -> str:
 
 def compact(body: bytes) -> bytes:
     """A body's canonical bytes. It must be valid JSON, or nothing at all, which is `null`."""
+    # spec 4: a body that is absent is signed as null; white space between tokens does not count.
     if not body:
         return b"null"
     if _HAS_WHITE_SPACE.search(body):
@@ -101,6 +102,7 @@ def _without_white_space(body: bytes) -> bytes:
 
 def canonical(fields: tuple[str, str, str, str, str, str, str], body: bytes) -> bytes:
     """The bytes that are signed: the fields in the order of `FIELDS`, then the body."""
+    # spec 4: eight fields in this order, none omitted, and the body as it came.
     if _UNSAFE.search("".join(fields)) is None:
         version, ident, sender, to, ts, source, kind = fields
         head = (
@@ -119,6 +121,7 @@ def sign(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body: 
 
 def verify(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body: bytes, signature: str) -> bool:
     """Whether a signature is right. Compares in constant time; anything but 64 hex digits is wrong."""
+    # spec 4: rejected when it is short or wrong, and compared in constant time.
     if not _HEX_DIGEST.match(signature):
         return False
     return hmac.compare_digest(_digest(secret, canonical(fields, body)), bytes.fromhex(signature))

@@ -25,7 +25,10 @@ from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels
 from tieline.wire.json_text import masked, mend_pairs
 
 PROTOCOL = "peerbus"
-VERSION = "v1"
+# Sections are those of the specification that PROTOCOL.md names.
+
+VERSION = "v1"  # spec 6: any other is rejected at register
+# spec 1: 1 MiB for a message and for a line.
 FRAME_BYTES_MAX = 1024 * 1024
 """The protocol's own limit, for both sides and both framings."""
 
@@ -156,8 +159,10 @@ def decode_request(data: bytes) -> Ack | Peers | Envelope | None:
         case "peers":
             return Peers()
         case "register" | "deliver":
+            # spec 2.1, 2.4: ignored from a client that is registered.
             return None
         case _:
+            # spec 3: any frame that is no control frame is an envelope.
             return _envelope(frame, data)
 
 
@@ -351,6 +356,7 @@ def encode_register(name: str, token: str) -> bytes:
 
 def encode_ack(key: str) -> bytes:
     """Acknowledge a delivery."""
+    # spec 2.2: an ack names the delivery key, which is not always the id of the envelope.
     return _encoder.encode({"protocol_version": VERSION, "type": "ack", "id": key})
 
 
@@ -364,6 +370,7 @@ _DELIVER_HEAD = f'{{"protocol_version":"{VERSION}","type":"deliver","delivery_ke
 
 def encode_deliver(key: str, envelope: bytes) -> bytes:
     """An envelope for its recipient, byte for byte as it was signed."""
+    # spec 2.4: the key stands outside the envelope, which stays what its sender signed.
     return b"".join((_DELIVER_HEAD, _encoder.encode(key), b',"envelope":', envelope, b"}"))
 
 
@@ -412,8 +419,10 @@ _UNREADABLE = "the body holds numbers that cannot be shown as data; peers get it
 
 def content_of(envelope: Envelope) -> m.Content | Refusal:
     """What an envelope says."""
+    # spec 3: an envelope without id or recipient is dropped.
     if not envelope.id or not envelope.to:
         return Refusal(Code.INVALID_MESSAGE, "an envelope needs an id and a recipient")
+    # spec 3: to "*" and kind "broadcast" belong together.
     if (envelope.to == ALL) != (envelope.kind == BROADCAST):
         return Refusal(Code.INVALID_TARGET, "an envelope to * is of kind broadcast, and no other is")
     target = EVERYBODY if envelope.to == ALL else parse_target(f"@{envelope.to}")
@@ -437,6 +446,7 @@ def signature_of(envelope: Envelope, sender: str, secret: bytes | None) -> m.Sig
     """What the hub finds of an envelope that this sender brought."""
     if secret is not None and not envelope.verify(secret):
         return m.Signature.FAILED
+    # spec 3: the bound name routes; from is carried as it was signed.
     if envelope.sender != sender:
         return m.Signature.MISNAMED
     return m.Signature.UNVERIFIED if secret is None else m.Signature.VERIFIED
@@ -486,6 +496,7 @@ def key_of(message: m.Message, recipient: str) -> str:
 
 def delivery_key(wire_id: str | None, message_id: str, recipient: str, *, everybody: bool) -> str:
     """The key of one recipient's delivery of a message that has an id of this protocol, or none."""
+    # spec 2.4: the id of a direct message, "<id>|<recipient>" for a copy of a broadcast.
     if wire_id is not None:
         return f"{wire_id.removesuffix(ALL)}{recipient}" if everybody else wire_id
     return f"{message_id}|{recipient}" if everybody else message_id
