@@ -22,7 +22,7 @@ import msgspec
 from tieline.wire.frames import FrameBuffer, FrameError, encode_frame
 from tieline.wire.json_text import mend_pairs, without_strings
 
-# The protocol's own default for the payload of one frame.
+# spec, Wire Format: 16 MB is the default for the payload of one frame.
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 
 # Far deeper than anything a person or a program means, and far from where encoders of nested values run out of stack.
@@ -133,6 +133,7 @@ class FrameDecoder:
         """Take a chunk and give the messages it completes, in order."""
         if self._failure is not None:
             raise DecodeError(self._failure)
+        # spec, Wire Format: a chunk may hold a part of a message, or several.
         messages: list[Message] = []
         self._frames.receive_data(chunk)
         try:
@@ -158,6 +159,7 @@ class FrameDecoder:
 
 
 def _has_shape(msg: object, data: object) -> bool:
+    # spec, Messages: msg MUST be a non-empty string, and data, if present, a plain object.
     return isinstance(msg, str) and msg != "" and isinstance(data, dict)
 
 
