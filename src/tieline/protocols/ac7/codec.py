@@ -31,6 +31,7 @@ BROKER = "ac7"
 SYSTEM = "__system__"
 """Who made the channel that is always there."""
 
+# spec, Message shape: the broker strips keys by which a sender could pose as another, or as sent elsewhere.
 RESERVED = frozenset({"from", "ts", "msg_id", "level", "thread", "tieline"})
 """Keys of `data` that only the hub may say."""
 
@@ -54,6 +55,7 @@ _SLUG_SUFFIX = 8
 def message(said: m.Message, channels: Mapping[str, str]) -> s.MessageShape:
     """A message, whatever protocol it came by. `channels` has the ids of channels by name."""
     content = said.content
+    # spec, Message shape: nine keys, always all of them; from is stamped, to is null for a broadcast.
     return s.MessageShape(
         id=said.id,
         ts=said.sent_at_ms,
@@ -82,6 +84,7 @@ def _data(said: m.Message, channels: Mapping[str, str]) -> dict[str, Any]:
 
 def _thread(said: m.Message, channels: Mapping[str, str]) -> str | None:
     target = said.content.target
+    # spec, The four thread types: chan:<id>, obj:<id>, none for everybody, none with `to` for one member.
     match target.kind:
         case TargetKind.CHANNEL:
             # The id is written down when the message is sent, because a name may be another channel's later.
