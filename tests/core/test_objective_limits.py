@@ -77,9 +77,21 @@ def test_only_so_many_objectives_are_open(make_desk: MakeDesk) -> None:
 def test_only_so_many_watch(make_desk: MakeDesk) -> None:
     team = _team(make_desk, objective_watchers_max=1)
     made = team.create()
+    watchers = (MemberName("wes"), MemberName("cy"))
+    command = c.CreateObjective(
+        session=team.sessions["ada"], title="t", outcome="o", assignee=MemberName("bob"), watchers=watchers
+    )
+    assert team.desk.refused(command).code is Code.INVALID_REQUEST
     assert team.refused("ada", made, o.Watch(add=(MemberName("cy"),))) is Code.INVALID_REQUEST
     moved = team.change("ada", made, o.Watch(add=(MemberName("cy"),), remove=(MemberName("wes"),)))
     assert moved.watchers == ("cy",)
+
+
+def test_only_so_many_hear_of_a_change(make_desk: MakeDesk) -> None:
+    team = _team(make_desk, recipients_max=4)
+    made = team.create()
+    assert team.refused("ada", made, o.Watch(add=(MemberName("cy"),))) is Code.TOO_MANY_RECIPIENTS
+    team.change("bob", made, o.Complete("it works"))
 
 
 def test_a_change_that_somebody_has_no_room_for_is_refused_whole(make_desk: MakeDesk) -> None:

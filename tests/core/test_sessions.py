@@ -1,13 +1,19 @@
 """Local members, sessions that take over, and sessions that are taken up again."""
 
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import msgspec
 import pytest
 
 from tests.core.conftest import MakeDesk
 from tests.core.doubles import Desk, content
 from tieline.contract import command as c
+from tieline.contract import objective as o
+from tieline.contract.channel import Enter
 from tieline.contract.event import Refused, Registered, TakenOver
 from tieline.contract.hub import MemberAppeared
-from tieline.contract.identifiers import MemberName
+from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.member import ByShared, ByToken, ByUser, MemberKind, Origin
 from tieline.contract.refusal import Code
@@ -229,3 +235,51 @@ def test_a_token_members_session_is_resumable_too(desk: Desk) -> None:
     first = desk.expect(Attached, attach)
     again = c.Attach(protocol=RELAY, credential=ByToken(token), resumable=True, resume_token=first.resume_token)
     assert desk.expect(Attached, again).resume_id == first.resume_id
+
+
+# A session that there is not.
+
+_GIVEN: dict[str, Any] = {
+    "assignee": "ada",
+    "busy": True,
+    "change": o.Unblock(),
+    "channel": "dev",
+    "code": Code.FORBIDDEN,
+    "content": content("*"),
+    "events": (),
+    "first": 1,
+    "id": "1",
+    "last": 1,
+    "log": "main",
+    "member": "ada",
+    "message_id": "1",
+    "name": "ada",
+    "outcome": "o",
+    "protocol": RELAY,
+    "query": "words",
+    "ranges": ((1, 1),),
+    "reason": "late",
+    "start": 0,
+    "thread": "*",
+    "title": "t",
+    "what": "SEND",
+}
+"""What commands need beside their session, by the name of the field."""
+_DONE_ALL_THE_SAME = (c.Detach, c.Offered, c.RecordRefusal)
+"""A session may end while one of these is on its way, and nobody waits for the answer."""
+
+
+def of_nobody() -> Iterator[c.Command]:
+    """Every command that a session gives, from one that never was."""
+    for kind in get_args(c.Command):
+        fields = {field.name: field for field in msgspec.structs.fields(kind)}
+        if "session" in fields and kind not in _DONE_ALL_THE_SAME:
+            needed = {name: _GIVEN[name] for name, field in fields.items() if field.required and name != "session"}
+            if kind is c.ChangeChannel:
+                needed["change"] = Enter()
+            yield kind(session=SessionId("never"), **needed)
+
+
+@pytest.mark.parametrize("command", list(of_nobody()), ids=lambda command: type(command).__name__)
+def test_a_session_that_never_was_is_refused_whatever_it_asks(desk: Desk, command: c.Command) -> None:
+    assert desk.refused(command).code is Code.UNKNOWN_SESSION

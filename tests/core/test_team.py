@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.core.doubles import Desk
+from tests.core.doubles import Desk, content
 from tieline.contract import command as c
 from tieline.contract.event import Registered, TeamChanged
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import MemberKind
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Done, Issued, MemberState, Roster, TeamState
+from tieline.contract.reply import Accepted, Done, Issued, MemberState, Roster, TeamState
 from tieline.contract.team import Team
 
 ADA, MO = MemberName("ada"), MemberName("mo")
@@ -158,3 +158,40 @@ def test_a_member_is_busy_for_a_while_after_it_said_so(desk: Desk) -> None:
     desk.expect(Done, c.SetBusy(ada, busy=False))
     assert not desk.roster()["ada"].busy
     assert desk.refused(c.SetBusy(desk.operator, busy=True)).code is Code.INVALID_REQUEST
+
+
+# Other names.
+
+
+def test_a_message_to_an_alias_reaches_the_member_and_says_so(desk: Desk) -> None:
+    ada, mo = desk.join("ada"), desk.join("mo")
+    desk.expect(TeamState, c.UpdateTeam(desk.operator, aliases={"boss": "mo"}))
+    desk.expect(Accepted, c.Send(ada, content("@boss")))
+    (delivery,) = desk.fetch(mo)
+    assert str(delivery.message.content.target) == "@mo"
+    assert delivery.message.content.notes == ("written to the alias @boss",)
+    desk.expect(TeamState, c.UpdateTeam(desk.operator, aliases={"boss": None}))
+    assert desk.refused(c.Send(ada, content("@boss"))).code is Code.UNKNOWN_MEMBER
+
+
+@pytest.mark.parametrize(
+    ("alias", "name", "code"),
+    [
+        ("no name", "mo", Code.INVALID_NAME),
+        ("ADA", "mo", Code.NAME_TAKEN),
+        ("boss", "nobody", Code.UNKNOWN_MEMBER),
+    ],
+)
+def test_an_alias_is_a_free_name_of_somebody_who_is_there(desk: Desk, alias: str, name: str, code: Code) -> None:
+    desk.add("ada")
+    desk.add("mo")
+    assert desk.refused(c.UpdateTeam(desk.operator, aliases={alias: name})).code is code
+
+
+def test_a_name_wins_over_an_alias_and_other_targets_have_none(desk: Desk) -> None:
+    ada, mo = desk.join("ada"), desk.join("mo")
+    desk.expect(TeamState, c.UpdateTeam(desk.operator, aliases={"boss": "mo"}))
+    for target in ("@mo", "*"):
+        desk.expect(Accepted, c.Send(ada, content(target)))
+    assert [delivery.message.content.notes for delivery in desk.fetch(mo)] == [(), ()]
+    assert desk.refused(c.Send(ada, content("@bos"))).code is Code.UNKNOWN_MEMBER

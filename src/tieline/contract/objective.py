@@ -48,11 +48,6 @@ class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
     block_reason: str | None = None
     attachments: tuple[Attachment, ...] = ()
 
-    @property
-    def parties(self) -> tuple[MemberName, ...]:
-        """All who have a part in it: assignee, originator, then the watchers."""
-        return (self.assignee, self.originator, *self.watchers)
-
 
 # What may be done to one.
 

@@ -171,7 +171,7 @@ class ObjectiveRow(Struct, frozen=True):
     """Counts the objectives of a hub: 1, 2, 3…"""
     objective: Objective
     parties: tuple[int, ...]
-    """In the order of `Objective.parties`."""
+    """The numbers of the assignee, the originator and the watchers, in this order."""
 
     @property
     def assignee(self) -> int:
