@@ -248,12 +248,12 @@ _GIVEN: dict[str, Any] = {
     "content": content("*"),
     "events": (),
     "first": 1,
-    "id": "1",
     "last": 1,
     "log": "main",
     "member": "ada",
     "message_id": "1",
     "name": "ada",
+    "objective_id": "1",
     "outcome": "o",
     "protocol": RELAY,
     "query": "words",
@@ -262,6 +262,7 @@ _GIVEN: dict[str, Any] = {
     "start": 0,
     "thread": "*",
     "title": "t",
+    "token_id": "1",
     "what": "SEND",
 }
 """What commands need beside their session, by the name of the field."""
