@@ -127,7 +127,7 @@ def test_the_first_tests_that_a_newcomer_runs_are_there() -> None:
 
 
 def test_every_module_that_the_code_map_names_exists() -> None:
-    names = {path.name for top in ("src", "scripts") for path in (ROOT / top).rglob("*.*")}
+    names = {path.name for top in ("src", "scripts", "bench") for path in (ROOT / top).rglob("*.*")}
     named = re.findall(r"`(?:[\w/]+/)?(\w+\.(?:py|sql))`", ARCHITECTURE)
     assert named
     assert [name for name in named if name not in names] == []

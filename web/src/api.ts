@@ -4,10 +4,10 @@ import type { Attachment } from "./hub.ts";
 
 type Method = "get" | "post" | "delete";
 type Json<Content> = Content extends { content: { "application/json": infer Value } } ? Value : never;
-type Body<Route> = Route extends { requestBody?: infer Given } ? Json<NonNullable<Given>> : never;
-type Query<Route> = Route extends { parameters: { query: infer Given } } ? Given : never;
-type Params<Route> = Route extends { parameters: { path: infer Given } } ? Given : never;
-type Reply<Route> = Route extends { responses: { 200: infer Given } } ? Json<Given> : undefined;
+type Body<Route> = Route extends { requestBody?: infer Found } ? Json<NonNullable<Found>> : never;
+type Query<Route> = Route extends { parameters: { query: infer Found } } ? Found : never;
+type Params<Route> = Route extends { parameters: { path: infer Found } } ? Found : never;
+type Reply<Route> = Route extends { responses: { 200: infer Found } } ? Json<Found> : undefined;
 
 interface Given<Route> {
   body?: Body<Route> | Blob;
@@ -31,18 +31,25 @@ async function call<Path extends keyof paths, By extends Method>(
     init.headers = { "content-type": "application/json" };
   }
   const asked = query ? `?${new URLSearchParams(query as Record<string, string>)}` : "";
-  const found = path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent((params as Record<string, string>)[name] ?? ""));
+  const found = path.replace(/\{(\w+)\}/g, (_, name: string) =>
+    encodeURIComponent((params as Record<string, string>)[name] ?? ""),
+  );
   const answer = await fetch(`${found}${asked}`, init);
   if (answer.status === 204) return undefined as Reply<paths[Path][By]>;
   const said: unknown = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error((said as { error?: string }).error ?? `The hub answered ${answer.status}.`, { cause: said });
+  if (!answer.ok)
+    throw new Error((said as { error?: string }).error ?? `The hub answered ${answer.status}.`, { cause: said });
   return said as Reply<paths[Path][By]>;
 }
 
 /** Keep a file in a member's own folder. */
 export async function upload(file: File, owner: string): Promise<Attachment> {
   const name = file.name.replace(/[^\p{L}\p{N}._-]+/gu, "-").slice(-120) || "file";
-  const query = { path: `/${owner}/console/${name}`, collide: "suffix" as const, ...(file.type ? { mime: file.type } : {}) };
+  const query = {
+    path: `/${owner}/console/${name}`,
+    collide: "suffix" as const,
+    ...(file.type ? { mime: file.type } : {}),
+  };
   return await call("post", "/api/files", { query, body: file });
 }
 
@@ -65,7 +72,8 @@ const READ = "/api/files/{path}" satisfies keyof paths;
 // A path is what a sender says it is: dots would lead out of the files, to any other address of the hub.
 const steps = (path: string): string[] => path.split("/").filter((step) => step && step !== "." && step !== "..");
 
-export const fileAddress = (path: string): string => READ.replace("{path}", () => steps(path).map(encodeURIComponent).join("/"));
+export const fileAddress = (path: string): string =>
+  READ.replace("{path}", () => steps(path).map(encodeURIComponent).join("/"));
 
 /** A request of this browser for a token. */
 export type Request = components["schemas"]["DeviceStarted"];
@@ -110,4 +118,5 @@ export type Device = components["schemas"]["DeviceView"];
 export const pending = async (): Promise<readonly Device[]> => (await call("get", "/api/devices")).devices;
 export const approve = (userCode: string, member: string): Promise<unknown> =>
   call("post", "/api/devices/approve", { body: { user_code: userCode, member } });
-export const reject = (userCode: string): Promise<unknown> => call("post", "/api/devices/reject", { body: { user_code: userCode } });
+export const reject = (userCode: string): Promise<unknown> =>
+  call("post", "/api/devices/reject", { body: { user_code: userCode } });

@@ -318,11 +318,13 @@ interface Utterance {
 /** Say something. With files it goes by another way, on which they are shown to whoever receives it. */
 async function say(target: Place, { body, urgent, files, reply }: Utterance): Promise<void> {
   const context = reply ? { reply_to: reply.id, ...(reply.thread ? { thread: reply.thread } : {}) } : {};
-  const known = target === GENERAL || !target.startsWith("#") || channels.value.some((one) => `#${one.name}` === target);
+  const known =
+    target === GENERAL || !target.startsWith("#") || channels.value.some((one) => `#${one.name}` === target);
   if (files.length && !known) throw new Error(`Nobody is reached at ${target}.`);
   const recipients = files.length
     ? await sendFiles({ target, body, urgent, ...context }, files)
-    : (await hub.ask("send", { target, body, ...(urgent ? { priority: "urgent" as const } : {}), ...context })).recipients;
+    : (await hub.ask("send", { target, body, ...(urgent ? { priority: "urgent" as const } : {}), ...context }))
+        .recipients;
   if (recipients === 0) tell("Accepted, but nobody is there to receive it.");
 }
 

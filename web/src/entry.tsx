@@ -52,7 +52,13 @@ export function Entry() {
       >
         <label>
           Token, or code of an authenticator app
-          <input type="password" autocomplete="off" required value={token} onInput={(event) => setToken(event.currentTarget.value)} />
+          <input
+            type="password"
+            autocomplete="off"
+            required
+            value={token}
+            onInput={(event) => setToken(event.currentTarget.value)}
+          />
         </label>
         {/^[0-9]+$/.test(token) && (
           <label>
@@ -71,7 +77,8 @@ export function Entry() {
       </form>
       <Approval />
       <p class="hint">
-        <code>tieline member add NAME</code> makes a member and prints its token; <code>tieline login NAME</code> prints a link.
+        <code>tieline member add NAME</code> makes a member and prints its token; <code>tieline login NAME</code> prints
+        a link.
       </p>
     </main>
   );
@@ -127,7 +134,8 @@ function Approval() {
       {request ? (
         <>
           <p role="status">
-            Somebody who manages members finds this code under Members, and says who you are: <code class="code">{request.user_code}</code>
+            Somebody who manages members finds this code under Members, and says who you are:{" "}
+            <code class="code">{request.user_code}</code>
           </p>
           <p class="line">
             <button type="button" onClick={() => setRequest(null)}>

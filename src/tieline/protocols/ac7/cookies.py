@@ -10,7 +10,7 @@ from tieline.wire.http import LOGIN_COOKIE
 COOKIE = LOGIN_COOKIE
 ATTEMPT_COOKIE = "ac7_attempt"
 
-_COOKIE_CHARS_MAX = 8192
+_COOKIE_CHARS_MAX = 8192  # browsers send less
 
 
 def set_cookie(session_id: str, *, secure: bool) -> str:

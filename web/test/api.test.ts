@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { dropToken, EXPIRED, fetchToken, fileAddress, push, upload } from "../src/ac7.ts";
+import { dropToken, EXPIRED, fetchToken, fileAddress, sendFiles, upload } from "../src/api.ts";
 
 /** Answer the next requests, and keep what was asked. */
 function answering(status: number, said: unknown) {
@@ -15,33 +15,29 @@ function answering(status: number, said: unknown) {
 }
 
 test("a file's address cannot lead out of the files", () => {
-  assert.equal(fileAddress("/ada/a b.txt"), "/fs/read/ada/a%20b.txt");
-  assert.equal(fileAddress("/../../api/./session"), "/fs/read/api/session");
-  assert.equal(fileAddress("//$&/x"), "/fs/read/%24%26/x");
+  assert.equal(fileAddress("/ada/a b.txt"), "/api/files/ada/a%20b.txt");
+  assert.equal(fileAddress("/../../api/./session"), "/api/files/api/session");
+  assert.equal(fileAddress("//$&/x"), "/api/files/%24%26/x");
 });
 
 test("an uploaded file gets a name that any path can have", async () => {
-  const entry = { path: "/me/console/a-b.txt", name: "a-b.txt", size: 2 };
-  const asked = answering(200, { entry });
+  const entry = { path: "/me/console/a-b.txt", name: "a-b.txt", size: 2, media_type: "" };
+  const asked = answering(200, entry);
   const kept = await upload(new File(["hi"], "../a b.txt"), "me");
   assert.equal(new URL(asked().address, "http://x").searchParams.get("path"), "/me/console/..-a-b.txt");
-  assert.deepEqual(kept, { path: "/me/console/a-b.txt", name: "a-b.txt", size: 2, media_type: "" });
+  assert.deepEqual(kept, entry);
 });
 
-test("labels that ac7 has no key for stand in data, without those that are empty", async () => {
-  const asked = answering(200, {});
-  await push({ thread: "chan:1", body: "see", files: [{ path: "/a" }], urgent: true, reply_to: null });
-  assert.deepEqual(JSON.parse(String(asked().body)), {
-    body: "see",
-    attachments: [{ path: "/a", name: "", size: 0, mimeType: "" }],
-    data: { thread: "chan:1", priority: "urgent" },
-  });
+test("files are sent by their paths, beside what is said", async () => {
+  const asked = answering(200, { recipients: 3 });
+  assert.equal(await sendFiles({ target: "#dev", body: "see" }, [{ path: "/a", name: "a", size: 1 }]), 3);
+  assert.deepEqual(JSON.parse(String(asked().body)), { target: "#dev", body: "see", files: ["/a"] });
 });
 
 test("what stands in braces in a path is encoded", async () => {
   const asked = answering(204, null);
-  await dropToken("a/b", "1 2");
-  assert.deepEqual(asked(), { address: "/members/a%2Fb/tokens/1%202", method: "DELETE", body: undefined });
+  await dropToken("a/1 2");
+  assert.deepEqual(asked(), { address: "/api/tokens/a%2F1%202", method: "DELETE", body: undefined });
 });
 
 test("a request for a token goes on until it is decided", async () => {
@@ -54,10 +50,9 @@ test("a request for a token goes on until it is decided", async () => {
   assert.deepEqual(await told(503, "no JSON object"), { wait: "slower" });
   assert.deepEqual(await told(400, { error: "expired_token" }), { wait: "no", why: EXPIRED });
   assert.deepEqual(await told(400, { error: "access_denied" }), { wait: "no", why: "You were refused." });
-  assert.deepEqual(await told(400, { error: "access_denied", errorDescription: "no" }), {
+  assert.deepEqual(await told(400, { error: "access_denied", error_description: "no" }), {
     wait: "no",
     why: "You were refused: no",
   });
-  const given = { token: "t", tokenId: "1", member: { name: "ada" } };
-  assert.deepEqual(await told(200, given), { token: "t", tokenId: "1", member: "ada" });
+  assert.deepEqual(await told(200, { token: "t", token_id: "1" }), { token: "t", tokenId: "1" });
 });
