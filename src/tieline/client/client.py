@@ -12,6 +12,7 @@ import msgspec
 from tieline.client.carriers import Carrier, dial_socket
 from tieline.client.errors import Disconnected, HubRefused, HubUnreachable
 from tieline.client.requests import Requests
+from tieline.contract.keys import Range, extend_ranges, one_key
 from tieline.contract.refusal import Code
 from tieline.wire.home import HUB_SOCKET, find_home, read_key, read_running
 from tieline.wire.native import frames as f
@@ -79,7 +80,7 @@ class Client(Requests):
         # encoded fails there.
         self._outgoing: list[bytes] = []
         # Keys to acknowledge at the end of this turn, as ranges.
-        self._acks: list[tuple[int, int]] = []
+        self._acks: list[Range] = []
         self._flush_scheduled = False
         self._welcome: asyncio.Future[f.Welcome] = asyncio.get_running_loop().create_future()
         self._deliveries: asyncio.Queue[f.Deliver | None] = asyncio.Queue()
@@ -116,11 +117,7 @@ class Client(Requests):
 
     def ack(self, delivery: f.Deliver | f.Item) -> None:
         """Be done with a delivery. Goes out at the end of this turn of the loop; twice is as good as once."""
-        key = delivery.key
-        if self._acks and self._acks[-1][1] + 1 == key:
-            self._acks[-1] = (self._acks[-1][0], key)
-        else:
-            self._acks.append((key, key))
+        extend_ranges(self._acks, one_key(delivery.key))
         self._schedule()
 
     def see(self, *deliveries: f.Deliver | f.Item, evidence: str) -> None:

@@ -17,6 +17,7 @@ from tieline.contract.channel import AnyChange as ChannelChange
 from tieline.contract.delivery import Replayed, State, StreamCursor
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.internal import Internal
+from tieline.contract.keys import Keys
 from tieline.contract.member import Credential, MemberKind
 from tieline.contract.message import Attachment, Content, Signature
 from tieline.contract.objective import AnyChange as ObjectiveChange
@@ -109,7 +110,7 @@ class Advance(SessionCommand[r.Done], frozen=True, gc=False):
     The hub's own protocol has two frames for it, `ack` and `see`.
     """
 
-    ranges: tuple[tuple[int, int], ...]
+    ranges: Keys
     state: State = State.ACKED
     evidence: str = ""
 
@@ -129,7 +130,7 @@ class Discard(Request[r.Done], frozen=True):
     They are the session's own.
     """
 
-    ranges: tuple[tuple[int, int], ...]
+    ranges: Keys
     reason: str
 
 

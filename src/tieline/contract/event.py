@@ -6,7 +6,7 @@ renamed. One event may cover many deliveries (`keys` are inclusive ranges), so t
 
 from msgspec import Struct
 
-Keys = tuple[tuple[int, int], ...]
+from tieline.contract.keys import Keys
 
 
 class Event(Struct, frozen=True, omit_defaults=True, tag_field="event", gc=False):

@@ -18,6 +18,7 @@ from itertools import compress
 from msgspec import Struct
 
 from tieline.contract.delivery import State
+from tieline.contract.keys import Range
 
 _SETTLED = 2 * State.ACKED
 _MUTE = 2 * State.OFFERED + 1
@@ -113,7 +114,7 @@ class Inbox:
             return None
         return self._base + index
 
-    def move(self, first: int, last: int, state: State, *, mute: bool = False) -> list[tuple[int, int]]:
+    def move(self, first: int, last: int, state: State, *, mute: bool = False) -> list[Range]:
         """Move deliveries `first` to `last` to `state`; returns the ranges that did move.
 
         A delivery moves only upwards and never out of a settled state, so moving twice is moving once. A held one
@@ -139,7 +140,7 @@ class Inbox:
             self._advance_head()
         return ranges
 
-    def hold(self, first: int, last: int, *, held: bool = True) -> list[tuple[int, int]]:
+    def hold(self, first: int, last: int, *, held: bool = True) -> list[Range]:
         """Hold pending deliveries `first` to `last`, or release held ones; returns the ranges that changed."""
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
@@ -207,7 +208,7 @@ class Inbox:
             index += 1
         return entries, self._base + index - 1
 
-    def unseen(self, first: int, last: int) -> list[tuple[int, int]]:
+    def unseen(self, first: int, last: int) -> list[Range]:
         """Those of the deliveries `first` to `last` that are not held and not known to be seen, as ranges."""
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
@@ -225,9 +226,9 @@ class Inbox:
         awaited = self._rungs[self._head :].translate(_IS_AWAITED)
         yield from compress(self._offsets[self._head :], awaited)
 
-    def muted_until(self, offset: int) -> list[tuple[int, int]]:
+    def muted_until(self, offset: int) -> list[Range]:
         """Deliveries of messages up to a log offset that went out on a wire without acknowledgement, as ranges."""
-        keys: list[tuple[int, int]] = []
+        keys: list[Range] = []
         # Offsets grow with keys.
         end = bisect_right(self._offsets, offset, self._head)
         index = self._rungs.find(_MUTE, self._head, end)
@@ -260,7 +261,7 @@ class Inbox:
         return inbox
 
 
-def _runs(segment: bytearray, below: int, exception: int, base: int, *, without: int = -1) -> Iterator[tuple[int, int]]:
+def _runs(segment: bytearray, below: int, exception: int, base: int, *, without: int = -1) -> Iterator[Range]:
     """Maximal runs of rungs that are below a bound but for one, or equal to an exception, as key ranges."""
     # In C: a member may have a million of them.
     for run in _RUN.finditer(segment.translate(_moving(below, exception, without))):

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from tieline.contract import event
 from tieline.contract.delivery import State, Step
-from tieline.contract.event import Keys, Moved
+from tieline.contract.event import Moved
+from tieline.contract.keys import Keys, Range, extend_ranges
 from tieline.core.directory import Account
 
 EVENTS: dict[State, type[Moved]] = {
@@ -37,15 +38,11 @@ class Move:
         self.mute = mute
         # The event that says so.
         self.kind = kind
-        self.ranges: list[tuple[int, int]] = []
+        self.ranges: list[Range] = []
 
-    def add(self, ranges: list[tuple[int, int]]) -> None:
+    def add(self, ranges: list[Range]) -> None:
         """Add ranges, joining neighbours."""
-        for first, last in ranges:
-            if self.ranges and self.ranges[-1][1] + 1 == first:
-                self.ranges[-1] = (self.ranges[-1][0], last)
-            else:
-                self.ranges.append((first, last))
+        extend_ranges(self.ranges, ranges)
 
     def event(self) -> Moved:
         """The fact for the log."""
@@ -69,7 +66,7 @@ class Ladder:
     def note(
         self,
         account: Account,
-        ranges: list[tuple[int, int]],
+        ranges: list[Range],
         step: Step,
         kind: type[Moved] | None = None,
         *,

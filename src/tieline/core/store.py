@@ -19,6 +19,7 @@ from tieline.contract.channel import ChannelId, Role
 from tieline.contract.delivery import Fall, State, Step
 from tieline.contract.event import LogRow
 from tieline.contract.identifiers import ChannelName, MessageId
+from tieline.contract.keys import Ranges
 from tieline.contract.member import Member
 from tieline.contract.message import Message
 from tieline.contract.objective import Objective, ObjectiveEvent, ObjectiveId, Status
@@ -241,7 +242,7 @@ class MovedReplay(Struct, frozen=True):
     """Deliveries that moved after the snapshot."""
 
     number: int
-    ranges: Sequence[tuple[int, int]]
+    ranges: Ranges
     state: State
     mute: bool
     held: bool = False
@@ -440,10 +441,10 @@ class Store(Protocol):
         Its wire id must be new for this sender, and if it is shared, for all senders of the protocol.
         """
 
-    def advance(self, row: LogRow, number: int, state: State, ranges: Sequence[tuple[int, int]]) -> None:
+    def advance(self, row: LogRow, number: int, state: State, ranges: Ranges) -> None:
         """Keep that deliveries of one member reached a rung. `row` is the `Moved` event that says so."""
 
-    def fall(self, row: LogRow, number: int, ranges: Sequence[tuple[int, int]]) -> None:
+    def fall(self, row: LogRow, number: int, ranges: Ranges) -> None:
         """Keep that deliveries of one member fell to another way. `row` is the `Fell` event that says so."""
 
     def record(self, row: LogRow) -> None:

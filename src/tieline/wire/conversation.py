@@ -22,6 +22,7 @@ from tieline.contract import command as c
 from tieline.contract.delivery import Delivery, Replayed, State
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.keys import join_keys
 from tieline.contract.limits import Limits
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
@@ -409,7 +410,8 @@ class Conversation:
             written = self._wire.write_deliveries(some)
             self._outstanding -= len(some) - len(written)
             if written:
-                self._hub.submit([c.Offered(self.session, first, last) for first, last in _ranges(written)])
+                keys = join_keys([key for _, key, _ in written])
+                self._hub.submit([c.Offered(self.session, first, last) for first, last in keys])
             start = end
 
     def _catch_up(self) -> None:
@@ -486,17 +488,3 @@ def _is_failed(reply: Reply) -> bool:
 def _characters(command: c.Command) -> int:
     """The size of what a command says."""
     return len(command.content.body) if isinstance(command, c.Send) else 0
-
-
-def _ranges(parcels: Sequence[Parcel]) -> list[tuple[int, int]]:
-    """The keys of parcels, in order, as inclusive ranges."""
-    first = last = parcels[0][1]
-    if parcels[-1][1] - first == len(parcels) - 1:
-        return [(first, parcels[-1][1])]
-    ranges = []
-    for _, key, _ in parcels[1:]:
-        if key != last + 1:
-            ranges.append((first, last))
-            first = key
-        last = key
-    return [*ranges, (first, last)]

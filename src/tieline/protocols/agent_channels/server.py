@@ -33,6 +33,7 @@ from tieline.contract.hub import (
     Posted,
 )
 from tieline.contract.identifiers import GENERAL, INBOX_PREFIX, ChannelName, MemberName, SessionId, is_reserved
+from tieline.contract.keys import join_keys
 from tieline.contract.member import ByPlace, Unnamed
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Channels, Progress, Reply, Roster
@@ -253,7 +254,7 @@ class _Client:
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Deliveries of the member whose inbox this is."""
         written = []
-        too_large: list[tuple[int, int]] = []
+        too_large: list[int] = []
         for parcel in parcels:
             message = parcel[0]
             if message.id in self._own:
@@ -261,12 +262,12 @@ class _Client:
                 continue
             frame = frame_of(message)
             if frame is None:
-                too_large.append((parcel[1], parcel[1]))
+                too_large.append(parcel[1])
             elif self._channel.send(self.id, frame):
                 written.append(parcel)
         if too_large and self._hearing is not None:
             log.warning("a message does not fit the frames of this protocol", place=self._place.name, keys=too_large)
-            give_up = c.Advance(self._hearing.session, tuple(too_large), State.DEAD, "too_large")
+            give_up = c.Advance(self._hearing.session, join_keys(too_large), State.DEAD, "too_large")
             self._hearing.submit((give_up,))
         if self._hearing is not None and self._channel.unsent_bytes(self.id) > self._place.server.unsent_bytes_max:
             self._hearing.pause_writing()

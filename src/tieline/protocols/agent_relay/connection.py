@@ -18,6 +18,7 @@ from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.delivery import HELD, Replayed, State
 from tieline.contract.identifiers import SessionId
+from tieline.contract.keys import join_keys, one_key
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.agent_relay import channels, codec, opening
 from tieline.protocols.agent_relay.codec import PROTOCOL, Envelope, EnvelopeBuffer, EnvelopeError, ErrorCode
@@ -181,7 +182,7 @@ class RelayConnection(asyncio.Protocol):
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Push deliveries."""
         written: list[Parcel] = []
-        given_up: list[tuple[int, int]] = []
+        given_up: list[int] = []
         frames: list[bytes] = []
         for parcel in parcels:
             message, key, seq = parcel
@@ -189,7 +190,7 @@ class RelayConnection(asyncio.Protocol):
             envelope = in_channel or codec.deliver(message, key, seq, recipient=self.name, session_id=self.session_id)
             frame = codec.encode(envelope)
             if codec.payload_bytes(frame) > self.server.frame_bytes_max:
-                given_up.append((key, key))
+                given_up.append(key)
                 continue
             frames.append(frame)
             self.server.shadows.heard(self, envelope)
@@ -206,7 +207,7 @@ class RelayConnection(asyncio.Protocol):
             if message.content.reply_to is not None and message.protocol != codec.PROTOCOL:
                 self.server.syncs.replied(message, self)
         if given_up:
-            self.submit(c.Advance(self.session, tuple(given_up), State.DEAD, "too_large"))
+            self.submit(c.Advance(self.session, join_keys(given_up), State.DEAD, "too_large"))
         return written
 
     def write_progress(self, step: r.Progress) -> None:
@@ -468,7 +469,7 @@ class RelayConnection(asyncio.Protocol):
         if key is None:
             return
         self._credit(key)
-        self.submit(c.Advance(self.session, ((key, key),), State.ACKED, "ACK"))
+        self.submit(c.Advance(self.session, one_key(key), State.ACKED, "ACK"))
 
     def _credit(self, key: int | None) -> None:
         """The client is done with a delivery: once, however often it says so, and only if it was given to it."""

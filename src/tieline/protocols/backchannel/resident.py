@@ -16,6 +16,7 @@ from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.hub import Hub, Question
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
+from tieline.contract.keys import join_keys
 from tieline.contract.member import ByPlace, ByUser, Credential
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Attached, Fetched, Progress
@@ -161,7 +162,7 @@ class Resident:
                 if await asyncio.to_thread(self.shelf.recall, delivery.message, delivery.key) is Fate.TAKEN
             ]
             if taken:
-                await self._hub.ask(c.Advance(session, _ranges(taken), State.ACKED, TAKEN))
+                await self._hub.ask(c.Advance(session, join_keys(sorted(taken)), State.ACKED, TAKEN))
         return True
 
     # What the hub asks: the Custodian port.
@@ -219,11 +220,11 @@ class Resident:
             return
         self._parcels = []
         session = conversation.session
-        commands: list[c.Command] = [c.Offered(session, first, last) for first, last in _ranges(sheaf.shown)]
+        commands: list[c.Command] = [c.Offered(session, first, last) for first, last in join_keys(sorted(sheaf.shown))]
         if sheaf.taken:
-            commands.append(c.Advance(session, _ranges(sheaf.taken), State.ACKED, TAKEN))
+            commands.append(c.Advance(session, join_keys(sorted(sheaf.taken)), State.ACKED, TAKEN))
         if sheaf.too_large:
-            commands.append(c.Advance(session, _ranges(sheaf.too_large), State.DEAD, TOO_LARGE))
+            commands.append(c.Advance(session, join_keys(sorted(sheaf.too_large)), State.DEAD, TOO_LARGE))
         if commands:
             self._hub.submit(commands)
         conversation.resume_writing()
@@ -260,14 +261,3 @@ class Resident:
 
     def resume_reading(self) -> None:
         """Nothing is read from this wire."""
-
-
-def _ranges(keys: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Keys in order, as inclusive ranges."""
-    ranges: list[tuple[int, int]] = []
-    for key in keys:
-        if ranges and ranges[-1][1] + 1 == key:
-            ranges[-1] = (ranges[-1][0], key)
-        else:
-            ranges.append((key, key))
-    return tuple(ranges)

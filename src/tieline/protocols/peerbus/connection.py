@@ -15,6 +15,7 @@ from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import MemberName, MessageId
+from tieline.contract.keys import Range, extend_ranges, one_key
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.peerbus import codec
@@ -142,7 +143,7 @@ class PeerConnection:
         self._heard_all = False
         # What this turn's frames ask of the hub, and the deliveries that they acknowledge.
         self._commands: list[c.Command] = []
-        self._acked: list[tuple[int, int]] = []
+        self._acked: list[Range] = []
         # Deliveries given to it, by the key that it acknowledges them by. Two may have one key, though only by malice.
         self._keys: dict[str, tuple[int, ...]] = {}
         self._keys_characters = 0
@@ -219,7 +220,7 @@ class PeerConnection:
             ordered = list(parcels)
         frames: list[bytes] = []
         left_out: set[int] = set()
-        given_up: list[tuple[int, int]] = []
+        given_up: list[Range] = []
         for message, key, _ in ordered:
             envelope = self._envelope(message)
             name = codec.key_of(message, self.name)
@@ -227,7 +228,7 @@ class PeerConnection:
             if frame is None or len(frame) > FRAME_BYTES_MAX:
                 left_out.add(key)
                 if frame is not None:
-                    given_up.append((key, key))
+                    extend_ranges(given_up, one_key(key))
                 continue
             frames.append(frame)
             self._remember(name, key)
@@ -375,7 +376,7 @@ class PeerConnection:
         keys = self._keys.pop(name, ())
         if keys:
             key, *others = keys
-            self._acked.append((key, key))
+            extend_ranges(self._acked, one_key(key))
             if others:
                 self._keys[name] = tuple(others)
             else:
@@ -390,9 +391,8 @@ class PeerConnection:
 
     def _flush_acks(self) -> None:
         if self._acked:
-            ranges = _joined(self._acked)
-            self._acked = []
-            self._commands.append(c.Advance(self._conversation.session, ranges, State.ACKED, "ack"))
+            acked, self._acked = tuple(self._acked), []
+            self._commands.append(c.Advance(self._conversation.session, acked, State.ACKED, "ack"))
 
     # Inside: who is there.
 
@@ -455,14 +455,3 @@ class PeerConnection:
             self._keys_characters = 0
         self._keys[name] = (key,)
         self._keys_characters += len(name)
-
-
-def _joined(keys: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Ranges with neighbours joined, as they come when a peer acknowledges in order."""
-    joined: list[tuple[int, int]] = []
-    for first, last in keys:
-        if joined and joined[-1][1] + 1 == first:
-            joined[-1] = (joined[-1][0], last)
-        else:
-            joined.append((first, last))
-    return tuple(joined)

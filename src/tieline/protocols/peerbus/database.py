@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 from msgspec import Struct
 
+from tieline.contract.keys import Keys
 from tieline.protocols.peerbus import chain
 from tieline.protocols.peerbus.chain import Link
 
@@ -58,7 +59,7 @@ class Moves(Struct, frozen=True):
     kind: str
     member: str
     number: int
-    ranges: tuple[tuple[int, int], ...]
+    ranges: Keys
 
 
 class Export:

@@ -17,6 +17,7 @@ from tieline.contract.chain import GENESIS, digest
 from tieline.contract.delivery import Fall, State, Step
 from tieline.contract.event import Fell, Held, LogRow, Moved
 from tieline.contract.identifiers import MemberName, MessageId
+from tieline.contract.keys import Ranges
 from tieline.contract.member import Member, MemberKind, Origin
 from tieline.contract.message import Content, Message, Signature
 from tieline.core import ledger
@@ -131,12 +132,12 @@ class SqliteStore:
                 message.id, message.offset, digest(content), len(route) // ROUTE_BYTES
             )
 
-    def advance(self, row: LogRow, number: int, state: State, ranges: Sequence[tuple[int, int]]) -> None:
+    def advance(self, row: LogRow, number: int, state: State, ranges: Ranges) -> None:
         """See `Store.advance`."""
         self._append(row)
         self._step_rows.extend((number, int(state), first, last, row.offset) for first, last in ranges)
 
-    def fall(self, row: LogRow, number: int, ranges: Sequence[tuple[int, int]]) -> None:
+    def fall(self, row: LogRow, number: int, ranges: Ranges) -> None:
         """See `Store.fall`."""
         self._append(row)
         self._fall_rows.extend((number, last, first, row.offset) for first, last in ranges)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import SessionId
+from tieline.contract.keys import Keys
 from tieline.contract.refusal import Code
 from tieline.wire.native import answers, requests
 from tieline.wire.native import frame as root
@@ -52,7 +53,7 @@ class Hello(Frame, frozen=True, omit_defaults=True, tag="hello"):
 class Ack(Frame, frozen=True, omit_defaults=True, tag="ack"):
     """Deliveries are done with, as inclusive ranges of keys. Has no answer; acknowledging twice is a no-op."""
 
-    keys: tuple[tuple[int, int], ...]
+    keys: Keys
     evidence: str = "ack"
 
     def command(self, session: SessionId) -> c.Advance:
@@ -62,7 +63,7 @@ class Ack(Frame, frozen=True, omit_defaults=True, tag="ack"):
 class See(Frame, frozen=True, omit_defaults=True, tag="see"):
     """Deliveries were read, by this evidence. Has no answer."""
 
-    keys: tuple[tuple[int, int], ...]
+    keys: Keys
     evidence: str
 
     def command(self, session: SessionId) -> c.Advance:

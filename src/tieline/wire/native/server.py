@@ -15,6 +15,7 @@ from tieline.contract import reply as r
 from tieline.contract.activity import ActivityRow
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import parse_member_name
+from tieline.contract.keys import split_ranges
 from tieline.contract.member import ByHomeKey, ByToken, Credential
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.conversation import Conversation, Parcel
@@ -446,8 +447,7 @@ def _parts(command: c.Command, ranges_max: int) -> Sequence[c.Command]:
     """A command as several, if it moves more deliveries than one may."""
     if not isinstance(command, c.Advance | c.Discard) or len(command.ranges) <= ranges_max:
         return (command,)
-    starts = range(0, len(command.ranges), ranges_max)
-    return [structs.replace(command, ranges=command.ranges[start : start + ranges_max]) for start in starts]
+    return [structs.replace(command, ranges=part) for part in split_ranges(command.ranges, ranges_max)]
 
 
 def _answer(n: int, reply: r.Reply) -> f.Answer | activity.RawActivityRows:
