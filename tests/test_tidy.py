@@ -28,6 +28,9 @@ SQL = re.compile(r"\b(?:SELECT\s|INSERT\s|UPDATE\s+\S+\s+SET\b|DELETE\s+FROM\b|C
 # A limit by its name: a number with a unit. A minute in milliseconds needs no reason.
 LIMIT = re.compile(r"^(?!_?(?:SECOND|MINUTE|HOUR|DAY|WEEK)_)\w*_(?:MAX|SECONDS|BYTES|MS)$")
 
+# The broker and its memory, as modules and as classes.
+WHOLE_BROKER = re.compile(r"\btieline\.core\.(?:broker|memory)\b|\b(?:Broker|Memory)\b")
+
 # A part of a regular expression: an escape, a set, or the end of a group with a possessive repeat.
 PATTERN_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<possessive>\)(?:[*+?]|\{[0-9]*,?[0-9]*\})\+)", re.DOTALL)
 
@@ -148,6 +151,19 @@ def possessive_groups(text: str) -> Offences:
                     yield node.lineno, f"possessive repeat of a group ({found[0]}): {advice}"
 
 
+def whole_brokers(text: str) -> Offences:
+    """Imports of the broker or its memory, and parameters that take one of them whole."""
+    advice = "give the rule the batch and the parts of memory that it works with"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            if any(WHOLE_BROKER.search(name) for _, name in _names_used(node)):
+                yield node.lineno, f"imports the whole broker: {advice}"
+        elif isinstance(node, ast.arg):
+            kind = "" if node.annotation is None else ast.unparse(node.annotation)
+            if node.arg == "broker" or WHOLE_BROKER.search(kind):
+                yield node.lineno, f"{node.arg} is the whole broker: {advice}"
+
+
 def _docstring_nodes(tree: ast.Module) -> Iterator[ast.Constant]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -246,6 +262,11 @@ def test_contract_and_core_take_time_identity_and_chance_as_parameters() -> None
     assert_clean(impure_names, modules("contract", "core"))
 
 
+def test_no_rule_of_the_core_is_given_the_whole_broker() -> None:
+    rules = [path for path in modules("core") if path.name not in ("broker.py", "memory.py")]
+    assert_clean(whole_brokers, rules)
+
+
 def test_sql_lives_in_sql_files_only() -> None:
     assert_clean(sql_statements, modules())
 
@@ -289,6 +310,11 @@ def test_no_tracked_file_names_a_path_of_one_machine() -> None:
         (impure_names, "from uuid import uuid4"),
         (impure_names, "x = datetime.datetime.now()"),
         (impure_names, "x = time.time()"),
+        (whole_brokers, "from tieline.core.broker import Broker"),
+        (whole_brokers, "from tieline.core.memory import Memory"),
+        (whole_brokers, "def attach(broker, command): ..."),
+        (whole_brokers, "def attach(hub: 'Broker', command): ..."),
+        (whole_brokers, "def attach(known: Memory): ..."),
         (possessive_groups, 'x = re.compile(r"(?:ab)*+")'),
         (possessive_groups, 'x = re.compile(rb"(ab)++")'),
         (possessive_groups, 'x = re.compile(r"(?:[)]a)?+")'),
@@ -318,6 +344,8 @@ def test_each_rule_finds_an_offence_planted_for_it(rule: Rule, text: str) -> Non
         (fixed_sleeps, "asyncio.sleep(0)"),
         (fixed_sleeps, "# A token expires by time.\ntime.sleep(1)"),
         (impure_names, "x = clock.now() + randomness.draw()"),
+        (whole_brokers, "from tieline.core.batch import Batch"),
+        (whole_brokers, "def note(memory: _Memory[str, int]): ..."),
         (possessive_groups, '"""Forbids (?:ab)*+ in prose."""'),
         (possessive_groups, "x = 1  # (?:ab)*+"),
         (possessive_groups, 'x = re.compile(r"(?:[a-z]*+,)*[)*+]\\)++[^])*+]")'),

@@ -13,8 +13,9 @@ from tieline.contract.message import Content, Message
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, Fetched, Issued, LogRows, Receipts, Reply, Roster
 from tieline.contract.target import Target, parse_target
-from tieline.core import custody, ledger
+from tieline.core import ledger
 from tieline.core.broker import Broker
+from tieline.core.custody import Answers
 from tieline.core.directory import token_digest
 from tieline.core.inquiry import Inquiry
 from tieline.core.journal import Journal
@@ -98,7 +99,7 @@ class Desk:
         self.limits = limits
         self.nature = FakeNature()
         self.custodians: dict[MemberName, Winner] = {}
-        self.answers: custody.Answers = {}
+        self.answers: Answers = {}
         self.open()
 
     def open(self) -> None:
@@ -141,13 +142,13 @@ class Desk:
     def handle(self, commands: Sequence[c.Command]) -> Outcome:
         """Let the broker decide these, with what custodians answer to it; then what it left to be won."""
         self.answers = {}
-        while wanted := custody.needs(self.broker, commands, self.answers):
+        while wanted := self.broker.settlement.needs(commands, self.answers):
             name, deliveries = wanted
             for key, message in deliveries:
                 self.answers[name, key] = self.custodians[name].win(message, key)
-        self.broker.answers = self.answers
+        self.broker.custody.answers = self.answers
         outcome = self.broker.handle(commands)
-        self.broker.answers = {}
+        self.broker.custody.answers = {}
         if outcome.unsettled:
             answers = self.answers
             self.handle(outcome.unsettled)
@@ -157,19 +158,19 @@ class Desk:
     def entrust(self, name: MemberName, custodian: "Winner") -> None:
         """Let this custodian win what is settled of a member."""
         self.custodians[name] = custodian
-        self.broker.custodians[name] = custodian.session
+        self.broker.custody.custodians[name] = custodian.session
 
     def commit(self) -> None:
         """Make all of it durable, and tell custodians."""
         self.broker.commit()
-        for name, key in self.broker.finished:
+        for name, key in self.broker.custody.finished:
             self.custodians[name].finish((key,))
-        self.broker.finished.clear()
+        self.broker.custody.finished.clear()
 
     def roll_back(self) -> None:
         """Go back to what is committed or owed, and give custodians back what they won for the rest."""
         self.broker.roll_back()
-        for name, key in custody.unused(self.broker, self.answers):
+        for name, key in self.broker.settlement.unused(self.answers):
             self.custodians[name].give_back((key,))
 
     def ask_all(self, *commands: c.Command) -> list[Reply]:

@@ -145,14 +145,14 @@ def test_a_settled_message_is_followed_no_more(desk: Desk, settle: str) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     sent = desk.send(ada, "@bob")
     desk.expect(Receipts, c.Follow(ada, sent.message_id))
-    assert desk.broker.followers
+    assert desk.broker.followers.by_offset
     if settle == "ack":
         desk.advance(bob, 1)
     else:
         desk.remove("bob")
-    assert not desk.broker.followers
+    assert not desk.broker.followers.by_offset
     desk.expect(Receipts, c.Follow(ada, sent.message_id))
-    assert not desk.broker.followers
+    assert not desk.broker.followers.by_offset
 
 
 def test_too_many_followed_messages_are_refused(make_desk: MakeDesk) -> None:

@@ -15,12 +15,14 @@ from tests.core.test_custody import BOB, Shop
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
+from tieline.contract.keys import Ranges
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.member import ByHomeKey, ByToken, MemberKind
 from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, History, ObjectiveState, Reply
-from tieline.core import custody, ledger
+from tieline.core import ledger
+from tieline.core.custody import Custody
 from tieline.core.directory import Account
 from tieline.core.outcome import Deferred, Outcome
 from tieline.core.store import DiskError, StoreError
@@ -248,9 +250,9 @@ class Walk:
             "sessions": {name: len(account.sessions) for name, account in accounts.items()},
             "tokens": {name: len(broker.directory.tokens_of(account)) for name, account in accounts.items()},
             "channels": {name: sorted(members) for name, members in broker.directory.channels.items()},
-            "team": broker.team.directive,
+            "team": broker.directory.team.directive,
             "objectives": len(broker.objectives),
-            "follows": sorted(len(one.sessions) for one in broker.followers.values()),
+            "follows": sorted(len(one.sessions) for one in broker.followers.by_offset.values()),
             # A deadline may outlive its delivery; it does nothing then.
             "deadlines": sorted(
                 due for due in broker.deadlines if broker.directory.accounts[due[1]].inbox.entry(due[2])
@@ -360,7 +362,7 @@ def test_an_expiry_that_raises_keeps_nobody_from_being_served(faulty: Desk, monk
     shop = Shop()
     faulty.entrust(BOB, shop)
     stuck = faulty.send(alice, "@bob", "stuck", ttl_ms=10).message_id
-    monkeypatch.setattr(custody, "win", lambda *_: 1 / 0)
+    monkeypatch.setattr(Custody, "win", lambda *_: 1 / 0)
     faulty.nature.time_ms += 20
     for _ in range(3):
         faulty.expect(Accepted, c.Send(alice, content("@alice")))
@@ -378,7 +380,7 @@ def test_an_expiry_that_failed_once_comes_later_and_costs_one_rollback(
     faulty.entrust(BOB, shop)
     said = [faulty.send(alice, "@bob", ttl_ms=10).message_id for _ in range(5)]
     with monkeypatch.context() as patch:
-        patch.setattr(custody, "win", lambda *_: 1 / 0)
+        patch.setattr(Custody, "win", lambda *_: 1 / 0)
         faulty.pass_ms(20)
         faulty.pass_ms(1000)
         assert len(faulty.broker.faults) == 1
@@ -398,14 +400,14 @@ def test_a_delivery_that_never_expires_is_tried_ever_less_and_the_others_expire(
     faulty.entrust(BOB, shop)
     tried: list[int] = []
 
-    def fail(_: object, account: Account, ranges: custody.Ranges, *__: object) -> custody.Ranges:
+    def fail(_: object, account: Account, ranges: Ranges, *__: object) -> tuple[Ranges, Ranges]:
         if account.name != BOB:
-            return ranges
+            return ranges, ()
         tried.append(1)
         raise Bug
 
     faulty.send(alice, "@bob", ttl_ms=10)
-    monkeypatch.setattr(custody, "win", fail)
+    monkeypatch.setattr(Custody, "win", fail)
     for _ in range(300):
         faulty.pass_ms(60_000)
     assert len(tried) == 1 + 5 + 3, "after 2, 4, 8, 16 and 32 minutes, and then each hour"

@@ -8,7 +8,7 @@ from tieline.contract.delivery import State
 from tieline.contract.limits import Limits
 from tieline.contract.member import MemberKind
 from tieline.contract.message import Kind, Message
-from tieline.core import notices
+from tieline.core import holds
 from tieline.core.notices import SPEAKER
 
 LIMITS = Limits(hops_max=4, backlog_max=12)
@@ -60,10 +60,10 @@ def test_in_a_channel_only_those_who_looped_are_told(make_desk: MakeDesk) -> Non
 
 
 def test_the_command_that_is_named_can_be_entered_whatever_a_conversation_is_called() -> None:
-    assert notices.command("resume", "@ada+@bob") == "tieline resume @ada+@bob"
-    assert notices.command("resume", "#dev") == "tieline resume '#dev'"
+    assert holds.command("resume", "@ada+@bob") == "tieline resume @ada+@bob"
+    assert holds.command("resume", "#dev") == "tieline resume '#dev'"
     hostile = "thread:x'; rm -rf ~; '"
-    assert shlex.split(notices.command("allow", hostile)) == ["tieline", "allow", hostile]
+    assert shlex.split(holds.command("allow", hostile)) == ["tieline", "allow", hostile]
 
 
 def test_a_sender_is_told_that_its_message_does_not_fit(desk: Desk) -> None:

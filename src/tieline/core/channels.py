@@ -8,7 +8,7 @@ admin may not leave others behind without one.
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -16,15 +16,14 @@ from tieline.contract import channel as ch
 from tieline.contract import command as c
 from tieline.contract.event import ChannelChanged, Subscribed, Unsubscribed
 from tieline.contract.hub import ChannelAppeared, ChannelVanished, SubscriptionsChanged
-from tieline.contract.identifiers import GENERAL, USERS, ChannelName, parse_channel_name
+from tieline.contract.identifiers import GENERAL, USERS, ChannelName, MemberName, parse_channel_name
 from tieline.contract.member import MemberKind
+from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import ChannelState, ChannelView, Done, Reply
+from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.store import ChannelRow, Foundation, Span, Subscription
-
-if TYPE_CHECKING:
-    from tieline.core.broker import Broker
 
 IMPLICIT = (GENERAL, USERS)
 """Channels that hold their members without anybody joining."""
@@ -191,178 +190,247 @@ class Channels:
         )
 
 
-# What every protocol can do.
+class ChannelRules:
+    """Decides how channels come, change and go."""
 
+    def __init__(self, batch: Batch, directory: Directory, channels: Channels) -> None:
+        self._batch = batch
+        self._store = batch.store
+        self._limits = batch.limits
+        self._directory = directory
+        self._nature = batch.nature
+        self._channels = channels
 
-def join(broker: "Broker", name: ChannelName, account: Account) -> Reply:
-    """Let a member subscribe; the first to do so makes the channel."""
-    channel = broker.channels.named(name)
-    if channel is None:
-        made = _make(broker, name, account, start=broker.channels.freed(name))
-        return made if isinstance(made, Refusal) else Done()
-    if channel.archived:
-        return broker.channels.refuse_archived(name) or Done()
-    return _enter(broker, channel, account) or Done()
+    # What every protocol can do.
 
+    def subscribe(self, session: Session, command: c.Subscribe) -> Reply:
+        """Join a channel."""
+        account = self._subscriber(session, command.member)
+        if isinstance(account, Refusal):
+            return account
+        channel = parse_channel_name(command.channel)
+        if isinstance(channel, Refusal):
+            return channel
+        if channel in IMPLICIT:
+            there = channel == GENERAL or account.member.kind is MemberKind.HUMAN
+            return Done() if there else Refusal(Code.FORBIDDEN, "#users holds the human members; no other can join it")
+        return self._join(channel, account)
 
-def leave(broker: "Broker", name: ChannelName, account: Account) -> None:
-    """Let a member unsubscribe; a channel without members is gone, and one without an admin gets one."""
-    channel = broker.channels.named(name)
-    if channel is not None and not channel.archived and account.number in channel.subscriptions:
-        _unsubscribe(broker, channel, account)
+    def unsubscribe(self, session: Session, command: c.Unsubscribe) -> Reply:
+        """Leave a channel; one without members is gone, and one without an admin gets one."""
+        account = self._subscriber(session, command.member)
+        if isinstance(account, Refusal):
+            return account
+        if command.channel in IMPLICIT:
+            whom = "every" if command.channel == GENERAL else "every human"
+            return Refusal(Code.FORBIDDEN, f"#{command.channel} holds {whom} member; nobody can leave it")
+        channel = self._channels.named(command.channel)
+        if channel is not None and not channel.archived and account.number in channel.subscriptions:
+            self._unsubscribe(channel, account)
+        return Done()
 
+    def _subscriber(self, session: Session, other: MemberName | None) -> Account | Refusal:
+        if other is None:
+            return session.account or Refusal(Code.INVALID_REQUEST, "only a member can subscribe")
+        return self._directory.find_for(session, MEMBERS_MANAGE, other)
 
-def leave_all(broker: "Broker", account: Account) -> None:
-    """A member is removed: take it out of every channel."""
-    for channel in [one for one in broker.channels.of(account) if not one.archived]:
-        _unsubscribe(broker, channel, account)
-    for channel in broker.channels.of(account):
-        broker.channels.drop_subscription(channel, account.number)
+    def _join(self, name: ChannelName, account: Account) -> Reply:
+        """Let a member subscribe; the first to do so makes the channel."""
+        channel = self._channels.named(name)
+        if channel is None:
+            made = self._make(name, account, start=self._channels.freed(name))
+            return made if isinstance(made, Refusal) else Done()
+        if channel.archived:
+            return self._channels.refuse_archived(name) or Done()
+        return self._enter(channel, account) or Done()
 
+    def leave_all(self, account: Account) -> None:
+        """A member is removed: take it out of every channel."""
+        for channel in [one for one in self._channels.of(account) if not one.archived]:
+            self._unsubscribe(channel, account)
+        for channel in self._channels.of(account):
+            self._channels.drop_subscription(channel, account.number)
 
-def _make(broker: "Broker", name: ChannelName, account: Account, *, start: int) -> Channel | Refusal:
-    if len(broker.channels) >= broker.limits.channels_max:
-        return Refusal(Code.TOO_MANY_CHANNELS, f"there are {broker.limits.channels_max} channels already")
-    if broker.channels.made_by(account.name) >= broker.limits.member_channels_max:
-        most = broker.limits.member_channels_max
-        return Refusal(Code.TOO_MANY_CHANNELS, f"{account.name} has made {most} channels already")
-    refusal = _refuse_more(broker, account)
-    if refusal is not None:
-        return refusal
-    channel_id = ch.ChannelId(broker.nature.message_id(broker.now_ms))
-    spans = (Span(f"#{name}", start),)
-    channel = Channel(ChannelRow(channel_id, name, account.name, broker.now_ms, None, spans))
-    broker.store.channels.save(channel.row)
-    broker.channels.enter(channel)
-    _subscribe(broker, channel, account, ch.Role.ADMIN)
-    broker.outcome.changes.append(ChannelAppeared(name, channel_id))
-    return channel
-
-
-def _refuse_more(broker: "Broker", account: Account) -> Refusal | None:
-    """Why a member can be in no more channels, if so."""
-    most = broker.limits.subscriptions_max
-    if len(broker.channels.of(account)) >= most:
-        return Refusal(Code.TOO_MANY_CHANNELS, f"{account.name} is in {most} channels already")
-    return None
-
-
-def _enter(broker: "Broker", channel: Channel, account: Account, role: ch.Role = ch.Role.MEMBER) -> Refusal | None:
-    """Let a member into a channel that there is, unless it is in too many."""
-    if account.number in channel.subscriptions:
-        return None
-    refusal = _refuse_more(broker, account)
-    if refusal is None:
-        _subscribe(broker, channel, account, role)
-    return refusal
-
-
-def _subscribe(broker: "Broker", channel: Channel, account: Account, role: ch.Role) -> None:
-    if account.number in channel.subscriptions:
-        return
-    one = Subscription(channel.row.id, account.number, role, broker.now_ms)
-    broker.channels.note_subscription(channel, one)
-    broker.directory.channels[channel.name][account.number] = account
-    broker.store.channels.join(one)
-    broker.record(Subscribed(account.name, channel.name))
-    broker.outcome.changes.append(SubscriptionsChanged(account.name))
-
-
-def _unsubscribe(broker: "Broker", channel: Channel, account: Account) -> None:
-    broker.channels.drop_subscription(channel, account.number)
-    del broker.directory.channels[channel.name][account.number]
-    broker.store.channels.leave(channel.row.id, account.number)
-    broker.record(Unsubscribed(account.name, channel.name))
-    broker.outcome.changes.append(SubscriptionsChanged(account.name))
-    if not channel.subscriptions:
-        broker.channels.forget(channel)
-        broker.store.channels.drop(channel.row.id)
-        broker.outcome.changes.append(ChannelVanished(channel.name))
-    elif not channel.admins():
-        eldest = min(channel.subscriptions.values(), key=lambda one: (one.joined_at_ms, one.number))
-        _set_role(broker, channel, broker.directory.accounts[eldest.number], ch.Role.ADMIN, "hub")
-
-
-def _set_role(broker: "Broker", channel: Channel, account: Account, role: ch.Role, by: str) -> None:
-    one = replace(channel.subscriptions[account.number], role=role)
-    broker.channels.note_subscription(channel, one)
-    broker.store.channels.join(one)
-    broker.record(ChannelChanged(channel.row.id, channel.name, by, role.value, account.name))
-
-
-# What needs a command of its own.
-
-
-def decide(broker: "Broker", command: c.CreateChannel | c.ChangeChannel | c.ViewChannel) -> Reply:
-    """Decide a command about a channel."""
-    match command:
-        case c.CreateChannel():
-            return create(broker, command)
-        case c.ChangeChannel():
-            return change(broker, command)
-        case c.ViewChannel():
-            return view(broker, command)
-        case _:
-            assert_never(command)
-
-
-def create(broker: "Broker", command: c.CreateChannel) -> Reply:
-    """Make a channel by name, with nothing of what was said under that name before."""
-    session = broker.session(command.session)
-    if isinstance(session, Refusal):
-        return session
-    if session.account is None:
-        return Refusal(Code.INVALID_REQUEST, "only a member can make a channel")
-    name = _free_name(broker, command.name)
-    if isinstance(name, Refusal):
-        return name
-    channel = _make(broker, name, session.account, start=broker.ledger.end)
-    if isinstance(channel, Refusal):
+    def _make(self, name: ChannelName, account: Account, *, start: int) -> Channel | Refusal:
+        if len(self._channels) >= self._limits.channels_max:
+            return Refusal(Code.TOO_MANY_CHANNELS, f"there are {self._limits.channels_max} channels already")
+        if self._channels.made_by(account.name) >= self._limits.member_channels_max:
+            most = self._limits.member_channels_max
+            return Refusal(Code.TOO_MANY_CHANNELS, f"{account.name} has made {most} channels already")
+        refusal = self._refuse_more(account)
+        if refusal is not None:
+            return refusal
+        channel_id = ch.ChannelId(self._nature.message_id(self._batch.now_ms))
+        spans = (Span(f"#{name}", start),)
+        channel = Channel(ChannelRow(channel_id, name, account.name, self._batch.now_ms, None, spans))
+        self._store.channels.save(channel.row)
+        self._channels.enter(channel)
+        self._subscribe(channel, account, ch.Role.ADMIN)
+        self._batch.outcome.changes.append(ChannelAppeared(name, channel_id))
         return channel
-    broker.record(ChannelChanged(channel.row.id, name, session.speaker, "create"))
-    return ChannelState(broker.channels.view(channel))
 
+    def _refuse_more(self, account: Account) -> Refusal | None:
+        """Why a member can be in no more channels, if so."""
+        most = self._limits.subscriptions_max
+        if len(self._channels.of(account)) >= most:
+            return Refusal(Code.TOO_MANY_CHANNELS, f"{account.name} is in {most} channels already")
+        return None
 
-def _free_name(broker: "Broker", text: str) -> ChannelName | Refusal:
-    name = parse_channel_name(text)
-    if isinstance(name, Refusal):
+    def _enter(self, channel: Channel, account: Account, role: ch.Role = ch.Role.MEMBER) -> Refusal | None:
+        """Let a member into a channel that there is, unless it is in too many."""
+        if account.number in channel.subscriptions:
+            return None
+        refusal = self._refuse_more(account)
+        if refusal is None:
+            self._subscribe(channel, account, role)
+        return refusal
+
+    def _subscribe(self, channel: Channel, account: Account, role: ch.Role) -> None:
+        if account.number in channel.subscriptions:
+            return
+        one = Subscription(channel.row.id, account.number, role, self._batch.now_ms)
+        self._channels.note_subscription(channel, one)
+        self._directory.channels[channel.name][account.number] = account
+        self._store.channels.join(one)
+        self._batch.record(Subscribed(account.name, channel.name))
+        self._batch.outcome.changes.append(SubscriptionsChanged(account.name))
+
+    def _unsubscribe(self, channel: Channel, account: Account) -> None:
+        self._channels.drop_subscription(channel, account.number)
+        del self._directory.channels[channel.name][account.number]
+        self._store.channels.leave(channel.row.id, account.number)
+        self._batch.record(Unsubscribed(account.name, channel.name))
+        self._batch.outcome.changes.append(SubscriptionsChanged(account.name))
+        if not channel.subscriptions:
+            self._channels.forget(channel)
+            self._store.channels.drop(channel.row.id)
+            self._batch.outcome.changes.append(ChannelVanished(channel.name))
+        elif not channel.admins():
+            eldest = min(channel.subscriptions.values(), key=lambda one: (one.joined_at_ms, one.number))
+            self._set_role(channel, self._directory.accounts[eldest.number], ch.Role.ADMIN, "hub")
+
+    def _set_role(self, channel: Channel, account: Account, role: ch.Role, by: str) -> None:
+        one = replace(channel.subscriptions[account.number], role=role)
+        self._channels.note_subscription(channel, one)
+        self._store.channels.join(one)
+        self._batch.record(ChannelChanged(channel.row.id, channel.name, by, role.value, account.name))
+
+    # What needs a command of its own.
+
+    def create(self, session: Session, command: c.CreateChannel) -> Reply:
+        """Make a channel by name, with nothing of what was said under that name before."""
+        if session.account is None:
+            return Refusal(Code.INVALID_REQUEST, "only a member can make a channel")
+        name = self._free_name(command.name)
+        if isinstance(name, Refusal):
+            return name
+        channel = self._make(name, session.account, start=self._batch.ledger.end)
+        if isinstance(channel, Refusal):
+            return channel
+        self._batch.record(ChannelChanged(channel.row.id, name, session.speaker, "create"))
+        return ChannelState(self._channels.view(channel))
+
+    def _free_name(self, text: str) -> ChannelName | Refusal:
+        name = parse_channel_name(text)
+        if isinstance(name, Refusal):
+            return name
+        if name in IMPLICIT:
+            return Refusal(Code.RESERVED_NAME, f"#{name} is there always, and holds its members by itself")
+        known = self._channels.named(name)
+        if known is not None and not known.archived:
+            return Refusal(Code.NAME_TAKEN, f"there is a channel #{name} already")
         return name
-    if name in IMPLICIT:
-        return Refusal(Code.RESERVED_NAME, f"#{name} is there always, and holds its members by itself")
-    known = broker.channels.named(name)
-    if known is not None and not known.archived:
-        return Refusal(Code.NAME_TAKEN, f"there is a channel #{name} already")
-    return name
 
+    def view(self, session: Session, command: c.ViewChannel) -> Reply:
+        """A channel with its members."""
+        if command.channel in IMPLICIT:
+            return ChannelState(self._channels.describe(ChannelName(command.channel)))
+        channel = self._channels.find(command.channel)
+        return self._directory.unknown_channel(command.channel) if channel is None else self._state(channel)
 
-def view(broker: "Broker", command: c.ViewChannel) -> Reply:
-    """A channel with its members."""
-    session = broker.session(command.session)
-    if isinstance(session, Refusal):
-        return session
-    if command.channel in IMPLICIT:
-        return ChannelState(broker.channels.describe(ChannelName(command.channel)))
-    channel = broker.channels.find(command.channel)
-    return broker.directory.unknown_channel(command.channel) if channel is None else _state(broker, channel)
+    def _state(self, channel: Channel) -> Reply:
+        return ChannelState(self._channels.view(channel))
 
+    def change(self, session: Session, command: c.ChangeChannel) -> Reply:
+        """Do something to a channel."""
+        if command.channel in IMPLICIT:
+            return Refusal(Code.RESERVED_NAME, f"#{command.channel} holds its members by itself, and stays as it is")
+        channel = self._channels.find(command.channel)
+        if channel is None:
+            return self._directory.unknown_channel(command.channel)
+        refusal = _refuse(session, channel, command.change) or self._carry_out(session, channel, command.change)
+        # Its last member may have left: then this is how it was.
+        return refusal or self._state(channel)
 
-def _state(broker: "Broker", channel: Channel) -> Reply:
-    return ChannelState(broker.channels.view(channel))
+    def _carry_out(self, session: Session, channel: Channel, change: ch.AnyChange) -> Refusal | None:
+        match change:
+            case ch.Rename(name):
+                return self._rename(session, channel, name)
+            case ch.Archive():
+                if not channel.archived:
+                    self._archive(session, channel)
+                return None
+            case ch.Enter():
+                assert session.account is not None, "refused before"
+                return self._enter(channel, session.account)
+            case ch.Admit(name, role):
+                return self._admit(session, channel, name, role)
+            case ch.Dismiss(name):
+                return self._dismiss(channel, name)
+            case _:
+                assert_never(change)
 
+    def _rename(self, session: Session, channel: Channel, text: str) -> Refusal | None:
+        if text == channel.name:
+            return None
+        name = self._free_name(text)
+        if isinstance(name, Refusal):
+            return name
+        if len(channel.row.spans) > self._limits.channel_names_max:
+            return Refusal(Code.TOO_MANY_CHANNELS, f"#{channel.name} had {len(channel.row.spans)} names already")
+        before = channel.name
+        receivers = self._channels.strike(channel)
+        *earlier, last = channel.row.spans
+        end = self._batch.ledger.end
+        spans = (*earlier, replace(last, end=end), Span(f"#{name}", end))
+        channel.row = replace(channel.row, name=name, spans=spans)
+        self._store.channels.save(channel.row)
+        self._channels.enter(channel)
+        self._directory.channels[name].update(receivers)
+        self._batch.outcome.changes.extend((ChannelVanished(before), ChannelAppeared(name, channel.row.id)))
+        self._batch.record(ChannelChanged(channel.row.id, name, session.speaker, f"rename from {before}"))
+        return None
 
-def change(broker: "Broker", command: c.ChangeChannel) -> Reply:
-    """Do something to a channel."""
-    session = broker.session(command.session)
-    if isinstance(session, Refusal):
-        return session
-    if command.channel in IMPLICIT:
-        return Refusal(Code.RESERVED_NAME, f"#{command.channel} holds its members by itself, and stays as it is")
-    channel = broker.channels.find(command.channel)
-    if channel is None:
-        return broker.directory.unknown_channel(command.channel)
-    refusal = _refuse(session, channel, command.change) or _carry_out(broker, session, channel, command.change)
-    # Its last member may have left: then this is how it was.
-    return refusal or _state(broker, channel)
+    def _archive(self, session: Session, channel: Channel) -> None:
+        *earlier, last = channel.row.spans
+        spans = (*earlier, replace(last, end=self._batch.ledger.end))
+        channel.row = replace(channel.row, archived_at_ms=self._batch.now_ms, spans=spans)
+        self._store.channels.save(channel.row)
+        self._channels.archive(channel)
+        self._batch.outcome.changes.append(ChannelVanished(channel.name))
+        self._batch.record(ChannelChanged(channel.row.id, channel.name, session.speaker, "archive"))
+
+    def _admit(self, session: Session, channel: Channel, name: str, role: ch.Role) -> Refusal | None:
+        account = self._directory.find(name)
+        if account is None:
+            return self._directory.unknown_member(name)
+        own = channel.subscriptions.get(account.number)
+        if own is None:
+            return self._enter(channel, account, role)
+        if own.role is not role:
+            if role is ch.Role.MEMBER and channel.admins() == [account.number]:
+                return _last_admin(channel)
+            self._set_role(channel, account, role, session.speaker)
+        return None
+
+    def _dismiss(self, channel: Channel, name: str) -> Refusal | None:
+        account = self._directory.find(name)
+        if account is None or account.number not in channel.subscriptions:
+            return Refusal(Code.UNKNOWN_MEMBER, f"{name[:140]!r} is not in #{channel.name}")
+        if channel.admins() == [account.number] and len(channel.subscriptions) > 1:
+            return _last_admin(channel)
+        self._unsubscribe(channel, account)
+        return None
 
 
 def _refuse(session: Session, channel: Channel, change: ch.AnyChange) -> Refusal | None:
@@ -379,81 +447,6 @@ def _refuse(session: Session, channel: Channel, change: ch.AnyChange) -> Refusal
         return Refusal(Code.FORBIDDEN, f"only an admin of #{channel.name} may do this")
     if channel.archived and not isinstance(change, ch.Archive):
         return Refusal(Code.CHANNEL_ARCHIVED, f"#{channel.name} is archived: it can be read and not changed")
-    return None
-
-
-def _carry_out(broker: "Broker", session: Session, channel: Channel, change: ch.AnyChange) -> Refusal | None:
-    match change:
-        case ch.Rename(name):
-            return _rename(broker, session, channel, name)
-        case ch.Archive():
-            if not channel.archived:
-                _archive(broker, session, channel)
-            return None
-        case ch.Enter():
-            assert session.account is not None, "refused before"
-            return _enter(broker, channel, session.account)
-        case ch.Admit(name, role):
-            return _admit(broker, session, channel, name, role)
-        case ch.Dismiss(name):
-            return _dismiss(broker, channel, name)
-        case _:
-            assert_never(change)
-
-
-def _rename(broker: "Broker", session: Session, channel: Channel, text: str) -> Refusal | None:
-    if text == channel.name:
-        return None
-    name = _free_name(broker, text)
-    if isinstance(name, Refusal):
-        return name
-    if len(channel.row.spans) > broker.limits.channel_names_max:
-        return Refusal(Code.TOO_MANY_CHANNELS, f"#{channel.name} had {len(channel.row.spans)} names already")
-    before = channel.name
-    receivers = broker.channels.strike(channel)
-    *earlier, last = channel.row.spans
-    end = broker.ledger.end
-    spans = (*earlier, replace(last, end=end), Span(f"#{name}", end))
-    channel.row = replace(channel.row, name=name, spans=spans)
-    broker.store.channels.save(channel.row)
-    broker.channels.enter(channel)
-    broker.directory.channels[name].update(receivers)
-    broker.outcome.changes.extend((ChannelVanished(before), ChannelAppeared(name, channel.row.id)))
-    broker.record(ChannelChanged(channel.row.id, name, session.speaker, f"rename from {before}"))
-    return None
-
-
-def _archive(broker: "Broker", session: Session, channel: Channel) -> None:
-    *earlier, last = channel.row.spans
-    spans = (*earlier, replace(last, end=broker.ledger.end))
-    channel.row = replace(channel.row, archived_at_ms=broker.now_ms, spans=spans)
-    broker.store.channels.save(channel.row)
-    broker.channels.archive(channel)
-    broker.outcome.changes.append(ChannelVanished(channel.name))
-    broker.record(ChannelChanged(channel.row.id, channel.name, session.speaker, "archive"))
-
-
-def _admit(broker: "Broker", session: Session, channel: Channel, name: str, role: ch.Role) -> Refusal | None:
-    account = broker.directory.find(name)
-    if account is None:
-        return broker.directory.unknown_member(name)
-    own = channel.subscriptions.get(account.number)
-    if own is None:
-        return _enter(broker, channel, account, role)
-    if own.role is not role:
-        if role is ch.Role.MEMBER and channel.admins() == [account.number]:
-            return _last_admin(channel)
-        _set_role(broker, channel, account, role, session.speaker)
-    return None
-
-
-def _dismiss(broker: "Broker", channel: Channel, name: str) -> Refusal | None:
-    account = broker.directory.find(name)
-    if account is None or account.number not in channel.subscriptions:
-        return Refusal(Code.UNKNOWN_MEMBER, f"{name[:140]!r} is not in #{channel.name}")
-    if channel.admins() == [account.number] and len(channel.subscriptions) > 1:
-        return _last_admin(channel)
-    _unsubscribe(broker, channel, account)
     return None
 
 

@@ -8,8 +8,10 @@ from hashlib import sha256
 
 from tieline.contract.identifiers import GENERAL, USERS, ChannelName, SessionId
 from tieline.contract.member import Member, MemberKind, Origin, Presence
+from tieline.contract.message import Message
 from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code, Refusal
+from tieline.contract.team import Team
 from tieline.core.inbox import Inbox
 from tieline.core.store import Foundation, MemberImage, MemberRow, TokenRow
 
@@ -119,6 +121,16 @@ class Session:
         """Whether the session has a permission."""
         return self.operator or (self.account is not None and permission in self.account.member.permissions)
 
+    def said(self, message: Message) -> bool:
+        """Whether this session's member sent it; a former member of the same name is another."""
+        return message.sender == self.speaker and (self.account is None or message.offset >= self.account.since)
+
+    def refuse_without(self, permission: str, *, itself: str | None = None) -> Refusal | None:
+        """The refusal of a session that lacks a permission, unless it is a session of the member `itself`."""
+        if self.may(permission) or (self.account is not None and self.account.name == itself):
+            return None
+        return Refusal(Code.FORBIDDEN, f"{self.speaker} lacks the permission {permission}")
+
 
 class Directory:
     """Members, channels, tokens and sessions. Only the broker changes it."""
@@ -134,6 +146,8 @@ class Directory:
         self.shared: set[int] = set()
         # Those who may manage members, by number.
         self.managers: dict[int, Account] = {}
+        # What is said about the team; see `core.team`.
+        self.team = Team()
         self._by_name: dict[str, Account] = {}
         self._tokens: dict[bytes, TokenRow] = {}
         self._tokens_of: dict[int, dict[bytes, TokenRow]] = {}
@@ -173,6 +187,11 @@ class Directory:
     def find_any_case(self, name: str) -> Account | None:
         """The member whose name differs from this one in case at most."""
         return self._by_name.get(name.casefold())
+
+    def find_for(self, session: Session, permission: str, name: str) -> Account | Refusal:
+        """The member of this name, for its own sessions and for those with a permission over members."""
+        refusal = session.refuse_without(permission, itself=name)
+        return refusal or self.find(name) or self.unknown_member(name)
 
     def unknown_member(self, name: str) -> Refusal:
         """The refusal for a name that nobody has."""

@@ -7,37 +7,36 @@ time again, because nobody could show evidence to a hub that was down.
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain, groupby
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from tieline.contract import command as c
 from tieline.contract.event import Fell, Registered
-from tieline.contract.message import Message
+from tieline.contract.keys import Range, Ranges
+from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.reach import Reach, Way
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Progress, ReachState, Reply
-from tieline.core import ledger, membership, notices
-from tieline.core.directory import Account
-from tieline.core.outcome import Post, Unseen
-
-if TYPE_CHECKING:
-    from tieline.core.broker import Broker
+from tieline.contract.reply import ReachState, Reply
+from tieline.core import ledger
+from tieline.core.batch import Batch
+from tieline.core.directory import Account, Directory, Session
+from tieline.core.followers import Followers
+from tieline.core.outcome import Post
 
 _KEY = "reach:"
 _GRAIN = 10
 """Deliveries fall together if their times differ by less than this part of the time they are given…"""
 _GRAIN_MS_MAX = 1000
 """…and by less than this."""
-_NOTICES_MAX = 20
-"""Messages of one fall that a human is told of one by one; the others are counted."""
-_NAMED_MAX = 5
 _HELD = 255
 """In place of a place: a held delivery waits for no evidence until it is released."""
+TellUnseen = Callable[[Account, Reach, Ranges], None]
+"""Tells a human that deliveries of a member, as ranges of keys, were not seen by its reach."""
+
 _reach_decoder = msgspec.json.Decoder(Reach)
 
 
@@ -61,27 +60,31 @@ class _Wait(msgspec.Struct, order=True):
 class Escalation:
     """Which members have ways, and which of their deliveries wait at which of them."""
 
-    __slots__ = ("_latest", "_waits", "reaches")
+    __slots__ = ("_batch", "_directory", "_followers", "_latest", "_limits", "_store", "_waits", "reaches")
 
-    def __init__(self) -> None:
+    def __init__(self, batch: Batch, directory: Directory, followers: Followers) -> None:
+        self._batch = batch
+        self._store = batch.store
+        self._limits = batch.limits
+        self._directory = directory
+        self._followers = followers
         # Ways by the number of the member that has them.
         self.reaches: dict[int, Reach] = {}
         self._waits: list[_Wait] = []
         # The entry that each member's next delivery may join, the next urgent one apart.
         self._latest: dict[tuple[int, bool], _Wait] = {}
 
-    def restore(self, broker: "Broker", settings: Mapping[str, bytes], before: "Escalation | None" = None) -> None:
+    def restore(self, settings: Mapping[str, bytes], now_ms: int, before: "Escalation | None" = None) -> None:
         """Take up what the store kept, and from when on deliveries wait as another knew that."""
-        now_ms = broker.nature.now_ms()
         waits: dict[int, list[_Wait]] = {}
         for wait in before._waits if before else ():
             waits.setdefault(wait.number, []).append(wait)
         for key, kept in settings.items():
-            account = broker.directory.accounts.get(int(key.removeprefix(_KEY))) if key.startswith(_KEY) else None
+            account = self._directory.accounts.get(int(key.removeprefix(_KEY))) if key.startswith(_KEY) else None
             if account is not None and kept:
                 reach = self.reaches[account.number] = _reach_decoder.decode(kept)
                 if before is None or before.reaches.get(account.number) != reach:
-                    self._take_up(broker, account, now_ms)
+                    self._take_up(account, now_ms)
                     continue
                 for wait in waits.get(account.number, ()):
                     last = min(wait.last, account.inbox.next_key - 1)
@@ -94,22 +97,21 @@ class Escalation:
         if latest is None or latest.last < wait.last:
             self._latest[wait.number, wait.urgent] = wait
 
-    def expect(self, post: Post, urgent: bool, now_ms: int) -> None:
+    def expect(self, post: Post, *, urgent: bool) -> None:
         """New deliveries wait at the first way of their members."""
+        now_ms = self._batch.now_ms
         for number, key in zip(post.numbers, post.keys, strict=True):
             reach = self.reaches.get(number)
             if reach is not None and number not in post.held:
                 self._wait(reach, number, 0, (key, key), now_ms, urgent=urgent)
 
-    def expect_released(self, number: int, key: int, now_ms: int) -> None:
+    def expect_released(self, number: int, key: int) -> None:
         """A delivery that was held waits from now on; whether it is urgent is not looked up."""
         reach = self.reaches.get(number)
         if reach is not None:
-            self._wait(reach, number, 0, (key, key), now_ms)
+            self._wait(reach, number, 0, (key, key), self._batch.now_ms)
 
-    def _wait(
-        self, reach: Reach, number: int, place: int, keys: tuple[int, int], now_ms: int, *, urgent: bool = False
-    ) -> None:
+    def _wait(self, reach: Reach, number: int, place: int, keys: Range, now_ms: int, *, urgent: bool = False) -> None:
         wait_ms = reach.wait_ms(place, urgent=urgent)
         grain_ms = max(1, min(wait_ms // _GRAIN, _GRAIN_MS_MAX))
         deadline_ms = -(-(now_ms + wait_ms) // grain_ms) * grain_ms
@@ -121,13 +123,13 @@ class Escalation:
         entry = self._latest[number, urgent] = _Wait(deadline_ms, number, place, urgent, *keys)
         heapq.heappush(self._waits, entry)
 
-    def _take_up(self, broker: "Broker", account: Account, now_ms: int) -> None:
+    def _take_up(self, account: Account, now_ms: int) -> None:
         """Enter what waits for a member already, at the way that it fell to last."""
         reach, inbox = self.reaches[account.number], account.inbox
         start, end = inbox.first_unsettled, inbox.next_key
         # The place of each, one byte a delivery: later falls write over earlier ones.
         places = bytearray(end - start)
-        for fall in broker.store.falls(account.number, start, end - 1):
+        for fall in self._store.falls(account.number, start, end - 1):
             low, high = max(fall.first, start) - start, min(fall.last + 1, end) - start
             places[low:high] = bytes((reach.place_of(fall.way),)) * (high - low)
         for entry in inbox.held_entries() if inbox.held else ():
@@ -139,7 +141,7 @@ class Escalation:
                 self._wait(reach, account.number, place, (key, key + count - 1), now_ms)
             key += count
 
-    def set(self, broker: "Broker", account: Account, reach: Reach) -> None:
+    def set(self, account: Account, reach: Reach) -> None:
         """Give a member these ways from now on."""
         number = account.number
         self._waits = [wait for wait in self._waits if wait.number != number]
@@ -149,26 +151,26 @@ class Escalation:
         self.reaches.pop(number, None)
         if reach.legs:
             self.reaches[number] = reach
-            self._take_up(broker, account, broker.now_ms)
-        broker.store.save_setting(f"{_KEY}{number}", ledger.encode_struct(reach) if reach.legs else b"")
-        broker.dirty = True
+            self._take_up(account, self._batch.now_ms)
+        self._store.save_setting(f"{_KEY}{number}", ledger.encode_struct(reach) if reach.legs else b"")
+        self._batch.dirty = True
 
-    def work(self, broker: "Broker") -> None:
-        """Let fall what is due."""
+    def work(self, tell_unseen: TellUnseen) -> None:
+        """Let fall what is due; those that fall to a human are handed to `tell_unseen`."""
         waits = self._waits
-        if waits and waits[0].deadline_ms <= broker.now_ms:
-            broker.undo.append(partial(self._put_back, [replace(wait) for wait in waits]))
-        while waits and waits[0].deadline_ms <= broker.now_ms:
+        if waits and waits[0].deadline_ms <= self._batch.now_ms:
+            self._batch.undo.append(partial(self._put_back, [replace(wait) for wait in waits]))
+        while waits and waits[0].deadline_ms <= self._batch.now_ms:
             wait = self._pop()
             together = [wait]
             while waits and waits[0].moment == wait.moment:
                 together.append(self._pop())
-            reach, account = self.reaches.get(wait.number), broker.directory.accounts.get(wait.number)
+            reach, account = self.reaches.get(wait.number), self._directory.accounts.get(wait.number)
             if reach is None or account is None or wait.place + 1 >= len(reach.legs):
                 continue
             unseen = [ranges for each in together if (ranges := account.inbox.unseen(each.first, each.last))]
             if unseen:
-                self._fall(broker, account, reach, wait, unseen)
+                self._fall(account, reach, wait, unseen, tell_unseen)
 
     def _pop(self) -> _Wait:
         wait = heapq.heappop(self._waits)
@@ -188,102 +190,76 @@ class Escalation:
             self._enter(wait)
 
     def _fall(
-        self, broker: "Broker", account: Account, reach: Reach, wait: _Wait, unseen: list[list[tuple[int, int]]]
+        self,
+        account: Account,
+        reach: Reach,
+        wait: _Wait,
+        unseen: list[list[Range]],
+        tell_unseen: TellUnseen,
     ) -> None:
         """Let deliveries fall together from the way of `wait`: those of each entry, as ranges."""
         ranges = list(chain.from_iterable(unseen))
         after, way = reach.legs[wait.place].way, reach.legs[wait.place + 1].way
         event = Fell(account.name, account.number, tuple(ranges), way.value, after.value)
-        row = broker.ledger.append(event, broker.now_ms)
-        broker.store.fall(row, account.number, ranges)
-        broker.dirty = broker.outcome.urgent = True
-        if broker.followers:
-            _tell_followers(broker, account, ranges, way)
+        row = self._batch.ledger.append(event, self._batch.now_ms)
+        self._store.fall(row, account.number, ranges)
+        self._batch.dirty = self._batch.outcome.urgent = True
+        if self._followers.by_offset:
+            self._followers.tell_fall(account, ranges, way)
         for part in unseen:
             # Those between them that were seen are left out when this is due; held ones are in no entry.
             keys = (part[0][0], part[-1][1])
-            self._wait(reach, account.number, wait.place + 1, keys, broker.now_ms, urgent=wait.urgent)
+            self._wait(reach, account.number, wait.place + 1, keys, self._batch.now_ms, urgent=wait.urgent)
         if way is Way.NOTIFY:
-            _notify(broker, account, reach, ranges)
+            tell_unseen(account, reach, ranges)
 
-    def forget(self, broker: "Broker", account: Account) -> None:
+    def forget(self, account: Account) -> None:
         """The member is removed."""
         if account.number in self.reaches:
-            self.set(broker, account, Reach())
+            self.set(account, Reach())
+
+    def way_of(self, number: int, key: int, fallen: str) -> str:
+        """The way that a delivery is at, if its member has ways and nothing shows that it was seen."""
+        reach, account = self.reaches.get(number), self._directory.accounts.get(number)
+        if reach is None or account is None or not account.inbox.unseen(key, key):
+            return ""
+        return reach.legs[reach.place_of(fallen)].way.value
 
 
-def way_of(broker: "Broker", number: int, key: int, fallen: str) -> str:
-    """The way that a delivery is at, if its member has ways and nothing shows that it was seen."""
-    reach, account = broker.escalation.reaches.get(number), broker.directory.accounts.get(number)
-    if reach is None or account is None or not account.inbox.unseen(key, key):
-        return ""
-    return reach.legs[reach.place_of(fallen)].way.value
+class ReachRules:
+    """Decides `SetReach`."""
 
+    def __init__(self, batch: Batch, directory: Directory, escalation: Escalation, notifies: bool) -> None:
+        self._batch = batch
+        self._limits = batch.limits
+        self._directory = directory
+        self._escalation = escalation
+        # Whether the hub has a command that tells a human of what was not seen.
+        self._notifies = notifies
 
-def _tell_followers(broker: "Broker", account: Account, ranges: Sequence[tuple[int, int]], way: Way) -> None:
-    for first, last in ranges:
-        for key in range(first, last + 1):
-            entry = account.inbox.entry(key)
-            followed = broker.followers.get(entry.offset) if entry else None
-            if entry is not None and followed is not None:
-                step = Progress(followed.message_id, account.name, entry.state, broker.now_ms, way.value)
-                broker.outcome.progress.extend((session, step) for session in followed.sessions)
+    def set_reach(self, session: Session, command: c.SetReach) -> Reply:
+        """In which ways a member is to be reached: itself and who manages members may say and know."""
+        account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
+        if isinstance(account, Refusal):
+            return account
+        if command.reach is not None:
+            refusal = self._check(command.reach)
+            if refusal is not None:
+                return refusal
+            if command.reach != self._escalation.reaches.get(account.number, Reach()):
+                self._escalation.set(account, command.reach)
+                self._batch.record(Registered(account.name, session.speaker, "reach"))
+        return ReachState(account.name, self._escalation.reaches.get(account.number, Reach()))
 
-
-def _messages(broker: "Broker", account: Account, ranges: Sequence[tuple[int, int]]) -> list[Message]:
-    """The first messages of these deliveries."""
-    keys = (key for first, last in ranges for key in range(first, last + 1))
-    offsets = [account.inbox.offset(key) for key, _ in zip(keys, range(_NOTICES_MAX), strict=False)]
-    known = [offset for offset in offsets if offset is not None]
-    found, _ = broker.store.messages(known, broker.limits.page_bytes_max)
-    return [found[offset] for offset in known if offset in found]
-
-
-def _notify(broker: "Broker", account: Account, reach: Reach, ranges: Sequence[tuple[int, int]]) -> None:
-    """Tell a human what was not seen; never of what this hub itself told one, or two of them would go on for ever."""
-    messages = [message for message in _messages(broker, account, ranges) if message.sender != notices.SPEAKER]
-    if not messages:
-        return
-    broker.outcome.unseen.extend(Unseen(account.name, message) for message in messages)
-    human = broker.directory.find(reach.notify) if reach.notify else None
-    if human is None or human is account:
-        return
-    count = sum(last - first + 1 for first, last in ranges)
-    named = "; ".join(f"{message.id} from {message.sender}" for message in messages[:_NAMED_MAX])
-    more = f", and {count - len(messages[:_NAMED_MAX])} more" if count > len(messages[:_NAMED_MAX]) else ""
-    ways = ", ".join(leg.way.value for leg in reach.legs if leg.way is not Way.NOTIFY)
-    body = f"Nothing shows that {account.name} saw {count} message(s), by {ways or 'any way'}: {named}{more}."
-    data = {"event": "unseen", "member": account.name, "messages": [message.id for message in messages]}
-    notices.tell(broker, (human,), "messages not seen", body, data)
-
-
-def decide(broker: "Broker", command: c.SetReach) -> Reply:
-    """In which ways a member is to be reached: itself and who manages members may say and know."""
-    session = membership.manager(broker, command.session, itself=command.name)
-    if isinstance(session, Refusal):
-        return session
-    account = broker.directory.find(command.name)
-    if account is None:
-        return broker.directory.unknown_member(command.name)
-    if command.reach is not None:
-        refusal = _check(broker, command.reach)
-        if refusal is not None:
-            return refusal
-        if command.reach != broker.escalation.reaches.get(account.number, Reach()):
-            broker.escalation.set(broker, account, command.reach)
-            broker.record(Registered(account.name, session.speaker, "reach"))
-    return ReachState(account.name, broker.escalation.reaches.get(account.number, Reach()))
-
-
-def _check(broker: "Broker", reach: Reach) -> Refusal | None:
-    ways = [leg.way for leg in reach.legs]
-    if len(set(ways)) < len(ways):
-        return Refusal(Code.INVALID_REQUEST, "each way can be taken once")
-    times = [leg.wait_ms for leg in reach.legs] + ([] if reach.urgent_ms is None else [reach.urgent_ms])
-    if any(not 0 <= time_ms <= broker.limits.ttl_ms_max for time_ms in times):
-        return Refusal(Code.INVALID_REQUEST, f"a way is given 0 to {broker.limits.ttl_ms_max} milliseconds")
-    if reach.notify and broker.directory.find(reach.notify) is None:
-        return broker.directory.unknown_member(reach.notify)
-    if Way.NOTIFY in ways and not reach.notify and not broker.notifies:
-        return Refusal(Code.INVALID_REQUEST, "notify needs a member to write to, or a command in the configuration")
-    return None
+    def _check(self, reach: Reach) -> Refusal | None:
+        ways = [leg.way for leg in reach.legs]
+        if len(set(ways)) < len(ways):
+            return Refusal(Code.INVALID_REQUEST, "each way can be taken once")
+        times = [leg.wait_ms for leg in reach.legs] + ([] if reach.urgent_ms is None else [reach.urgent_ms])
+        if any(not 0 <= time_ms <= self._limits.ttl_ms_max for time_ms in times):
+            return Refusal(Code.INVALID_REQUEST, f"a way is given 0 to {self._limits.ttl_ms_max} milliseconds")
+        if reach.notify and self._directory.find(reach.notify) is None:
+            return self._directory.unknown_member(reach.notify)
+        if Way.NOTIFY in ways and not reach.notify and not self._notifies:
+            return Refusal(Code.INVALID_REQUEST, "notify needs a member to write to, or a command in the configuration")
+        return None

@@ -1,32 +1,103 @@
-"""Evidence: what shows that a delivery was handled, although its wire has no acknowledgement.
+"""Evidence: what shows that a delivery was handled.
 
-A reply that names a message says that its sender has read it. Where the delivery went out on a wire that cannot
-acknowledge, nothing better will ever come, so the reply is the acknowledgement. Only recent messages count, those that
+A session says so of its own member's deliveries: they were offered, seen, acknowledged, given up, or claimed. Where a
+delivery went out on a wire that cannot acknowledge, nothing better than a reply will ever come: a reply that names a
+message says that its sender has read it, so the reply is the acknowledgement. Only recent messages count, those that
 the loop rule remembers: looking further back would cost every reply a read.
 """
 
-from typing import TYPE_CHECKING
-
-from tieline.contract.delivery import State
+from tieline.contract import command as c
+from tieline.contract.delivery import Delivery, State
 from tieline.contract.identifiers import MessageId
+from tieline.contract.keys import one_key
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Claimed, Done, Reply
+from tieline.core.batch import Batch
+from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Session
-
-if TYPE_CHECKING:
-    from tieline.core.broker import Broker
+from tieline.core.loops import Loops
+from tieline.core.notices import Notices
 
 REPLY = "reply"
 
-
-def replied(broker: "Broker", session: Session, message_id: MessageId) -> None:
-    """A session answers this message."""
-    account = session.account
-    key = answered(broker, account, message_id) if account is not None else None
-    if account is not None and key is not None:
-        broker.move(account, ((key, key),), State.ACKED, session=session, evidence=REPLY)
+_DONE = Done()
 
 
-def answered(broker: "Broker", account: Account, message_id: MessageId) -> int | None:
-    """The key of the delivery that a member's answer to this message acknowledges, if there is one."""
-    offset = broker.loops.offset_of(message_id)
-    key = account.inbox.find(offset) if offset is not None else None
-    return key if key is not None and account.inbox.is_muted(key) else None
+class EvidenceRules:
+    """Decides what a session says of its own member's deliveries."""
+
+    def __init__(self, batch: Batch, deliveries: Deliveries, loops: Loops, notices: Notices) -> None:
+        self._batch = batch
+        self._limits = batch.limits
+        self._store = batch.store
+        self._deliveries = deliveries
+        self._loops = loops
+        self._notices = notices
+
+    def offer(self, session: Session, command: c.Offered) -> Reply:
+        """Note that deliveries were written to the session's wire."""
+        if session.account is not None:
+            ranges = ((command.first, command.last),)
+            self._deliveries.move(session.account, ranges, State.OFFERED, session=session, mute=command.mute)
+        return _DONE
+
+    def advance(self, session: Session, command: c.Advance) -> Reply:
+        """Move deliveries by evidence that the session has."""
+        account, limits = session.account, self._limits
+        if account is None or command.state not in (State.SEEN, State.ACKED, State.DEAD):
+            return Refusal(Code.INVALID_REQUEST, "only a member's session can see, acknowledge or give up a delivery")
+        if len(command.ranges) > limits.ranges_max:
+            return Refusal(Code.INVALID_REQUEST, f"one command moves at most {limits.ranges_max} ranges")
+        if len(command.evidence) > limits.text_bytes_max:
+            return Refusal(Code.INVALID_REQUEST, f"evidence has at most {limits.text_bytes_max} characters")
+        if command.state is State.DEAD and any(
+            other.acknowledges and other is not session for other in account.sessions
+        ):
+            # What does not fit this wire may fit another that the member has.
+            return _DONE
+        doomed = self._notices.doomed(account, command.ranges) if command.state is State.DEAD else ()
+        moved = self._deliveries.move(
+            account, command.ranges, command.state, session=session, evidence=command.evidence
+        )
+        if moved and doomed:
+            self._notices.given_up(account, doomed, command.evidence)
+        account.touch(self._batch.now_ms)
+        return _DONE
+
+    def claim(self, session: Session, command: c.Claim) -> Reply:
+        """Take one delivery so that nobody else does."""
+        account = session.account
+        if account is None:
+            return Refusal(Code.INVALID_REQUEST, "only a member's session can claim a delivery")
+        account.touch(self._batch.now_ms)
+        delivery = self.find_unsettled(account, command.message_id)
+        if delivery is None or not delivery.message.reaches(session.protocol):
+            return Claimed(None)
+        keys = one_key(delivery.key)
+        if not self._deliveries.move(account, keys, State.ACKED, session=session, evidence="claim", claimed=True):
+            return Claimed(None)
+        self._batch.outcome.urgent = True
+        return Claimed(Delivery(delivery.key, delivery.stream_seq, State.ACKED, delivery.message))
+
+    def find_unsettled(self, account: Account, message_id: MessageId) -> Delivery | None:
+        """The unsettled delivery of a message to a member, unless it is held."""
+        found = self._store.find_message(message_id)
+        if found is None:
+            return None
+        message, _ = found
+        key = account.inbox.find(message.offset)
+        entry = account.inbox.entry(key) if key is not None and not account.inbox.is_held(key) else None
+        return Delivery(entry.key, entry.stream_seq, entry.state, message) if entry else None
+
+    def reply(self, session: Session, message_id: MessageId) -> None:
+        """Acknowledge the message that a session answers, if its wire cannot."""
+        account = session.account
+        key = self.find_answered(account, message_id) if account is not None else None
+        if account is not None and key is not None:
+            self._deliveries.move(account, one_key(key), State.ACKED, session=session, evidence=REPLY)
+
+    def find_answered(self, account: Account, message_id: MessageId) -> int | None:
+        """The key of the delivery that a member's answer to this message acknowledges, if there is one."""
+        offset = self._loops.offset_of(message_id)
+        key = account.inbox.find(offset) if offset is not None else None
+        return key if key is not None and account.inbox.is_muted(key) else None

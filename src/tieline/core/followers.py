@@ -1,46 +1,105 @@
 """Followers: sessions that are told of each step that a message takes.
 
-Above: the broker, before deliveries move. Below: `Memory.followers`, by the log offset of the message.
+Above: the rules that move deliveries, let them fall, or end sessions. Nothing of this is durable; a rollback undoes
+what its batch changed here.
 """
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tieline.contract.delivery import SETTLED, State
+from tieline.contract.identifiers import SessionId
+from tieline.contract.keys import Ranges, each_key
+from tieline.contract.message import Message
+from tieline.contract.reach import Way
+from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Progress
-from tieline.core.directory import Account
+from tieline.core.batch import Batch
+from tieline.core.directory import Account, Session
 from tieline.core.outcome import Followed
 
-if TYPE_CHECKING:
-    from tieline.core.broker import Broker
 
+class Followers:
+    """Messages that sessions follow."""
 
-def tell(broker: "Broker", account: Account, first: int, last: int, state: State) -> None:
-    """Tell followers of those deliveries of a member, `first` to `last`, that are about to reach a state."""
-    inbox, followers = account.inbox, broker.followers
-    keys: Iterable[int] = range(max(first, inbox.first_unsettled), min(last, inbox.next_key - 1) + 1)
-    if len(followers) < last - first:
-        found = (inbox.find(offset) for offset in followers)
-        keys = sorted(key for key in found if key is not None and first <= key <= last)
-    for key in keys:
-        entry = inbox.entry(key)
-        if entry is None or entry.state >= state or entry.offset not in followers:
-            continue
-        if state <= State.ACKED and inbox.is_held(key):
-            # It does not move: its member was not shown it.
-            continue
-        followed = followers[entry.offset]
-        step = Progress(followed.message_id, account.name, state, broker.now_ms)
-        broker.outcome.progress.extend((session, step) for session in followed.sessions)
-        broker.outcome.urgent = True
-        if state in SETTLED:
-            broker.undo.append(partial(_follow_again, broker, entry.offset, followed, account.number))
-            followed.unsettled.discard(account.number)
-            if not followed.unsettled:
-                del followers[entry.offset]
+    __slots__ = ("_batch", "_limits", "by_offset")
 
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._limits = batch.limits
+        # By the log offset of the message.
+        self.by_offset: dict[int, Followed] = {}
 
-def _follow_again(broker: "Broker", offset: int, followed: Followed, number: int) -> None:
-    followed.unsettled.add(number)
-    broker.followers[offset] = followed
+    def follow(self, session: Session, message: Message, unsettled: set[int]) -> Refusal | None:
+        """Tell a session of the steps that these recipients of a message may still take."""
+        followers, limits = self.by_offset, self._limits
+        own = sum(session.id in other.sessions for other in followers.values())
+        if own >= limits.session_follows_max:
+            return Refusal(Code.TOO_MANY_FOLLOWED, f"this session follows {own} unsettled messages already")
+        if len(followers) >= limits.follows_max and message.offset not in followers:
+            return Refusal(Code.TOO_MANY_FOLLOWED, f"{limits.follows_max} unsettled messages are followed already")
+        followed = followers.setdefault(message.offset, Followed(message.id, set(), unsettled))
+        if session.id not in followed.sessions:
+            followed.sessions.add(session.id)
+            self._batch.undo.append(partial(self._unfollow, message.offset, session.id))
+        return None
+
+    def drop(self, session: Session) -> None:
+        """End all that a session follows."""
+        followers = self.by_offset
+        for offset in [offset for offset, one in followers.items() if session.id in one.sessions]:
+            followed = followers[offset]
+            followed.sessions.remove(session.id)
+            self._batch.undo.append(partial(self._put_back_session, offset, followed, session.id))
+            if not followed.sessions:
+                del followers[offset]
+
+    def tell(self, account: Account, first: int, last: int, state: State) -> None:
+        """Tell of those deliveries of a member, `first` to `last`, that are about to reach a state."""
+        inbox, followers, batch = account.inbox, self.by_offset, self._batch
+        keys: Iterable[int] = range(max(first, inbox.first_unsettled), min(last, inbox.next_key - 1) + 1)
+        if len(followers) < last - first:
+            found = (inbox.find(offset) for offset in followers)
+            keys = sorted(key for key in found if key is not None and first <= key <= last)
+        for key in keys:
+            entry = inbox.entry(key)
+            if entry is None or entry.state >= state or entry.offset not in followers:
+                continue
+            if state <= State.ACKED and inbox.is_held(key):
+                # It does not move: its member was not shown it.
+                continue
+            followed = followers[entry.offset]
+            self._say(followed, Progress(followed.message_id, account.name, state, batch.now_ms))
+            batch.outcome.urgent = True
+            if state in SETTLED:
+                batch.undo.append(partial(self._put_back, entry.offset, followed, account.number))
+                followed.unsettled.discard(account.number)
+                if not followed.unsettled:
+                    del followers[entry.offset]
+
+    def tell_fall(self, account: Account, ranges: Ranges, way: Way) -> None:
+        """Tell of deliveries of a member that fell to the next way."""
+        for key in each_key(ranges):
+            entry = account.inbox.entry(key)
+            followed = self.by_offset.get(entry.offset) if entry else None
+            if entry is not None and followed is not None:
+                now_ms = self._batch.now_ms
+                self._say(followed, Progress(followed.message_id, account.name, entry.state, now_ms, way.value))
+
+    def _say(self, followed: Followed, step: Progress) -> None:
+        self._batch.outcome.progress.extend((session, step) for session in followed.sessions)
+
+    def _unfollow(self, offset: int, session: SessionId) -> None:
+        followed = self.by_offset.get(offset)
+        if followed is not None:
+            followed.sessions.discard(session)
+            if not followed.sessions:
+                del self.by_offset[offset]
+
+    def _put_back(self, offset: int, followed: Followed, number: int) -> None:
+        followed.unsettled.add(number)
+        self.by_offset[offset] = followed
+
+    def _put_back_session(self, offset: int, followed: Followed, session: SessionId) -> None:
+        followed.sessions.add(session)
+        self.by_offset[offset] = followed

@@ -18,11 +18,11 @@ delivery is due is in neither: after a restart it is due at once.
 """
 
 import heapq
+import shlex
 from array import array
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -30,22 +30,17 @@ from msgspec import Struct
 from tieline.contract import event
 from tieline.contract.delivery import HELD, REMEDY, SLOWED, State, Step
 from tieline.contract.event import Allowed, Paused, Resumed
-from tieline.contract.limits import Limits
-from tieline.contract.member import MemberKind
-from tieline.contract.message import Content, Kind
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.message import Content
 from tieline.contract.reply import Pause
-from tieline.contract.target import TargetKind
-from tieline.core import notices
-from tieline.core.directory import Account, Session
+from tieline.core.batch import Batch
+from tieline.core.directory import Account, Directory
+from tieline.core.escalation import Escalation
 from tieline.core.inbox import Entry
-from tieline.core.loops import Judgement, conversation
-from tieline.core.objectives import thread
+from tieline.core.loops import Judgement, Loops, conversation
 from tieline.core.outcome import Post
 from tieline.core.store import Store
 from tieline.core.streams import stream_name
-
-if TYPE_CHECKING:
-    from tieline.core.broker import Broker
 
 _SETTING = "holds"
 _PAGE = 256
@@ -97,21 +92,47 @@ _Stream = tuple[int, str]
 """The number of a recipient, and one of its streams."""
 
 
+def command(word: str, conversation: str) -> str:
+    """A command as a person can enter it, whatever the conversation is called."""
+    return f"tieline {word} {shlex.quote(conversation)}"
+
+
 class Holds:
     """Paused and allowed conversations, and the deliveries that wait."""
 
     __slots__ = (
+        "_batch",
+        "_custodians",
+        "_directory",
         "_due",
+        "_escalation",
+        "_limits",
+        "_loops",
         "_queues",
         "_recheck",
         "_recheck_members",
         "_standing",
+        "_store",
         "_unsaved",
         "_unsaved_ms",
         "_waiting",
     )
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        directory: Directory,
+        loops: Loops,
+        escalation: Escalation,
+        custodians: Mapping[MemberName, SessionId],
+    ) -> None:
+        self._batch = batch
+        self._store = batch.store
+        self._limits = batch.limits
+        self._directory = directory
+        self._loops = loops
+        self._escalation = escalation
+        self._custodians = custodians
         self._standing: dict[str, _Standing] = {}
         self._queues: dict[_Stream, deque[_Part]] = {}
         # How many deliveries wait for the end of each pause, and in which streams.
@@ -126,25 +147,25 @@ class Holds:
         self._unsaved = False
         self._unsaved_ms = 0
 
-    def restore(self, broker: "Broker", settings: Mapping[str, bytes], before: "Holds") -> None:
+    def restore(self, settings: Mapping[str, bytes], before: "Holds | None") -> None:
         """Take up what the store kept; of deliveries that were held `before` too, what they wait for."""
-        self._unsaved_ms = before._unsaved_ms
+        self._unsaved_ms = before._unsaved_ms if before else 0
         for standing in _decoder.decode(settings.get(_SETTING) or b"[]"):
             standing.until_ms += self._unsaved_ms
             self._stand(standing)
         known: dict[int, dict[int, tuple[str, _Part]]] = {}
-        for (number, stream), queue in before._queues.items():
+        for (number, stream), queue in (before._queues if before else {}).items():
             keys = known.setdefault(number, {})
             for part in queue:
                 keys.update(dict.fromkeys(part.keys[part.start :], (stream, part)))
-        for account in broker.directory.accounts.values():
+        for account in self._directory.accounts.values():
             if account.inbox.held:
-                self._take_up(broker, account, known.get(account.number, {}))
+                self._take_up(account, known.get(account.number, {}))
 
-    def _take_up(self, broker: "Broker", account: Account, known: dict[int, tuple[str, _Part]]) -> None:
+    def _take_up(self, account: Account, known: dict[int, tuple[str, _Part]]) -> None:
         """Take up a member's held deliveries, in their order; the messages of those that are not known are read."""
         entries = list(account.inbox.held_entries())
-        self._read(broker, [entry for entry in entries if entry.key not in known], known)
+        self._read([entry for entry in entries if entry.key not in known], known)
         for entry in entries:
             topic_stream, part = known[entry.key]
             stream = (account.number, topic_stream)
@@ -152,14 +173,12 @@ class Holds:
             self._append(stream, entry.key, Verdict("", part.name if paused else "", part.due_ms))
             self._recheck.add(stream)
 
-    def _read(self, broker: "Broker", entries: list[Entry], known: dict[int, tuple[str, _Part]]) -> None:
+    def _read(self, entries: list[Entry], known: dict[int, tuple[str, _Part]]) -> None:
         """Read what held deliveries may wait for: the end of a pause. When one was due is not kept."""
         for start in range(0, len(entries), _PAGE):
             page = entries[start : start + _PAGE]
             while page:
-                found, considered = broker.store.messages(
-                    [entry.offset for entry in page], broker.limits.page_bytes_max
-                )
+                found, considered = self._store.messages([entry.offset for entry in page], self._limits.page_bytes_max)
                 for entry in page[:considered]:
                     message = found.get(entry.offset)
                     assert message is not None, "retention keeps what is unsettled"
@@ -179,42 +198,19 @@ class Holds:
         standing = self._standing.get(conversation(content, sender)) if self._standing else None
         return standing is not None and standing.allowed and standing.until_ms > now_ms
 
-    def decide(
-        self, broker: "Broker", session: Session, content: Content, judgement: Judgement, found: Collection[Account]
-    ) -> Verdict | None:
-        """Say whether a message is to be held, whatever stands before it in its stream."""
-        if content.kind is not Kind.CHAT or _kind(session) is MemberKind.HUMAN:
-            return None
-        if not judgement.hops and not self._standing:
-            return None
-        name = conversation(content, session.speaker)
-        agent = _kind(session) is MemberKind.AGENT
-        standing = self._standing.get(name)
-        if standing is not None and not standing.allowed and (agent or standing.by):
-            return Verdict(standing.reason, name)
-        limits = broker.limits
-        soft, hard = _limits_of(broker, session, content)
-        if judgement.hops > hard:
-            setting = "objective_hops_max" if hard == limits.objective_hops_max else "hops_max"
-            why = _why(HELD, judgement, name, f"{setting} = {hard}")
-            reason = f"{why}{REMEDY}lifts the limit: {notices.command('allow', name)}"
-            self.pause(broker, name, "", reason, judgement)
-            cause = broker.loops.sender_of(judgement.cause)
-            notices.held(broker, name, why, (session.speaker, cause), found)
-            broker.outcome.warnings.append(reason)
-            return Verdict(reason, name)
-        if judgement.hops <= soft:
-            return None
-        setting = "objective_hops_soft" if soft == limits.objective_hops_soft else "hops_soft"
-        why = _why(SLOWED, judgement, name, f"{setting} = {soft}")
-        reason = f"{why}{REMEDY}lifts the limit: {notices.command('allow', name)}"
-        if broker.loops.is_news(judgement, "slowed"):
-            notices.slowed(broker, name, why)
-            broker.outcome.warnings.append(reason)
-        due_ms = judgement.since_ms + _space_ms(limits, judgement.hops, soft, hard)
-        return Verdict(reason, due_ms=due_ms) if due_ms > broker.now_ms else None
+    @property
+    def any_standing(self) -> bool:
+        """Whether any conversation is paused or allowed."""
+        return bool(self._standing)
 
-    def keep(self, broker: "Broker", post: Post, stream: str, verdict: Verdict | None) -> str:
+    def verdict(self, name: str, *, agent: bool) -> Verdict | None:
+        """Hold what is said in a paused conversation. If nobody paused it by hand, only agents are held."""
+        standing = self._standing.get(name)
+        if standing is None or standing.allowed or not (agent or standing.by):
+            return None
+        return Verdict(standing.reason, name)
+
+    def keep(self, post: Post, stream: str, verdict: Verdict | None) -> str:
         """Hold the deliveries of a message that must wait; returns why, if there are any.
 
         What a custodian has outside the hub is there for anybody to take, in the order of keys: it is never held.
@@ -222,14 +218,14 @@ class Holds:
         reason = ""
         for name, number, key in zip(post.recipients, post.numbers, post.keys, strict=True):
             behind = (number, stream) in self._queues
-            if (verdict is None and not behind) or name in broker.custodians:
+            if (verdict is None and not behind) or name in self._custodians:
                 continue
             reason = verdict.reason if verdict is not None else self._behind((number, stream))
-            account = broker.directory.accounts[number]
+            account = self._directory.accounts[number]
             self._append((number, stream), key, verdict or Verdict(reason))
             post.held.add(number)
-            step = Step(State.PENDING, broker.now_ms, evidence=reason)
-            broker.ladder.note(account, account.inbox.hold(key, key), step)
+            step = Step(State.PENDING, self._batch.now_ms, evidence=reason)
+            self._batch.ladder.note(account, account.inbox.hold(key, key), step)
         return reason
 
     def _behind(self, stream: _Stream) -> str:
@@ -249,30 +245,30 @@ class Holds:
 
     # What stewards say.
 
-    def pause(self, broker: "Broker", name: str, by: str, reason: str = "", judgement: Judgement | None = None) -> None:
+    def pause(self, name: str, by: str, reason: str = "", judgement: Judgement | None = None) -> None:
         """Hold what is said in a conversation from now on."""
-        reason = reason or f"{HELD}{by} paused {name}{REMEDY}delivers it: {notices.command('resume', name)}"
-        self._stand(_Standing(name, broker.now_ms + broker.limits.pause_ms, by, reason))
-        self._change(broker)
-        broker.record(Paused(name, (judgement.cause if judgement else None) or "", by), urgent=bool(by))
+        reason = reason or f"{HELD}{by} paused {name}{REMEDY}delivers it: {command('resume', name)}"
+        self._stand(_Standing(name, self._batch.now_ms + self._limits.pause_ms, by, reason))
+        self._change()
+        self._batch.record(Paused(name, (judgement.cause if judgement else None) or "", by), urgent=bool(by))
 
-    def allow(self, broker: "Broker", name: str, by: str, until_ms: int) -> None:
+    def allow(self, name: str, by: str, until_ms: int) -> None:
         """Lift the limits of a conversation, and let go what is held in it."""
-        self.resume(broker, name, by)
+        self.resume(name, by)
         self._stand(_Standing(name, until_ms, by, allowed=True))
-        self._change(broker)
-        broker.record(Allowed(name, by, until_ms))
+        self._change()
+        self._batch.record(Allowed(name, by, until_ms))
 
-    def resume(self, broker: "Broker", name: str, by: str = "") -> None:
+    def resume(self, name: str, by: str = "") -> None:
         """End a pause; nothing happens if there is none."""
         standing = self._standing.pop(name, None)
         if standing is None:
             return
         self._recheck.update(self._waiting.get(name, ()))
-        broker.loops.forget(name)
-        self._change(broker)
+        self._loops.forget(name)
+        self._change()
         if not standing.allowed:
-            broker.record(Resumed(name, by))
+            self._batch.record(Resumed(name, by))
 
     def list(self, now_ms: int) -> tuple[Pause, ...]:
         """Paused and allowed conversations."""
@@ -324,10 +320,10 @@ class Holds:
         self._standing[standing.name] = standing
         heapq.heappush(self._due, (standing.until_ms, 0, standing.name))
 
-    def _change(self, broker: "Broker") -> None:
+    def _change(self) -> None:
         """Note that a pause changed. Past their limit, the pauses that end first are let go."""
-        broker.changed = broker.dirty = self._unsaved = True
-        while len(self._standing) > broker.limits.holds_max:
+        self._batch.changed = self._batch.dirty = self._unsaved = True
+        while len(self._standing) > self._limits.holds_max:
             first = min(self._standing.values(), key=lambda standing: standing.until_ms)
             del self._standing[first.name]
             self._recheck.update(self._waiting.get(first.name, ()))
@@ -338,7 +334,7 @@ class Holds:
         """A held delivery of a member has expired, or its member has a custodian now: look what may go on."""
         self._recheck_members.add(account.number)
 
-    def work(self, broker: "Broker", most: int) -> bool:
+    def work(self, most: int) -> bool:
         """Release what is due, though at most so many deliveries; says whether any are left for the next batch.
 
         After all commands of a batch, so that none of its answers is about what is released.
@@ -347,70 +343,70 @@ class Holds:
             self._recheck.update(stream for stream in self._queues if stream[0] in self._recheck_members)
             self._recheck_members.clear()
         if self._unsaved_ms:
-            broker.dirty = True
+            self._batch.dirty = True
         # Streams that may go on come before pauses that end: the end of one releases the oldest message behind it.
-        left = self._go_on_all(broker, most)
-        while left > 0 and self._due and self._due[0][0] <= broker.now_ms:
+        left = self._go_on_all(most)
+        while left > 0 and self._due and self._due[0][0] <= self._batch.now_ms:
             due_ms, number, name = heapq.heappop(self._due)
             if number:
                 self._recheck.add((number, name))
                 continue
             standing = self._standing.get(name)
             if standing is not None and standing.until_ms == due_ms:
-                self._end(broker, standing)
+                self._end(standing)
                 left -= 1
-        return self._go_on_all(broker, left) <= 0
+        return self._go_on_all(left) <= 0
 
-    def _go_on_all(self, broker: "Broker", most: int) -> int:
+    def _go_on_all(self, most: int) -> int:
         """Release at most so many deliveries of the streams that may go on; returns how many more it could have."""
         while self._recheck and most > 0:
             stream = self._recheck.pop()
-            most -= self._go_on(broker, stream, most)
+            most -= self._go_on(stream, most)
             if most <= 0:
                 self._recheck.add(stream)
         return most
 
-    def _end(self, broker: "Broker", standing: _Standing) -> None:
+    def _end(self, standing: _Standing) -> None:
         """End a pause. One for hops lets a single delivery pass, and ends when none is left."""
         waiting = self._waiting.get(standing.name, {})
         if standing.by or not waiting:
-            self.resume(broker, standing.name)
+            self.resume(standing.name)
             return
-        accounts = broker.directory.accounts
+        accounts = self._directory.accounts
         heads = [stream for stream in waiting if self._queues[stream][0].name == standing.name]
         if heads:
             # The oldest message of the conversation, whoever it is for.
             stream = min(heads, key=lambda head: accounts[head[0]].inbox.offset(self._first(head)) or 0)
-            self._release(broker, stream, 1)
+            self._release(stream, 1)
             self._recheck.add(stream)
-        standing.until_ms = broker.now_ms + broker.limits.pause_ms
+        standing.until_ms = self._batch.now_ms + self._limits.pause_ms
         self._stand(standing)
-        self._change(broker)
+        self._change()
 
     def _first(self, stream: _Stream) -> int:
         part = self._queues[stream][0]
         return part.keys[part.start]
 
-    def _go_on(self, broker: "Broker", stream: _Stream, most: int) -> int:
+    def _go_on(self, stream: _Stream, most: int) -> int:
         """Release what stands first in a stream, as far as it waits for nothing any more; returns how many."""
-        account = broker.directory.accounts.get(stream[0])
+        account = self._directory.accounts.get(stream[0])
         released = 0
         while released < most and (queue := self._queues.get(stream)) is not None:
             part = queue[0]
             gone = account is None or not account.inbox.is_held(part.keys[part.start])
             paused = self._standing.get(part.name)
-            waits = part.due_ms > broker.now_ms or (paused is not None and not paused.allowed)
-            waits = waits and not (account is not None and account.name in broker.custodians)
+            waits = part.due_ms > self._batch.now_ms or (paused is not None and not paused.allowed)
+            waits = waits and not (account is not None and account.name in self._custodians)
             if waits and not gone:
                 break
             count = 1 if waits else min(len(part.keys) - part.start, most - released)
-            self._release(broker, stream, count)
+            self._release(stream, count)
             released += count
         return released
 
-    def _release(self, broker: "Broker", stream: _Stream, count: int) -> None:
+    def _release(self, stream: _Stream, count: int) -> None:
         """Release the first deliveries of a stream. Those that expired meanwhile are passed over."""
-        account = broker.directory.accounts.get(stream[0])
+        account = self._directory.accounts.get(stream[0])
         queue = self._queues[stream]
         part = queue[0]
         keys = part.keys[part.start : part.start + count]
@@ -428,37 +424,10 @@ class Holds:
                 del self._waiting[part.name]
         if account is None:
             return
-        step = Step(State.PENDING, broker.now_ms)
+        step = Step(State.PENDING, self._batch.now_ms)
         for key in keys:
             if account.inbox.hold(key, key, held=False):
-                broker.ladder.note(account, [(key, key)], step, event.Released)
-                broker.outcome.released.setdefault(account.name, []).append(key)
-                broker.escalation.expect_released(account.number, key, broker.now_ms)
-                account.changed = broker.dirty = broker.outcome.urgent = True
-
-
-def _kind(session: Session) -> MemberKind | None:
-    return session.account.member.kind if session.account is not None else None
-
-
-def _limits_of(broker: "Broker", session: Session, content: Content) -> tuple[int, int]:
-    """The hops that a message may have before its chain is slowed, and before it is held."""
-    limits = broker.limits
-    place = str(content.target) if content.target.kind is TargetKind.OBJECTIVE else content.thread or ""
-    account = session.account
-    # Anybody can name an objective; its limits are for those whose work it is, while it is.
-    if place.startswith("obj:") and account is not None:
-        row = broker.objectives.find_open(place.removeprefix("obj:"))
-        if row is not None and account.number in thread(row, broker.directory):
-            return limits.objective_hops_soft, limits.objective_hops_max
-    return limits.hops_soft, limits.hops_max
-
-
-def _space_ms(limits: Limits, hops: int, soft: int, hard: int) -> int:
-    """How long after its cause the delivery of a slowed message comes."""
-    more_ms = limits.space_ms_max - limits.space_ms_min
-    return limits.space_ms_min + more_ms * (hops - soft - 1) // max(1, hard - soft - 1)
-
-
-def _why(what: str, judgement: Judgement, name: str, setting: str) -> str:
-    return f"{what}agents answered each other {judgement.hops} times in a row, up to {name}, past {setting}"
+                self._batch.ladder.note(account, [(key, key)], step, event.Released)
+                self._batch.outcome.released.setdefault(account.name, []).append(key)
+                self._escalation.expect_released(account.number, key)
+                account.changed = self._batch.dirty = self._batch.outcome.urgent = True

@@ -4,96 +4,121 @@ They are events, so the loop rule leaves them alone and they cause nothing; and 
 have. Each is bounded by what provokes it: a conversation is paused once in a while, a delivery dies once.
 """
 
-import shlex
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable
+from itertools import islice
+from typing import Any
 
 from tieline.contract.identifiers import USERS, SessionId
+from tieline.contract.keys import Ranges, count_keys, each_key
 from tieline.contract.message import Content, Kind, Message
+from tieline.contract.reach import Reach, Way
 from tieline.contract.target import to_member
-from tieline.core.directory import Account, Session
-
-if TYPE_CHECKING:
-    from tieline.core.broker import Broker
+from tieline.core.batch import Batch
+from tieline.core.directory import Account, Directory, Session
+from tieline.core.holds import command
+from tieline.core.outcome import Unseen
+from tieline.core.posting import Posting
 
 SPEAKER = "hub@notices"
-"""Who speaks. No member's name has an `@`."""
+"""The sender of notices. No member's name has an `@`."""
 
 _PROTOCOL = "tieline"
 _HUMANS_MAX = 16
 """People who are told of a loop: one of them will look."""
 _LETTERS_MAX = 64
 """Deliveries given up at once whose senders are told."""
+_UNSEEN_MAX = 20
+"""Messages not seen that a human is told of one by one; the others are counted."""
+_NAMED_MAX = 5  # a line of text holds them; the others are counted
 
 
-def tell(broker: "Broker", accounts: Iterable[Account], title: str, body: str, data: dict[str, Any]) -> None:
-    """Tell each of these members the same; one whose inbox is full is not told."""
-    session = Session(SessionId(""), _PROTOCOL, SPEAKER, account=None)
-    for account in accounts:
-        if account.inbox.backlog < broker.limits.backlog_max:
-            content = Content(target=to_member(account.name), body=body, title=title, kind=Kind.EVENT, data=data)
-            broker.post(session, content, (account,))
+class Notices:
+    """Writes to members in the hub's own name."""
 
+    def __init__(self, batch: Batch, directory: Directory, posting: Posting) -> None:
+        self._batch = batch
+        self._store = batch.store
+        self._limits = batch.limits
+        self._directory = directory
+        self._posting = posting
 
-def command(word: str, conversation: str) -> str:
-    """A command as a person can enter it, whatever the conversation is called."""
-    return f"tieline {word} {shlex.quote(conversation)}"
+    def tell(self, accounts: Iterable[Account], title: str, body: str, data: dict[str, Any]) -> None:
+        """Tell each of these members the same; one whose inbox is full is not told."""
+        session = Session(SessionId(""), _PROTOCOL, SPEAKER, account=None)
+        for account in accounts:
+            if account.inbox.backlog < self._limits.backlog_max:
+                content = Content(target=to_member(account.name), body=body, title=title, kind=Kind.EVENT, data=data)
+                self._posting.post(session, content, (account,))
+
+    def people(self) -> dict[int, Account]:
+        """The humans, or where there are none, those who manage members; each by its number."""
+        found = self._directory.subscribers(USERS) or self._directory.managers
+        return dict(list(found.items())[:_HUMANS_MAX])
+
+    def slowed(self, conversation: str, reason: str) -> None:
+        """Tell people that agents go on answering each other, and what to do about it."""
+        first, last = duration(self._limits.space_ms_min), duration(self._limits.space_ms_max)
+        body = (
+            f"{reason}. From now on its messages come {first} to {last} apart; nothing is lost. To stop it: "
+            f"{command('pause', conversation)}. If it is work: {command('allow', conversation)}"
+        )
+        data = {"event": "slowed", "conversation": conversation}
+        self.tell(self.people().values(), "conversation slowed", body, data)
+
+    def held(self, conversation: str, reason: str, speakers: tuple[str, str], recipients: Collection[Account]) -> None:
+        """Tell people, and the agents concerned, that a conversation is held and how it goes on."""
+        # In a channel the others have no part in it.
+        told = {account.number: account for account in recipients if len(recipients) == 1}
+        for account in map(self._directory.find, speakers):
+            if account is not None:
+                told[account.number] = account
+        body = (
+            f"{reason}. What agents say there is accepted and kept, and one message passes every "
+            f"{duration(self._limits.pause_ms)}. To deliver all of it: {command('resume', conversation)}. "
+            f"If it is work: {command('allow', conversation)}"
+        )
+        data = {"event": "held", "conversation": conversation, "by": speakers[0]}
+        self.tell((told | self.people()).values(), "conversation held", body, data)
+
+    def unseen(self, account: Account, reach: Reach, ranges: Ranges) -> None:
+        """Tell a human what a member has not seen, but never what the hub told: two humans would go on for ever."""
+        found = self._messages(account, ranges, _UNSEEN_MAX)
+        messages = [message for message in found if message.sender != SPEAKER]
+        if not messages:
+            return
+        self._batch.outcome.unseen.extend(Unseen(account.name, message) for message in messages)
+        human = self._directory.find(reach.notify) if reach.notify else None
+        if human is None or human is account:
+            return
+        count = count_keys(ranges)
+        named = "; ".join(f"{message.id} from {message.sender}" for message in messages[:_NAMED_MAX])
+        more = f", and {count - len(messages[:_NAMED_MAX])} more" if count > len(messages[:_NAMED_MAX]) else ""
+        ways = ", ".join(leg.way.value for leg in reach.legs if leg.way is not Way.NOTIFY)
+        body = f"Nothing shows that {account.name} saw {count} message(s), by {ways or 'any way'}: {named}{more}."
+        data = {"event": "unseen", "member": account.name, "messages": [message.id for message in messages]}
+        self.tell((human,), "messages not seen", body, data)
+
+    def doomed(self, account: Account, ranges: Ranges) -> list[Message]:
+        """The messages of deliveries that are about to be given up."""
+        return self._messages(account, ranges, _LETTERS_MAX)
+
+    def _messages(self, account: Account, ranges: Ranges, most: int) -> list[Message]:
+        """The first messages of these deliveries."""
+        offsets = [account.inbox.offset(key) for key in islice(each_key(ranges), most)]
+        known = [offset for offset in offsets if offset is not None]
+        found, _ = self._store.messages(known, self._limits.page_bytes_max)
+        return [found[offset] for offset in known if offset in found]
+
+    def given_up(self, account: Account, messages: Iterable[Message], reason: str) -> None:
+        """Tell the senders of these messages that a recipient will never have them."""
+        for message in messages:
+            sender = self._directory.find(message.sender)
+            if sender is not None:
+                body = f"{account.name} cannot be given your message {message.id}: {reason}"
+                data = {"event": "dead", "message": message.id, "member": account.name, "reason": reason}
+                self.tell((sender,), "message not delivered", body, data)
 
 
 def duration(ms: int) -> str:
     """A duration as people say it, in minutes or seconds."""
     return f"{ms / 60_000:g} min" if ms % 60_000 == 0 else f"{ms / 1000:g} s"
-
-
-def people(broker: "Broker") -> dict[int, Account]:
-    """The humans, or where there are none, those who manage members; each by its number."""
-    found = broker.directory.subscribers(USERS) or broker.directory.managers
-    return dict(list(found.items())[:_HUMANS_MAX])
-
-
-def slowed(broker: "Broker", conversation: str, reason: str) -> None:
-    """Tell people that agents go on answering each other, and what to do about it."""
-    first, last = duration(broker.limits.space_ms_min), duration(broker.limits.space_ms_max)
-    body = (
-        f"{reason}. From now on its messages come {first} to {last} apart; nothing is lost. To stop it: "
-        f"{command('pause', conversation)}. If it is work: {command('allow', conversation)}"
-    )
-    data = {"event": "slowed", "conversation": conversation}
-    tell(broker, people(broker).values(), "conversation slowed", body, data)
-
-
-def held(
-    broker: "Broker", conversation: str, reason: str, speakers: tuple[str, str], recipients: Collection[Account]
-) -> None:
-    """Tell people, and the agents concerned, that a conversation is held and how it goes on."""
-    # In a channel the others have no part in it.
-    told = {account.number: account for account in recipients if len(recipients) == 1}
-    for account in map(broker.directory.find, speakers):
-        if account is not None:
-            told[account.number] = account
-    body = (
-        f"{reason}. What agents say there is accepted and kept, and one message passes every "
-        f"{duration(broker.limits.pause_ms)}. To deliver all of it: {command('resume', conversation)}. "
-        f"If it is work: {command('allow', conversation)}"
-    )
-    data = {"event": "held", "conversation": conversation, "by": speakers[0]}
-    tell(broker, (told | people(broker)).values(), "conversation held", body, data)
-
-
-def doomed(broker: "Broker", account: Account, ranges: Sequence[tuple[int, int]]) -> list[Message]:
-    """The messages of deliveries that are about to be given up."""
-    keys = (key for first, last in ranges for key in range(first, last + 1))
-    offsets = [account.inbox.offset(key) for key, _ in zip(keys, range(_LETTERS_MAX), strict=False)]
-    known = [offset for offset in offsets if offset is not None]
-    found, _ = broker.store.messages(known, broker.limits.page_bytes_max)
-    return list(found.values())
-
-
-def given_up(broker: "Broker", account: Account, messages: Iterable[Message], reason: str) -> None:
-    """Tell the senders of these messages that a recipient will never have them."""
-    for message in messages:
-        sender = broker.directory.find(message.sender)
-        if sender is not None:
-            body = f"{account.name} cannot be given your message {message.id}: {reason}"
-            data = {"event": "dead", "message": message.id, "member": account.name, "reason": reason}
-            tell(broker, (sender,), "message not delivered", body, data)

@@ -7,7 +7,7 @@ an id gets which never was.
 """
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,16 +22,16 @@ from tieline.contract.permission import OBJECTIVES_CANCEL, OBJECTIVES_CREATE, OB
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import ObjectiveList, ObjectiveState, ObjectiveView, Reply
 from tieline.core import ledger
+from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session
+from tieline.core.posting import Posting
 from tieline.core.store import Foundation, ObjectiveQuery, ObjectiveRow, Store, page
-
-if TYPE_CHECKING:
-    from tieline.core.broker import Broker
 
 _NOTHING = Content(target=lifecycle.thread_of("none"), body="nothing")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _OVERSIGHT = (OBJECTIVES_CREATE, OBJECTIVES_CANCEL, OBJECTIVES_REASSIGN, OBJECTIVES_WATCH)
 """Whoever has one of these may see every objective."""
+_NO_ACTOR = Refusal(Code.FORBIDDEN, "only a member can make or change an objective: say which one acts")
 
 
 class Right(Struct, frozen=True):
@@ -144,180 +144,272 @@ def unknown(objective_id: str) -> Refusal:
     return Refusal(Code.UNKNOWN_OBJECTIVE, f"there is no objective {objective_id[:140]!r}")
 
 
-def decide(
-    broker: "Broker", command: c.CreateObjective | c.ChangeObjective | c.ListObjectives | c.ViewObjective
-) -> Reply:
-    """Decide a command about objectives."""
-    match command:
-        case c.CreateObjective():
-            return create(broker, command)
-        case c.ChangeObjective():
-            return change(broker, command)
-        case c.ListObjectives():
-            return select(broker, command)
-        case c.ViewObjective():
-            return view(broker, command)
-        case _:
-            assert_never(command)
+class ObjectiveRules:
+    """Decides who may do what to objectives."""
 
+    def __init__(self, batch: Batch, directory: Directory, objectives: Objectives, posting: Posting) -> None:
+        self._batch = batch
+        self._store = batch.store
+        self._limits = batch.limits
+        self._directory = directory
+        self._objectives = objectives
+        self._posting = posting
 
-# Changing.
+    # Changing.
 
+    def create(self, session: Session, command: c.CreateObjective) -> Reply:
+        """Make an objective and give it to its assignee."""
+        account = session.account
+        if account is None:
+            return _NO_ACTOR
+        refusal = session.refuse_without(OBJECTIVES_CREATE) or self._check_new(command, account)
+        if refusal is not None:
+            return refusal
+        named = self._find_all((command.assignee, *command.watchers))
+        if isinstance(named, Refusal):
+            return named
+        assignee, *others = named
+        watchers = list(dict.fromkeys(other for other in others if other not in (assignee, account)))
+        if len(watchers) > self._limits.objective_watchers_max:
+            return self._too_many_watchers()
+        serial = self._objectives.serial()
+        objective = o.Objective(
+            id=o.ObjectiveId(f"obj-{_base36(self._batch.now_ms)}-{_base36(serial)}"),
+            title=command.title.strip(),
+            outcome=command.outcome.strip(),
+            body=command.body.strip(),
+            assignee=assignee.name,
+            originator=account.name,
+            watchers=tuple(watcher.name for watcher in watchers),
+            created_at_ms=self._batch.now_ms,
+            updated_at_ms=self._batch.now_ms,
+            attachments=command.attachments,
+        )
+        row = ObjectiveRow(serial, objective, tuple(party.number for party in (assignee, account, *watchers)))
+        assigned = o.Assigned(objective.title, objective.outcome, objective.assignee, objective.watchers)
+        watched = [_Step(row, o.WatcherAdded(name)) for name in objective.watchers]
+        return self._carry_out(session, [_Step(row, assigned), *watched])
 
-def create(broker: "Broker", command: c.CreateObjective) -> Reply:
-    """Make an objective and give it to its assignee."""
-    actor = _actor(broker, command)
-    if isinstance(actor, Refusal):
-        return actor
-    session, account = actor
-    if not session.may(OBJECTIVES_CREATE):
-        return Refusal(Code.FORBIDDEN, f"{session.speaker} lacks the permission {OBJECTIVES_CREATE}")
-    refusal = _check_new(broker, command, session.account)
-    if refusal is not None:
-        return refusal
-    named = _find_all(broker, (command.assignee, *command.watchers))
-    if isinstance(named, Refusal):
-        return named
-    assignee, *others = named
-    watchers = list(dict.fromkeys(other for other in others if other not in (assignee, account)))
-    if len(watchers) > broker.limits.objective_watchers_max:
-        return _too_many_watchers(broker)
-    serial = broker.objectives.serial()
-    objective = o.Objective(
-        id=o.ObjectiveId(f"obj-{_base36(broker.now_ms)}-{_base36(serial)}"),
-        title=command.title.strip(),
-        outcome=command.outcome.strip(),
-        body=command.body.strip(),
-        assignee=assignee.name,
-        originator=account.name,
-        watchers=tuple(watcher.name for watcher in watchers),
-        created_at_ms=broker.now_ms,
-        updated_at_ms=broker.now_ms,
-        attachments=command.attachments,
-    )
-    row = ObjectiveRow(serial, objective, tuple(party.number for party in (assignee, account, *watchers)))
-    assigned = o.Assigned(objective.title, objective.outcome, objective.assignee, objective.watchers)
-    watched = [_Step(row, o.WatcherAdded(name)) for name in objective.watchers]
-    return _carry_out(broker, session, [_Step(row, assigned), *watched])
+    def change(self, session: Session, command: c.ChangeObjective) -> Reply:
+        """Do something to an objective."""
+        if session.account is None:
+            return _NO_ACTOR
+        row = self._visible(session, command.objective_id)
+        if isinstance(row, Refusal):
+            return row
+        right = RIGHTS[type(command.change)]
+        if not right.holds(session, row):
+            return Refusal(Code.FORBIDDEN, f"only {right} may do this to {command.objective_id}")
+        status = o.TRANSITIONS[type(command.change)].get(row.objective.status)
+        steps = self._steps(row, status, command.change)
+        if isinstance(steps, Refusal):
+            return steps
+        if status is None:
+            return Refusal(
+                Code.OBJECTIVE_ENDED, f"{command.objective_id} is {row.objective.status.value} and changes no more"
+            )
+        return self._carry_out(session, steps) if steps else ObjectiveState(row.objective)
 
+    def _steps(self, row: ObjectiveRow, status: o.Status | None, change: o.AnyChange) -> Sequence[_Step] | Refusal:
+        """What a change amounts to; nothing, when all is as it asks for."""
+        refusal = self._check_change(change)
+        if refusal is not None:
+            return refusal
+        before = row.objective
+        now = replace(before, status=status or before.status, updated_at_ms=self._batch.now_ms)
+        match change:
+            case o.Block(reason):
+                after = replace(now, block_reason=reason.strip())
+                changed = (after.status, after.block_reason) != (before.status, before.block_reason)
+                return [_Step(replace(row, objective=after), o.Blocked(reason.strip()))] if changed else ()
+            case o.Unblock():
+                after = replace(now, block_reason=None)
+                return (
+                    [_Step(replace(row, objective=after), o.Unblocked())] if after.status is not before.status else ()
+                )
+            case o.Complete(result):
+                after = replace(now, result=result.strip(), completed_at_ms=self._batch.now_ms, block_reason=None)
+                return [_Step(replace(row, objective=after), o.Completed(result.strip()))]
+            case o.Cancel(reason):
+                return [_Step(replace(row, objective=now), o.Cancelled((reason or "").strip() or None))]
+            case o.Reassign(to, note):
+                return self._reassign(replace(row, objective=now), to, (note or "").strip() or None)
+            case o.Watch(add, remove):
+                return self._watch(replace(row, objective=now), add, remove)
+            case _:
+                assert_never(change)
 
-def change(broker: "Broker", command: c.ChangeObjective) -> Reply:
-    """Do something to an objective."""
-    actor = _actor(broker, command)
-    if isinstance(actor, Refusal):
-        return actor
-    session, _ = actor
-    row = _visible(broker, session, command.objective_id)
-    if isinstance(row, Refusal):
-        return row
-    right = RIGHTS[type(command.change)]
-    if not right.holds(session, row):
-        return Refusal(Code.FORBIDDEN, f"only {right} may do this to {command.objective_id}")
-    status = o.TRANSITIONS[type(command.change)].get(row.objective.status)
-    steps = _steps(broker, row, status, command.change)
-    if isinstance(steps, Refusal):
+    def _reassign(self, row: ObjectiveRow, to: str, note: str | None) -> Sequence[_Step] | Refusal:
+        account = self._directory.find(to)
+        if account is None:
+            return self._directory.unknown_member(to)
+        if account.number == row.assignee:
+            return Refusal(Code.INVALID_REQUEST, f"{row.objective.id} is assigned to {to} already")
+        before = row.objective.assignee
+        after = replace(row.objective, assignee=account.name)
+        kept = replace(row, objective=after, parties=(account.number, *row.parties[1:]))
+        return [_Step(kept, o.Reassigned(before, account.name, note), leaving=row.assignee)]
+
+    def _watch(self, row: ObjectiveRow, add: Sequence[str], remove: Sequence[str]) -> Sequence[_Step] | Refusal:
+        """One step for each name that makes a difference."""
+        added = self._find_all(add)
+        if isinstance(added, Refusal):
+            return added
+        steps: list[_Step] = []
+        for account in added:
+            if account.number not in row.parties:
+                watchers = (*row.objective.watchers, account.name)
+                parties = (*row.parties, account.number)
+                row = replace(row, objective=replace(row.objective, watchers=watchers), parties=parties)
+                steps.append(_Step(row, o.WatcherAdded(account.name)))
+        for name in remove:
+            # By name, because a watcher may be no member any more.
+            if name in row.objective.watchers:
+                index = row.objective.watchers.index(name)
+                watchers = row.objective.watchers[:index] + row.objective.watchers[index + 1 :]
+                leaving = row.parties[2 + index]
+                parties = row.parties[: 2 + index] + row.parties[3 + index :]
+                row = replace(row, objective=replace(row.objective, watchers=watchers), parties=parties)
+                steps.append(_Step(row, o.WatcherRemoved(name), leaving=leaving))
+            elif self._directory.find(name) is None:
+                return self._directory.unknown_member(name)
+        if len(row.objective.watchers) > self._limits.objective_watchers_max:
+            return self._too_many_watchers()
         return steps
-    if status is None:
-        return Refusal(
-            Code.OBJECTIVE_ENDED, f"{command.objective_id} is {row.objective.status.value} and changes no more"
+
+    def _carry_out(self, session: Session, steps: Sequence[_Step]) -> Reply:
+        """Keep each step and tell of it; all of them are in the same transaction."""
+        audiences = [_audience(step, self._directory) for step in steps]
+        everybody = {number: account for audience in audiences for number, account in audience.items()}
+        refusal = self._check_room(everybody.values(), len(steps))
+        if refusal is not None:
+            return refusal
+        for step, audience in zip(steps, audiences, strict=True):
+            objective = step.row.objective
+            event = o.ObjectiveEvent(
+                self._batch.ledger.end, self._batch.now_ms, MemberName(session.speaker), step.happening
+            )
+            said = ObjectiveChanged(
+                objective.id,
+                o.kind_of(step.happening),
+                session.speaker,
+                objective.status.value,
+                objective.assignee,
+                chain.seal(
+                    ledger.encode_struct(step.happening), b"", objective.id, session.speaker, self._batch.now_ms
+                ),
+                chain.seal(ledger.encode_struct(objective), ledger.encode_numbers(step.row.parties), objective.id),
+            )
+            self._store.objectives.change(self._batch.ledger.append(said, self._batch.now_ms), step.row, event)
+            self._objectives.keep(step.row)
+            told = lifecycle.content_of(objective, step.happening, session.speaker)
+            self._posting.post(session, told, audience.values())
+        return ObjectiveState(steps[-1].row.objective)
+
+    def _find_all(self, names: Sequence[str]) -> list[Account] | Refusal:
+        found = []
+        for name in names:
+            account = self._directory.find(name)
+            if account is None:
+                return self._directory.unknown_member(name)
+            found.append(account)
+        return found
+
+    # Reading.
+
+    def _visible(self, session: Session, objective_id: str) -> ObjectiveRow | Refusal:
+        """An objective, if the session may know of it."""
+        row = self._objectives.find(objective_id)
+        if row is None:
+            return unknown(objective_id)
+        account = session.account
+        insider = account is not None and account.number in thread(row, self._directory)
+        return row if insider or any(map(session.may, _OVERSIGHT)) else unknown(objective_id)
+
+    def view(self, session: Session, command: c.ViewObjective) -> Reply:
+        """An objective with its event log."""
+        row = self._visible(session, command.objective_id)
+        if isinstance(row, Refusal):
+            return row
+        after = max(-1, min(command.after, self._batch.ledger.end))
+        events = self._store.objectives.events(row.serial, after, self._limits.read_max + 1)
+        within = events[: self._limits.read_max]
+        shown = page(within, lambda event: len(ledger.encode_struct(event.what)), self._limits.page_bytes_max)
+        return ObjectiveView(row.objective, tuple(shown), len(shown) == len(events))
+
+    def select(self, session: Session, command: c.ListObjectives) -> Reply:
+        """All objectives for who may create them; else those that the member has a part in."""
+        everything = session.may(OBJECTIVES_CREATE)
+        if session.account is None and not everything:
+            return Refusal(Code.FORBIDDEN, "objectives are for members")
+        assignee = self._directory.find(command.assignee) if command.assignee is not None else None
+        if command.assignee is not None and assignee is None:
+            return self._directory.unknown_member(command.assignee)
+        before = self._visible(session, command.before) if command.before is not None else None
+        if isinstance(before, Refusal):
+            return before
+        query = ObjectiveQuery(
+            party=None if everything or session.account is None else session.account.number,
+            assignee=assignee.number if assignee is not None else None,
+            statuses=command.statuses,
+            before=before.serial if before is not None else None,
+            limit=max(1, min(command.limit, self._limits.read_max)) + 1,
         )
-    return _carry_out(broker, session, steps) if steps else ObjectiveState(row.objective)
+        rows = [row.objective for row in self._store.objectives.select(query)]
+        shown = page(rows[: query.limit - 1], lambda row: len(ledger.encode_struct(row)), self._limits.page_bytes_max)
+        return ObjectiveList(tuple(shown), len(shown) == len(rows))
 
+    # Limits.
 
-def _steps(
-    broker: "Broker", row: ObjectiveRow, status: o.Status | None, change: o.AnyChange
-) -> Sequence[_Step] | Refusal:
-    """What a change amounts to; nothing, when all is as it asks for."""
-    refusal = _check_change(broker, change)
-    if refusal is not None:
-        return refusal
-    before = row.objective
-    now = replace(before, status=status or before.status, updated_at_ms=broker.now_ms)
-    match change:
-        case o.Block(reason):
-            after = replace(now, block_reason=reason.strip())
-            changed = (after.status, after.block_reason) != (before.status, before.block_reason)
-            return [_Step(replace(row, objective=after), o.Blocked(reason.strip()))] if changed else ()
-        case o.Unblock():
-            after = replace(now, block_reason=None)
-            return [_Step(replace(row, objective=after), o.Unblocked())] if after.status is not before.status else ()
-        case o.Complete(result):
-            after = replace(now, result=result.strip(), completed_at_ms=broker.now_ms, block_reason=None)
-            return [_Step(replace(row, objective=after), o.Completed(result.strip()))]
-        case o.Cancel(reason):
-            return [_Step(replace(row, objective=now), o.Cancelled((reason or "").strip() or None))]
-        case o.Reassign(to, note):
-            return _reassign(broker, replace(row, objective=now), to, (note or "").strip() or None)
-        case o.Watch(add, remove):
-            return _watch(broker, replace(row, objective=now), add, remove)
-        case _:
-            assert_never(change)
-
-
-def _reassign(broker: "Broker", row: ObjectiveRow, to: str, note: str | None) -> Sequence[_Step] | Refusal:
-    account = broker.directory.find(to)
-    if account is None:
-        return broker.directory.unknown_member(to)
-    if account.number == row.assignee:
-        return Refusal(Code.INVALID_REQUEST, f"{row.objective.id} is assigned to {to} already")
-    before = row.objective.assignee
-    after = replace(row.objective, assignee=account.name)
-    kept = replace(row, objective=after, parties=(account.number, *row.parties[1:]))
-    return [_Step(kept, o.Reassigned(before, account.name, note), leaving=row.assignee)]
-
-
-def _watch(broker: "Broker", row: ObjectiveRow, add: Sequence[str], remove: Sequence[str]) -> Sequence[_Step] | Refusal:
-    """One step for each name that makes a difference."""
-    added = _find_all(broker, add)
-    if isinstance(added, Refusal):
-        return added
-    steps: list[_Step] = []
-    for account in added:
-        if account.number not in row.parties:
-            watchers = (*row.objective.watchers, account.name)
-            parties = (*row.parties, account.number)
-            row = replace(row, objective=replace(row.objective, watchers=watchers), parties=parties)
-            steps.append(_Step(row, o.WatcherAdded(account.name)))
-    for name in remove:
-        # By name, because a watcher may be no member any more.
-        if name in row.objective.watchers:
-            index = row.objective.watchers.index(name)
-            watchers = row.objective.watchers[:index] + row.objective.watchers[index + 1 :]
-            leaving = row.parties[2 + index]
-            parties = row.parties[: 2 + index] + row.parties[3 + index :]
-            row = replace(row, objective=replace(row.objective, watchers=watchers), parties=parties)
-            steps.append(_Step(row, o.WatcherRemoved(name), leaving=leaving))
-        elif broker.directory.find(name) is None:
-            return broker.directory.unknown_member(name)
-    if len(row.objective.watchers) > broker.limits.objective_watchers_max:
-        return _too_many_watchers(broker)
-    return steps
-
-
-def _carry_out(broker: "Broker", session: Session, steps: Sequence[_Step]) -> Reply:
-    """Keep each step and tell of it; all of them are in the same transaction."""
-    audiences = [_audience(step, broker.directory) for step in steps]
-    everybody = {number: account for audience in audiences for number, account in audience.items()}
-    refusal = _check_room(broker, everybody.values(), len(steps))
-    if refusal is not None:
-        return refusal
-    for step, audience in zip(steps, audiences, strict=True):
-        objective = step.row.objective
-        event = o.ObjectiveEvent(broker.ledger.end, broker.now_ms, MemberName(session.speaker), step.happening)
-        said = ObjectiveChanged(
-            objective.id,
-            o.kind_of(step.happening),
-            session.speaker,
-            objective.status.value,
-            objective.assignee,
-            chain.seal(ledger.encode_struct(step.happening), b"", objective.id, session.speaker, broker.now_ms),
-            chain.seal(ledger.encode_struct(objective), ledger.encode_numbers(step.row.parties), objective.id),
+    def _check_new(self, command: c.CreateObjective, originator: Account) -> Refusal | None:
+        limits = self._limits
+        if len(self._objectives) >= limits.objectives_open_max:
+            return Refusal(Code.TOO_MANY_OBJECTIVES, f"{limits.objectives_open_max} objectives are open already")
+        if self._objectives.made_by(originator) >= limits.member_objectives_max:
+            most = limits.member_objectives_max
+            return Refusal(Code.TOO_MANY_OBJECTIVES, f"{originator.name} has {most} open objectives already")
+        return (
+            _check_text("a title", command.title, limits.objective_title_chars_max)
+            or _check_text("an outcome", command.outcome, limits.objective_outcome_chars_max)
+            or _check_text("a body", command.body, limits.objective_body_chars_max, needed=False)
+            or self._check_attachments(command.attachments)
         )
-        broker.store.objectives.change(broker.ledger.append(said, broker.now_ms), step.row, event)
-        broker.objectives.keep(step.row)
-        told = lifecycle.content_of(objective, step.happening, session.speaker)
-        broker.post(session, told, audience.values())
-    return ObjectiveState(steps[-1].row.objective)
+
+    def _check_change(self, change: o.AnyChange) -> Refusal | None:
+        limits = self._limits
+        match change:
+            case o.Block(reason):
+                return _check_text("a reason", reason, limits.objective_reason_chars_max)
+            case o.Complete(result):
+                return _check_text("a result", result, limits.objective_result_chars_max)
+            case o.Cancel(reason):
+                return _check_text("a reason", reason or "", limits.objective_reason_chars_max, needed=False)
+            case o.Reassign(_, note):
+                return _check_text("a note", note or "", limits.objective_reason_chars_max, needed=False)
+            case o.Unblock() | o.Watch():
+                return None
+            case _:
+                assert_never(change)
+
+    def _check_attachments(self, attachments: tuple[Attachment, ...]) -> Refusal | None:
+        """By the rule for attachments of any message."""
+        said = replace(_NOTHING, attachments=attachments)
+        return check_content(said, self._limits)
+
+    def _check_room(self, accounts: Collection[Account], count: int) -> Refusal | None:
+        """By the rules for recipients of any message."""
+        limits = self._limits
+        if len(accounts) > limits.recipients_max:
+            return Refusal(Code.TOO_MANY_RECIPIENTS, f"more than {limits.recipients_max} members would hear of it")
+        for account in accounts:
+            waiting = account.inbox.backlog
+            if waiting + count > limits.backlog_max:
+                return Refusal(Code.BACKLOG_FULL, f"{account.name} has {waiting} messages waiting")
+        return None
+
+    def _too_many_watchers(self) -> Refusal:
+        most = self._limits.objective_watchers_max
+        return Refusal(Code.INVALID_REQUEST, f"an objective has at most {most} watchers")
 
 
 def _audience(step: _Step, directory: Directory) -> dict[int, Account]:
@@ -326,114 +418,6 @@ def _audience(step: _Step, directory: Directory) -> dict[int, Account]:
     if step.leaving in directory.accounts:
         audience[step.leaving] = directory.accounts[step.leaving]
     return audience
-
-
-def _actor(broker: "Broker", command: c.CreateObjective | c.ChangeObjective) -> tuple[Session, Account] | Refusal:
-    session = broker.session(command.session)
-    if isinstance(session, Refusal):
-        return session
-    if session.account is None:
-        return Refusal(Code.FORBIDDEN, "only a member can make or change an objective: say which one acts")
-    return session, session.account
-
-
-def _find_all(broker: "Broker", names: Sequence[str]) -> list[Account] | Refusal:
-    found = []
-    for name in names:
-        account = broker.directory.find(name)
-        if account is None:
-            return broker.directory.unknown_member(name)
-        found.append(account)
-    return found
-
-
-# Reading.
-
-
-def _visible(broker: "Broker", session: Session, objective_id: str) -> ObjectiveRow | Refusal:
-    """An objective, if the session may know of it."""
-    row = broker.objectives.find(objective_id)
-    if row is None:
-        return unknown(objective_id)
-    account = session.account
-    insider = account is not None and account.number in thread(row, broker.directory)
-    return row if insider or any(map(session.may, _OVERSIGHT)) else unknown(objective_id)
-
-
-def view(broker: "Broker", command: c.ViewObjective) -> Reply:
-    """An objective with its event log."""
-    session = broker.session(command.session)
-    if isinstance(session, Refusal):
-        return session
-    row = _visible(broker, session, command.objective_id)
-    if isinstance(row, Refusal):
-        return row
-    after = max(-1, min(command.after, broker.ledger.end))
-    events = broker.store.objectives.events(row.serial, after, broker.limits.read_max + 1)
-    within = events[: broker.limits.read_max]
-    shown = page(within, lambda event: len(ledger.encode_struct(event.what)), broker.limits.page_bytes_max)
-    return ObjectiveView(row.objective, tuple(shown), len(shown) == len(events))
-
-
-def select(broker: "Broker", command: c.ListObjectives) -> Reply:
-    """All objectives for who may create them; else those that the member has a part in."""
-    session = broker.session(command.session)
-    if isinstance(session, Refusal):
-        return session
-    everything = session.may(OBJECTIVES_CREATE)
-    if session.account is None and not everything:
-        return Refusal(Code.FORBIDDEN, "objectives are for members")
-    assignee = broker.directory.find(command.assignee) if command.assignee is not None else None
-    if command.assignee is not None and assignee is None:
-        return broker.directory.unknown_member(command.assignee)
-    before = _visible(broker, session, command.before) if command.before is not None else None
-    if isinstance(before, Refusal):
-        return before
-    query = ObjectiveQuery(
-        party=None if everything or session.account is None else session.account.number,
-        assignee=assignee.number if assignee is not None else None,
-        statuses=command.statuses,
-        before=before.serial if before is not None else None,
-        limit=max(1, min(command.limit, broker.limits.read_max)) + 1,
-    )
-    rows = [row.objective for row in broker.store.objectives.select(query)]
-    shown = page(rows[: query.limit - 1], lambda row: len(ledger.encode_struct(row)), broker.limits.page_bytes_max)
-    return ObjectiveList(tuple(shown), len(shown) == len(rows))
-
-
-# Limits.
-
-
-def _check_new(broker: "Broker", command: c.CreateObjective, originator: Account | None) -> Refusal | None:
-    limits = broker.limits
-    if len(broker.objectives) >= limits.objectives_open_max:
-        return Refusal(Code.TOO_MANY_OBJECTIVES, f"{limits.objectives_open_max} objectives are open already")
-    if originator is not None and broker.objectives.made_by(originator) >= limits.member_objectives_max:
-        most = limits.member_objectives_max
-        return Refusal(Code.TOO_MANY_OBJECTIVES, f"{originator.name} has {most} open objectives already")
-    return (
-        _check_text("a title", command.title, limits.objective_title_chars_max)
-        or _check_text("an outcome", command.outcome, limits.objective_outcome_chars_max)
-        or _check_text("a body", command.body, limits.objective_body_chars_max, needed=False)
-        or _check_attachments(broker, command.attachments)
-    )
-
-
-def _check_change(broker: "Broker", change: o.AnyChange) -> Refusal | None:
-    limits = broker.limits
-    match change:
-        case o.Block(reason):
-            return _check_text("a reason", reason, limits.objective_reason_chars_max)
-        case o.Complete(result):
-            return _check_text("a result", result, limits.objective_result_chars_max)
-        case o.Cancel(reason):
-            return _check_text("a reason", reason or "", limits.objective_reason_chars_max, needed=False)
-        case o.Reassign(_, note):
-            return _check_text("a note", note or "", limits.objective_reason_chars_max, needed=False)
-        case o.Unblock() | o.Watch():
-            return None
-        case _:
-            assert_never(change)
 
 
 def _check_text(what: str, text: str, chars_max: int, *, needed: bool = True) -> Refusal | None:
@@ -446,29 +430,6 @@ def _check_text(what: str, text: str, chars_max: int, *, needed: bool = True) ->
     except UnicodeEncodeError:
         return Refusal(Code.INVALID_REQUEST, f"{what} holds half a surrogate pair, which no wire can carry")
     return None
-
-
-def _check_attachments(broker: "Broker", attachments: tuple[Attachment, ...]) -> Refusal | None:
-    """By the rule for attachments of any message."""
-    said = replace(_NOTHING, attachments=attachments)
-    return check_content(said, broker.limits)
-
-
-def _check_room(broker: "Broker", accounts: Collection[Account], count: int) -> Refusal | None:
-    """By the rules for recipients of any message."""
-    limits = broker.limits
-    if len(accounts) > limits.recipients_max:
-        return Refusal(Code.TOO_MANY_RECIPIENTS, f"more than {limits.recipients_max} members would hear of it")
-    for account in accounts:
-        waiting = account.inbox.backlog
-        if waiting + count > limits.backlog_max:
-            return Refusal(Code.BACKLOG_FULL, f"{account.name} has {waiting} messages waiting")
-    return None
-
-
-def _too_many_watchers(broker: "Broker") -> Refusal:
-    most = broker.limits.objective_watchers_max
-    return Refusal(Code.INVALID_REQUEST, f"an objective has at most {most} watchers")
 
 
 def _base36(number: int) -> str:

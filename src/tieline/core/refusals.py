@@ -1,6 +1,6 @@
 """Refusals in the log: one row for many of a kind, because the chain is kept for ever and a refusal is cheap.
 
-Above: the broker. A *kind* is the code, the speaker, the protocol and the attempt. The speaker is the member whose
+Above: the self._batch. A *kind* is the code, the speaker, the protocol and the attempt. The speaker is the member whose
 session was refused. All callers without a member share the empty speaker, whatever names they give: a stranger can
 invent names without end, and a row keeps only a few of them, as claimed.
 
@@ -10,19 +10,15 @@ one row an hour for each kind from then on. Codes, protocols and attempts are th
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tieline.contract import command as c
 from tieline.contract.event import Refused
-from tieline.contract.identifiers import SessionId
-from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code
-
-if TYPE_CHECKING:
-    from tieline.core.broker import Broker
+from tieline.core.batch import Batch
+from tieline.core.directory import Session
 
 _HOUR_MS = 3600 * 1000
 _KINDS_MAX = 10_000
@@ -51,19 +47,19 @@ class _Unwritten(Struct):
 class Refusals:
     """The refusals of the last hour, by kind."""
 
-    __slots__ = ("_hour", "_kinds", "_limits", "_rows", "_swept_at_ms")
+    __slots__ = ("_batch", "_hour", "_kinds", "_limits", "_rows", "_swept_at_ms")
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._limits = batch.limits
         self._kinds: dict[_Kind, _Unwritten] = {}
         # Rows that each speaker caused in this hour of the clock.
         self._rows: dict[str, int] = {}
         self._hour = 0
         self._swept_at_ms = 0
 
-    def record(self, broker: "Broker", command: c.Command, code: Code) -> None:
+    def record(self, command: c.Command, session: Session | None, code: Code) -> None:
         """Put a refused command into the log, or count it into a later row."""
-        session = broker.directory.sessions.get(getattr(command, "session", SessionId("")))
         speaker = claimed = ""
         if session is None:
             claimed, protocol = str(getattr(command, "member", "") or ""), str(getattr(command, "protocol", ""))
@@ -75,14 +71,14 @@ class Refusals:
                 claimed = session.speaker
         what = command.what if isinstance(command, c.RecordRefusal) else type(command).__name__
         kind = (code.value, speaker, protocol, what)
-        self._remember(broker, kind)
-        row = self._note(kind, _readable(claimed), broker.now_ms)
+        self._remember(kind)
+        row = self._note(kind, _readable(claimed), self._batch.now_ms)
         if row is not None:
-            broker.record(row, urgent=False)
+            self._batch.record(row, urgent=False)
 
-    def work(self, broker: "Broker") -> None:
+    def work(self) -> None:
         """Write rows for what was counted long enough, and forget the kinds that did not come again."""
-        now_ms = broker.now_ms
+        now_ms = self._batch.now_ms
         if now_ms - self._swept_at_ms < self._limits.refusal_row_ms:
             return
         self._swept_at_ms = now_ms
@@ -90,16 +86,16 @@ class Refusals:
             if now_ms - unwritten.row_at_ms < self._window_ms(kind, now_ms):
                 continue
             if unwritten.count:
-                self._remember(broker, kind)
-                broker.record(self._row(kind, unwritten, now_ms), urgent=False)
+                self._remember(kind)
+                self._batch.record(self._row(kind, unwritten, now_ms), urgent=False)
             else:
                 del self._kinds[kind]
 
-    def _remember(self, broker: "Broker", kind: _Kind) -> None:
+    def _remember(self, kind: _Kind) -> None:
         """Let a rollback find this kind as it is now."""
         unwritten = self._kinds.get(kind)
         before = None if unwritten is None else replace(unwritten)
-        broker.undo.append(partial(self._put_back, kind, before, self._rows.get(kind[1], 0)))
+        self._batch.undo.append(partial(self._put_back, kind, before, self._rows.get(kind[1], 0)))
 
     def _put_back(self, kind: _Kind, before: _Unwritten | None, rows: int) -> None:
         self._rows[kind[1]] = rows
@@ -108,11 +104,11 @@ class Refusals:
         else:
             self._kinds[kind] = before
 
-    def finish(self, broker: "Broker") -> None:
+    def finish(self) -> None:
         """Write rows for everything that was counted, because the hub stops."""
         for kind, unwritten in list(self._kinds.items()):
             if unwritten.count:
-                broker.record(self._row(kind, unwritten, broker.now_ms), urgent=False)
+                self._batch.record(self._row(kind, unwritten, self._batch.now_ms), urgent=False)
 
     def _note(self, kind: _Kind, name: str, now_ms: int) -> Refused | None:
         """Count a refusal; returns its row if it is time for one."""

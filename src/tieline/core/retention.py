@@ -1,12 +1,11 @@
 """Retention: settled messages are forgotten after a while, a few at a time, so that the writer never stalls."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tieline.contract.delivery import State
-from tieline.contract.limits import Limits
-
-if TYPE_CHECKING:
-    from tieline.core.broker import Broker
+from tieline.core.batch import Batch
+from tieline.core.deliveries import Deliveries
+from tieline.core.directory import Directory
 
 _PASS_MS = 60 * 60 * 1000
 """A pass an hour: retention is counted in days."""
@@ -17,10 +16,25 @@ _BATCH = 500
 class Retention:
     """The state of the current pass."""
 
-    __slots__ = ("_before_ms", "_keep", "_limits", "_next_pass_ms", "_start")
+    __slots__ = (
+        "_batch",
+        "_before_ms",
+        "_keep",
+        "_limits",
+        "_nature",
+        "_next_pass_ms",
+        "_snapshot",
+        "_start",
+        "_store",
+    )
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, batch: Batch, snapshot: Callable[[], None]) -> None:
+        self._limits = batch.limits
+        self._batch = batch
+        self._nature = batch.nature
+        self._store = batch.store
+        # Keeps the state of all members as of the log's end.
+        self._snapshot = snapshot
         self._next_pass_ms = 0
         # Offsets that the running pass must not touch, and the time before which it may; `None` between passes.
         self._keep: frozenset[int] | None = None
@@ -34,26 +48,26 @@ class Retention:
             self._keep = None
             self._next_pass_ms = 0
 
-    def work(self, broker: "Broker") -> None:
+    def work(self, directory: Directory, deliveries: Deliveries) -> None:
         """Do a little, if it is time."""
-        accounts = broker.directory.accounts.values()
+        batch, accounts = self._batch, directory.accounts.values()
         if self._keep is None:
-            if broker.now_ms < self._next_pass_ms or broker.nature.doubts_time():
+            if batch.now_ms < self._next_pass_ms or self._nature.doubts_time():
                 return
-            self._next_pass_ms = broker.now_ms + _PASS_MS
+            self._next_pass_ms = batch.now_ms + _PASS_MS
             # A replay reads messages from the last snapshot on, so none of those may be forgotten.
-            broker.write_moves()
-            broker.snapshot()
-            broker.dirty = True
-            self._before_ms = broker.now_ms - self._limits.retention_ms
+            batch.write_moves()
+            self._snapshot()
+            batch.dirty = True
+            self._before_ms = batch.now_ms - self._limits.retention_ms
             self._start = 0
             self._keep = frozenset(offset for account in accounts for offset in account.inbox.awaited_offsets())
-        pruned, following = broker.store.prune(self._start, self._before_ms, self._keep, _BATCH)
+        pruned, following = self._store.prune(self._start, self._before_ms, self._keep, _BATCH)
         if pruned:
-            broker.dirty = True
+            batch.dirty = True
             for account in accounts:
                 muted = account.inbox.muted_until(pruned[-1])
-                broker.move(account, muted, State.EXPIRED, evidence="kept as long as retention says")
+                deliveries.move(account, muted, State.EXPIRED, evidence="kept as long as retention says")
         if following is None:
             self._keep = None
         else:

@@ -1,7 +1,6 @@
 """Routing: who receives a message. The answer is a snapshot: later members and subscribers do not get it."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import assert_never
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -15,74 +14,77 @@ from tieline.core.directory import Account, Directory
 from tieline.core.objectives import Objectives, unknown
 
 
-def recipients(
-    target: Target,
-    sender: Account | None,
-    directory: Directory,
-    limits: Limits,
-    *,
-    allow_empty: bool,
-    members_only: bool = False,
-    channels: Channels,
-    objectives: Objectives,
-) -> Collection[Account] | Refusal:
-    """The members a message goes to that is not for one alone: nobody hears its own broadcast."""
-    found: Collection[Account]
-    match target.kind:
-        case TargetKind.MEMBER:
-            return member(target.name, directory)
-        case TargetKind.EVERYBODY:
-            found = [account for account in _others(directory.accounts, sender) if account.present]
-        case TargetKind.CHANNEL:
-            subscribers = directory.subscribers(ChannelName(target.name))
-            if subscribers is None:
-                archived = channels.refuse_archived(target.name)
-                if archived is not None or not allow_empty:
-                    return archived or directory.unknown_channel(target.name)
-            if members_only and (sender is None or sender.number not in (subscribers or {})):
-                return Refusal(Code.FORBIDDEN, f"only its members may write to {target}: join it first")
-            found = _others(subscribers or {}, sender)
-        case TargetKind.OBJECTIVE:
+class Routing:
+    """Finds the members that a message is for."""
+
+    __slots__ = ("_channels", "_directory", "_limits", "_objectives")
+
+    def __init__(self, limits: Limits, directory: Directory, channels: Channels, objectives: Objectives) -> None:
+        self._limits = limits
+        self._directory = directory
+        self._channels = channels
+        self._objectives = objectives
+
+    def by_own_name(self, command: Send) -> Send:
+        """A message to an alias as one to the member that it stands for, with a note that says so."""
+        aliases = self._directory.team.aliases
+        if not aliases:
+            return command
+        content = command.content
+        target = content.target
+        if target.kind is not TargetKind.MEMBER or self._directory.find(target.name) is not None:
+            return command
+        name = aliases.get(target.name)
+        if name is None:
+            return command
+        notes = (*content.notes, f"written to the alias {target}")
+        return replace(command, content=replace(content, target=to_member(MemberName(name)), notes=notes))
+
+    def recipients(self, command: Send, sender: Account | None) -> Collection[Account] | Refusal:
+        """The members that a message goes to."""
+        target = command.content.target
+        if command.only:
+            return self._named(command.only)
+        if target.kind is TargetKind.MEMBER:
+            # Which may be the sender itself.
+            account = self._directory.find(target.name)
+            return (account,) if account is not None else self._directory.unknown_member(target.name)
+        if target.kind is TargetKind.OBJECTIVE:
             # Who speaks in its thread is in it, so nobody else need be.
-            thread = objectives.others_in_thread(target.name, sender, directory)
+            thread = self._objectives.others_in_thread(target.name, sender, self._directory)
             return unknown(target.name) if thread is None else thread
-        case _:
-            assert_never(target.kind)
-    if not found and not allow_empty:
-        return Refusal(Code.NO_RECIPIENTS, f"{target} has no other subscribers: nothing to deliver")
-    if len(found) > limits.recipients_max:
-        return Refusal(Code.TOO_MANY_RECIPIENTS, f"{target} has more than {limits.recipients_max} members")
-    return found
+        found = self._audience(command, target, sender)
+        if isinstance(found, Refusal):
+            return found
+        if not found and not command.allow_empty:
+            return Refusal(Code.NO_RECIPIENTS, f"{target} has no other subscribers: nothing to deliver")
+        if len(found) > self._limits.recipients_max:
+            return Refusal(Code.TOO_MANY_RECIPIENTS, f"{target} has more than {self._limits.recipients_max} members")
+        return found
 
+    def _audience(self, command: Send, target: Target, sender: Account | None) -> Collection[Account] | Refusal:
+        """Everybody, or those in a channel; nobody hears its own broadcast."""
+        directory = self._directory
+        if target.kind is TargetKind.EVERYBODY:
+            return [account for account in _others(directory.accounts, sender) if account.present]
+        subscribers = directory.subscribers(ChannelName(target.name))
+        if subscribers is None:
+            archived = self._channels.refuse_archived(target.name)
+            if archived is not None or not command.allow_empty:
+                return archived or directory.unknown_channel(target.name)
+        if command.members_only and (sender is None or sender.number not in (subscribers or {})):
+            return Refusal(Code.FORBIDDEN, f"only its members may write to {target}: join it first")
+        return _others(subscribers or {}, sender)
 
-def member(name: str, directory: Directory) -> Collection[Account] | Refusal:
-    """The one member that a message is for, which may be its sender."""
-    account = directory.find(name)
-    return (account,) if account is not None else directory.unknown_member(name)
-
-
-def by_own_name(command: Send, aliases: Mapping[str, str], directory: Directory) -> Send:
-    """A message to an alias as one to the member that it stands for, with a note that says so."""
-    content = command.content
-    target = content.target
-    if target.kind is not TargetKind.MEMBER or directory.find(target.name) is not None:
-        return command
-    name = aliases.get(target.name)
-    if name is None:
-        return command
-    notes = (*content.notes, f"written to the alias {target}")
-    return replace(command, content=replace(content, target=to_member(MemberName(name)), notes=notes))
-
-
-def named(names: Sequence[MemberName], directory: Directory) -> Collection[Account] | Refusal:
-    """The members whom a sender has chosen."""
-    accounts = []
-    for name in dict.fromkeys(names):
-        account = directory.find(name)
-        if account is None:
-            return directory.unknown_member(name)
-        accounts.append(account)
-    return accounts
+    def _named(self, names: Sequence[MemberName]) -> Collection[Account] | Refusal:
+        """The members whom a sender has chosen."""
+        accounts = []
+        for name in dict.fromkeys(names):
+            account = self._directory.find(name)
+            if account is None:
+                return self._directory.unknown_member(name)
+            accounts.append(account)
+        return accounts
 
 
 def _others(accounts: dict[int, Account], sender: Account | None) -> Collection[Account]:

@@ -6,45 +6,52 @@ silence. Where it is for others too, it is accepted, and their deliveries are de
 """
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from tieline.contract import command as c
 from tieline.contract.delivery import State
+from tieline.contract.keys import one_key
 from tieline.contract.member import Origin
 from tieline.contract.message import Signature
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import TargetKind
-from tieline.core.directory import Account
-
-if TYPE_CHECKING:
-    from tieline.core.broker import Broker
+from tieline.core.deliveries import Deliveries
+from tieline.core.directory import Account, Directory
 
 EVIDENCE = "cannot_sign"
 """Why a delivery is dead."""
 
 
-def refuse(broker: "Broker", command: c.Send, recipients: Collection[Account]) -> Refusal | None:
-    """Refuse a message that is for such a member alone."""
-    if broker.signs or not broker.directory.shared or command.content.target.kind is not TargetKind.MEMBER:
+class Signing:
+    """Refuses and gives up what would need a signature that the hub cannot make."""
+
+    __slots__ = ("_deliveries", "_directory", "_signs")
+
+    def __init__(self, signs: bool, directory: Directory, deliveries: Deliveries) -> None:
+        # Whether the hub has a secret to sign with.
+        self._signs = signs
+        self._directory = directory
+        self._deliveries = deliveries
+
+    def refuse(self, command: c.Send, recipients: Collection[Account]) -> Refusal | None:
+        """Refuse a message that is for such a member alone."""
+        if self._signs or not self._directory.shared or command.content.target.kind is not TargetKind.MEMBER:
+            return None
+        for account in self._barred(command, recipients):
+            text = f"{account.name} takes signed messages only, and this hub has no secret to sign with"
+            return Refusal(Code.CANNOT_SIGN, text)
         return None
-    for account in _barred(broker, command, recipients):
-        text = f"{account.name} takes signed messages only, and this hub has no secret to sign with"
-        return Refusal(Code.CANNOT_SIGN, text)
-    return None
 
+    def give_up(self, command: c.Send, recipients: Collection[Account]) -> None:
+        """Settle the deliveries, just made, that such members will never get."""
+        if self._signs or not self._directory.shared:
+            return
+        for account in self._barred(command, recipients):
+            key = account.inbox.next_key - 1
+            self._deliveries.move(account, one_key(key), State.DEAD, evidence=EVIDENCE)
 
-def give_up(broker: "Broker", command: c.Send, recipients: Collection[Account]) -> None:
-    """Settle the deliveries, just made, that such members will never get."""
-    if broker.signs or not broker.directory.shared:
-        return
-    for account in _barred(broker, command, recipients):
-        key = account.inbox.next_key - 1
-        broker.move(account, ((key, key),), State.DEAD, evidence=EVIDENCE)
-
-
-def _barred(broker: "Broker", command: c.Send, recipients: Collection[Account]) -> Collection[Account]:
-    if command.signature is not Signature.NONE:
-        return ()
-    # One that has a token of its own can come through other wires.
-    directory = broker.directory
-    return [one for one in recipients if one.member.origin is Origin.SHARED and not directory.has_token(one)]
+    def _barred(self, command: c.Send, recipients: Collection[Account]) -> Collection[Account]:
+        if command.signature is not Signature.NONE:
+            return ()
+        # One that has a token of its own can come through other wires.
+        directory = self._directory
+        return [one for one in recipients if one.member.origin is Origin.SHARED and not directory.has_token(one)]

@@ -1,16 +1,14 @@
 """Streams: the ordered sequence per (topic, sender, recipient), and what a recipient needs to go on in its own."""
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from tieline.contract import command as c
 from tieline.contract.delivery import Replayed, State, StreamCursor
+from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply, Streams, StreamView
 from tieline.core.directory import Account, Session
-
-if TYPE_CHECKING:
-    from tieline.core.broker import Broker
+from tieline.core.store import Store
 
 _SEPARATOR = "\x1f"
 
@@ -25,12 +23,11 @@ def stream_name(sender: str, topic: str) -> str:
     return f"{at + place if at else sender}{_SEPARATOR}{topic}"
 
 
-def refuse_more(broker: "Broker", accounts: Collection[Account], stream: str) -> Refusal | None:
+def refuse_more(accounts: Collection[Account], stream: str, limits: Limits) -> Refusal | None:
     """Why a recipient can have no stream of this topic, if so.
 
     Members are few and known; topics are what a sender could make up without end.
     """
-    limits = broker.limits
     sender = stream.partition(_SEPARATOR)[0] + _SEPARATOR
     for account in accounts:
         if stream in account.streams:
@@ -44,65 +41,67 @@ def refuse_more(broker: "Broker", accounts: Collection[Account], stream: str) ->
     return None
 
 
-def read(broker: "Broker", command: c.ReadStreams) -> Reply:
-    """Where the streams of the session's member stand, and what it has to be given again."""
-    session = broker.session(command.session)
-    if isinstance(session, Refusal):
-        return session
-    if session.account is None:
-        return Refusal(Code.INVALID_REQUEST, "only a member has streams")
-    positions = {(position.topic, position.peer): position.last_seq for position in command.positions}
-    views = []
-    missing: dict[str, range] = {}
-    for stream, last_seq in session.account.streams.items():
-        peer, _, topic = stream.partition(_SEPARATOR)
-        position = positions.get((topic, peer), positions.get((topic, None)))
-        views.append(StreamView(topic, peer, position, last_seq))
-        if position is not None and position < last_seq:
-            missing[stream] = range(max(position, 0) + 1, last_seq + 1)
-    views.sort(key=lambda view: (view.topic, view.peer))
-    found, following, stale = _find(broker, session, missing, command.following)
-    return Streams(tuple(views), tuple(found), stale, following)
+class StreamRules:
+    """Decides `ReadStreams`."""
 
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
-def _find(
-    broker: "Broker", session: Session, missing: dict[str, range], cursor: StreamCursor | None
-) -> tuple[list[Replayed], StreamCursor | None, bool]:
-    """What of the missing does not come by itself, in key order; where to go on; and if some is not kept any more.
+    def read(self, session: Session, command: c.ReadStreams) -> Reply:
+        """Where the streams of the session's member stand, and what it has to be given again."""
+        if session.account is None:
+            return Refusal(Code.INVALID_REQUEST, "only a member has streams")
+        positions = {(position.topic, position.peer): position.last_seq for position in command.positions}
+        views = []
+        missing: dict[str, range] = {}
+        for stream, last_seq in session.account.streams.items():
+            peer, _, topic = stream.partition(_SEPARATOR)
+            position = positions.get((topic, peer), positions.get((topic, None)))
+            views.append(StreamView(topic, peer, position, last_seq))
+            if position is not None and position < last_seq:
+                missing[stream] = range(max(position, 0) + 1, last_seq + 1)
+        views.sort(key=lambda view: (view.topic, view.peer))
+        found, following, stale = self._find(session, missing, command.following)
+        return Streams(tuple(views), tuple(found), stale, following)
 
-    What is not settled comes by itself, but to one who is given each delivery once only until it was offered.
-    """
-    account = session.account
-    assert account is not None, "only a member has streams"
-    found: list[Replayed] = []
-    looks = _LOOKS_MAX
-    stale = False
-    for stream in sorted(stream for stream in missing if cursor is None or stream >= cursor.stream):
-        wanted = missing[stream]
-        if cursor is None or cursor.stream != stream:
-            cursor = StreamCursor(stream, None, len(wanted))
-        peer, _, topic = stream.partition(_SEPARATOR)
-        before, left, more = cursor.before, cursor.left, True
-        while more:
-            if looks <= 0:
-                return _in_order(found), StreamCursor(stream, before, left), stale
-            # Mostly those that are missing are the newest, and there are no others.
-            limit = min(looks, len(wanted) + _LOOKS_MIN)
-            page = broker.store.received(account.number, account.name, peer, before, limit)
-            looks -= page.looked
-            before, more = page.following, page.following is not None
-            for one in page.received:
-                if one.topic != topic or one.stream_seq not in wanted:
-                    continue
-                left -= 1
-                entry = account.inbox.entry(one.key)
-                if entry is None or (not session.acknowledges and entry.state is not State.PENDING):
-                    found.append(Replayed(one.key, one.offset, one.stream_seq))
-                # A stream grows with the log: there is no older one to find.
-                more = more and one.stream_seq > wanted.start
-        looks -= 1
-        stale = stale or left > 0
-    return _in_order(found), None, stale
+    def _find(
+        self, session: Session, missing: dict[str, range], cursor: StreamCursor | None
+    ) -> tuple[list[Replayed], StreamCursor | None, bool]:
+        """What of the missing does not come by itself, in key order; where to go on; and if some is not kept any more.
+
+        What is not settled comes by itself, but to one who is given each delivery once only until it was offered.
+        """
+        account = session.account
+        assert account is not None, "only a member has streams"
+        found: list[Replayed] = []
+        looks = _LOOKS_MAX
+        stale = False
+        for stream in sorted(stream for stream in missing if cursor is None or stream >= cursor.stream):
+            wanted = missing[stream]
+            if cursor is None or cursor.stream != stream:
+                cursor = StreamCursor(stream, None, len(wanted))
+            peer, _, topic = stream.partition(_SEPARATOR)
+            before, left, more = cursor.before, cursor.left, True
+            while more:
+                if looks <= 0:
+                    return _in_order(found), StreamCursor(stream, before, left), stale
+                # Mostly those that are missing are the newest, and there are no others.
+                limit = min(looks, len(wanted) + _LOOKS_MIN)
+                page = self._store.received(account.number, account.name, peer, before, limit)
+                looks -= page.looked
+                before, more = page.following, page.following is not None
+                for one in page.received:
+                    if one.topic != topic or one.stream_seq not in wanted:
+                        continue
+                    left -= 1
+                    entry = account.inbox.entry(one.key)
+                    if entry is None or (not session.acknowledges and entry.state is not State.PENDING):
+                        found.append(Replayed(one.key, one.offset, one.stream_seq))
+                    # A stream grows with the log: there is no older one to find.
+                    more = more and one.stream_seq > wanted.start
+            looks -= 1
+            stale = stale or left > 0
+        return _in_order(found), None, stale
 
 
 def _in_order(found: list[Replayed]) -> list[Replayed]:

@@ -1,54 +1,79 @@
 """Wire ids: the ids that senders give on their wires. Recipients of some protocols name deliveries by them."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from tieline.contract import chain
 from tieline.contract import command as c
 from tieline.contract.delivery import State
+from tieline.contract.identifiers import SessionId
+from tieline.contract.keys import Ranges
+from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Done, Reply
+from tieline.contract.reply import Accepted, Done, Reply
+from tieline.core.batch import Batch
+from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Session
-
-if TYPE_CHECKING:
-    from tieline.core.broker import Broker
+from tieline.core.store import Store
 
 
-def acknowledge(broker: "Broker", command: c.AcknowledgeIds) -> Reply:
-    """Settle deliveries of the session's own member by the ids that its wire knows them by."""
-    session = broker.session(command.session)
-    if isinstance(session, Refusal):
-        return session
-    account = session.account
-    if account is None:
-        return Refusal(Code.INVALID_REQUEST, "only a member's session can acknowledge a delivery")
-    if len(command.evidence) > broker.limits.text_bytes_max:
-        return Refusal(Code.INVALID_REQUEST, f"evidence has at most {broker.limits.text_bytes_max} characters")
-    ranges = deliveries(broker, command, session, account)
-    broker.move(account, ranges, State.ACKED, session=session, evidence=command.evidence)
-    account.touch(broker.now_ms)
-    return Done()
+class WireIds:
+    """Finds messages by their wire ids."""
+
+    __slots__ = ("_limits", "_store")
+
+    def __init__(self, store: Store, limits: Limits) -> None:
+        self._store = store
+        self._limits = limits
+
+    def known(self, owner: str, protocol: str, wire_id: str, encoded: bytes) -> Reply | None:
+        """The answer to a message whose id was used before, or is none; `owner` is empty for an id of all senders."""
+        if not wire_id or len(wire_id.encode()) > self._limits.text_bytes_max:
+            return Refusal(Code.INVALID_MESSAGE, f"a wire id has 1 to {self._limits.text_bytes_max} bytes")
+        known = self._store.find_wire_id(owner, protocol, wire_id)
+        if known is None:
+            return None
+        if known.digest != chain.digest(encoded):
+            return Refusal(Code.WIRE_ID_REUSED, f"the id {wire_id!r} was used before for another message")
+        return Accepted(known.message_id, known.offset, known.recipients, duplicate=True)
+
+    def foresee(self, commands: Sequence[c.Command], sessions: Mapping[SessionId, Session]) -> None:
+        """Tell the store which wire ids a batch will ask for, so that it can look for all of them at once."""
+        keys = []
+        for command in commands:
+            if isinstance(command, c.Send) and command.wire_id and len(command.wire_id) <= self._limits.text_bytes_max:
+                session = sessions.get(command.session)
+                if session is not None:
+                    keys.append(("" if command.shared_id else session.speaker, session.protocol, command.wire_id))
+        if len(keys) > 1:
+            self._store.foresee(keys)
 
 
-def deliveries(
-    broker: "Broker", command: c.AcknowledgeIds, session: Session, account: Account
-) -> list[tuple[int, int]]:
-    """The unsettled deliveries of the member that these ids name."""
-    store = broker.store
-    known = (store.find_wire_id("", session.protocol, wire_id) for wire_id in command.wire_ids)
-    found = (store.find_message(message_id) for message_id in command.message_ids)
-    offsets = [*(one.offset for one in known if one), *(one[0].offset for one in found if one)]
-    keys = (account.inbox.find(offset) for offset in offsets)
-    return [(key, key) for key in keys if key is not None]
+class WireIdRules:
+    """Decides `AcknowledgeIds`."""
 
+    def __init__(self, batch: Batch, deliveries: Deliveries) -> None:
+        self._batch = batch
+        self._store = batch.store
+        self._limits = batch.limits
+        self._deliveries = deliveries
 
-def foresee(broker: "Broker", commands: Sequence[c.Command]) -> None:
-    """Tell the store which wire ids a batch will ask for, so that it can look for all of them at once."""
-    keys = []
-    sessions = broker.directory.sessions
-    for command in commands:
-        if isinstance(command, c.Send) and command.wire_id and len(command.wire_id) <= broker.limits.text_bytes_max:
-            session = sessions.get(command.session)
-            if session is not None:
-                keys.append(("" if command.shared_id else session.speaker, session.protocol, command.wire_id))
-    if len(keys) > 1:
-        broker.store.foresee(keys)
+    def acknowledge(self, session: Session, command: c.AcknowledgeIds) -> Reply:
+        """Settle deliveries of the session's own member by the ids that its wire knows them by."""
+        account = session.account
+        if account is None:
+            return Refusal(Code.INVALID_REQUEST, "only a member's session can acknowledge a delivery")
+        if len(command.evidence) > self._limits.text_bytes_max:
+            return Refusal(Code.INVALID_REQUEST, f"evidence has at most {self._limits.text_bytes_max} characters")
+        ranges = self.find_deliveries(session, account, command)
+        self._deliveries.move(account, ranges, State.ACKED, session=session, evidence=command.evidence)
+        account.touch(self._batch.now_ms)
+        return Done()
+
+    def find_deliveries(self, session: Session, account: Account, command: c.AcknowledgeIds) -> Ranges:
+        """The unsettled deliveries of the member that these ids name."""
+        store = self._store
+        known = (store.find_wire_id("", session.protocol, wire_id) for wire_id in command.wire_ids)
+        found = (store.find_message(message_id) for message_id in command.message_ids)
+        offsets = [*(one.offset for one in known if one), *(one[0].offset for one in found if one)]
+        keys = (account.inbox.find(offset) for offset in offsets)
+        return [(key, key) for key in keys if key is not None]

@@ -1,8 +1,8 @@
 """Custody in the exchange: commands that wait until a custodian has won what they settle.
 
-Above: the exchange's main loop, on the broker's thread. Below: the rules in `core.custody`. One command at a time waits
-for an answer, so that no delivery is asked for twice at once. Those that need an answer too wait behind it, and so does
-whatever their sessions ask afterwards: what one session asks is decided in its order.
+Above: the exchange's main loop, on the broker's thread. Below: the rules in `core.settlement`. One command at a time
+waits for an answer, so that no delivery is asked for twice at once. Those that need an answer too wait behind it, and
+so does whatever their sessions ask afterwards: what one session asks is decided in its order.
 """
 
 import asyncio
@@ -14,8 +14,9 @@ import structlog
 from tieline.contract import command as c
 from tieline.contract.hub import Custodian, Question
 from tieline.contract.identifiers import MemberName, SessionId
-from tieline.core import custody
 from tieline.core.broker import Broker
+from tieline.core.custody import Answers
+from tieline.core.settlement import Wanted
 from tieline.server.turns import Item
 
 Won = tuple[MemberName, int]
@@ -103,12 +104,12 @@ class Custody:
         self._sessions: Counter[SessionId] = Counter()
         # The question that is open, and what was answered for the first of the waiting before.
         self._question: Question | None = None
-        self._answers: custody.Answers = {}
+        self._answers: Answers = {}
         self._number = 0
 
     def admit(self, items: list[Item]) -> list[Item]:
         """Those of the items that can be decided now; the others wait."""
-        if not self._broker.custodians and not self._waiting:
+        if not self._broker.custody.custodians and not self._waiting:
             return items
         admitted = []
         for item in items:
@@ -128,7 +129,7 @@ class Custody:
         question = self._question
         if question is None or (answer.number and answer.number != question.number):
             return
-        if not answer.number and question.member in self._broker.custodians:
+        if not answer.number and question.member in self._broker.custody.custodians:
             return
         self._question = None
         for key, _ in question.deliveries:
@@ -147,19 +148,20 @@ class Custody:
                 return
             self._waiting.popleft()
             self._sessions -= Counter(_sessions(item))
-            self._broker.answers = answers = self._answers
+            self._broker.custody.answers = answers = self._answers
             self._answers = {}
             try:
                 yield item
             finally:
-                self._broker.answers = {}
-            unused = custody.unused(self._broker, answers)
+                self._broker.custody.answers = {}
+            unused = self._broker.settlement.unused(answers)
             if unused:
                 self._custodians.give_back(unused)
 
     def finish(self) -> None:
         """Tell custodians what is settled durably."""
-        finished, self._broker.finished = self._broker.finished, []
+        custody = self._broker.custody
+        finished, custody.finished = custody.finished, []
         self._custodians.finish(finished)
 
     def abandon(self) -> list[Item]:
@@ -178,9 +180,9 @@ class Custody:
                 return True
         return self._needs(commands, {}) is not None
 
-    def _needs(self, commands: Sequence[c.Command], answers: custody.Answers) -> custody.Wanted | None:
+    def _needs(self, commands: Sequence[c.Command], answers: Answers) -> Wanted | None:
         try:
-            return custody.needs(self._broker, commands, answers)
+            return self._broker.settlement.needs(commands, answers)
         except Exception:  # noqa: BLE001 - whatever it is, deciding the command meets it too, and refuses that
             return None
 

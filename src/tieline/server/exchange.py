@@ -26,7 +26,6 @@ from tieline.contract.hub import Custodian, Interest, Listener
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Reply
-from tieline.core import membership
 from tieline.core.broker import Broker
 from tieline.core.inquiry import Inquiry, SearchIndex
 from tieline.core.outcome import Deferred, Fault, Outcome, Unseen
@@ -237,9 +236,9 @@ class Exchange:
     def entrust(self, member: MemberName, session: SessionId, custodian: Custodian | None) -> None:
         """See `Hub.entrust`. The broker only ever looks a name up, so this thread may change the table."""
         if custodian is None:
-            self._broker.custodians.pop(member, None)
+            self._broker.custody.custodians.pop(member, None)
         else:
-            self._broker.custodians[member] = session
+            self._broker.custody.custodians[member] = session
         self._custodians.change(member, custodian)
 
     def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
@@ -323,7 +322,7 @@ class Exchange:
             self._turns.add(item)
 
     def _replaced(self, command: c.Attach) -> Sequence[SessionId]:
-        return () if self._lost else membership.replaced(self._broker, command)
+        return () if self._lost else self._broker.replaced(command)
 
     def _work(self, items: list[Item]) -> None:
         outcomes = list(self._decide([command for commands, _ in items for command in commands]))
@@ -421,7 +420,7 @@ class Exchange:
         self.tally.commits += 1
         self.tally.commit_seconds += time.perf_counter() - started
         self.health.store.succeeded()
-        if self._broker.finished:
+        if self._broker.custody.finished:
             self._custody.finish()
         if self._broker.faults:
             self._report(())

@@ -1,0 +1,88 @@
+"""The batch being decided: its time, its limits, its outcome, and all that it writes but has not committed.
+
+Every rule is given the batch, beside the parts of memory that the rule works with. Only `core.memory` begins a batch,
+commits it or takes it back.
+"""
+
+from collections.abc import Callable
+
+from tieline.contract.delivery import State
+from tieline.contract.event import Event, Released
+from tieline.contract.limits import Limits
+from tieline.core.ladder import Ladder, Move
+from tieline.core.ledger import Ledger
+from tieline.core.nature import Nature
+from tieline.core.outcome import Outcome
+from tieline.core.store import Grant, Store
+
+Work = Move | tuple[Event, int] | Grant
+"""Work of a batch that nobody waits for: a move, an event with its time, or a changed right to resume a session."""
+
+
+class Batch:
+    """The batch being decided. One object for the life of a broker."""
+
+    __slots__ = (
+        "changed",
+        "dirty",
+        "ladder",
+        "lazy",
+        "ledger",
+        "limits",
+        "nature",
+        "now_ms",
+        "outcome",
+        "store",
+        "undo",
+    )
+
+    def __init__(self, store: Store, nature: Nature, limits: Limits) -> None:
+        self.store = store
+        self.nature = nature
+        self.limits = limits
+        # Time of the batch being handled.
+        self.now_ms = 0
+        # Steps that take back the batch's changes of what is in memory alone; the newest is the last.
+        self.undo: list[Callable[[], object]] = []
+        # Work of this batch that nobody waits for.
+        self.lazy: list[Work] = []
+        self.start_over(Ledger())
+
+    def start_over(self, ledger: Ledger) -> None:
+        """Begin again at the end of the committed log."""
+        self.ledger = ledger
+        self.ladder = Ladder()
+        self.outcome = Outcome()
+        # Whether anything waits for a commit.
+        self.dirty = False
+        # Whether the command being decided has begun to change what the store keeps.
+        self.changed = False
+
+    def record(self, event: Event, *, urgent: bool = True) -> None:
+        """Put an event that is no message and no move into the log."""
+        self.changed = self.dirty = True
+        self.store.record(self.ledger.append(event, self.now_ms))
+        if urgent:
+            self.outcome.urgent = True
+        else:
+            self.lazy.append((event, self.now_ms))
+
+    def keep_grant(self, grant: Grant) -> None:
+        """Keep a changed right to resume a session; nobody waits for that."""
+        self.changed = self.dirty = True
+        self.store.save_grant(grant)
+        self.lazy.append(grant)
+
+    def write_moves(self) -> None:
+        """Bring the moves that were collected into the log."""
+        if self.ladder:
+            self.changed = True
+        for move in self.ladder.take():
+            row = self.ledger.append(move.event(), move.step.at_ms)
+            if move.kind is Released:
+                self.store.record(row)
+            else:
+                self.store.advance(row, move.account.number, move.step.state, move.ranges)
+            # Holding and releasing is waited for, like messages, so it is never owed.
+            if move.step.state is not State.PENDING:
+                self.lazy.append(move)

@@ -1,0 +1,97 @@
+"""Deliveries: how they move up the ladder.
+
+Above: every rule that has evidence of what became of a message. Below: the inboxes, whose moves are collected for the
+log, and those who hear of a move: followers, the loop rule, holds, and custodians, who must agree first.
+"""
+
+from tieline.contract.delivery import SETTLED, State, Step
+from tieline.contract.event import Claimed
+from tieline.contract.keys import Ranges
+from tieline.core.batch import Batch
+from tieline.core.custody import EVIDENCE as TAKEN
+from tieline.core.custody import Custody
+from tieline.core.directory import Account, Directory, Session
+from tieline.core.followers import Followers
+from tieline.core.holds import Holds
+from tieline.core.loops import Loops
+
+_NEWEST = 8
+"""Deliveries of a range that are noted for the loop rule."""
+
+
+class Deliveries:
+    """Moves deliveries up the ladder."""
+
+    __slots__ = ("_batch", "_custody", "_directory", "_followers", "_holds", "_loops")
+
+    def __init__(
+        self, batch: Batch, directory: Directory, followers: Followers, loops: Loops, holds: Holds, custody: Custody
+    ) -> None:
+        self._batch = batch
+        self._directory = directory
+        self._followers = followers
+        self._loops = loops
+        self._holds = holds
+        self._custody = custody
+
+    def move(
+        self,
+        account: Account,
+        ranges: Ranges,
+        state: State,
+        *,
+        session: Session | None = None,
+        evidence: str = "",
+        claimed: bool = False,
+        mute: bool = False,
+    ) -> bool:
+        """Move deliveries of a member; says whether any moved. A custodian must win those that are to be settled."""
+        if self._custody.custodians and state in SETTLED:
+            keeper = self._custody.keeper(account, session)
+            if keeper is not None:
+                ranges, taken = self._custody.win(account, ranges, state, session, evidence)
+                if taken:
+                    theirs = self._directory.sessions.get(keeper)
+                    self._move(account, taken, State.ACKED, session=theirs, evidence=TAKEN)
+        return self._move(account, ranges, state, session=session, evidence=evidence, claimed=claimed, mute=mute)
+
+    def _move(
+        self,
+        account: Account,
+        ranges: Ranges,
+        state: State,
+        *,
+        session: Session | None,
+        evidence: str,
+        claimed: bool = False,
+        mute: bool = False,
+    ) -> bool:
+        """Move deliveries without asking their custodian."""
+        batch = self._batch
+        now_ms, followers = batch.now_ms, self._followers
+        mute = state is State.OFFERED and (mute or (session is not None and not session.acknowledges))
+        step = Step(state, now_ms, session.id if session else "", session.protocol if session else "", evidence)
+        inbox, held = account.inbox, account.inbox.held
+        moved = False
+        followed = followers.by_offset
+        batch.changed = True
+        for first, last in ranges:
+            if followed:
+                followers.tell(account, first, last, state)
+            if session is not None and state <= State.ACKED:
+                # Only the newest few: an agent answers what it was shown last. A client may name keys to come.
+                newest = min(last, inbox.next_key - 1)
+                for key in range(max(first, newest - _NEWEST + 1), newest + 1):
+                    offset = inbox.offset(key)
+                    if offset is not None and not (held and inbox.is_held(key)):
+                        self._loops.reached(account.name, offset, now_ms, seen=state is not State.OFFERED)
+            done = inbox.move(first, last, state, mute=mute)
+            if done:
+                batch.ladder.note(account, done, step, Claimed if claimed else None, mute=mute)
+                moved = True
+        if inbox.held < held:
+            self._holds.recheck(account)
+        if moved:
+            account.changed = True
+            batch.dirty = True
+        return moved

@@ -1,0 +1,99 @@
+"""Pacing: whether a message of an agent is delivered at once, slowed, or held, and who is told of that.
+
+Above: `core.sending`. Below: `core.loops`, which counts how long agents have been answering each other, and
+`core.holds`, which knows the paused conversations. Past the soft limit of hops, messages come at a slower pace; past
+the hard one the conversation is paused.
+"""
+
+from collections.abc import Collection
+
+from tieline.contract.delivery import HELD, REMEDY, SLOWED
+from tieline.contract.limits import Limits
+from tieline.contract.member import MemberKind
+from tieline.contract.message import Content, Kind
+from tieline.contract.target import TargetKind
+from tieline.core.batch import Batch
+from tieline.core.directory import Account, Directory, Session
+from tieline.core.holds import Holds, Verdict, command
+from tieline.core.loops import Judgement, Loops, conversation
+from tieline.core.notices import Notices
+from tieline.core.objectives import Objectives, thread
+
+
+class Pacing:
+    """Judges new messages."""
+
+    __slots__ = ("_batch", "_directory", "_holds", "_limits", "_loops", "_notices", "_objectives")
+
+    def __init__(
+        self, batch: Batch, directory: Directory, objectives: Objectives, loops: Loops, holds: Holds, notices: Notices
+    ) -> None:
+        self._batch = batch
+        self._limits = batch.limits
+        self._directory = directory
+        self._objectives = objectives
+        self._loops = loops
+        self._holds = holds
+        self._notices = notices
+
+    def judge(self, session: Session, content: Content, found: Collection[Account]) -> tuple[Judgement, Verdict | None]:
+        """Say what led to a message, and whether it is to be held, whatever stands before it in its stream."""
+        account, sender, now_ms = session.account, session.speaker, self._batch.now_ms
+        agent = account is not None and account.member.kind is MemberKind.AGENT
+        counts = agent and not self._holds.allows(content, sender, now_ms)
+        judgement = self._loops.judge(content, sender, now_ms, counts=counts)
+        if not judgement.hops and not self._holds.any_standing:
+            return judgement, None
+        if content.kind is not Kind.CHAT or (account is not None and account.member.kind is MemberKind.HUMAN):
+            return judgement, None
+        name = conversation(content, sender)
+        verdict = self._holds.verdict(name, agent=agent)
+        return judgement, verdict or self._verdict(session, content, name, judgement, found)
+
+    def _verdict(
+        self, session: Session, content: Content, name: str, judgement: Judgement, found: Collection[Account]
+    ) -> Verdict | None:
+        """Hold or slow a message by its hops."""
+        limits = self._limits
+        soft, hard = self._limits_of(session, content)
+        if judgement.hops > hard:
+            setting = "objective_hops_max" if hard == limits.objective_hops_max else "hops_max"
+            why = _why(HELD, judgement, name, f"{setting} = {hard}")
+            reason = f"{why}{REMEDY}lifts the limit: {command('allow', name)}"
+            self._holds.pause(name, "", reason, judgement)
+            cause = self._loops.sender_of(judgement.cause)
+            self._notices.held(name, why, (session.speaker, cause), found)
+            self._batch.outcome.warnings.append(reason)
+            return Verdict(reason, name)
+        if judgement.hops <= soft:
+            return None
+        setting = "objective_hops_soft" if soft == limits.objective_hops_soft else "hops_soft"
+        why = _why(SLOWED, judgement, name, f"{setting} = {soft}")
+        reason = f"{why}{REMEDY}lifts the limit: {command('allow', name)}"
+        if self._loops.is_news(judgement, "slowed"):
+            self._notices.slowed(name, why)
+            self._batch.outcome.warnings.append(reason)
+        due_ms = judgement.since_ms + _space_ms(limits, judgement.hops, soft, hard)
+        return Verdict(reason, due_ms=due_ms) if due_ms > self._batch.now_ms else None
+
+    def _limits_of(self, session: Session, content: Content) -> tuple[int, int]:
+        """The hops that a message may have before its chain is slowed, and before it is held."""
+        limits = self._limits
+        place = str(content.target) if content.target.kind is TargetKind.OBJECTIVE else content.thread or ""
+        account = session.account
+        # Anybody can name an objective; its limits are for those whose work it is, while it is.
+        if place.startswith("obj:") and account is not None:
+            row = self._objectives.find_open(place.removeprefix("obj:"))
+            if row is not None and account.number in thread(row, self._directory):
+                return limits.objective_hops_soft, limits.objective_hops_max
+        return limits.hops_soft, limits.hops_max
+
+
+def _space_ms(limits: Limits, hops: int, soft: int, hard: int) -> int:
+    """Time between a slowed message's cause and its delivery."""
+    more_ms = limits.space_ms_max - limits.space_ms_min
+    return limits.space_ms_min + more_ms * (hops - soft - 1) // max(1, hard - soft - 1)
+
+
+def _why(what: str, judgement: Judgement, name: str, setting: str) -> str:
+    return f"{what}agents answered each other {judgement.hops} times in a row, up to {name}, past {setting}"

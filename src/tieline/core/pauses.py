@@ -1,0 +1,66 @@
+"""Pauses: who may pause a conversation, resume it, or lift its limits.
+
+Above: the broker. Below: `core.holds`, which keeps what is said in a paused conversation. All of this is for humans and
+those who manage members.
+"""
+
+from tieline.contract import command as c
+from tieline.contract.member import MemberKind
+from tieline.contract.permission import MEMBERS_MANAGE
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Done, Pauses, Reply
+from tieline.core.batch import Batch
+from tieline.core.directory import Session
+from tieline.core.holds import Holds
+from tieline.core.loops import find_conversation
+
+
+class PauseRules:
+    """Decides commands about paused conversations."""
+
+    def __init__(self, batch: Batch, holds: Holds) -> None:
+        self._batch = batch
+        self._limits = batch.limits
+        self._holds = holds
+
+    def resume(self, session: Session, command: c.ResumeThread) -> Reply:
+        """End the pause of a conversation."""
+        name = self._named(session, command.thread)
+        if isinstance(name, Refusal):
+            return name
+        self._holds.resume(name, session.speaker)
+        return Done()
+
+    def pause(self, session: Session, command: c.PauseThread) -> Reply:
+        """Pause a conversation."""
+        name = self._named(session, command.thread)
+        if isinstance(name, Refusal):
+            return name
+        self._holds.pause(name, session.speaker)
+        return Done()
+
+    def allow(self, session: Session, command: c.AllowThread) -> Reply:
+        """Lift the limits of a conversation."""
+        name = self._named(session, command.thread)
+        if isinstance(name, Refusal):
+            return name
+        for_ms = self._limits.allow_ms if command.for_ms is None else command.for_ms
+        if not 0 < for_ms <= self._limits.ttl_ms_max:
+            return Refusal(Code.INVALID_REQUEST, f"limits are lifted for 1 to {self._limits.ttl_ms_max} milliseconds")
+        self._holds.allow(name, session.speaker, self._batch.now_ms + for_ms)
+        return Done()
+
+    def select(self, session: Session, _: c.ListPauses) -> Reply:
+        """Conversations that are paused."""
+        return _refuse(session) or Pauses(self._holds.list(self._batch.now_ms))
+
+    def _named(self, session: Session, thread: str) -> str | Refusal:
+        """The conversation that a session names, if the session may say anything about it."""
+        return _refuse(session) or find_conversation(thread)
+
+
+def _refuse(session: Session) -> Refusal | None:
+    human = session.account is not None and session.account.member.kind is MemberKind.HUMAN
+    if human or session.may(MEMBERS_MANAGE):
+        return None
+    return Refusal(Code.FORBIDDEN, "paused conversations are for a human or a member with members.manage")

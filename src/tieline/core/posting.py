@@ -1,0 +1,120 @@
+"""Posting: stamps a message that nothing speaks against, and keeps it with its deliveries.
+
+Above: `core.sending` for what members say, and the rules that have something to tell members. Below: the log, the
+inboxes, and whatever begins with a new delivery: a hold, a time to live, a way, a chain of answers.
+"""
+
+import heapq
+from collections.abc import Collection
+
+from tieline.contract import chain
+from tieline.contract import command as c
+from tieline.contract.event import Sent
+from tieline.contract.identifiers import SessionId
+from tieline.contract.message import Content, Message, Priority
+from tieline.core import ledger
+from tieline.core.batch import Batch
+from tieline.core.directory import Account, Session
+from tieline.core.escalation import Escalation
+from tieline.core.expiry import Deadline
+from tieline.core.holds import Holds, Verdict
+from tieline.core.loops import INNOCENT, Judgement, Loops
+from tieline.core.outcome import Post
+from tieline.core.signing import Signing
+from tieline.core.store import pack_route
+from tieline.core.streams import stream_name
+
+
+class Posting:
+    """Accepts messages into the log and the inboxes."""
+
+    __slots__ = ("_batch", "_deadlines", "_escalation", "_holds", "_loops", "_nature", "_signing", "_store")
+
+    def __init__(
+        self,
+        batch: Batch,
+        deadlines: list[Deadline],
+        escalation: Escalation,
+        holds: Holds,
+        loops: Loops,
+        signing: Signing,
+    ) -> None:
+        self._batch = batch
+        self._store = batch.store
+        self._nature = batch.nature
+        self._deadlines = deadlines
+        self._escalation = escalation
+        self._holds = holds
+        self._loops = loops
+        self._signing = signing
+
+    def post(self, session: Session, content: Content, accounts: Collection[Account]) -> None:
+        """Say in a session's name what a rule has to tell these members."""
+        encoded, stream = ledger.encode_content(content), stream_name(session.speaker, content.topic)
+        self.accept(c.Send(session.id, content), session, encoded, stream, accounts, INNOCENT)
+
+    def accept(
+        self,
+        command: c.Send,
+        session: Session,
+        encoded: bytes,
+        stream: str,
+        found: Collection[Account],
+        judgement: Judgement,
+        verdict: Verdict | None = None,
+    ) -> tuple[Post, str]:
+        """Keep a message with its deliveries; says why any are held."""
+        batch, holds = self._batch, self._holds
+        now_ms, outcome = batch.now_ms, batch.outcome
+        batch.changed = batch.dirty = outcome.urgent = True
+        content, sender = command.content, session.speaker
+        message = self._stamp(command, session, judgement)
+        post = _deliver(message, session.id, stream, found)
+        route = pack_route(post.numbers, post.keys, post.stream_seqs)
+        seal = chain.seal_message(message, encoded, route)
+        row = batch.ledger.append(Sent(message.id, sender, str(content.target), len(post.keys), seal), now_ms)
+        self._store.accept(row, message, encoded, route, command.shared_id)
+        held = ""
+        if verdict is not None or holds.any:
+            held = holds.keep(post, stream, verdict)
+        if content.ttl_ms is not None:
+            deadline_ms = now_ms + content.ttl_ms
+            for number, key in zip(post.numbers, post.keys, strict=True):
+                heapq.heappush(self._deadlines, (deadline_ms, number, key))
+        if self._escalation.reaches:
+            self._escalation.expect(post, urgent=content.priority is Priority.URGENT)
+        self._loops.note(message.id, message.offset, content, sender, judgement, now_ms)
+        outcome.posts.append(post)
+        self._signing.give_up(command, found)
+        return post, held
+
+    def _stamp(self, command: c.Send, session: Session, judgement: Judgement) -> Message:
+        batch = self._batch
+        return Message(
+            id=self._nature.message_id(batch.now_ms),
+            offset=batch.ledger.end,
+            sender=session.speaker,
+            protocol=session.protocol,
+            sent_at_ms=batch.now_ms,
+            content=command.content,
+            wire_id=command.wire_id,
+            verified=session.account is not None and not command.unverified,
+            hops=judgement.hops,
+            cause=judgement.cause,
+            signature=command.signature,
+        )
+
+
+def _deliver(message: Message, origin: SessionId, stream: str, accounts: Collection[Account]) -> Post:
+    keys: list[int] = []
+    stream_seqs: list[int] = []
+    offset = message.offset
+    for account in accounts:
+        counts = account.streams
+        stream_seq = counts[stream] = counts.get(stream, 0) + 1
+        keys.append(account.inbox.append(offset, stream_seq))
+        stream_seqs.append(stream_seq)
+        account.changed = True
+    names = [account.name for account in accounts]
+    numbers = [account.number for account in accounts]
+    return Post(message, origin, names, numbers, keys, stream_seqs)

@@ -1,0 +1,272 @@
+"""Sessions: how they open, are taken up again, and end.
+
+Above: the broker, and the rules that end sessions which may go on no more. Below: the directory of open sessions and
+the grants to resume one. Sessions are in memory alone, so opening and ending one is undone when its batch fails.
+"""
+
+import hmac
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import assert_never
+
+from tieline.contract import command as c
+from tieline.contract.event import Registered, TakenOver
+from tieline.contract.hub import MemberAppeared
+from tieline.contract.identifiers import MemberName, SessionId, parse_member_name
+from tieline.contract.member import ByHomeKey, ByPlace, ByShared, ByToken, ByUser, Member, Origin, Unnamed
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Attached, Done, Reply
+from tieline.core.batch import Batch
+from tieline.core.directory import Account, Directory, Session, token_digest
+from tieline.core.followers import Followers
+from tieline.core.holds import Holds
+from tieline.core.resumption import Resumption
+from tieline.core.store import Grant
+
+
+class Sessions:
+    """Opens and ends sessions."""
+
+    def __init__(
+        self, batch: Batch, directory: Directory, followers: Followers, resumption: Resumption, kept_name: str
+    ) -> None:
+        self._batch = batch
+        self._directory = directory
+        self._followers = followers
+        self._resumption = resumption
+        # The name of the person who runs the hub, which nobody else may make a member of; empty for none.
+        self._kept_name = kept_name
+
+    def refuse_kept(self, name: str) -> Refusal | None:
+        """Refuse the name of the person who runs the hub to whoever shares a token."""
+        if name.casefold() != self._kept_name.casefold():
+            return None
+        return Refusal(Code.NAME_TAKEN, f"the name {name!r} is kept for the person who runs this hub; use another")
+
+    def open(self, session: Session) -> None:
+        """Enter a session."""
+        self._directory.open(session)
+        self._batch.undo.append(partial(self._directory.end, session))
+
+    def end(self, session: Session) -> None:
+        """Strike a session out, and with it what it follows."""
+        self._directory.end(session)
+        self._batch.undo.append(partial(self._directory.open, session))
+        self._followers.drop(session)
+
+    def forget_grants(self, account: Account) -> None:
+        """Let no session of a member be taken up again."""
+        self._resumption.drop_member(account.number)
+
+    def end_all(self, sessions: Iterable[Session], why: Refusal) -> None:
+        """End sessions that may go on no more, and tell them why."""
+        for session in list(sessions):
+            self.end(session)
+            self._batch.outcome.ended.append((session.id, why))
+
+
+class SessionRules:
+    """Decides who may open a session, and as whom."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        directory: Directory,
+        custodians: Mapping[MemberName, SessionId],
+        holds: Holds,
+        resumption: Resumption,
+        sessions: Sessions,
+        home_key: bytes | None,
+    ) -> None:
+        self._batch = batch
+        self._store = batch.store
+        self._limits = batch.limits
+        self._nature = batch.nature
+        self._directory = directory
+        self._custodians = custodians
+        self._holds = holds
+        self._resumption = resumption
+        self._sessions = sessions
+        # Digest of the key that makes a session an operator.
+        self._home_key = home_key
+
+    def attach(self, command: c.Attach) -> Reply:
+        """Open a session for whom the credential proves, or take up one that it had."""
+        who = self._prove(command)
+        if isinstance(who, Refusal):
+            return who
+        account, speaker, operator = who
+        grant = self._resumed(command, account)
+        if isinstance(grant, Refusal):
+            return grant
+        session = Session(self._nature.session_id(), command.protocol, speaker, account=account)
+        session.acknowledges = command.acknowledges
+        session.operator = operator
+        session.by_token = isinstance(command.credential, ByToken)
+        if isinstance(command.credential, ByToken):
+            session.token = token_digest(command.credential.token)
+            self._directory.note_use(session.token, self._batch.now_ms)
+        session.by_user = isinstance(command.credential, ByUser)
+        if account is None:
+            self._sessions.open(session)
+            return Attached(session.id, None, speaker)
+        if command.resumable:
+            session.resume_id = grant.id if grant else self._nature.session_id()
+        self._take_over(command, account, session)
+        account.touch(self._batch.now_ms)
+        if account.inbox.held and account.name in self._custodians:
+            self._holds.recheck(account)
+        self._sessions.open(session)
+        token = self._grant(account, session.resume_id) if session.resume_id is not None else None
+        return Attached(
+            session.id, account.name, speaker, account.inbox.next_key, session.resume_id, token, grant is not None
+        )
+
+    def _resumed(self, command: c.Attach, account: Account | None) -> Grant | Refusal | None:
+        """The grant of the session to be taken up, if any is named."""
+        if account is None:
+            return None
+        token, resume_id = command.resume_token, command.resume_id
+        if token is None:
+            return None if resume_id is None else self._resumption.of_id(resume_id, account.number, self._batch.now_ms)
+        grant = self._resumption.of_token(token_digest(token), account.number, self._batch.now_ms)
+        if isinstance(grant, Grant) and resume_id not in (None, grant.id):
+            return Refusal(Code.RESUME_REFUSED, "the resume token belongs to another session")
+        return grant
+
+    def _take_over(self, command: c.Attach, account: Account, session: Session) -> None:
+        """End the sessions whose place the new one takes: the one it takes up, and if it is exclusive, its siblings."""
+        why = Refusal(Code.TAKEN_OVER, f"a newer connection of {account.member.name} took over")
+        for old in list(account.sessions):
+            taken_up = session.resume_id is not None and old.resume_id == session.resume_id
+            if taken_up or (command.exclusive and old.protocol == command.protocol):
+                self._sessions.end_all((old,), why)
+                self._batch.record(TakenOver(account.member.name, old.id, session.id))
+
+    def replaced(self, command: c.Attach) -> list[SessionId]:
+        """The sessions that may end when this one opens; none if its credential proves nothing."""
+        resumes = command.resume_token is not None or command.resume_id is not None
+        if not (resumes or command.exclusive):
+            return []
+        if command.member is not None and self._directory.find_any_case(command.member) is None:
+            # To prove who it is would make the member.
+            return []
+        who = self._prove(command)
+        if isinstance(who, Refusal) or who[0] is None:
+            return []
+        return [
+            old.id
+            for old in who[0].sessions
+            if (command.exclusive and old.protocol == command.protocol) or (resumes and old.resume_id is not None)
+        ]
+
+    def _grant(self, account: Account, resume_id: str) -> str:
+        self._batch.changed = True
+        token = self._nature.token()
+        expires_at_ms = self._batch.now_ms + self._limits.resume_ms
+        grant = self._resumption.issue(resume_id, account.number, token_digest(token), expires_at_ms)
+        self._store.save_grant(grant)
+        self._batch.dirty = self._batch.outcome.urgent = True
+        return token
+
+    def confirm(self, session: Session, _: c.Confirm) -> Reply:
+        """The client has its new token: a replay of the one before is refused from now on."""
+        self._batch.changed = session.resume_id is not None
+        grant = self._resumption.confirm(session.resume_id) if session.resume_id is not None else None
+        if grant is not None:
+            self._batch.keep_grant(grant)
+        return Done()
+
+    def _prove(self, command: c.Attach) -> tuple[Account | None, str, bool] | Refusal:
+        """The member that the credential stands for, the name to speak under, and whether it is an operator."""
+        credential = command.credential
+        match credential:
+            case ByToken(token):
+                account = self._directory.owner_of(token, self._batch.now_ms)
+                if account is None:
+                    return Refusal(Code.UNAUTHORIZED, "the token is unknown, revoked or expired")
+                if command.member is not None and command.member != account.member.name:
+                    if command.member.casefold() == account.member.name.casefold():
+                        return _misspelt(command.member, account)
+                    return Refusal(Code.UNAUTHORIZED, f"the token does not belong to {command.member}")
+                return account, account.member.name, False
+            case ByHomeKey(key):
+                if self._home_key is None or not hmac.compare_digest(token_digest(key), self._home_key):
+                    return Refusal(Code.UNAUTHORIZED, "the key is not the key of this hub's home")
+                if command.member is None:
+                    return None, "operator", True
+                return self._named(command.member, operator=True)
+            case ByShared(token):
+                return self._shared(command, token_digest(token))
+            case ByUser():
+                return self._local(command)
+            case ByPlace():
+                if command.member is None:
+                    return Refusal(Code.INVALID_REQUEST, "a place stands for one member")
+                return self._named(command.member, operator=False)
+            case Unnamed(label, place):
+                return None, f"{label}@{place}", False
+            case _:
+                assert_never(credential)
+
+    def _named(self, name: MemberName, *, operator: bool) -> tuple[Account, str, bool] | Refusal:
+        account = self._directory.find(name)
+        if account is None:
+            return self._directory.unknown_member(name)
+        return account, account.member.name, operator
+
+    def _local(self, command: c.Attach) -> tuple[Account, str, bool] | Refusal:
+        """A member that a local session made, or makes now; never one that belongs to a token."""
+        if command.member is None:
+            return Refusal(Code.INVALID_REQUEST, "a session needs a name")
+        account = self._directory.find_any_case(command.member)
+        if account is None:
+            name = parse_member_name(command.member)
+            if isinstance(name, Refusal):
+                return name
+            account = self._make(Member(name, command.kind, (), Origin.LOCAL, self._batch.now_ms), command.protocol)
+        elif account.member.name != command.member or account.member.origin is not Origin.LOCAL:
+            return Refusal(Code.NAME_TAKEN, f"the name {command.member!r} belongs to a member; show its token")
+        return account, account.member.name, False
+
+    def _shared(self, command: c.Attach, digest: bytes) -> tuple[Account, str, bool] | Refusal:
+        """A member that a session under the same token made, or makes now."""
+        if command.member is None:
+            return Refusal(Code.INVALID_REQUEST, "a session needs a name")
+        account = self._directory.find_any_case(command.member)
+        if account is None:
+            name = parse_member_name(command.member)
+            if isinstance(name, Refusal):
+                return name
+            refusal = self._sessions.refuse_kept(name)
+            if refusal is not None:
+                return refusal
+            account = self._make(Member(name, command.kind, (), Origin.SHARED, self._batch.now_ms), command.protocol)
+            account.owner = digest
+            self._store.save_owner(account.number, digest)
+        elif account.owner is None or not hmac.compare_digest(account.owner, digest):
+            return Refusal(Code.NAME_TAKEN, f"the name {command.member!r} belongs to another token")
+        elif account.name != command.member:
+            return _misspelt(command.member, account)
+        return account, account.name, False
+
+    def _make(self, member: Member, protocol: str) -> Account:
+        """Enter a member that comes to be with its first session."""
+        self._batch.changed = True
+        row = self._directory.add(member, self._batch.ledger.end)
+        self._store.save_member(row)
+        self._batch.outcome.changes.append(MemberAppeared(member.name))
+        self._batch.record(Registered(member.name, protocol, f"{member.origin} member"))
+        return self._directory.accounts[row.number]
+
+    def detach(self, session: Session, _: c.Detach) -> Reply:
+        """End a session; its deliveries stay with the member."""
+        if session.account is not None:
+            session.account.touch(self._batch.now_ms)
+        self._sessions.end(session)
+        return Done()
+
+
+def _misspelt(name: str, account: Account) -> Refusal:
+    """The token is right and the name is not: two that differ only in case are never two members."""
+    return Refusal(Code.INVALID_NAME, f"the name {name!r} differs only in case from {account.name!r}; use that")

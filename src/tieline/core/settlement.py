@@ -1,0 +1,142 @@
+"""Settlement: what a command will settle, so that a custodian can win it before the command is decided.
+
+Above: whoever drives the broker, and asks custodians; see `core.custody`. Below: the rules that settle deliveries, each
+of which says which ones a command names.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from tieline.contract import command as c
+from tieline.contract.delivery import SETTLED
+from tieline.contract.identifiers import MemberName
+from tieline.contract.keys import Ranges, one_key
+from tieline.contract.message import Message
+from tieline.contract.permission import MEMBERS_MANAGE
+from tieline.contract.refusal import Refusal
+from tieline.contract.reply import Done, Reply
+from tieline.core.batch import Batch
+from tieline.core.custody import PAGE, Answers, Custody, each_unsettled
+from tieline.core.deliveries import Deliveries
+from tieline.core.directory import Account, Directory, Session
+from tieline.core.evidence import EvidenceRules
+from tieline.core.staleness import StalenessRules
+from tieline.core.wire_ids import WireIdRules
+
+Wanted = tuple[MemberName, list[tuple[int, Message]]]
+"""A member, and deliveries of it that have to be won, by key."""
+
+_Settled = tuple[Account, Ranges, Session | None]
+"""Deliveries that a command may settle, and for which session."""
+
+
+class SettlementRules:
+    """Finds what has to be won before a command, and decides `Settle`."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        directory: Directory,
+        custody: Custody,
+        deliveries: Deliveries,
+        *,
+        evidence: EvidenceRules,
+        staleness: StalenessRules,
+        wire_ids: WireIdRules,
+    ) -> None:
+        self._store = batch.store
+        self._limits = batch.limits
+        self._directory = directory
+        self._custody = custody
+        self._deliveries = deliveries
+        self._evidence = evidence
+        self._staleness = staleness
+        self._wire_ids = wire_ids
+
+    def needs(self, commands: Sequence[c.Command], answers: Answers) -> Wanted | None:
+        """Deliveries of one member that have to be won before these commands are decided, a page of them at most."""
+        for command in commands:
+            if isinstance(command, c.Send) and command.content.reply_to is None and command.content.supersedes is None:
+                continue
+            for account, ranges, session in self._settled_by(command):
+                if self._custody.keeper(account, session) is not None:
+                    wanted = self._unanswered(account, ranges, answers)
+                    if wanted:
+                        return account.name, wanted
+        return None
+
+    def settle(self, command: c.Settle) -> Reply:
+        """Do now what had to wait for the custodian."""
+        account = self._directory.find(command.member)
+        if account is not None and (account.name, command.key) in self._custody.answers:
+            self._deliveries.move(account, one_key(command.key), command.state, evidence=command.evidence)
+        return Done()
+
+    def unused(self, answers: Answers) -> list[tuple[MemberName, int]]:
+        """Deliveries that were won and not settled: whoever is first may have them again."""
+        found = []
+        for (name, key), answer in answers.items():
+            account = self._directory.find(name)
+            if answer and account is not None and account.inbox.entry(key) is not None:
+                found.append((name, key))
+        return found
+
+    def _settled_by(self, command: c.Command) -> Iterator[_Settled]:
+        if isinstance(command, c.Settle):
+            account = self._directory.find(command.member)
+            if account is not None:
+                yield account, one_key(command.key), None
+            return
+        if not isinstance(command, c.Advance | c.Discard | c.AcknowledgeIds | c.Claim | c.Send | c.RemoveMember):
+            return
+        session = self._directory.sessions.get(command.session)
+        if session is None:
+            return
+        if isinstance(command, c.Send):
+            yield from self._settled_by_sending(session, command)
+        elif isinstance(command, c.RemoveMember):
+            account = self._directory.find(command.name)
+            if account is not None and session.refuse_without(MEMBERS_MANAGE) is None:
+                yield account, ((account.inbox.first_unsettled, account.inbox.next_key - 1),), None
+        elif session.account is not None and self._custody.keeper(session.account, session) is not None:
+            yield session.account, self._settled_by_asking(session, session.account, command), session
+
+    def _settled_by_asking(
+        self, session: Session, account: Account, command: c.Advance | c.Discard | c.AcknowledgeIds | c.Claim
+    ) -> Ranges:
+        match command:
+            case c.Advance():
+                return command.ranges[: self._limits.ranges_max] if command.state in SETTLED else ()
+            case c.Discard():
+                return command.ranges[: self._limits.ranges_max]
+            case c.AcknowledgeIds():
+                return self._wire_ids.find_deliveries(session, account, command)
+            case c.Claim():
+                delivery = self._evidence.find_unsettled(account, command.message_id)
+                return () if delivery is None else one_key(delivery.key)
+
+    def _settled_by_sending(self, session: Session, command: c.Send) -> Iterator[_Settled]:
+        """A reply may acknowledge what it answers; a correction ends what it takes the place of."""
+        content, account = command.content, session.account
+        if content.reply_to is not None and account is not None:
+            key = self._evidence.find_answered(account, content.reply_to)
+            if key is not None:
+                yield account, one_key(key), session
+        if content.supersedes is not None:
+            route = self._staleness.find_superseded(content.supersedes, session)
+            if not isinstance(route, Refusal):
+                for number, key in zip(route.numbers, route.keys, strict=True):
+                    recipient = self._directory.accounts.get(number)
+                    if recipient is not None:
+                        yield recipient, one_key(key), None
+
+    def _unanswered(self, account: Account, ranges: Ranges, answers: Answers) -> list[tuple[int, Message]]:
+        """A page of the unsettled deliveries in these ranges that were not asked for yet, with their messages."""
+        offsets: dict[int, int] = {}
+        for key in each_unsettled(account, ranges):
+            offset = account.inbox.offset(key)
+            if (account.name, key) not in answers and offset is not None:
+                offsets[key] = offset
+                if len(offsets) == PAGE:
+                    break
+        messages, considered = self._store.messages(list(offsets.values()), self._limits.page_bytes_max)
+        return [(key, messages[offset]) for key, offset in list(offsets.items())[:considered] if offset in messages]

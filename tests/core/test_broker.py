@@ -1,0 +1,53 @@
+"""The dispatcher: each command has one rule, and a session that has ended is refused once for all of them."""
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from tests.core.doubles import Desk, content
+from tieline.contract import command as c
+from tieline.contract.identifiers import MessageId, SessionId
+from tieline.contract.objective import Unblock
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Done
+from tieline.core.broker import SESSIONLESS
+
+GONE = SessionId("a session that has ended")
+COMMANDS: set[type[Any]] = set(get_args(c.Command))
+VALUES: dict[str, Any] = {
+    "session": GONE,
+    "change": Unblock(),
+    "content": content("@alice"),
+    "message_id": MessageId("0"),
+    "ranges": (),
+    "events": (),
+    "first": 1,
+    "last": 1,
+    "start": 0,
+    "busy": True,
+}
+"""Values for fields that a command needs; any other is a text."""
+
+
+def of_a_session_that_has_ended(kind: type[Any]) -> c.Command:
+    needed = [field.name for field in msgspec.structs.fields(kind) if field.required]
+    made: c.Command = kind(**{name: VALUES.get(name, "text") for name in needed})
+    return made
+
+
+def test_every_command_has_one_rule(desk: Desk) -> None:
+    with_session = set(desk.broker._rules)
+    assert with_session | SESSIONLESS == COMMANDS
+    assert not with_session & SESSIONLESS
+
+
+@pytest.mark.parametrize("kind", sorted(COMMANDS - SESSIONLESS, key=str))
+def test_a_session_that_has_ended_is_refused_whatever_it_asks(desk: Desk, kind: type[Any]) -> None:
+    reply = desk.ask(of_a_session_that_has_ended(kind))
+    if kind in (c.Offered, c.Detach):
+        assert isinstance(reply, Done)
+    else:
+        assert isinstance(reply, Refusal)
+        assert reply.code is Code.UNKNOWN_SESSION
+    assert not desk.outcome.urgent
