@@ -52,13 +52,17 @@ def make_batches(messages: int, batch: int) -> list[Batch]:
             content = Content(target=to_member(MemberName("bob")), body=f"{number} " + "x" * 200, topic="build")
             encoded = encode_content(content)
             message_id = f"0199{number:08x}-7000-8000-000000000000"
-            row = ledger.append(Sent(message_id, "ada", "@bob", 1, digest(encoded)), at_ms)
+            row = ledger.append(
+                Sent(id=message_id, sender="ada", target="@bob", recipients=1, digest=digest(encoded)), at_ms
+            )
             log.append((row.offset, at_ms, row.event, bytes.fromhex(row.hash)))
             route = array("q", (2, key, key)).tobytes()
             stamp = ("ada", "hub", f"wire-{number}", "@bob", at_ms, None, True, 0, None)
             sent.append((row.offset, message_id, *stamp, encoded, route))
         # The recipient's acknowledgements of the batch ride on the same commit, as one range.
-        acked = Acknowledged("bob", 2, ((first, key),), 1_800_000_000_000, "session", "hub")
+        acked = Acknowledged(
+            member="bob", number=2, keys=((first, key),), at_ms=1_800_000_000_000, session="session", protocol="hub"
+        )
         row = ledger.append(acked, acked.at_ms)
         log.append((row.offset, row.at_ms, row.event, bytes.fromhex(row.hash)))
         batches.append((log, sent, [(2, 3, first, key, row.offset)]))

@@ -79,7 +79,10 @@ def test_what_was_committed_is_there_as_it_was(shelf: Shelf) -> None:
     query = ActivityQuery(2, None, None, (), 10, PAGE_BYTES)
     assert list(shelf.store.select(query)) == kept[:1]
     rows, end = shelf.store.read_log(0, 10, PAGE_BYTES)
-    assert (list(rows), end) == ([LogRow(0, 7, b'{"n":1}'), LogRow(1, 7, b"{}")], 2)
+    assert (list(rows), end) == (
+        [LogRow(offset=0, at_ms=7, event=b'{"n":1}'), LogRow(offset=1, at_ms=7, event=b"{}")],
+        2,
+    )
 
 
 def test_a_gap_is_refused_and_drops_what_was_buffered(shelf: Shelf) -> None:
@@ -122,7 +125,7 @@ def test_answers_have_a_size_but_hold_one_at_least(shelf: Shelf) -> None:
 
 
 def test_rows_are_consecutive_from_where_the_reader_starts(shelf: Shelf) -> None:
-    rows = [LogRow(entry.offset, 7, b"{}") for entry in (shelf.append() for _ in range(5))]
+    rows = [LogRow(offset=entry.offset, at_ms=7, event=b"{}") for entry in (shelf.append() for _ in range(5))]
     shelf.store.commit()
     for start, limit, expected in ((0, 10, rows), (1, 3, rows[1:4]), (4, 3, rows[4:]), (5, 3, []), (99, 3, [])):
         read, end = shelf.store.read_log(start, limit, PAGE_BYTES)

@@ -39,7 +39,7 @@ class Library:
 
     def find(self, session: SessionId, query: str, **narrow: Any) -> list[str]:
         """What a session finds."""
-        self.desk.decide(c.Search(session, query, **narrow))
+        self.desk.decide(c.Search(session, query=query, **narrow))
         (deferred,) = self.desk.outcome.replies
         assert isinstance(deferred, Deferred)
         assert isinstance(deferred.work, Inquiry)
@@ -101,7 +101,7 @@ def test_a_query_is_words_and_nothing_else(library: Library, query: str) -> None
 def test_a_query_without_a_word_is_refused(library: Library) -> None:
     ada = library.desk.join("ada")
     for query in ("", "  ", "** --", "😀", "x" * 1001):
-        assert library.desk.refused(c.Search(ada, query)).code is Code.INVALID_REQUEST
+        assert library.desk.refused(c.Search(ada, query=query)).code is Code.INVALID_REQUEST
 
 
 def test_it_is_narrowed_by_sender_peer_thread_and_time(library: Library) -> None:
@@ -176,7 +176,7 @@ def test_the_thread_of_an_objective_is_searched_by_who_has_a_part_in_it(library:
 def test_what_is_signed_badly_is_found_by_its_own_protocol_alone(library: Library) -> None:
     desk = library.desk
     ada, token = desk.join("ada"), desk.add("bob")
-    desk.expect(Accepted, c.Send(ada, content("@bob", "forged"), signature=Signature.FAILED))
+    desk.expect(Accepted, c.Send(ada, content=content("@bob", "forged"), signature=Signature.FAILED))
     assert library.find(desk.attach_by_token(token, "elsewhere"), "forged") == []
     assert library.find(desk.attach_by_token(token, "hub"), "forged") == ["forged"]
 
@@ -184,7 +184,7 @@ def test_what_is_signed_badly_is_found_by_its_own_protocol_alone(library: Librar
 def test_somebody_without_an_identity_may_not_search(library: Library) -> None:
     attach = c.Attach(protocol="agent-channels", credential=Unnamed("client-0", "general"))
     stranger = library.desk.expect(Attached, attach).session
-    assert library.desk.refused(c.Search(stranger, "word")).code is Code.FORBIDDEN
+    assert library.desk.refused(c.Search(stranger, query="word")).code is Code.FORBIDDEN
 
 
 # How the index follows the log.
@@ -193,7 +193,7 @@ def test_somebody_without_an_identity_may_not_search(library: Library) -> None:
 def test_what_was_not_committed_is_not_found(library: Library) -> None:
     desk = library.desk
     ada, _ = desk.join("ada"), desk.join("bob")
-    desk.decide(c.Send(ada, content("@bob", "unsaid")))
+    desk.decide(c.Send(ada, content=content("@bob", "unsaid")))
     assert library.find(ada, "unsaid") == []
     desk.broker.commit()
     assert library.find(ada, "unsaid") == ["unsaid"]

@@ -198,7 +198,9 @@ class Desk:
 
     def add(self, name: str, *permissions: str, kind: MemberKind = MemberKind.AGENT, token: str | None = None) -> str:
         """Make a member; returns its token."""
-        return self.expect(Issued, c.AddMember(self.operator, MemberName(name), kind, permissions, token)).token
+        return self.expect(
+            Issued, c.AddMember(self.operator, name=MemberName(name), kind=kind, permissions=permissions, token=token)
+        ).token
 
     def attach(self, name: str | None, protocol: str = "hub", *, acknowledges: bool = True) -> SessionId:
         """Open a session at a member's own place; with no name, the operator's."""
@@ -218,29 +220,29 @@ class Desk:
 
     def remove(self, name: str) -> None:
         """Remove a member."""
-        self.expect(Done, c.RemoveMember(self.operator, MemberName(name)))
+        self.expect(Done, c.RemoveMember(self.operator, name=MemberName(name)))
 
     def subscribe(self, session: SessionId, channel: str) -> None:
         """Join a channel."""
-        self.expect(Done, c.Subscribe(session, ChannelName(channel)))
+        self.expect(Done, c.Subscribe(session, channel=ChannelName(channel)))
 
     def send(
         self, session: SessionId, target: str, body: str = "hello", *, wire_id: str | None = None, **fields: Any
     ) -> Accepted:
         """Say something that must be accepted."""
-        return self.expect(Accepted, c.Send(session, content(target, body, **fields), wire_id))
+        return self.expect(Accepted, c.Send(session, content=content(target, body, **fields), wire_id=wire_id))
 
     def offered(self, session: SessionId, first: int, last: int | None = None) -> None:
         """Note that deliveries were written to the session's wire."""
-        self.expect(Done, c.Offered(session, first, first if last is None else last))
+        self.expect(Done, c.Offered(session, first=first, last=first if last is None else last))
 
     def advance(self, session: SessionId, key: int, state: State = State.ACKED, evidence: str = "") -> None:
         """Move one delivery of the session's member."""
-        self.expect(Done, c.Advance(session, ((key, key),), state, evidence))
+        self.expect(Done, c.Advance(session, ranges=((key, key),), state=state, evidence=evidence))
 
     def claim(self, session: SessionId, message_id: MessageId) -> Delivery | None:
         """Try to take a delivery."""
-        return self.expect(Claimed, c.Claim(session, message_id)).delivery
+        return self.expect(Claimed, c.Claim(session, message_id=message_id)).delivery
 
     def fetch(self, session: SessionId, **arguments: Any) -> tuple[Delivery, ...]:
         """Unsettled deliveries of the session's member."""
@@ -252,7 +254,7 @@ class Desk:
 
     def receipts(self, session: SessionId, message_id: MessageId) -> dict[str, Receipt]:
         """What became of a message, by recipient."""
-        answer = self.expect(Receipts, c.ReadReceipts(session, message_id))
+        answer = self.expect(Receipts, c.ReadReceipts(session, message_id=message_id))
         assert answer.message_id == message_id
         return {receipt.member: receipt for receipt in answer.receipts}
 
@@ -269,7 +271,7 @@ class Desk:
         """All committed rows of a log."""
         rows: list[LogRow] = []
         while True:
-            page = self.expect(LogRows, c.ReadLog(self.operator, log, len(rows), self.limits.read_max))
+            page = self.expect(LogRows, c.ReadLog(self.operator, log=log, start=len(rows), limit=self.limits.read_max))
             rows += page.rows
             if len(rows) >= page.end:
                 return tuple(rows)

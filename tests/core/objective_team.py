@@ -43,13 +43,15 @@ class Team:
         return self.desk.expect(ObjectiveState, command).objective
 
     def change(self, by: str, objective: o.Objective, change: o.AnyChange) -> o.Objective:
-        return self.desk.expect(ObjectiveState, c.ChangeObjective(self.sessions[by], objective.id, change)).objective
+        return self.desk.expect(
+            ObjectiveState, c.ChangeObjective(self.sessions[by], objective_id=objective.id, change=change)
+        ).objective
 
     def refused(self, by: str, objective: o.Objective, change: o.AnyChange) -> Code:
-        return self.desk.refused(c.ChangeObjective(self.sessions[by], objective.id, change)).code
+        return self.desk.refused(c.ChangeObjective(self.sessions[by], objective_id=objective.id, change=change)).code
 
     def view(self, by: str, objective: o.Objective) -> ObjectiveView:
-        return self.desk.expect(ObjectiveView, c.ViewObjective(self.sessions[by], objective.id))
+        return self.desk.expect(ObjectiveView, c.ViewObjective(self.sessions[by], objective_id=objective.id))
 
     def listed(self, by: str, **query: Any) -> list[str]:
         return [found.id for found in self.desk.expect(ObjectiveList, self.query(by, **query)).objectives]

@@ -19,11 +19,11 @@ ADA = MemberName("ada")
 
 
 def record(desk: Desk, session: SessionId, *events: dict[str, Any]) -> int:
-    return desk.expect(Recorded, c.RecordActivity(session, events)).count
+    return desk.expect(Recorded, c.RecordActivity(session, events=events)).count
 
 
 def rows(desk: Desk, session: SessionId, **query: Any) -> list[dict[str, Any]]:
-    found = desk.expect(Activity, c.ReadActivity(session, query.pop("member", ADA), **query)).rows
+    found = desk.expect(Activity, c.ReadActivity(session, member=query.pop("member", ADA), **query)).rows
     return [msgspec.json.decode(row.event) for row in found]
 
 
@@ -42,7 +42,7 @@ def test_activity_is_kept_in_its_own_dense_log_and_delivered_to_nobody(desk: Des
 def test_a_row_says_whose_it_is_what_it_is_and_when_it_was(desk: Desk) -> None:
     ada = desk.join("ada")
     record(desk, ada, {"kind": "llm_exchange", "ts": 5}, {"ts": "later", "kind": 7}, {"ts": True})
-    found = desk.expect(Activity, c.ReadActivity(ada, ADA)).rows
+    found = desk.expect(Activity, c.ReadActivity(ada, member=ADA)).rows
     assert found == (
         ActivityRow(2, ADA, "", START_MS, START_MS, b'{"ts":true}'),
         ActivityRow(1, ADA, "7", START_MS, START_MS, b'{"ts":"later","kind":7}'),
@@ -65,19 +65,23 @@ def test_activity_is_for_itself_and_who_has_the_permission(desk: Desk) -> None:
     record(desk, ada, {"n": 1})
     for session in (ada, eve, desk.operator):
         assert rows(desk, session) == [{"n": 1}]
-        desk.expect(Done, c.FollowActivity(session, ADA))
-    for command in (c.ReadActivity(bob, ADA), c.FollowActivity(bob, ADA), c.ReadActivity(bob, MemberName("nobody"))):
+        desk.expect(Done, c.FollowActivity(session, member=ADA))
+    for command in (
+        c.ReadActivity(bob, member=ADA),
+        c.FollowActivity(bob, member=ADA),
+        c.ReadActivity(bob, member=MemberName("nobody")),
+    ):
         assert desk.refused(command).code is Code.FORBIDDEN
-    assert desk.refused(c.ReadActivity(eve, MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
+    assert desk.refused(c.ReadActivity(eve, member=MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
     assert rows(desk, bob, member=MemberName("bob")) == []
 
 
 def test_who_loses_the_permission_follows_nobody_any_more(desk: Desk) -> None:
     desk.add("ada")
     eve, own = desk.join("eve", "activity.read"), desk.attach("eve")
-    desk.expect(Done, c.FollowActivity(eve, ADA))
-    desk.expect(Done, c.FollowActivity(own, MemberName("eve")))
-    desk.expect(MemberState, c.UpdateMember(desk.operator, MemberName("eve"), permissions=()))
+    desk.expect(Done, c.FollowActivity(eve, member=ADA))
+    desk.expect(Done, c.FollowActivity(own, member=MemberName("eve")))
+    desk.expect(MemberState, c.UpdateMember(desk.operator, name=MemberName("eve"), permissions=()))
     assert [session for session, _ in desk.outcome.ended] == [eve]
 
 
@@ -106,7 +110,9 @@ def test_activity_goes_on_where_it_was_when_the_hub_comes_back(desk: Desk, how: 
 
 def test_activity_that_was_not_committed_is_not_read_and_is_gone_after_a_crash(desk: Desk) -> None:
     desk.add("ada")
-    _, read = desk.decide(c.RecordActivity(desk.attach("ada"), ({"n": 1},)), c.ReadLog(desk.operator, "activity", 0))
+    _, read = desk.decide(
+        c.RecordActivity(desk.attach("ada"), events=({"n": 1},)), c.ReadLog(desk.operator, log="activity", start=0)
+    )
     assert isinstance(read, LogRows)
     assert read.rows == ()
     desk.crash()
@@ -116,7 +122,7 @@ def test_activity_that_was_not_committed_is_not_read_and_is_gone_after_a_crash(d
 
 
 def test_only_members_have_activity(desk: Desk) -> None:
-    assert desk.refused(c.RecordActivity(desk.operator, ({},))).code is Code.INVALID_REQUEST
+    assert desk.refused(c.RecordActivity(desk.operator, events=({},))).code is Code.INVALID_REQUEST
 
 
 def _deep(levels: int) -> dict[str, Any]:
@@ -142,8 +148,8 @@ def _deep(levels: int) -> dict[str, Any]:
 def test_an_upload_that_cannot_be_kept_is_refused_whole(make_desk: MakeDesk, events: Any, code: Code) -> None:
     desk = make_desk(msgspec.structs.replace(DEFAULT_LIMITS, activity_event_bytes_max=1000))
     ada = desk.join("ada")
-    assert desk.refused(c.RecordActivity(ada, events)).code is code
+    assert desk.refused(c.RecordActivity(ada, events=events)).code is code
     if 0 < len(events) < 500:
-        assert desk.refused(c.RecordActivity(ada, ({"n": 1}, *events))).code is code
+        assert desk.refused(c.RecordActivity(ada, events=({"n": 1}, *events))).code is code
     assert desk.log("activity") == ()
     assert record(desk, ada, *[{"n": number} for number in range(500)]) == 500

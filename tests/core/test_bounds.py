@@ -22,18 +22,18 @@ def refusals(desk: Desk) -> list[Refused]:
 def test_many_refusals_of_a_kind_share_a_row(desk: Desk) -> None:
     ada = desk.join("ada")
     for _ in range(100):
-        desk.refused(c.Send(ada, content("@nobody")))
+        desk.refused(c.Send(ada, content=content("@nobody")))
     assert [(row.code, row.speaker, row.count) for row in refusals(desk)] == [(Code.UNKNOWN_MEMBER, "ada", 1)]
     desk.nature.time_ms += desk.broker.limits.refusal_row_ms
-    desk.refused(c.Send(ada, content("@nobody")))
+    desk.refused(c.Send(ada, content=content("@nobody")))
     assert [row.count for row in refusals(desk)] == [1, 100]
 
 
 def test_refusals_of_different_kinds_and_speakers_have_rows_of_their_own(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     for session in (ada, bob):
-        desk.refused(c.Send(session, content("@nobody")))
-        desk.refused(c.Send(session, content("#nowhere")))
+        desk.refused(c.Send(session, content=content("@nobody")))
+        desk.refused(c.Send(session, content=content("#nowhere")))
     assert len(refusals(desk)) == 4
 
 
@@ -66,7 +66,7 @@ def test_clients_without_an_identity_share_rows_too(desk: Desk) -> None:
         session = desk.expect(
             Attached, c.Attach(protocol="paper", credential=Unnamed(f"client-{number}", "dev"))
         ).session
-        desk.refused(c.Send(session, content("@nobody")))
+        desk.refused(c.Send(session, content=content("@nobody")))
     assert [(row.speaker, row.claimed) for row in refusals(desk)] == [("", ("client-0@dev",))]
 
 
@@ -90,7 +90,7 @@ def test_a_cause_that_is_new_has_its_row_at_once_however_many_refusals_came_befo
         desk.refused(_stranger("mallory"))
         desk.pass_ms(desk.limits.refusal_row_ms)
     desk.refused(_stranger("mallory", "stone"))
-    desk.refused(c.Send(ada, content("@nobody")))
+    desk.refused(c.Send(ada, content=content("@nobody")))
     assert [(row.speaker, row.protocol) for row in refusals(desk)][-2:] == [("", "stone"), ("ada", "hub")]
 
 
@@ -98,7 +98,7 @@ def test_a_members_refusals_add_few_rows_in_an_hour(make_desk: MakeDesk) -> None
     desk = make_desk(Limits(refusal_rows_max=5))
     ada = desk.join("ada")
     for _ in range(300):
-        desk.refused(c.Send(ada, content("@nobody")))
+        desk.refused(c.Send(ada, content=content("@nobody")))
         desk.pass_ms(desk.limits.refusal_row_ms)
     assert len(refusals(desk)) <= 2 * 5 + 1
     assert {row.speaker for row in refusals(desk)} == {"ada"}
@@ -117,7 +117,7 @@ def test_evidence_is_short(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     desk.send(ada, "@bob")
     long = "x" * (desk.broker.limits.text_bytes_max + 1)
-    assert desk.refused(c.Advance(bob, ((1, 1),), State.SEEN, long)).code is Code.INVALID_REQUEST
+    assert desk.refused(c.Advance(bob, ranges=((1, 1),), state=State.SEEN, evidence=long)).code is Code.INVALID_REQUEST
 
 
 def test_too_many_streams_are_refused_and_known_ones_go_on(make_desk: MakeDesk) -> None:
@@ -126,7 +126,7 @@ def test_too_many_streams_are_refused_and_known_ones_go_on(make_desk: MakeDesk) 
     desk.add("bob")
     for topic in ("one", "two"):
         desk.send(ada, "@bob", topic=topic)
-    assert desk.refused(c.Send(ada, content("@bob", topic="three"))).code is Code.TOO_MANY_STREAMS
+    assert desk.refused(c.Send(ada, content=content("@bob", topic="three"))).code is Code.TOO_MANY_STREAMS
     desk.send(ada, "@bob", topic="one")
 
 
@@ -144,14 +144,14 @@ def test_a_member_with_too_many_streams_still_hears_everybody_without_a_topic(ma
 def test_a_settled_message_is_followed_no_more(desk: Desk, settle: str) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     sent = desk.send(ada, "@bob")
-    desk.expect(Receipts, c.Follow(ada, sent.message_id))
+    desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
     assert desk.broker.followers.by_offset
     if settle == "ack":
         desk.advance(bob, 1)
     else:
         desk.remove("bob")
     assert not desk.broker.followers.by_offset
-    desk.expect(Receipts, c.Follow(ada, sent.message_id))
+    desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
     assert not desk.broker.followers.by_offset
 
 
@@ -161,21 +161,21 @@ def test_too_many_followed_messages_are_refused(make_desk: MakeDesk) -> None:
     desk.add("bob")
     one, two = desk.send(ada, "@bob"), desk.send(ada, "@bob")
     for _ in range(2):
-        desk.expect(Receipts, c.Follow(ada, one.message_id))
-    assert desk.refused(c.Follow(ada, two.message_id)).code is Code.TOO_MANY_FOLLOWED
+        desk.expect(Receipts, c.Follow(ada, message_id=one.message_id))
+    assert desk.refused(c.Follow(ada, message_id=two.message_id)).code is Code.TOO_MANY_FOLLOWED
 
 
 def test_sessions_of_a_token_end_with_it(desk: Desk) -> None:
     by_token, by_key = desk.join("ada"), desk.attach("ada")
-    desk.expect(Issued, c.RotateToken(desk.operator, MemberName("ada")))
+    desk.expect(Issued, c.RotateToken(desk.operator, name=MemberName("ada")))
     assert [(session, why.code) for session, why in desk.outcome.ended] == [(by_token, Code.UNAUTHORIZED)]
-    assert desk.refused(c.Send(by_token, content("*"))).code is Code.UNKNOWN_SESSION
+    assert desk.refused(c.Send(by_token, content=content("*"))).code is Code.UNKNOWN_SESSION
     desk.send(by_key, "@ada")
 
 
 def test_a_member_that_rotates_its_own_token_stays_connected(desk: Desk) -> None:
     ada = desk.join("ada")
-    desk.expect(Issued, c.RotateToken(ada, MemberName("ada")))
+    desk.expect(Issued, c.RotateToken(ada, name=MemberName("ada")))
     desk.send(ada, "@ada")
 
 
@@ -187,7 +187,7 @@ def test_what_does_not_fit_one_wire_is_dead_only_if_there_is_no_other(desk: Desk
     assert [delivery.key for delivery in desk.fetch(bob)] == [1]
     desk.ask(c.Detach(bob))
     desk.advance(mute, 1, State.DEAD, "too_large")
-    (receipt,) = desk.expect(Receipts, c.ReadReceipts(ada, first.message_id)).receipts
+    (receipt,) = desk.expect(Receipts, c.ReadReceipts(ada, message_id=first.message_id)).receipts
     assert (receipt.state, receipt.steps[-1].evidence) == (State.DEAD, "too_large")
 
 
@@ -199,15 +199,15 @@ def test_one_member_cannot_take_all_channels(make_desk: MakeDesk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     for name in ("a", "b", "c"):
         desk.subscribe(ada, name)
-    refusal = desk.refused(c.Subscribe(ada, ChannelName("d")))
+    refusal = desk.refused(c.Subscribe(ada, channel=ChannelName("d")))
     assert (refusal.code, refusal.message) == (Code.TOO_MANY_CHANNELS, "ada has made 3 channels already")
-    assert desk.refused(c.CreateChannel(ada, ChannelName("d"))).code is Code.TOO_MANY_CHANNELS
+    assert desk.refused(c.CreateChannel(ada, name=ChannelName("d"))).code is Code.TOO_MANY_CHANNELS
     desk.subscribe(bob, "d")
     desk.subscribe(ada, "d")
     desk.subscribe(bob, "e")
-    refusal = desk.refused(c.Subscribe(ada, ChannelName("e")))
+    refusal = desk.refused(c.Subscribe(ada, channel=ChannelName("e")))
     assert (refusal.code, refusal.message) == (Code.TOO_MANY_CHANNELS, "ada is in 4 channels already")
-    desk.ask(c.Unsubscribe(ada, ChannelName("a")))
+    desk.ask(c.Unsubscribe(ada, channel=ChannelName("a")))
     desk.restart()
     ada = desk.attach("ada")
     desk.subscribe(ada, "e")
@@ -218,7 +218,7 @@ def test_one_sender_cannot_take_all_streams_of_a_recipient(make_desk: MakeDesk) 
     ada, eve, _ = desk.join("ada"), desk.join("eve"), desk.join("bob")
     for topic in ("one", "two", "one"):
         desk.send(ada, "@bob", topic=topic)
-    assert desk.refused(c.Send(ada, content("@bob", topic="three"))).code is Code.TOO_MANY_STREAMS
+    assert desk.refused(c.Send(ada, content=content("@bob", topic="three"))).code is Code.TOO_MANY_STREAMS
     desk.send(ada, "@bob")
     desk.send(eve, "@bob", topic="three")
 
@@ -228,12 +228,12 @@ def test_one_session_cannot_follow_all_that_may_be_followed(make_desk: MakeDesk)
     ada, eve, bob = desk.join("ada"), desk.join("eve"), desk.join("bob")
     sent = [desk.send(ada, "@bob").message_id for _ in range(3)]
     for message_id in sent[:2]:
-        desk.expect(Receipts, c.Follow(ada, message_id))
-    assert desk.refused(c.Follow(ada, sent[2])).code is Code.TOO_MANY_FOLLOWED
-    desk.expect(Receipts, c.Follow(eve, desk.send(eve, "@bob").message_id))
-    desk.ask(c.Advance(bob, ((1, 4),), State.ACKED))
+        desk.expect(Receipts, c.Follow(ada, message_id=message_id))
+    assert desk.refused(c.Follow(ada, message_id=sent[2])).code is Code.TOO_MANY_FOLLOWED
+    desk.expect(Receipts, c.Follow(eve, message_id=desk.send(eve, "@bob").message_id))
+    desk.ask(c.Advance(bob, ranges=((1, 4),), state=State.ACKED))
     assert len(desk.outcome.progress) == 3
-    desk.expect(Receipts, c.Follow(ada, sent[2]))
+    desk.expect(Receipts, c.Follow(ada, message_id=sent[2]))
 
 
 def test_one_member_cannot_take_all_objectives(make_desk: MakeDesk) -> None:
@@ -252,35 +252,35 @@ def test_one_command_moves_only_so_many_ranges(make_desk: MakeDesk) -> None:
     desk = make_desk(Limits(ranges_max=2))
     bob = desk.join("bob")
     ranges = ((1, 1), (3, 3), (5, 5))
-    assert desk.refused(c.Advance(bob, ranges, State.ACKED)).code is Code.INVALID_REQUEST
-    assert desk.refused(c.Discard(bob, ranges, "old")).code is Code.INVALID_REQUEST
+    assert desk.refused(c.Advance(bob, ranges=ranges, state=State.ACKED)).code is Code.INVALID_REQUEST
+    assert desk.refused(c.Discard(bob, ranges=ranges, reason="old")).code is Code.INVALID_REQUEST
 
 
 def test_a_channel_has_only_so_many_names(make_desk: MakeDesk) -> None:
     desk = make_desk(Limits(channel_names_max=2))
     ada = desk.join("ada")
-    made = desk.expect(ChannelState, c.CreateChannel(ada, ChannelName("a"))).channel
+    made = desk.expect(ChannelState, c.CreateChannel(ada, name=ChannelName("a"))).channel
     for name in ("b", "c"):
-        desk.expect(ChannelState, c.ChangeChannel(ada, made.id, ch.Rename(name)))
-    assert desk.refused(c.ChangeChannel(ada, made.id, ch.Rename("d"))).code is Code.TOO_MANY_CHANNELS
+        desk.expect(ChannelState, c.ChangeChannel(ada, channel=made.id, change=ch.Rename(name)))
+    assert desk.refused(c.ChangeChannel(ada, channel=made.id, change=ch.Rename("d"))).code is Code.TOO_MANY_CHANNELS
 
 
 def test_a_name_that_is_free_again_costs_the_same_however_many_channels_there_are(make_desk: MakeDesk) -> None:
     desk = make_desk(Limits())
     ada, bob = desk.join("ada"), desk.join("bob")
-    made = desk.expect(ChannelState, c.CreateChannel(ada, ChannelName("dev"))).channel
-    desk.expect(Accepted, c.Send(ada, content("#dev", "of the first"), allow_empty=True))
-    desk.expect(ChannelState, c.ChangeChannel(ada, made.id, ch.Rename("old")))
+    made = desk.expect(ChannelState, c.CreateChannel(ada, name=ChannelName("dev"))).channel
+    desk.expect(Accepted, c.Send(ada, content=content("#dev", "of the first"), allow_empty=True))
+    desk.expect(ChannelState, c.ChangeChannel(ada, channel=made.id, change=ch.Rename("old")))
     desk.subscribe(bob, "dev")
     for _ in range(2):
-        assert desk.expect(History, c.ReadHistory(bob, "#dev")).messages == ()
+        assert desk.expect(History, c.ReadHistory(bob, peer="#dev")).messages == ()
         desk.restart()
         bob = desk.attach("bob")
     ada = desk.attach("ada")
-    desk.ask(c.Unsubscribe(ada, ChannelName("old")))
-    desk.ask(c.Unsubscribe(bob, ChannelName("dev")))
+    desk.ask(c.Unsubscribe(ada, channel=ChannelName("old")))
+    desk.ask(c.Unsubscribe(bob, channel=ChannelName("dev")))
     desk.subscribe(bob, "dev")
-    assert [message.content.body for message in desk.expect(History, c.ReadHistory(bob, "#dev")).messages] == [
+    assert [message.content.body for message in desk.expect(History, c.ReadHistory(bob, peer="#dev")).messages] == [
         "of the first"
     ]
 
@@ -289,7 +289,7 @@ def test_near_names_are_looked_for_a_few_times_in_a_batch(make_desk: MakeDesk) -
     desk = make_desk(Limits())
     ada = desk.join("ada")
     for _ in range(2):
-        replies = desk.ask_all(*(c.Send(ada, content("@adda")) for _ in range(100)))
+        replies = desk.ask_all(*(c.Send(ada, content=content("@adda")) for _ in range(100)))
         near = [reply.near for reply in replies if isinstance(reply, Refusal)]
         assert len(near) == 100
         assert near[:16] == [("ada",)] * 16

@@ -28,16 +28,18 @@ class Club:
         self.sessions = {name: desk.join(name) for name in ("ada", "bob", "cy")}
 
     def create(self, by: str, name: str) -> ChannelView:
-        return self.desk.expect(ChannelState, c.CreateChannel(self.sessions[by], ChannelName(name))).channel
+        return self.desk.expect(ChannelState, c.CreateChannel(self.sessions[by], name=ChannelName(name))).channel
 
     def change(self, by: str, channel: str, change: ch.AnyChange) -> ChannelView:
-        return self.desk.expect(ChannelState, c.ChangeChannel(self.sessions[by], channel, change)).channel
+        return self.desk.expect(
+            ChannelState, c.ChangeChannel(self.sessions[by], channel=channel, change=change)
+        ).channel
 
     def refused(self, by: str, channel: str, change: ch.AnyChange) -> Code:
-        return self.desk.refused(c.ChangeChannel(self.sessions[by], channel, change)).code
+        return self.desk.refused(c.ChangeChannel(self.sessions[by], channel=channel, change=change)).code
 
     def view(self, channel: str) -> ChannelView:
-        return self.desk.expect(ChannelState, c.ViewChannel(self.sessions["ada"], channel)).channel
+        return self.desk.expect(ChannelState, c.ViewChannel(self.sessions["ada"], channel=channel)).channel
 
     def roles(self, channel: str) -> dict[str, str]:
         return {member.name: member.role.value for member in self.view(channel).members}
@@ -46,11 +48,11 @@ class Club:
         return [view.name for view in self.desk.expect(Channels, c.ListChannels(self.sessions["ada"])).channels]
 
     def say(self, by: str, target: str, body: str) -> None:
-        self.desk.expect(Accepted, c.Send(self.sessions[by], content(target, body), allow_empty=True))
+        self.desk.expect(Accepted, c.Send(self.sessions[by], content=content(target, body), allow_empty=True))
 
     def history(self, by: str | None, peer: str | None = None) -> list[str]:
         session = self.desk.operator if by is None else self.sessions[by]
-        return [said.content.body for said in self.desk.expect(History, c.ReadHistory(session, peer)).messages]
+        return [said.content.body for said in self.desk.expect(History, c.ReadHistory(session, peer=peer)).messages]
 
     def attach(self) -> None:
         """Come back after the hub was away."""
@@ -68,12 +70,20 @@ def club(desk: Desk) -> Club:
 def test_whoever_makes_a_channel_is_its_admin(club: Club) -> None:
     made = club.create("ada", "dev")
     admin = ch.ChannelMember(ADA, ch.Role.ADMIN, START_MS)
-    assert made == ChannelView(ChannelName("dev"), (ADA,), made.id, "ada", START_MS, None, (admin,))
+    assert made == ChannelView(
+        name=ChannelName("dev"),
+        subscribers=(ADA,),
+        id=made.id,
+        created_by="ada",
+        created_at_ms=START_MS,
+        archived_at_ms=None,
+        members=(admin,),
+    )
     assert made.id
     assert club.desk.outcome.changes == [SubscriptionsChanged(ADA), ChannelAppeared(ChannelName("dev"), made.id)]
     assert club.view("dev") == club.view(made.id) == made
     events = [event for event in club.desk.events() if isinstance(event, ChannelChanged | Subscribed)]
-    assert events == [Subscribed("ada", "dev"), ChannelChanged(made.id, "dev", "ada", "create")]
+    assert events == [Subscribed("ada", "dev"), ChannelChanged(id=made.id, name="dev", by="ada", what="create")]
 
 
 def test_whoever_subscribes_first_makes_the_channel_and_is_its_admin(club: Club) -> None:
@@ -86,7 +96,7 @@ def test_whoever_subscribes_first_makes_the_channel_and_is_its_admin(club: Club)
 
 @pytest.mark.parametrize("name", [GENERAL, USERS])
 def test_channels_that_hold_their_members_by_themselves_stay_as_they_are(club: Club, name: ChannelName) -> None:
-    assert club.desk.refused(c.CreateChannel(club.sessions["ada"], name)).code is Code.RESERVED_NAME
+    assert club.desk.refused(c.CreateChannel(club.sessions["ada"], name=name)).code is Code.RESERVED_NAME
     for change in (ch.Rename(ChannelName("x")), ch.Archive(), ch.Enter(), ch.Admit(BOB), ch.Dismiss(ADA)):
         assert club.refused("ada", name, change) is Code.RESERVED_NAME
     shown = club.view(name)
@@ -99,8 +109,8 @@ def test_everybody_is_in_general(club: Club) -> None:
 
 def test_a_name_is_one_channels_at_a_time(club: Club) -> None:
     club.create("ada", "dev")
-    assert club.desk.refused(c.CreateChannel(club.sessions["bob"], ChannelName("dev"))).code is Code.NAME_TAKEN
-    assert club.desk.refused(c.CreateChannel(club.sessions["bob"], ChannelName("a b"))).code is Code.INVALID_NAME
+    assert club.desk.refused(c.CreateChannel(club.sessions["bob"], name=ChannelName("dev"))).code is Code.NAME_TAKEN
+    assert club.desk.refused(c.CreateChannel(club.sessions["bob"], name=ChannelName("a b"))).code is Code.INVALID_NAME
     club.create("bob", "ops")
     assert club.refused("bob", "ops", ch.Rename(ChannelName("dev"))) is Code.NAME_TAKEN
     assert club.refused("bob", "ops", ch.Rename(ChannelName("general"))) is Code.RESERVED_NAME
@@ -109,8 +119,8 @@ def test_a_name_is_one_channels_at_a_time(club: Club) -> None:
 def test_only_a_member_makes_or_enters_a_channel(club: Club) -> None:
     club.create("ada", "dev")
     operator = club.desk.operator
-    assert club.desk.refused(c.CreateChannel(operator, ChannelName("ops"))).code is Code.INVALID_REQUEST
-    assert club.desk.refused(c.ChangeChannel(operator, "dev", ch.Enter())).code is Code.INVALID_REQUEST
+    assert club.desk.refused(c.CreateChannel(operator, name=ChannelName("ops"))).code is Code.INVALID_REQUEST
+    assert club.desk.refused(c.ChangeChannel(operator, channel="dev", change=ch.Enter())).code is Code.INVALID_REQUEST
 
 
 def test_there_are_only_so_many_channels_and_archived_ones_count(make_desk: MakeDesk) -> None:
@@ -118,9 +128,11 @@ def test_there_are_only_so_many_channels_and_archived_ones_count(make_desk: Make
     club.create("ada", "one")
     club.create("ada", "two")
     club.change("ada", "one", ch.Archive())
-    assert club.desk.refused(c.CreateChannel(club.sessions["ada"], ChannelName("x"))).code is Code.TOO_MANY_CHANNELS
-    assert club.desk.refused(c.Subscribe(club.sessions["ada"], ChannelName("x"))).code is Code.TOO_MANY_CHANNELS
-    club.desk.expect(Done, c.Unsubscribe(club.sessions["ada"], ChannelName("two")))
+    assert (
+        club.desk.refused(c.CreateChannel(club.sessions["ada"], name=ChannelName("x"))).code is Code.TOO_MANY_CHANNELS
+    )
+    assert club.desk.refused(c.Subscribe(club.sessions["ada"], channel=ChannelName("x"))).code is Code.TOO_MANY_CHANNELS
+    club.desk.expect(Done, c.Unsubscribe(club.sessions["ada"], channel=ChannelName("two")))
     club.desk.subscribe(club.sessions["ada"], "x")
 
 
@@ -152,7 +164,7 @@ def test_admins_say_who_else_is_in_it(club: Club) -> None:
 
 def test_the_operator_may_do_what_an_admin_may(club: Club) -> None:
     club.create("ada", "dev")
-    command = c.ChangeChannel(club.desk.operator, "dev", ch.Admit(BOB, ch.Role.ADMIN))
+    command = c.ChangeChannel(club.desk.operator, channel="dev", change=ch.Admit(BOB, ch.Role.ADMIN))
     assert club.desk.expect(ChannelState, command).channel.subscribers == (ADA, BOB)
 
 
@@ -177,8 +189,8 @@ def test_a_role_can_be_given_and_taken(club: Club) -> None:
     assert club.refused("bob", "dev", ch.Admit(BOB, ch.Role.MEMBER)) is Code.FORBIDDEN
     changed = [event for event in club.desk.events() if isinstance(event, ChannelChanged) and event.member]
     assert changed == [
-        ChannelChanged(made.id, "dev", "ada", "admin", "bob"),
-        ChannelChanged(made.id, "dev", "bob", "member", "ada"),
+        ChannelChanged(id=made.id, name="dev", by="ada", what="admin", member="bob"),
+        ChannelChanged(id=made.id, name="dev", by="bob", what="member", member="ada"),
     ]
 
 
@@ -203,16 +215,16 @@ def test_when_the_last_admin_goes_otherwise_whoever_has_been_there_longest_becom
         club.desk.remove("ada")
         club.sessions["ada"] = club.desk.join("ada")
     else:
-        club.desk.expect(Done, c.Unsubscribe(club.sessions["ada"], ChannelName("dev")))
+        club.desk.expect(Done, c.Unsubscribe(club.sessions["ada"], channel=ChannelName("dev")))
     assert club.roles("dev") == {"cy": "admin", "bob": "member"}
 
 
 def test_a_channel_that_its_last_member_leaves_is_gone(club: Club) -> None:
     made = club.create("ada", "dev")
-    club.desk.expect(Done, c.Unsubscribe(club.sessions["ada"], ChannelName("dev")))
+    club.desk.expect(Done, c.Unsubscribe(club.sessions["ada"], channel=ChannelName("dev")))
     assert club.desk.outcome.changes == [SubscriptionsChanged(ADA), ChannelVanished(ChannelName("dev"))]
     for name in ("dev", made.id):
-        assert club.desk.refused(c.ViewChannel(club.sessions["ada"], name)).code is Code.UNKNOWN_CHANNEL
+        assert club.desk.refused(c.ViewChannel(club.sessions["ada"], channel=name)).code is Code.UNKNOWN_CHANNEL
     assert club.create("bob", "dev").id != made.id
 
 
@@ -233,7 +245,7 @@ def test_a_renamed_channel_keeps_who_is_in_it_and_what_was_said(club: Club) -> N
     assert club.desk.bodies(club.sessions["bob"]) == ["before", "after"]
     assert club.history("bob", "#design") == club.history("bob", f"chan:{made.id}") == ["after", "before"]
     assert club.history("bob") == ["after", "before"]
-    assert club.desk.refused(c.Send(club.sessions["ada"], content("#dev"))).code is Code.UNKNOWN_CHANNEL
+    assert club.desk.refused(c.Send(club.sessions["ada"], content=content("#dev"))).code is Code.UNKNOWN_CHANNEL
 
 
 def test_only_an_admin_renames_or_archives(club: Club) -> None:
@@ -290,9 +302,9 @@ def test_an_archived_channel_is_read_and_not_written_to(club: Club) -> None:
     assert club.listed() == ["general"]
     assert club.view("dev") == club.view(made.id) == archived
     for allow_empty in (False, True):
-        sent = c.Send(club.sessions["ada"], content("#dev"), allow_empty=allow_empty)
+        sent = c.Send(club.sessions["ada"], content=content("#dev"), allow_empty=allow_empty)
         assert club.desk.refused(sent).code is Code.CHANNEL_ARCHIVED
-    assert club.desk.refused(c.Subscribe(club.sessions["cy"], ChannelName("dev"))).code is Code.CHANNEL_ARCHIVED
+    assert club.desk.refused(c.Subscribe(club.sessions["cy"], channel=ChannelName("dev"))).code is Code.CHANNEL_ARCHIVED
     for change in (ch.Rename(ChannelName("x")), ch.Enter(), ch.Admit(CY), ch.Dismiss(ADA)):
         assert club.refused("ada", "dev", change) is Code.CHANNEL_ARCHIVED
     assert club.history("bob", f"chan:{made.id}") == club.history("bob", "#dev") == ["last words"]
@@ -354,7 +366,7 @@ def test_everything_is_there_after_a_restart(club: Club, how: str) -> None:
     assert club.listed() == ["design", "general", "ops"]
     club.say("ada", "#design", "after")
     assert club.history("bob", "#design") == ["after", "before"]
-    assert club.desk.refused(c.Send(club.sessions["ada"], content("#gone"))).code is Code.CHANNEL_ARCHIVED
+    assert club.desk.refused(c.Send(club.sessions["ada"], content=content("#gone"))).code is Code.CHANNEL_ARCHIVED
 
 
 def _changes(club: Club) -> list[tuple[SessionId, str, Any]]:

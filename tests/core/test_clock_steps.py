@@ -22,7 +22,7 @@ def history(desk: Desk) -> tuple[Message, ...]:
 def test_an_escalation_comes_after_its_own_time_and_not_at_the_step(desk: Desk, step_ms: int) -> None:
     alice = desk.join("alice")
     desk.add("bob")
-    desk.ask(c.SetReach(desk.operator, MemberName("bob"), Reach((Leg(Way.PUSH, 10_000), Leg(Way.PULL, 0)))))
+    desk.ask(c.SetReach(desk.operator, name=MemberName("bob"), reach=Reach((Leg(Way.PUSH, 10_000), Leg(Way.PULL, 0)))))
     desk.send(alice, "@bob")
     desk.nature.set_clock(step_ms)
     desk.pass_ms(1000)
@@ -33,7 +33,7 @@ def test_an_escalation_comes_after_its_own_time_and_not_at_the_step(desk: Desk, 
 
 @pytest.mark.parametrize("step_ms", [30 * DAY_MS, -30 * DAY_MS])
 def test_a_pause_lasts_as_long_as_it_should(desk: Desk, step_ms: int) -> None:
-    desk.ask(c.PauseThread(desk.operator, "#dev"))
+    desk.ask(c.PauseThread(desk.operator, thread="#dev"))
     desk.pass_ms(1000)
     desk.nature.set_clock(step_ms)
     (pause,) = desk.expect(Pauses, c.ListPauses(desk.operator)).pauses

@@ -85,7 +85,7 @@ def test_a_claim_for_what_was_taken_outside_gets_nothing_and_it_is_acknowledged(
 
 def test_what_was_won_is_finished_only_after_the_commit(street: Street) -> None:
     street.say("hello")
-    street.desk.decide(c.Advance(street.bob, ((1, 1),)))
+    street.desk.decide(c.Advance(street.bob, ranges=((1, 1),)))
     assert street.shop.won == ["hello"]
     assert street.shop.finished == []
     street.desk.commit()
@@ -94,7 +94,7 @@ def test_what_was_won_is_finished_only_after_the_commit(street: Street) -> None:
 
 def test_what_was_won_and_not_committed_is_never_finished(street: Street) -> None:
     said = street.say("hello")
-    street.desk.decide(c.Advance(street.bob, ((1, 1),)))
+    street.desk.decide(c.Advance(street.bob, ranges=((1, 1),)))
     street.desk.crash()
     street.desk.commit()
     assert street.shop.finished == []
@@ -104,7 +104,7 @@ def test_what_was_won_and_not_committed_is_never_finished(street: Street) -> Non
 def test_an_acknowledgement_of_many_settles_those_that_were_won_and_no_other(street: Street) -> None:
     street.shop.taken, street.shop.unclear = {"3"}, {"4"}
     said = [street.say(str(number)) for number in range(6)]
-    street.desk.ask(c.Advance(street.bob, ((1, 6),)))
+    street.desk.ask(c.Advance(street.bob, ranges=((1, 6),)))
     assert street.shop.won == ["0", "1", "2", "5"]
     states = [street.desk.state(each, "bob") for each in said]
     assert states == [State.ACKED] * 4 + [State.PENDING, State.ACKED]
@@ -115,7 +115,7 @@ def test_an_acknowledgement_of_many_settles_those_that_were_won_and_no_other(str
 def test_thousands_are_won_page_by_page(street: Street) -> None:
     for number in range(700):
         street.say(str(number), kind=Kind.EVENT)
-    street.desk.ask(c.Advance(street.bob, ((1, 10_000),)))
+    street.desk.ask(c.Advance(street.bob, ranges=((1, 10_000),)))
     assert street.shop.won == [str(number) for number in range(700)]
     assert street.desk.fetch(street.bob) == ()
 
@@ -174,7 +174,7 @@ def test_a_sender_that_has_chosen_its_recipients_reaches_them_and_nobody_else(de
     for session in sessions.values():
         desk.subscribe(session, "dev")
     only = (MemberName("bob"), MemberName("ada"), MemberName("bob"))
-    accepted = desk.expect(Accepted, c.Send(sessions["ada"], content("#dev"), only=only))
+    accepted = desk.expect(Accepted, c.Send(sessions["ada"], content=content("#dev"), only=only))
     assert accepted.recipients == 2
     assert {name: desk.bodies(session) for name, session in sessions.items()} == {
         "ada": ["hello"],
@@ -187,7 +187,7 @@ def test_a_sender_that_has_chosen_its_recipients_reaches_them_and_nobody_else(de
 
 def test_a_chosen_recipient_that_nobody_knows_is_refused(desk: Desk) -> None:
     ada = desk.join("ada")
-    refusal = desk.refused(c.Send(ada, content("#dev"), only=(MemberName("ad"),)))
+    refusal = desk.refused(c.Send(ada, content=content("#dev"), only=(MemberName("ad"),)))
     assert refusal.code == "unknown_member"
     assert refusal.near == ("ada",)
 
@@ -195,7 +195,7 @@ def test_a_chosen_recipient_that_nobody_knows_is_refused(desk: Desk) -> None:
 @pytest.mark.parametrize("unverified", [False, True])
 def test_a_name_that_somebody_wrote_down_is_not_verified(desk: Desk, *, unverified: bool) -> None:
     ada = desk.join("ada")
-    desk.expect(Accepted, c.Send(ada, content("@ada"), unverified=unverified))
+    desk.expect(Accepted, c.Send(ada, content=content("@ada"), unverified=unverified))
     (delivery,) = desk.fetch(ada)
     assert delivery.message.sender == "ada"
     assert delivery.message.verified is not unverified

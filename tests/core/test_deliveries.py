@@ -42,8 +42,8 @@ def test_a_delivery_climbs_the_ladder_and_the_sender_sees_each_rung_with_its_evi
 def test_receipts_say_what_was_decided_before_it_is_committed(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     sent = desk.send(ada, "@bob")
-    advance = c.Advance(bob, ((1, 1),), State.SEEN)
-    _, receipts = desk.decide(advance, c.ReadReceipts(ada, sent.message_id))
+    advance = c.Advance(bob, ranges=((1, 1),), state=State.SEEN)
+    _, receipts = desk.decide(advance, c.ReadReceipts(ada, message_id=sent.message_id))
     assert isinstance(receipts, Receipts)
     assert receipts.receipts[0].state is State.SEEN
 
@@ -62,9 +62,9 @@ def test_moving_twice_is_moving_once(desk: Desk) -> None:
 def test_unknown_keys_are_ignored(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     sent = desk.send(ada, "@bob")
-    desk.ask(c.Advance(bob, ((-5, 0), (2, 10**12))))
+    desk.ask(c.Advance(bob, ranges=((-5, 0), (2, 10**12))))
     assert desk.state(sent.message_id, "bob") is State.PENDING
-    desk.ask(c.Advance(bob, ((-5, 10**12),)))
+    desk.ask(c.Advance(bob, ranges=((-5, 10**12),)))
     assert desk.state(sent.message_id, "bob") is State.ACKED
 
 
@@ -73,7 +73,7 @@ def test_one_row_of_the_log_covers_a_range_of_acknowledgements(desk: Desk) -> No
     for _ in range(10):
         desk.send(ada, "@bob")
     before = len(desk.log())
-    desk.ask_all(*(c.Advance(bob, ((key, key),)) for key in range(1, 11)))
+    desk.ask_all(*(c.Advance(bob, ranges=((key, key),)) for key in range(1, 11)))
     rows = desk.events()[before:]
     assert [event.keys for event in rows if isinstance(event, Acknowledged)] == [((1, 10),)]
 
@@ -90,7 +90,7 @@ def test_a_member_moves_its_own_deliveries_only(desk: Desk) -> None:
 @pytest.mark.parametrize("state", [State.PENDING, State.OFFERED, State.EXPIRED])
 def test_a_session_cannot_declare_what_only_the_hub_knows(desk: Desk, state: State) -> None:
     bob = desk.join("bob")
-    assert desk.refused(c.Advance(bob, ((1, 1),), state)).code is Code.INVALID_REQUEST
+    assert desk.refused(c.Advance(bob, ranges=((1, 1),), state=state)).code is Code.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(("state", "evidence"), [(State.SEEN, "claim"), (State.DEAD, "claim"), (State.ACKED, "claim")])
@@ -146,7 +146,7 @@ def test_fetching_goes_page_by_page_and_says_when_it_is_complete(desk: Desk) -> 
 
 
 def test_an_empty_inbox_is_complete(desk: Desk) -> None:
-    assert desk.expect(Fetched, c.Fetch(desk.join("ada"))) == Fetched((), 0, complete=True)
+    assert desk.expect(Fetched, c.Fetch(desk.join("ada"))) == Fetched(deliveries=(), through=0, complete=True)
 
 
 def test_only_what_was_not_offered_yet_is_read_when_asked_so(desk: Desk) -> None:
@@ -174,7 +174,7 @@ def test_exactly_one_session_wins_a_claim(desk: Desk) -> None:
     desk.add("bob")
     sessions = [desk.attach("bob") for _ in range(4)]
     sent = desk.send(ada, "@bob", "take me")
-    replies = desk.ask_all(*(c.Claim(session, sent.message_id) for session in sessions))
+    replies = desk.ask_all(*(c.Claim(session, message_id=sent.message_id) for session in sessions))
     won = [reply.delivery for reply in replies if isinstance(reply, ClaimedReply) and reply.delivery]
     assert len(won) == 1
     assert won[0].message.content.body == "take me"
@@ -206,7 +206,7 @@ def test_a_claim_that_was_never_committed_can_be_made_again(desk: Desk) -> None:
     desk.add("ada")
     desk.add("bob")
     sent = desk.send(desk.attach("ada"), "@bob")
-    desk.decide(c.Claim(desk.attach("bob"), sent.message_id))
+    desk.decide(c.Claim(desk.attach("bob"), message_id=sent.message_id))
     desk.crash()
     assert desk.claim(desk.attach("bob"), sent.message_id) is not None
 
@@ -250,7 +250,7 @@ def test_a_message_that_never_was_cannot_be_claimed(desk: Desk) -> None:
 
 def test_one_without_an_identity_has_no_inbox_to_read_or_to_claim_from(desk: Desk) -> None:
     client = desk.expect(Attached, c.Attach(protocol="agent-channels", credential=Unnamed("client-1", "dev"))).session
-    for command in (c.Claim(client, MessageId("m")), c.Fetch(client), c.Advance(client, ((1, 1),))):
+    for command in (c.Claim(client, message_id=MessageId("m")), c.Fetch(client), c.Advance(client, ranges=((1, 1),))):
         assert desk.refused(command).code is Code.INVALID_REQUEST
 
 
@@ -344,11 +344,11 @@ def test_receipts_are_for_the_sender_and_the_recipients_alone(desk: Desk) -> Non
     sent = desk.send(ada, "@bob")
     assert desk.receipts(ada, sent.message_id).keys() == {"bob"}
     assert desk.receipts(bob, sent.message_id).keys() == {"bob"}
-    for command in (c.ReadReceipts(cy, sent.message_id), c.Follow(cy, sent.message_id)):
+    for command in (c.ReadReceipts(cy, message_id=sent.message_id), c.Follow(cy, message_id=sent.message_id)):
         stranger = desk.refused(command)
         assert stranger.code is Code.UNKNOWN_MESSAGE
-    unknown = desk.refused(c.ReadReceipts(cy, MessageId("nothing")))
-    known = desk.refused(c.ReadReceipts(cy, sent.message_id))
+    unknown = desk.refused(c.ReadReceipts(cy, message_id=MessageId("nothing")))
+    known = desk.refused(c.ReadReceipts(cy, message_id=sent.message_id))
     assert unknown.message == known.message.replace(sent.message_id, "nothing"), "a stranger cannot tell them apart"
 
 
@@ -357,7 +357,7 @@ def test_receipts_are_in_order_of_the_recipients_names(desk: Desk) -> None:
     for name in ("zoe", "bob", "max"):
         desk.add(name)
     sent = desk.send(ada, "*")
-    reply = desk.expect(Receipts, c.ReadReceipts(ada, sent.message_id))
+    reply = desk.expect(Receipts, c.ReadReceipts(ada, message_id=sent.message_id))
     assert [receipt.member for receipt in reply.receipts] == ["bob", "max", "zoe"]
 
 
@@ -368,7 +368,7 @@ def progress(desk: Desk) -> list[tuple[str, str, State]]:
 def test_a_follower_hears_of_each_step_as_it_happens(desk: Desk) -> None:
     ada, bob, cy = desk.join("ada"), desk.join("bob"), desk.join("cy")
     sent = desk.send(ada, "*")
-    now = desk.expect(Receipts, c.Follow(ada, sent.message_id))
+    now = desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
     assert [receipt.state for receipt in now.receipts] == [State.PENDING, State.PENDING]
     desk.offered(bob, 1)
     assert progress(desk) == [(ada, "bob", State.OFFERED)]
@@ -384,7 +384,7 @@ def test_a_follower_hears_of_each_step_as_it_happens(desk: Desk) -> None:
 def test_a_follower_hears_of_expiry_and_removal(desk: Desk) -> None:
     ada, _, _ = desk.join("ada"), desk.add("bob"), desk.add("cy")
     sent = desk.send(ada, "*", ttl_ms=1000)
-    desk.expect(Receipts, c.Follow(ada, sent.message_id))
+    desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
     desk.remove("bob")
     assert progress(desk) == [(ada, "bob", State.DEAD)]
     desk.pass_ms(1000)
@@ -393,7 +393,7 @@ def test_a_follower_hears_of_expiry_and_removal(desk: Desk) -> None:
 
 def test_other_messages_are_not_told_to_a_follower(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
-    desk.expect(Receipts, c.Follow(ada, desk.send(ada, "@bob", "followed").message_id))
+    desk.expect(Receipts, c.Follow(ada, message_id=desk.send(ada, "@bob", "followed").message_id))
     desk.send(ada, "@bob", "not followed")
     desk.advance(bob, 2)
     assert progress(desk) == []
@@ -402,8 +402,8 @@ def test_other_messages_are_not_told_to_a_follower(desk: Desk) -> None:
 def test_following_twice_is_following_once(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     sent = desk.send(ada, "@bob")
-    desk.expect(Receipts, c.Follow(ada, sent.message_id))
-    desk.expect(Receipts, c.Follow(ada, sent.message_id))
+    desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
+    desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
     desk.advance(bob, 1)
     assert progress(desk) == [(ada, "bob", State.ACKED)]
 
@@ -413,7 +413,7 @@ def test_an_ended_session_is_told_nothing_more(desk: Desk, times: int) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     sent = desk.send(ada, "@bob")
     for _ in range(times):
-        desk.expect(Receipts, c.Follow(ada, sent.message_id))
+        desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
     desk.ask(c.Detach(ada))
     desk.advance(bob, 1)
     assert progress(desk) == []
@@ -422,7 +422,7 @@ def test_an_ended_session_is_told_nothing_more(desk: Desk, times: int) -> None:
 def test_a_removed_members_session_is_told_nothing_more(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     sent = desk.send(ada, "@bob")
-    desk.expect(Receipts, c.Follow(ada, sent.message_id))
+    desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
     desk.remove("ada")
     desk.advance(bob, 1)
     assert progress(desk) == []
@@ -433,7 +433,7 @@ def test_waiting_for_what_can_never_come_is_refused_at_once_with_the_reason(desk
     ada, _ = desk.join("ada"), desk.add("bob")
     desk.attach("bob", "agent-channels", acknowledges=False)
     sent = desk.send(ada, "@bob")
-    refusal = desk.refused(c.Follow(ada, sent.message_id, until))
+    refusal = desk.refused(c.Follow(ada, message_id=sent.message_id, until=until))
     assert refusal.code is Code.NEVER_ACKNOWLEDGED
     assert "bob" in refusal.message
     assert "agent-channels" in refusal.message
@@ -443,18 +443,18 @@ def test_one_session_that_acknowledges_is_enough_to_wait_for(desk: Desk) -> None
     ada, _ = desk.join("ada"), desk.add("bob")
     desk.attach("bob", "agent-channels", acknowledges=False)
     desk.attach("bob", "peerbus")
-    desk.expect(Receipts, c.Follow(ada, desk.send(ada, "@bob").message_id))
+    desk.expect(Receipts, c.Follow(ada, message_id=desk.send(ada, "@bob").message_id))
 
 
 def test_a_member_that_is_away_may_come_back_with_acknowledgements(desk: Desk) -> None:
     ada, _ = desk.join("ada"), desk.add("bob")
-    desk.expect(Receipts, c.Follow(ada, desk.send(ada, "@bob").message_id))
+    desk.expect(Receipts, c.Follow(ada, message_id=desk.send(ada, "@bob").message_id))
 
 
 def test_waiting_for_an_offer_is_possible_on_any_wire(desk: Desk) -> None:
     ada, _ = desk.join("ada"), desk.add("bob")
     desk.attach("bob", "agent-channels", acknowledges=False)
-    desk.expect(Receipts, c.Follow(ada, desk.send(ada, "@bob").message_id, State.OFFERED))
+    desk.expect(Receipts, c.Follow(ada, message_id=desk.send(ada, "@bob").message_id, until=State.OFFERED))
 
 
 def test_what_was_acknowledged_before_can_be_followed_whatever_wire_is_left(desk: Desk) -> None:
@@ -463,19 +463,19 @@ def test_what_was_acknowledged_before_can_be_followed_whatever_wire_is_left(desk
     desk.advance(bob, 1)
     desk.ask(c.Detach(bob))
     desk.attach("bob", "agent-channels", acknowledges=False)
-    reply = desk.ask(c.Follow(ada, sent.message_id, State.ACKED))
+    reply = desk.ask(c.Follow(ada, message_id=sent.message_id, until=State.ACKED))
     assert not isinstance(reply, Refusal), reply
 
 
 def test_an_accepted_message_asks_for_a_commit_and_an_acknowledgement_does_not_hurry_it(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     assert not desk.broker.dirty
-    desk.decide(c.Send(ada, content("@bob")))
+    desk.decide(c.Send(ada, content=content("@bob")))
     assert desk.broker.dirty
     assert desk.outcome.urgent
     desk.broker.commit()
     assert not desk.broker.dirty
-    desk.decide(c.Advance(bob, ((1, 1),)))
+    desk.decide(c.Advance(bob, ranges=((1, 1),)))
     assert desk.broker.dirty
     assert not desk.outcome.urgent
 
@@ -490,10 +490,10 @@ def test_receipts_of_many_recipients_come_in_pages_by_name(make_desk: MakeDesk) 
     seen: list[str] = []
     more = True
     while more:
-        page = desk.expect(Receipts, c.ReadReceipts(ada, sent.message_id, seen[-1] if seen else ""))
+        page = desk.expect(Receipts, c.ReadReceipts(ada, message_id=sent.message_id, after=seen[-1] if seen else ""))
         assert len(page.receipts) <= 2
         seen += [receipt.member for receipt in page.receipts]
         more = page.more
     assert seen == ["bob", "cy", "dan", "eve", "flo"]
-    only = desk.expect(Receipts, c.ReadReceipts(ada, sent.message_id, members=("flo", "nobody"))).receipts
+    only = desk.expect(Receipts, c.ReadReceipts(ada, message_id=sent.message_id, members=("flo", "nobody"))).receipts
     assert [receipt.member for receipt in only] == ["flo"]

@@ -25,7 +25,7 @@ THREE = Reach((Leg(Way.PUSH, MINUTE_MS), Leg(Way.HOOK, MINUTE_MS), Leg(Way.NOTIF
 
 
 def reach(desk: Desk, name: str, ways: Reach) -> None:
-    desk.expect(ReachState, c.SetReach(desk.operator, MemberName(name), ways))
+    desk.expect(ReachState, c.SetReach(desk.operator, name=MemberName(name), reach=ways))
 
 
 def way(desk: Desk, message_id: MessageId, member: str = "bob") -> str:
@@ -123,7 +123,7 @@ def test_a_human_is_told_once_of_what_was_not_seen(desk: Desk, ada: SessionId) -
 def test_a_held_delivery_waits_from_its_release_on_whatever_its_neighbours_do(desk: Desk, ada: SessionId) -> None:
     cy, ops = desk.join("cy"), desk.attach("ops")
     around = [desk.send(cy, "@bob", "before").message_id]
-    desk.ask(c.PauseThread(desk.operator, "@ada+@bob"))
+    desk.ask(c.PauseThread(desk.operator, thread="@ada+@bob"))
     held = desk.send(ada, "@bob", "held").message_id
     around.append(desk.send(cy, "@bob", "after").message_id)
     # Ways that are set anew take up what waits.
@@ -131,7 +131,7 @@ def test_a_held_delivery_waits_from_its_release_on_whatever_its_neighbours_do(de
     desk.pass_ms(MINUTE_MS + 1000)
     assert [way(desk, each) for each in around] == ["hook", "hook"]
     desk.pass_ms(MINUTE_MS - 10_000)
-    desk.ask(c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.ask(c.ResumeThread(desk.operator, thread="@ada+@bob"))
     desk.pass_ms(11_000)
     assert [way(desk, each) for each in (*around, held)] == ["notify", "notify", "push"]
     (told,) = desk.fetch(ops)
@@ -143,12 +143,12 @@ def test_a_held_delivery_waits_from_its_release_on_whatever_its_neighbours_do(de
 def test_a_delivery_that_is_released_before_its_neighbours_fall_stays_where_it_is(desk: Desk, ada: SessionId) -> None:
     cy = desk.join("cy")
     desk.send(cy, "@bob", "before")
-    desk.ask(c.PauseThread(desk.operator, "@ada+@bob"))
+    desk.ask(c.PauseThread(desk.operator, thread="@ada+@bob"))
     held = desk.send(ada, "@bob", "held").message_id
     after = desk.send(cy, "@bob", "after").message_id
     reach(desk, "bob", Reach(THREE.legs, 2000, "ops"))
     desk.pass_ms(MINUTE_MS - 1000)
-    desk.ask(c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.ask(c.ResumeThread(desk.operator, thread="@ada+@bob"))
     desk.pass_ms(2000)
     assert (way(desk, held), way(desk, after)) == ("push", "hook")
 
@@ -165,9 +165,15 @@ def test_two_humans_who_stand_in_for_each_other_are_told_once(desk: Desk, ada: S
 
 def test_a_follower_hears_of_a_fall(desk: Desk, ada: SessionId) -> None:
     sent = desk.send(ada, "@bob")
-    desk.expect(Receipts, c.Follow(ada, sent.message_id))
+    desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
     desk.pass_ms(MINUTE_MS + 1000)
-    step = Progress(sent.message_id, MemberName("bob"), State.PENDING, START_MS + MINUTE_MS + 1000, "hook")
+    step = Progress(
+        message_id=sent.message_id,
+        member=MemberName("bob"),
+        state=State.PENDING,
+        at_ms=START_MS + MINUTE_MS + 1000,
+        way="hook",
+    )
     assert desk.outcome.progress == [(ada, step)]
 
 
@@ -224,7 +230,7 @@ def test_other_ways_take_up_what_waits(desk: Desk, ada: SessionId) -> None:
     assert way(desk, sent.message_id) == ""
     desk.pass_ms(10 * MINUTE_MS)
     desk.restart()
-    assert desk.expect(ReachState, c.SetReach(desk.operator, MemberName("bob"))).reach == Reach()
+    assert desk.expect(ReachState, c.SetReach(desk.operator, name=MemberName("bob"))).reach == Reach()
 
 
 def test_ways_go_with_their_member(desk: Desk, ada: SessionId) -> None:
@@ -233,14 +239,14 @@ def test_ways_go_with_their_member(desk: Desk, ada: SessionId) -> None:
     desk.pass_ms(10 * MINUTE_MS)
     desk.add("bob")
     desk.restart()
-    assert desk.expect(ReachState, c.SetReach(desk.operator, MemberName("bob"))).reach == Reach()
+    assert desk.expect(ReachState, c.SetReach(desk.operator, name=MemberName("bob"))).reach == Reach()
 
 
 def test_a_member_says_its_own_ways_and_nobody_elses(desk: Desk, ada: SessionId) -> None:
     own = Reach((Leg(Way.PULL, 5),))
-    assert desk.expect(ReachState, c.SetReach(ada, MemberName("ada"), own)).reach == own
-    assert desk.refused(c.SetReach(ada, MemberName("bob"), own)).code is Code.FORBIDDEN
-    assert desk.refused(c.SetReach(ada, MemberName("bob"))).code is Code.FORBIDDEN
+    assert desk.expect(ReachState, c.SetReach(ada, name=MemberName("ada"), reach=own)).reach == own
+    assert desk.refused(c.SetReach(ada, name=MemberName("bob"), reach=own)).code is Code.FORBIDDEN
+    assert desk.refused(c.SetReach(ada, name=MemberName("bob"))).code is Code.FORBIDDEN
     assert Registered("ada", "ada", "reach") in desk.events()
 
 
@@ -256,19 +262,19 @@ def test_a_member_says_its_own_ways_and_nobody_elses(desk: Desk, ada: SessionId)
 )
 def test_ways_that_make_no_sense_are_refused(desk: Desk, wrong: Reach, code: Code) -> None:
     desk.add("bob")
-    assert desk.refused(c.SetReach(desk.operator, MemberName("bob"), wrong)).code is code
+    assert desk.refused(c.SetReach(desk.operator, name=MemberName("bob"), reach=wrong)).code is code
 
 
 def test_an_unknown_member_has_no_ways(desk: Desk) -> None:
-    assert desk.refused(c.SetReach(desk.operator, MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
+    assert desk.refused(c.SetReach(desk.operator, name=MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
 
 
 def test_a_wire_that_cannot_acknowledge_is_one_way_of_several(desk: Desk, ada: SessionId) -> None:
     desk.attach("bob", "agent-channels", acknowledges=False)
     sent = desk.send(ada, "@bob")
-    assert desk.expect(Receipts, c.Follow(ada, sent.message_id, State.SEEN)).receipts[0].way == "push"
+    assert desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id, until=State.SEEN)).receipts[0].way == "push"
     reach(desk, "bob", Reach())
-    assert desk.refused(c.Follow(ada, sent.message_id, State.SEEN)).code is Code.NEVER_ACKNOWLEDGED
+    assert desk.refused(c.Follow(ada, message_id=sent.message_id, until=State.SEEN)).code is Code.NEVER_ACKNOWLEDGED
 
 
 def test_a_large_backlog_is_taken_up_where_it_stood(desk: Desk, ada: SessionId) -> None:

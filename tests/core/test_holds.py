@@ -116,7 +116,7 @@ def test_acknowledging_with_an_open_end_hides_nothing_from_the_rule(room: Room) 
         speaker, hearer = ("ada", "bob") if turn % 2 == 0 else ("bob", "ada")
         held.append(room.say(speaker, f"@{hearer}", f"{turn}").held)
         room.desk.pass_ms(LIMITS.space_ms_max)
-        room.desk.expect(Done, c.Advance(room.sessions[hearer], ((1, 10**9),), State.ACKED))
+        room.desk.expect(Done, c.Advance(room.sessions[hearer], ranges=((1, 10**9),), state=State.ACKED))
         room.desk.pass_ms(STEP_MS)
     assert held[-1]
 
@@ -177,7 +177,7 @@ def test_past_the_hard_limit_a_message_is_accepted_and_held_and_people_and_agent
 def test_resuming_delivers_what_is_held_in_order_and_the_chain_starts_anew(stuck: Room) -> None:
     for number in range(1, 5):
         stuck.say("bob", "@ada", f"held {number}")
-    stuck.desk.expect(Done, c.ResumeThread(stuck.sessions["hana"], "@bob+@ada"))
+    stuck.desk.expect(Done, c.ResumeThread(stuck.sessions["hana"], thread="@bob+@ada"))
     assert [len(keys) for keys in stuck.desk.outcome.released.values()] == [5]
     assert stuck.read("ada") == bodies(5)
     stuck.desk.pass_ms(STEP_MS)
@@ -243,18 +243,18 @@ def test_behind_a_held_message_everything_of_its_stream_is_held_and_nothing_of_o
     assert not stuck.say("bob", "@ada", "other stream", topic="topic", thread="another").held
     assert not stuck.say("bob", "@cy").held
     assert stuck.read("ada") == ["other stream"]
-    stuck.desk.expect(Done, c.ResumeThread(stuck.desk.operator, "@ada+@bob"))
+    stuck.desk.expect(Done, c.ResumeThread(stuck.desk.operator, thread="@ada+@bob"))
     assert stuck.read("ada") == bodies(3)
 
 
 def test_a_stream_waits_for_each_of_its_pauses_in_turn(room: Room) -> None:
     for thread in ("one", "two"):
-        room.desk.expect(Done, c.PauseThread(room.desk.operator, f"thread:{thread}"))
+        room.desk.expect(Done, c.PauseThread(room.desk.operator, thread=f"thread:{thread}"))
     for number, thread in enumerate(("one", "two", "", "one")):
         assert room.say("ada", "@bob", f"held {number}", thread=thread or None).held
-    room.desk.expect(Done, c.ResumeThread(room.desk.operator, "thread:two"))
+    room.desk.expect(Done, c.ResumeThread(room.desk.operator, thread="thread:two"))
     assert room.read("bob") == []
-    room.desk.expect(Done, c.ResumeThread(room.desk.operator, "thread:one"))
+    room.desk.expect(Done, c.ResumeThread(room.desk.operator, thread="thread:one"))
     assert room.read("bob") == bodies(4)
 
 
@@ -281,24 +281,24 @@ def test_a_held_delivery_cannot_be_read_claimed_or_acknowledged(stuck: Room) -> 
     desk.expect(Done, c.AcknowledgeIds(ada, message_ids=(held,)))
     assert desk.state(held, "ada") is State.PENDING
     assert key not in [delivery.key for delivery in desk.fetch(ada)]
-    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
-    assert desk.expect(Claimed, c.Claim(ada, held)).delivery is not None
+    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
+    assert desk.expect(Claimed, c.Claim(ada, message_id=held)).delivery is not None
 
 
 def test_held_messages_count_in_the_backlog_and_past_it_the_usual_refusal_comes(make_desk: MakeDesk) -> None:
     room = Room(make_desk(Limits(backlog_max=3)))
     room.join("ada", "bob")
-    room.desk.expect(Done, c.PauseThread(room.desk.operator, "@ada+@bob"))
+    room.desk.expect(Done, c.PauseThread(room.desk.operator, thread="@ada+@bob"))
     for _ in range(3):
         assert room.say("ada", "@bob").held
     presence = room.desk.roster()["bob"]
     assert (presence.backlog, presence.held) == (3, 3)
-    refusal = room.desk.refused(c.Send(room.sessions["ada"], content("@bob")))
+    refusal = room.desk.refused(c.Send(room.sessions["ada"], content=content("@bob")))
     assert refusal.code is Code.BACKLOG_FULL
 
 
 def test_a_time_to_live_runs_on_while_held_and_what_stands_behind_goes_on(room: Room) -> None:
-    room.desk.expect(Done, c.PauseThread(room.desk.operator, "thread:t"))
+    room.desk.expect(Done, c.PauseThread(room.desk.operator, thread="thread:t"))
     mortal = room.say("ada", "@bob", "mortal", thread="t", ttl_ms=5000)
     assert room.say("ada", "@bob", "behind").held
     room.desk.pass_ms(5000)
@@ -320,12 +320,12 @@ def test_a_removed_member_takes_its_held_deliveries_along(stuck: Room) -> None:
 def test_a_held_delivery_is_escalated_only_after_it_was_released(stuck: Room) -> None:
     desk = stuck.desk
     ways = Reach((Leg(Way.PUSH, 1000), Leg(Way.NOTIFY, 1000)), notify="hana")
-    desk.ask(c.SetReach(desk.operator, stuck.desk.roster()["ada"].member.name, ways))
+    desk.ask(c.SetReach(desk.operator, name=stuck.desk.roster()["ada"].member.name, reach=ways))
     stuck.say("bob", "@ada")
     desk.pass_ms(10_000)
     desk.pass_ms(10_000)
     assert "unseen" not in stuck.notices("hana")
-    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
     desk.pass_ms(10_000)
     desk.pass_ms(10_000)
     assert "unseen" in stuck.notices("hana")
@@ -333,14 +333,14 @@ def test_a_held_delivery_is_escalated_only_after_it_was_released(stuck: Room) ->
 
 def test_who_follows_a_message_is_told_at_once_that_it_is_held(stuck: Room) -> None:
     held = stuck.say("bob", "@ada").message_id
-    receipts = stuck.desk.expect(Receipts, c.Follow(stuck.sessions["bob"], held)).receipts
+    receipts = stuck.desk.expect(Receipts, c.Follow(stuck.sessions["bob"], message_id=held)).receipts
     assert [bool(receipt.held) for receipt in receipts] == [True]
 
 
 def test_after_its_release_a_receipt_says_that_a_message_was_held_and_names_no_command(stuck: Room) -> None:
     held = stuck.say("bob", "@ada").message_id
     assert "tieline allow" in stuck.desk.receipts(stuck.sessions["bob"], held)["ada"].steps[-1].evidence
-    stuck.desk.expect(Done, c.ResumeThread(stuck.sessions["hana"], "@ada+@bob"))
+    stuck.desk.expect(Done, c.ResumeThread(stuck.sessions["hana"], thread="@ada+@bob"))
     receipt = stuck.desk.receipts(stuck.sessions["bob"], held)["ada"]
     assert (receipt.state, receipt.held) == (State.PENDING, "")
     assert receipt.steps[-1].evidence.startswith("was held: agents answered each other")
@@ -349,13 +349,13 @@ def test_after_its_release_a_receipt_says_that_a_message_was_held_and_names_no_c
 
 def test_an_acknowledgement_over_a_held_message_is_told_to_nobody_who_follows_it(room: Room) -> None:
     desk, ada, bob = room.desk, room.sessions["ada"], room.sessions["bob"]
-    desk.expect(Done, c.PauseThread(room.sessions["hana"], "@ada+@bob"))
+    desk.expect(Done, c.PauseThread(room.sessions["hana"], thread="@ada+@bob"))
     held = room.say("ada", "@bob", "held 0").message_id
     room.say("cy", "@bob", "passes")
-    desk.expect(Receipts, c.Follow(ada, held))
-    desk.expect(Done, c.Advance(bob, ((1, 2),), State.ACKED))
+    desk.expect(Receipts, c.Follow(ada, message_id=held))
+    desk.expect(Done, c.Advance(bob, ranges=((1, 2),), state=State.ACKED))
     assert desk.outcome.progress == []
-    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
     desk.advance(bob, 1)
     assert [(session, step.state) for session, step in desk.outcome.progress] == [(ada, State.ACKED)]
 
@@ -365,7 +365,7 @@ def test_an_acknowledgement_over_a_held_message_is_told_to_nobody_who_follows_it
 
 def test_a_pause_by_hand_holds_what_agents_and_scripts_say_and_ends_by_itself(room: Room) -> None:
     room.join("cron", kind=MemberKind.SCRIPT)
-    room.desk.expect(Done, c.PauseThread(room.sessions["hana"], "#dev"))
+    room.desk.expect(Done, c.PauseThread(room.sessions["hana"], thread="#dev"))
     for name in ("ada", "bob", "cron", "hana"):
         room.desk.subscribe(room.sessions[name], "dev")
     assert "hana paused #dev" in room.say("ada", "#dev", "0").held
@@ -381,7 +381,7 @@ def test_a_pause_by_hand_holds_what_agents_and_scripts_say_and_ends_by_itself(ro
 
 
 def test_allowing_a_conversation_lifts_its_limits_for_a_while_and_delivers_what_is_held(stuck: Room) -> None:
-    stuck.desk.expect(Done, c.AllowThread(stuck.sessions["hana"], "@bob+@ada", 100_000))
+    stuck.desk.expect(Done, c.AllowThread(stuck.sessions["hana"], thread="@bob+@ada", for_ms=100_000))
     assert stuck.read("ada") == ["held 0"]
     stuck.desk.pass_ms(STEP_MS)
     assert not any(accepted.held for accepted in stuck.alternate("ada", "bob", 50))
@@ -392,7 +392,7 @@ def test_allowing_a_conversation_lifts_its_limits_for_a_while_and_delivers_what_
 
 def test_the_limits_are_higher_inside_an_open_objective_for_those_with_a_part_in_it(stuck: Room) -> None:
     desk = stuck.desk
-    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
     stuck.read("ada")
     lead = desk.join("lead", OBJECTIVES_CREATE)
     create = c.CreateObjective(session=lead, title="t", outcome="o", assignee=MemberName("ada"))
@@ -400,11 +400,13 @@ def test_the_limits_are_higher_inside_an_open_objective_for_those_with_a_part_in
     thread = f"obj:{objective.id}"
     # To name an objective is not to have a part in it.
     assert any(accepted.held for accepted in stuck.alternate("bob", "cy", 6, thread=thread))
-    desk.expect(ObjectiveState, c.ChangeObjective(lead, objective.id, Watch(add=("bob",))))
+    desk.expect(ObjectiveState, c.ChangeObjective(lead, objective_id=objective.id, change=Watch(add=("bob",))))
     desk.pass_ms(LIMITS.reply_window_ms)
     assert not any(accepted.held for accepted in stuck.alternate("ada", "bob", 20, thread=thread))
     desk.pass_ms(LIMITS.reply_window_ms)
-    desk.expect(ObjectiveState, c.ChangeObjective(stuck.sessions["ada"], objective.id, Complete("done")))
+    desk.expect(
+        ObjectiveState, c.ChangeObjective(stuck.sessions["ada"], objective_id=objective.id, change=Complete("done"))
+    )
     stuck.read("bob")
     for name in (thread, "obj:nothing"):
         assert any(accepted.held for accepted in stuck.alternate("ada", "bob", 6, thread=name))
@@ -420,18 +422,18 @@ def test_only_stewards_pause_resume_and_allow_and_only_what_is_a_conversation(de
         for name in ("*", "#dev", "obj:obj-1", "thread:t-1"):
             desk.expect(Done, make(desk.operator, thread=name))
     for for_ms in (0, -1, desk.limits.ttl_ms_max + 1):
-        assert desk.refused(c.AllowThread(desk.operator, "*", for_ms)).code is Code.INVALID_REQUEST
+        assert desk.refused(c.AllowThread(desk.operator, thread="*", for_ms=for_ms)).code is Code.INVALID_REQUEST
 
 
 def test_resuming_what_is_not_paused_is_no_error_and_leaves_no_trace(desk: Desk) -> None:
-    desk.expect(Done, c.ResumeThread(desk.operator, "thread:nothing"))
+    desk.expect(Done, c.ResumeThread(desk.operator, thread="thread:nothing"))
     assert not any(isinstance(event, Resumed) for event in desk.events())
 
 
 def test_pauses_are_listed_with_their_end_their_reason_and_how_much_waits(stuck: Room) -> None:
     stuck.say("bob", "@ada")
-    stuck.desk.expect(Done, c.PauseThread(stuck.sessions["hana"], "#dev"))
-    stuck.desk.expect(Done, c.AllowThread(stuck.sessions["hana"], "#ops"))
+    stuck.desk.expect(Done, c.PauseThread(stuck.sessions["hana"], thread="#dev"))
+    stuck.desk.expect(Done, c.AllowThread(stuck.sessions["hana"], thread="#ops"))
     listed = stuck.desk.expect(Pauses, c.ListPauses(stuck.sessions["hana"])).pauses
     assert [(pause.conversation, pause.by, pause.held, pause.allowed) for pause in listed] == [
         ("@ada+@bob", "", 2, False),
@@ -445,7 +447,7 @@ def test_past_their_limit_the_pauses_that_end_first_are_let_go(make_desk: MakeDe
     room = Room(make_desk(Limits(holds_max=2)))
     room.join("ada", "bob")
     for thread in ("one", "two", "three"):
-        room.desk.expect(Done, c.PauseThread(room.desk.operator, f"thread:{thread}"))
+        room.desk.expect(Done, c.PauseThread(room.desk.operator, thread=f"thread:{thread}"))
         assert room.say("ada", "@bob", thread, thread=thread).held
         room.desk.pass_ms(1)
     assert room.read("bob") == ["one"]
@@ -466,7 +468,7 @@ def test_what_is_held_stays_held_through_a_restart_and_comes_in_order(stuck: Roo
     assert stuck.say("bob", "@ada", "held 3").held
     how(stuck.desk)
     stuck.attach()
-    stuck.desk.expect(Done, c.ResumeThread(stuck.desk.operator, "@ada+@bob"))
+    stuck.desk.expect(Done, c.ResumeThread(stuck.desk.operator, thread="@ada+@bob"))
     how(stuck.desk)
     stuck.attach()
     assert stuck.read("ada") == bodies(4)
@@ -489,7 +491,7 @@ def test_a_hold_goes_on_cooling_down_and_a_lifted_limit_stays_lifted_after_a_res
     stuck: Room, how: Callable[[Desk], None]
 ) -> None:
     stuck.say("bob", "@ada", "held 1")
-    stuck.desk.expect(Done, c.AllowThread(stuck.desk.operator, "@ada+@cy", 10_000_000))
+    stuck.desk.expect(Done, c.AllowThread(stuck.desk.operator, thread="@ada+@cy", for_ms=10_000_000))
     how(stuck.desk)
     stuck.attach()
     stuck.desk.pass_ms(LIMITS.pause_ms)
@@ -498,7 +500,7 @@ def test_a_hold_goes_on_cooling_down_and_a_lifted_limit_stays_lifted_after_a_res
 
 
 def test_what_was_decided_and_not_committed_is_neither_held_nor_released(stuck: Room) -> None:
-    stuck.desk.decide(c.ResumeThread(stuck.desk.operator, "@ada+@bob"))
+    stuck.desk.decide(c.ResumeThread(stuck.desk.operator, thread="@ada+@bob"))
     stuck.desk.crash()
     stuck.attach()
     assert stuck.read("ada") == []
@@ -507,13 +509,16 @@ def test_what_was_decided_and_not_committed_is_neither_held_nor_released(stuck: 
 
 def test_what_is_rolled_back_leaves_what_is_held_as_it_was(stuck: Room) -> None:
     desk = stuck.desk
-    desk.decide(c.Send(stuck.sessions["bob"], content("@ada", "taken back")), c.PauseThread(desk.operator, "#dev"))
-    desk.decide(c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.decide(
+        c.Send(stuck.sessions["bob"], content=content("@ada", "taken back")),
+        c.PauseThread(desk.operator, thread="#dev"),
+    )
+    desk.decide(c.ResumeThread(desk.operator, thread="@ada+@bob"))
     desk.broker.roll_back()
     (pause,) = desk.expect(Pauses, c.ListPauses(desk.operator)).pauses
     assert (pause.conversation, pause.held) == ("@ada+@bob", 1)
     stuck.say("bob", "@ada", "held 1")
-    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
     assert stuck.read("ada") == bodies(2)
 
 
@@ -521,7 +526,7 @@ def test_a_rollback_reads_no_message_that_was_held_before(stuck: Room, monkeypat
     desk = stuck.desk
     for number in range(1, 4):
         stuck.say("bob", "@ada", f"held {number}", topic="" if number % 2 else "other")
-    desk.decide(c.Send(stuck.sessions["bob"], content("@ada", "taken back")))
+    desk.decide(c.Send(stuck.sessions["bob"], content=content("@ada", "taken back")))
     with monkeypatch.context() as patch:
         patch.setattr(type(desk.store), "messages", lambda *_: pytest.fail("known before"))
         desk.broker.roll_back()
@@ -529,7 +534,7 @@ def test_a_rollback_reads_no_message_that_was_held_before(stuck: Room, monkeypat
     assert stuck.read("ada") == []
     (pause,) = desk.expect(Pauses, c.ListPauses(desk.operator)).pauses
     assert pause.held == 4
-    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
     assert stuck.read("ada") == bodies(4)
 
 
@@ -557,7 +562,7 @@ def test_one_batch_releases_a_bounded_number_and_the_next_ones_go_on_in_order(
     desk = stuck.desk
     for number in range(1, 10):
         stuck.say("bob", "@ada", f"held {number}")
-    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
     released = [desk.outcome.released[MemberName("ada")]]
     # Order is kept although something is said meanwhile.
     assert stuck.say("bob", "@ada", "held 10").held
@@ -593,7 +598,7 @@ def test_the_pauses_of_a_batch_are_written_once(room: Room, monkeypatch: pytest.
         save(store, key, value)
 
     monkeypatch.setattr(type(desk.store), "save_setting", count)
-    desk.ask_all(*(c.PauseThread(desk.operator, f"#c{number}") for number in range(50)))
+    desk.ask_all(*(c.PauseThread(desk.operator, thread=f"#c{number}") for number in range(50)))
     assert saved == ["holds"]
     desk.crash()
     assert len(desk.expect(Pauses, c.ListPauses(desk.operator)).pauses) == 50
@@ -613,7 +618,7 @@ def test_a_chain_is_counted_and_told_of_although_each_message_failed_once(room: 
     pair, held = ("ada", "bob"), ""
     for turn in range(LIMITS.hops_max + 2):
         speaker, hearer = pair[turn % 2], pair[1 - turn % 2]
-        send = c.Send(room.sessions[speaker], content(f"@{hearer}", f"{turn}"))
+        send = c.Send(room.sessions[speaker], content=content(f"@{hearer}", f"{turn}"))
         room.desk.decide(send)
         room.desk.broker.roll_back()
         held = room.desk.expect(Accepted, send).held
@@ -668,7 +673,7 @@ def test_a_release_that_fails_is_tried_again_later_and_the_commands_beside_it_ar
     with monkeypatch.context() as patch:
         patch.setattr(type(desk.broker.holds), "_release", fail)
         assert not stuck.say("cy", "@ada", "beside").held
-        replies = desk.ask_all(c.ResumeThread(desk.operator, "@ada+@bob"), c.Tick())
+        replies = desk.ask_all(c.ResumeThread(desk.operator, thread="@ada+@bob"), c.Tick())
         assert replies == [Done(), Done()]
         assert [str(fault.error) for fault in desk.outcome.faults] == ["a bug"]
     assert stuck.read("ada") == ["beside"]
@@ -677,7 +682,7 @@ def test_a_release_that_fails_is_tried_again_later_and_the_commands_beside_it_ar
 
 
 def test_the_log_says_what_was_held_why_and_when_it_was_released(stuck: Room) -> None:
-    stuck.desk.expect(Done, c.ResumeThread(stuck.desk.operator, "@ada+@bob"))
+    stuck.desk.expect(Done, c.ResumeThread(stuck.desk.operator, thread="@ada+@bob"))
     events = stuck.desk.events()
     held = [event for event in events if isinstance(event, Held)]
     released = [event for event in events if isinstance(event, Released)]
@@ -727,7 +732,7 @@ def test_a_ring_is_slowed_then_held_and_resumed_in_order(room: Room) -> None:
     assert any("hops_soft" in held for held in said)
     assert room.notices("hana") == ["slowed", "held"]
     pause = room.desk.expect(Pauses, c.ListPauses(room.desk.operator)).pauses[0]
-    room.desk.expect(Done, c.ResumeThread(room.desk.operator, pause.conversation))
+    room.desk.expect(Done, c.ResumeThread(room.desk.operator, thread=pause.conversation))
     assert room.read(ring[len(said) % 3]) == [f"{len(said) - 1}"]
     given = [body for bodies in room.given.values() for body in bodies]
     assert sorted(given, key=int) == [f"{number}" for number in range(len(said))]
@@ -750,9 +755,9 @@ def test_two_programs_that_alternate_ten_thousand_times_are_never_held(desk: Des
         speaker, hearer = turn % 2, 1 - turn % 2
         keys[hearer] += 1
         (accepted, *_) = desk.decide(
-            c.Send(sessions[speaker], content(("@bob", "@ada")[speaker])),
-            c.Offered(sessions[hearer], keys[hearer], keys[hearer]),
-            c.Advance(sessions[hearer], ((keys[hearer], keys[hearer]),)),
+            c.Send(sessions[speaker], content=content(("@bob", "@ada")[speaker])),
+            c.Offered(sessions[hearer], first=keys[hearer], last=keys[hearer]),
+            c.Advance(sessions[hearer], ranges=((keys[hearer], keys[hearer]),)),
         )
         assert isinstance(accepted, Accepted)
         assert not accepted.held
@@ -770,8 +775,8 @@ def test_scripts_that_alternate_a_step_a_second_are_never_held(desk: Desk) -> No
 def test_a_kind_can_be_declared_later(stuck: Room) -> None:
     desk = stuck.desk
     for name in ("ada", "bob"):
-        desk.ask(c.UpdateMember(desk.operator, desk.roster()[name].member.name, kind=MemberKind.SCRIPT))
-    desk.expect(Done, c.ResumeThread(desk.operator, "@ada+@bob"))
+        desk.ask(c.UpdateMember(desk.operator, name=desk.roster()[name].member.name, kind=MemberKind.SCRIPT))
+    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
     desk.restart()
     stuck.attach()
     assert desk.roster()["ada"].member.kind is MemberKind.SCRIPT

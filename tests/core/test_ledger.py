@@ -39,7 +39,7 @@ def test_a_ledger_goes_on_where_it_was_left() -> None:
 
 
 def test_an_event_is_read_back_from_its_bytes() -> None:
-    event = Sent("m-1", "ada", "@bob", 1, "00" * 32)
+    event = Sent(id="m-1", sender="ada", target="@bob", recipients=1, digest="00" * 32)
     assert decode_event(Ledger().append(event, 0).event) == event
 
 

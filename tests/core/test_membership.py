@@ -49,7 +49,7 @@ def test_a_new_member_is_on_the_roster_and_others_hear_of_it(desk: Desk) -> None
 @pytest.mark.parametrize("name", ["ada", "Ada", "ADA"])
 def test_names_that_differ_only_in_case_are_one_name(desk: Desk, name: str) -> None:
     desk.add("ada")
-    refusal = desk.refused(c.AddMember(desk.operator, MemberName(name)))
+    refusal = desk.refused(c.AddMember(desk.operator, name=MemberName(name)))
     assert refusal.code is Code.NAME_TAKEN
     assert list(desk.roster()) == ["ada"]
 
@@ -59,7 +59,7 @@ def test_names_that_differ_only_in_case_are_one_name(desk: Desk, name: str) -> N
     [("all", Code.RESERVED_NAME), ("Hub", Code.RESERVED_NAME), ("_x", Code.INVALID_NAME), ("a b", Code.INVALID_NAME)],
 )
 def test_a_name_outside_the_rule_cannot_be_made(desk: Desk, name: str, expected: Code) -> None:
-    assert desk.refused(c.AddMember(desk.operator, MemberName(name))).code is expected
+    assert desk.refused(c.AddMember(desk.operator, name=MemberName(name))).code is expected
     assert desk.roster() == {}
 
 
@@ -76,7 +76,7 @@ def test_a_member_survives_a_restart_and_a_crash_with_all_that_belongs_to_it(des
 
 
 def test_a_member_that_was_never_committed_does_not_exist(desk: Desk) -> None:
-    desk.decide(c.AddMember(desk.operator, MemberName("ghost"), token="0123456789abcdef"))
+    desk.decide(c.AddMember(desk.operator, name=MemberName("ghost"), token="0123456789abcdef"))
     desk.crash()
     assert desk.roster() == {}
     assert code(attach(desk, ByToken("0123456789abcdef"))) is Code.UNAUTHORIZED
@@ -95,14 +95,14 @@ def test_the_operator_may_choose_a_token(desk: Desk) -> None:
 
 @pytest.mark.parametrize("token", ["", "short", "0123456789abcde"])
 def test_a_chosen_token_that_could_be_guessed_is_refused(desk: Desk, token: str) -> None:
-    refusal = desk.refused(c.AddMember(desk.operator, MemberName("ada"), token=token))
+    refusal = desk.refused(c.AddMember(desk.operator, name=MemberName("ada"), token=token))
     assert refusal.code is Code.INVALID_REQUEST
     assert desk.roster() == {}
 
 
 def test_two_members_cannot_have_one_token(desk: Desk) -> None:
     desk.add("ada", token="0123456789abcdef")
-    refusal = desk.refused(c.AddMember(desk.operator, MemberName("bob"), token="0123456789abcdef"))
+    refusal = desk.refused(c.AddMember(desk.operator, name=MemberName("bob"), token="0123456789abcdef"))
     assert refusal.code is Code.INVALID_REQUEST
     assert list(desk.roster()) == ["ada"]
 
@@ -122,7 +122,7 @@ def test_a_token_does_not_open_a_session_of_somebody_else(desk: Desk) -> None:
 
 def test_rotating_kills_the_old_token_at_once_and_for_good(desk: Desk) -> None:
     old = desk.add("ada")
-    new = desk.expect(Issued, c.RotateToken(desk.operator, MemberName("ada"))).token
+    new = desk.expect(Issued, c.RotateToken(desk.operator, name=MemberName("ada"))).token
     assert new != old
     for _ in range(2):
         assert code(attach(desk, ByToken(old))) is Code.UNAUTHORIZED
@@ -133,20 +133,20 @@ def test_rotating_kills_the_old_token_at_once_and_for_good(desk: Desk) -> None:
 def test_a_member_may_rotate_its_own_token_and_nobody_elses(desk: Desk) -> None:
     ada = desk.join("ada")
     desk.add("bob")
-    assert desk.expect(Issued, c.RotateToken(ada, MemberName("ada"))).member == "ada"
-    assert desk.refused(c.RotateToken(ada, MemberName("bob"))).code is Code.FORBIDDEN
+    assert desk.expect(Issued, c.RotateToken(ada, name=MemberName("ada"))).member == "ada"
+    assert desk.refused(c.RotateToken(ada, name=MemberName("bob"))).code is Code.FORBIDDEN
 
 
 def test_rotating_for_a_name_that_nobody_has_is_refused_with_the_nearest(desk: Desk) -> None:
     desk.add("reviewer")
-    refusal = desk.refused(c.RotateToken(desk.operator, MemberName("reviewr")))
+    refusal = desk.refused(c.RotateToken(desk.operator, name=MemberName("reviewr")))
     assert (refusal.code, refusal.near) == (Code.UNKNOWN_MEMBER, ("reviewer",))
 
 
 def test_no_token_is_ever_on_disk_as_it_is(tmp_path: Path) -> None:
     desk = Desk(lambda: SqliteStore(tmp_path, synchronous="OFF"), Limits(snapshot_rows=1))
     tokens = [desk.add("ada"), desk.add("bob", token="a chosen secret, 32 characters..")]
-    tokens.append(desk.expect(Issued, c.RotateToken(desk.operator, MemberName("ada"))).token)
+    tokens.append(desk.expect(Issued, c.RotateToken(desk.operator, name=MemberName("ada"))).token)
     attach(desk, ByToken("a wrong guess that is audited"))
     tokens.append("a wrong guess that is audited")
     on_disk = b"".join(path.read_bytes() for path in tmp_path.iterdir())
@@ -281,7 +281,7 @@ def test_a_name_made_anew_sees_nothing_of_what_its_predecessor_sent_and_received
     sent = desk.send(bob, "@ada", "from the first bob")
     desk.remove("bob")
     bob = desk.join("bob")
-    assert desk.refused(c.ReadReceipts(bob, sent.message_id)).code is Code.UNKNOWN_MESSAGE
+    assert desk.refused(c.ReadReceipts(bob, message_id=sent.message_id)).code is Code.UNKNOWN_MESSAGE
     history = desk.ask(c.ReadHistory(bob))
     assert getattr(history, "messages", None) == ()
 
@@ -297,7 +297,7 @@ def test_removing_the_last_subscriber_ends_the_channel(desk: Desk) -> None:
 
 
 def test_removing_a_name_that_nobody_has_is_refused(desk: Desk) -> None:
-    assert desk.refused(c.RemoveMember(desk.operator, MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
+    assert desk.refused(c.RemoveMember(desk.operator, name=MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
 
 
 # Permissions
@@ -308,28 +308,28 @@ def test_only_who_manages_members_may_add_and_remove_them(desk: Desk) -> None:
     unnamed = attach(desk, Unnamed("client-1", "dev"))
     assert isinstance(unnamed, Attached)
     for session in (plain, unnamed.session):
-        assert desk.refused(c.AddMember(session, MemberName("eve"))).code is Code.FORBIDDEN
-        assert desk.refused(c.RemoveMember(session, MemberName("boss"))).code is Code.FORBIDDEN
-    assert desk.expect(Issued, c.AddMember(manager, MemberName("eve"))).member == "eve"
-    assert desk.expect(Done, c.RemoveMember(manager, MemberName("plain"))) == Done()
+        assert desk.refused(c.AddMember(session, name=MemberName("eve"))).code is Code.FORBIDDEN
+        assert desk.refused(c.RemoveMember(session, name=MemberName("boss"))).code is Code.FORBIDDEN
+    assert desk.expect(Issued, c.AddMember(manager, name=MemberName("eve"))).member == "eve"
+    assert desk.expect(Done, c.RemoveMember(manager, name=MemberName("plain"))) == Done()
     assert sorted(desk.roster()) == ["boss", "eve"]
 
 
 def test_only_who_may_read_the_log_reads_it(desk: Desk) -> None:
     plain, auditor = desk.join("plain", "members.manage"), desk.join("auditor", "log.read")
     for log in ("main", "activity"):
-        assert desk.refused(c.ReadLog(plain, log, 0)).code is Code.FORBIDDEN
-        assert not isinstance(desk.ask(c.ReadLog(auditor, log, 0)), Refusal)
+        assert desk.refused(c.ReadLog(plain, log=log, start=0)).code is Code.FORBIDDEN
+        assert not isinstance(desk.ask(c.ReadLog(auditor, log=log, start=0)), Refusal)
 
 
 def test_a_refusal_leaves_a_trace_with_who_was_refused_what(desk: Desk) -> None:
     plain = desk.join("plain")
-    desk.refused(c.AddMember(plain, MemberName("eve")))
-    desk.refused(c.Send(plain, content("@nobody")))
+    desk.refused(c.AddMember(plain, name=MemberName("eve")))
+    desk.refused(c.Send(plain, content=content("@nobody")))
     refused = [event for event in desk.events() if isinstance(event, Refused)]
     assert refused == [
-        Refused("forbidden", "plain", "hub", "AddMember"),
-        Refused("unknown_member", "plain", "hub", "Send"),
+        Refused(code="forbidden", speaker="plain", protocol="hub", what="AddMember"),
+        Refused(code="unknown_member", speaker="plain", protocol="hub", what="Send"),
     ]
 
 
@@ -346,11 +346,11 @@ def test_a_channel_comes_with_its_first_subscriber_and_goes_with_its_last(desk: 
     assert (appeared.name, bool(appeared.id)) == ("dev", True)
     desk.subscribe(bob, "dev")
     assert desk.outcome.changes == [bob_changed]
-    desk.ask(c.Unsubscribe(ada, ChannelName("dev")))
+    desk.ask(c.Unsubscribe(ada, channel=ChannelName("dev")))
     assert desk.outcome.changes == [ada_changed]
-    desk.ask(c.Unsubscribe(bob, ChannelName("dev")))
+    desk.ask(c.Unsubscribe(bob, channel=ChannelName("dev")))
     assert desk.outcome.changes == [bob_changed, ChannelVanished(ChannelName("dev"))]
-    assert desk.refused(c.Send(ada, content("#dev"))).code is Code.UNKNOWN_CHANNEL
+    assert desk.refused(c.Send(ada, content=content("#dev"))).code is Code.UNKNOWN_CHANNEL
 
 
 def test_subscribing_and_leaving_twice_is_doing_it_once(desk: Desk) -> None:
@@ -358,7 +358,7 @@ def test_subscribing_and_leaving_twice_is_doing_it_once(desk: Desk) -> None:
     for _ in range(2):
         desk.subscribe(ada, "dev")
     for _ in range(2):
-        desk.expect(Done, c.Unsubscribe(ada, ChannelName("dev")))
+        desk.expect(Done, c.Unsubscribe(ada, channel=ChannelName("dev")))
     changes = [event for event in desk.events() if isinstance(event, Subscribed | Unsubscribed)]
     assert changes == [Subscribed("ada", "dev"), Unsubscribed("ada", "dev")]
 
@@ -366,17 +366,17 @@ def test_subscribing_and_leaving_twice_is_doing_it_once(desk: Desk) -> None:
 def test_general_holds_everybody_and_nobody_can_leave_it(desk: Desk) -> None:
     ada = desk.join("ada")
     desk.subscribe(ada, "general")
-    assert desk.refused(c.Unsubscribe(ada, ChannelName("general"))).code is Code.FORBIDDEN
+    assert desk.refused(c.Unsubscribe(ada, channel=ChannelName("general"))).code is Code.FORBIDDEN
     views = desk.expect(Channels, c.ListChannels(ada)).channels
     assert {view.name: view.subscribers for view in views} == {"general": ("ada",)}
 
 
 def test_a_channel_has_a_name_by_the_rule_and_its_subscribers_are_members(desk: Desk) -> None:
     ada = desk.join("ada")
-    assert desk.refused(c.Subscribe(ada, ChannelName("inbox-bob"))).code is Code.INVALID_NAME
+    assert desk.refused(c.Subscribe(ada, channel=ChannelName("inbox-bob"))).code is Code.INVALID_NAME
     client = attach(desk, Unnamed("client-1", "dev"))
     assert isinstance(client, Attached)
-    assert desk.refused(c.Subscribe(client.session, ChannelName("dev"))).code is Code.INVALID_REQUEST
+    assert desk.refused(c.Subscribe(client.session, channel=ChannelName("dev"))).code is Code.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("how", ["restart", "crash"])
@@ -384,7 +384,7 @@ def test_subscriptions_are_kept_when_the_hub_comes_back(desk: Desk, how: str) ->
     ada, bob = desk.join("ada"), desk.join("bob")
     desk.subscribe(ada, "dev")
     desk.subscribe(bob, "dev")
-    desk.ask(c.Unsubscribe(bob, ChannelName("dev")))
+    desk.ask(c.Unsubscribe(bob, channel=ChannelName("dev")))
     getattr(desk, how)()
     desk.send(desk.attach("bob"), "#dev")
     assert [post.recipients for post in desk.outcome.posts] == [["ada"]]

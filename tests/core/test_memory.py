@@ -132,7 +132,7 @@ class Walk:
         desk.subscribe(self.sessions[0], "dev")
         desk.subscribe(self.sessions[1], "dev")
         reach = Reach((Leg(Way.PUSH, 400), Leg(Way.PULL, 0)))
-        desk.ask(c.SetReach(desk.operator, MemberName("cy"), reach))
+        desk.ask(c.SetReach(desk.operator, name=MemberName("cy"), reach=reach))
         decide = desk.broker._decide
 
         def decide_or_raise(command: c.Command) -> Reply | Deferred:
@@ -160,22 +160,22 @@ class Walk:
                 wire_id = pick((None, f"w{chance.randrange(6)}"))
                 reply_to = pick([None, *self.messages[-3:]])
                 said = content(target, pick(("hello", "hi")), ttl_ms=ttl_ms, reply_to=reply_to, topic=pick(("", "t")))
-                return c.Send(session, said, wire_id)
+                return c.Send(session, content=said, wire_id=wire_id)
             case 4 | 5:
-                return c.Offered(session, key, key + 2, mute=pick((True, False)))
+                return c.Offered(session, first=key, last=key + 2, mute=pick((True, False)))
             case 6 | 7:
                 state = pick((State.SEEN, State.ACKED, State.ACKED, State.DEAD))
-                return c.Advance(session, ((key, key + chance.randrange(3)),), state, "evidence")
+                return c.Advance(session, ranges=((key, key + chance.randrange(3)),), state=state, evidence="evidence")
             case 8 if self.messages:
-                return c.Claim(session, pick(self.messages))
+                return c.Claim(session, message_id=pick(self.messages))
             case 9 if self.messages:
-                return c.Follow(session, pick(self.messages))
+                return c.Follow(session, message_id=pick(self.messages))
             case 10:
                 return pick((c.Subscribe, c.Unsubscribe))(session, channel=ChannelName(pick(("dev", "ops"))))
             case 11:
-                return c.AddMember(self.desk.operator, MemberName(f"new{self.made}"))
+                return c.AddMember(self.desk.operator, name=MemberName(f"new{self.made}"))
             case 12:
-                return c.RotateToken(self.desk.operator, MemberName(name))
+                return c.RotateToken(self.desk.operator, name=MemberName(name))
             case 13:
                 return c.UpdateTeam(self.sessions[0], directive=f"do {self.made}")
             case 14:
@@ -189,7 +189,7 @@ class Walk:
             case 17:
                 return c.Tick()
             case _:
-                return c.Send(session, content("@nobody"))
+                return c.Send(session, content=content("@nobody"))
 
     def batch(self, *, poisoned: bool) -> None:
         """Do some things at once; the poison, if there is one, somewhere among them."""
@@ -343,7 +343,7 @@ def test_a_position_beyond_every_log_is_an_empty_page_or_all_of_it(desk: Desk, f
 
 def test_a_token_that_would_expire_after_the_end_of_time_is_refused(desk: Desk) -> None:
     alice = desk.join("alice")
-    refusal = desk.refused(c.IssueToken(alice, MemberName("alice"), expires_at_ms=2**63))
+    refusal = desk.refused(c.IssueToken(alice, name=MemberName("alice"), expires_at_ms=2**63))
     assert refusal.code is Code.INVALID_REQUEST
 
 
@@ -351,7 +351,7 @@ def test_a_read_that_raises_costs_no_rollback(faulty: Desk, monkeypatch: pytest.
     alice = faulty.join("alice")
     monkeypatch.setattr(faulty.broker, "roll_back", lambda: pytest.fail("nothing had changed"))
     store_of(faulty).left = 1
-    first, second = work(faulty, (c.ReadHistory(alice), c.Send(alice, content("@alice")))).replies
+    first, second = work(faulty, (c.ReadHistory(alice), c.Send(alice, content=content("@alice")))).replies
     assert isinstance(first, Refusal)
     assert first.code is Code.INTERNAL_ERROR
     assert isinstance(second, Accepted)
@@ -365,7 +365,7 @@ def test_an_expiry_that_raises_keeps_nobody_from_being_served(faulty: Desk, monk
     monkeypatch.setattr(Custody, "win", lambda *_: 1 / 0)
     faulty.nature.time_ms += 20
     for _ in range(3):
-        faulty.expect(Accepted, c.Send(alice, content("@alice")))
+        faulty.expect(Accepted, c.Send(alice, content=content("@alice")))
     assert [fault.what for fault in faulty.broker.faults] == ["Tick"]
     assert faulty.state(stuck, "bob") is State.PENDING
     assert faulty.bodies(bob) == ["stuck"]
@@ -436,8 +436,8 @@ def test_a_chore_that_raises_rests_and_the_others_are_done(faulty: Desk, monkeyp
 def test_an_acknowledgement_that_was_answered_survives_a_commit_that_fails(faulty: Desk) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     first, second = faulty.send(alice, "@bob", "1").message_id, faulty.send(alice, "@bob", "2").message_id
-    work(faulty, (c.Offered(bob, 1, 2), c.Advance(bob, ((1, 1),)), c.Detach(bob)))
-    fill(faulty, c.Send(alice, content("@bob", "lost")))
+    work(faulty, (c.Offered(bob, first=1, last=2), c.Advance(bob, ranges=((1, 1),)), c.Detach(bob)))
+    fill(faulty, c.Send(alice, content=content("@bob", "lost")))
     assert faulty.bodies(faulty.attach("bob")) == ["2"]
     faulty.broker.commit()
     faulty.crash()
@@ -465,7 +465,7 @@ def test_an_owed_right_to_take_up_a_session_needs_no_disk_to_roll_back(tmp_path:
     store_of(desk)._main.set_busy_timeout(0)
     work(desk, (c.Confirm(second.session),))
     blocker = apsw.Connection(str(tmp_path / MAIN_FILE))
-    desk.broker.handle((c.Send(second.session, content("@alice")),))
+    desk.broker.handle((c.Send(second.session, content=content("@alice")),))
     blocker.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError):
         desk.broker.commit()
@@ -482,13 +482,17 @@ def test_an_owed_right_to_take_up_a_session_needs_no_disk_to_roll_back(tmp_path:
 def test_a_right_of_a_removed_member_is_not_kept(faulty: Desk) -> None:
     token = faulty.add("alice")
     resumable = c.Attach(protocol="hub", credential=ByToken(token), resumable=True)
-    work(faulty, (resumable, c.RemoveMember(faulty.operator, MemberName("alice"))))
+    work(faulty, (resumable, c.RemoveMember(faulty.operator, name=MemberName("alice"))))
     assert faulty.store.restore().grants == []
 
 
 def test_keys_of_a_batch_that_failed_are_given_again(faulty: Desk) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
-    fill(faulty, c.Send(alice, content("@bob", "lost"), "w1"), c.Send(alice, content("@bob", "lost"), "w2"))
+    fill(
+        faulty,
+        c.Send(alice, content=content("@bob", "lost"), wire_id="w1"),
+        c.Send(alice, content=content("@bob", "lost"), wire_id="w2"),
+    )
     kept = faulty.send(alice, "@bob", "kept", wire_id="w1")
     assert [(item.key, item.stream_seq) for item in faulty.fetch(bob)] == [(1, 1)]
     assert not kept.duplicate
@@ -497,9 +501,9 @@ def test_keys_of_a_batch_that_failed_are_given_again(faulty: Desk) -> None:
 def test_sessions_that_a_failed_batch_opened_or_ended_are_as_they_were(faulty: Desk) -> None:
     token = faulty.add("alice")
     alice = faulty.attach_by_token(token)
-    fill(faulty, c.RotateToken(faulty.operator, MemberName("alice")))
+    fill(faulty, c.RotateToken(faulty.operator, name=MemberName("alice")))
     assert faulty.outcome is not None
-    faulty.expect(Accepted, c.Send(alice, content("@alice")))
+    faulty.expect(Accepted, c.Send(alice, content=content("@alice")))
     assert faulty.roster()["alice"].sessions == ("hub",)
     attach = c.Attach(protocol="x", credential=ByHomeKey(HOME_KEY), member=MemberName("alice"))
     fill(faulty, attach)
@@ -509,9 +513,9 @@ def test_sessions_that_a_failed_batch_opened_or_ended_are_as_they_were(faulty: D
 def test_who_follows_a_message_hears_of_a_step_that_failed_once(faulty: Desk) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     said = faulty.send(alice, "@bob")
-    faulty.ask(c.Follow(alice, said.message_id))
-    fill(faulty, c.Claim(bob, said.message_id))
-    outcome = work(faulty, (c.Claim(bob, said.message_id),))
+    faulty.ask(c.Follow(alice, message_id=said.message_id))
+    fill(faulty, c.Claim(bob, message_id=said.message_id))
+    outcome = work(faulty, (c.Claim(bob, message_id=said.message_id),))
     assert [(session, step.state) for session, step in outcome.progress] == [(alice, State.ACKED)]
 
 
@@ -520,7 +524,7 @@ def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_agai
     shop = Shop()
     faulty.entrust(BOB, shop)
     said = faulty.send(alice, "@bob").message_id
-    fill(faulty, c.Claim(bob, said))
+    fill(faulty, c.Claim(bob, message_id=said))
     assert (shop.given_back, shop.finished) == ([1], [])
     assert faulty.claim(bob, said) is not None
     assert shop.finished == [1]
@@ -531,8 +535,8 @@ def test_what_was_won_for_an_answered_acknowledgement_is_not_given_back(faulty: 
     shop = Shop()
     faulty.entrust(BOB, shop)
     faulty.send(alice, "@bob")
-    work(faulty, (c.Advance(bob, ((1, 1),)),))
-    fill(faulty, c.Send(alice, content("@alice")))
+    work(faulty, (c.Advance(bob, ranges=((1, 1),)),))
+    fill(faulty, c.Send(alice, content=content("@alice")))
     assert (shop.given_back, shop.finished) == ([], [])
     faulty.commit()
     assert shop.finished == [1]
@@ -542,13 +546,13 @@ def test_a_rollback_after_a_rollback_replays_little(tmp_path: Path) -> None:
     desk = open_desk(tmp_path, Limits(snapshot_rows=100_000))
     alice = desk.join("alice")
     for _ in range(5):
-        desk.ask_all(*(c.Send(alice, content("@alice")) for _ in range(1000)))
-    fill(desk, c.Send(alice, content("@alice")))
+        desk.ask_all(*(c.Send(alice, content=content("@alice")) for _ in range(1000)))
+    fill(desk, c.Send(alice, content=content("@alice")))
     desk.send(alice, "@alice")
     replayed = list(desk.store.replay(desk.store.restore().snapshot_end))
     assert len(replayed) < 2000
     desk.broker.roll_back()
-    desk.expect(Done, c.Advance(alice, ((1, 5001),)))
+    desk.expect(Done, c.Advance(alice, ranges=((1, 5001),)))
     assert desk.fetch(alice) == ()
 
 
@@ -559,7 +563,7 @@ def test_a_failing_look_ahead_for_wire_ids_costs_nobody_anything(faulty: Desk, m
         raise DiskError("disk I/O error")
 
     monkeypatch.setattr(faulty.broker.store, "foresee", fail)
-    sends = [c.Send(ada, content("@bob"), "one"), c.Send(bob, content("@ada"), "two")]
+    sends = [c.Send(ada, content=content("@bob"), wire_id="one"), c.Send(bob, content=content("@ada"), wire_id="two")]
     assert [type(reply) for reply in faulty.ask_all(*sends)] == [Accepted, Accepted]
     assert [str(fault.error) for fault in faulty.broker.faults] == ["disk I/O error"]
     assert [getattr(reply, "duplicate", None) for reply in faulty.ask_all(*sends)] == [True, True]

@@ -113,7 +113,7 @@ def test_long_lists_and_logs_come_in_pages(make_desk: MakeDesk) -> None:
         team.change("bob", objectives[0], o.Unblock())
     kinds, after, complete = [], -1, False
     while not complete:
-        command = c.ViewObjective(team.sessions["bob"], objectives[0].id, after)
+        command = c.ViewObjective(team.sessions["bob"], objective_id=objectives[0].id, after=after)
         part = team.desk.expect(ObjectiveView, command)
         assert 0 < len(part.events) <= 3
         kinds += [o.kind_of(event.what) for event in part.events]

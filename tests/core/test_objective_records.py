@@ -49,7 +49,9 @@ def test_the_event_log_tells_everything_in_order(team: Team) -> None:
         (5, "bob", o.Blocked("stuck")),
     ]
     assert told.complete
-    later = team.desk.expect(ObjectiveView, c.ViewObjective(team.sessions["wes"], made.id, told.events[1].offset))
+    later = team.desk.expect(
+        ObjectiveView, c.ViewObjective(team.sessions["wes"], objective_id=made.id, after=told.events[1].offset)
+    )
     assert later.events == told.events[2:]
 
 
@@ -103,7 +105,7 @@ def test_what_was_not_committed_never_was(team: Team) -> None:
     made = team.create()
     before = team.view("ada", made)
     told = team.told("ada")
-    team.desk.decide(c.ChangeObjective(team.sessions["bob"], made.id, o.Complete("lost")))
+    team.desk.decide(c.ChangeObjective(team.sessions["bob"], objective_id=made.id, change=o.Complete("lost")))
     team.desk.crash()
     for name in team.sessions:
         team.sessions[name] = team.desk.attach(name)

@@ -114,7 +114,9 @@ def test_the_body_says_it_in_aligned_lines_that_a_value_cannot_forge(team: Team)
 def test_what_is_said_in_the_thread_reaches_everybody_else_in_it(team: Team) -> None:
     made = team.create()
     team.forget()
-    accepted = team.desk.expect(Accepted, c.Send(team.sessions["wes"], content(f"obj:{made.id}", "how is it going?")))
+    accepted = team.desk.expect(
+        Accepted, c.Send(team.sessions["wes"], content=content(f"obj:{made.id}", "how is it going?"))
+    )
     assert accepted.recipients == 3
     for name, bodies in {"ada": 1, "bob": 1, "mo": 1, "wes": 0, "cy": 0}.items():
         assert len(team.inbox(name)) == bodies, name
@@ -124,22 +126,22 @@ def test_the_thread_stays_open_after_the_end(team: Team) -> None:
     made = team.stand(o.Status.DONE)
     team.desk.restart()
     bob = team.desk.attach("bob")
-    assert team.desk.expect(Accepted, c.Send(bob, content(f"obj:{made.id}", "one more thing"))).recipients == 3
+    assert team.desk.expect(Accepted, c.Send(bob, content=content(f"obj:{made.id}", "one more thing"))).recipients == 3
 
 
 def test_one_may_talk_alone_in_ones_own_thread(desk: Desk) -> None:
     ada = desk.join("ada", "objectives.create")
     command = c.CreateObjective(session=ada, title="t", outcome="o", assignee=MemberName("ada"))
     made = desk.expect(ObjectiveState, command).objective
-    assert desk.expect(Accepted, c.Send(ada, content(f"obj:{made.id}", "note to self"))).recipients == 0
+    assert desk.expect(Accepted, c.Send(ada, content=content(f"obj:{made.id}", "note to self"))).recipients == 0
 
 
 def test_a_thread_is_read_by_those_in_it_and_nobody_else(team: Team) -> None:
     made = team.create(watchers=())
-    team.desk.expect(Accepted, c.Send(team.sessions["bob"], content(f"obj:{made.id}", "on it")))
+    team.desk.expect(Accepted, c.Send(team.sessions["bob"], content=content(f"obj:{made.id}", "on it")))
 
     def history(name: str, peer: str | None) -> list[str]:
-        command = c.ReadHistory(team.sessions[name], peer)
+        command = c.ReadHistory(team.sessions[name], peer=peer)
         return [message.content.body.split("\n")[0] for message in team.desk.expect(History, command).messages]
 
     said = ["on it", f"[objective assigned] {made.id}"]
@@ -156,7 +158,7 @@ def test_a_thread_is_read_by_those_in_it_and_nobody_else(team: Team) -> None:
 def test_who_was_taken_out_of_the_thread_cannot_speak_in_it(team: Team) -> None:
     made = team.create()
     team.change("ada", made, o.Watch(remove=(MemberName("wes"),)))
-    refused = team.desk.refused(c.Send(team.sessions["wes"], content(f"obj:{made.id}")))
+    refused = team.desk.refused(c.Send(team.sessions["wes"], content=content(f"obj:{made.id}")))
     assert refused.code is Code.UNKNOWN_OBJECTIVE
 
 

@@ -79,7 +79,9 @@ def test_the_transition_table_is_what_happens(team: Team, kind: type[o.Change], 
         assert team.view("boss", objective) == before
     else:
         assert team.change(by, objective, CHANGES[kind]).status is after
-        assert team.desk.expect(ObjectiveView, c.ViewObjective(boss, objective.id)).objective.status is after
+        assert (
+            team.desk.expect(ObjectiveView, c.ViewObjective(boss, objective_id=objective.id)).objective.status is after
+        )
 
 
 def test_what_is_so_already_is_no_event(team: Team) -> None:
@@ -124,7 +126,7 @@ def test_whoever_has_no_part_in_it_may_do_what_its_permission_allows_and_no_more
 ) -> None:
     team.join("sam", *([permission] if permission else []))
     made = team.create()
-    command = c.ChangeObjective(team.sessions["sam"], made.id, CHANGES[kind])
+    command = c.ChangeObjective(team.sessions["sam"], objective_id=made.id, change=CHANGES[kind])
     if permission is not None and permission == RIGHTS[kind].permission:
         team.desk.expect(ObjectiveState, command)
     elif permission is None or permission in ("team.manage", "activity.read"):
@@ -144,7 +146,7 @@ def test_whoever_has_no_part_in_it_may_do_what_its_permission_allows_and_no_more
 )
 @pytest.mark.parametrize("kind", CHANGES, ids=lambda kind: str(kind.__name__))
 def test_each_party_may_do_its_part(team: Team, kind: type[o.Change], by: str, allowed: set[type[o.Change]]) -> None:
-    command = c.ChangeObjective(team.sessions[by], team.create().id, CHANGES[kind])
+    command = c.ChangeObjective(team.sessions[by], objective_id=team.create().id, change=CHANGES[kind])
     if kind in allowed:
         team.desk.expect(ObjectiveState, command)
     else:
@@ -163,7 +165,7 @@ def test_the_rights_of_a_viewer_are_the_changes_that_make_an_event(
     row, session = broker.objectives.find(objective.id), broker.directory.sessions[team.sessions[by]]
     assert row is not None
     before = len(team.view(by, objective).events)
-    team.desk.ask(c.ChangeObjective(team.sessions[by], objective.id, CHANGES[kind]))
+    team.desk.ask(c.ChangeObjective(team.sessions[by], objective_id=objective.id, change=CHANGES[kind]))
     changed = len(team.view(by, objective).events) > before
     assert (kind.__struct_config__.tag in rights_of(row, session)) == changed
 
@@ -187,9 +189,11 @@ def test_only_who_has_the_permission_creates(team: Team, permission: str | None)
 def test_the_operator_sees_all_objectives_and_changes_none(team: Team) -> None:
     made = team.create()
     operator = team.desk.operator
-    assert team.desk.expect(ObjectiveView, c.ViewObjective(operator, made.id)).objective == made
+    assert team.desk.expect(ObjectiveView, c.ViewObjective(operator, objective_id=made.id)).objective == made
     assert team.desk.expect(ObjectiveList, c.ListObjectives(operator)).objectives == (made,)
-    assert team.desk.refused(c.ChangeObjective(operator, made.id, o.Cancel())).code is Code.FORBIDDEN
+    assert (
+        team.desk.refused(c.ChangeObjective(operator, objective_id=made.id, change=o.Cancel())).code is Code.FORBIDDEN
+    )
 
 
 def test_a_stranger_gets_the_same_answer_for_an_objective_that_is_and_one_that_is_not(team: Team) -> None:
@@ -199,10 +203,10 @@ def test_a_stranger_gets_the_same_answer_for_an_objective_that_is_and_one_that_i
     def answers(objective_id: o.ObjectiveId) -> list[str]:
         session = team.sessions["cy"]
         commands: list[c.Command] = [
-            c.ViewObjective(session, objective_id),
-            *(c.ChangeObjective(session, objective_id, change) for change in CHANGES.values()),
+            c.ViewObjective(session, objective_id=objective_id),
+            *(c.ChangeObjective(session, objective_id=objective_id, change=change) for change in CHANGES.values()),
             c.ListObjectives(session, before=objective_id),
-            c.Send(session, content(f"obj:{objective_id}")),
+            c.Send(session, content=content(f"obj:{objective_id}")),
         ]
         refusals = [team.desk.refused(command) for command in commands]
         assert {refusal.code for refusal in refusals} == {Code.UNKNOWN_OBJECTIVE}

@@ -12,7 +12,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 def streams(desk: Desk, session: SessionId, *positions: c.Position) -> Streams:
-    return desk.expect(Streams, c.ReadStreams(session, positions))
+    return desk.expect(Streams, c.ReadStreams(session, positions=positions))
 
 
 def acknowledge(desk: Desk, session: SessionId, *keys: int) -> None:
@@ -26,9 +26,9 @@ def test_every_stream_of_a_member_is_told_by_topic_and_peer(desk: Desk) -> None:
         desk.send(sender, "@bob", topic=topic)
     told = streams(desk, bob)
     assert told.streams == (
-        StreamView("", "ada", None, 1),
-        StreamView("chat", "ada", None, 2),
-        StreamView("chat", "eve", None, 1),
+        StreamView(topic="", peer="ada", position=None, last_seq=1),
+        StreamView(topic="chat", peer="ada", position=None, last_seq=2),
+        StreamView(topic="chat", peer="eve", position=None, last_seq=1),
     )
     assert (told.replay, told.stale) == ((), False)
 
@@ -98,7 +98,9 @@ def test_a_fetch_gives_replayed_deliveries_among_the_unsettled_ones_page_by_page
     given: list[tuple[int, State]] = []
     after, complete = 0, False
     while not complete:
-        page = desk.expect(Fetched, c.Fetch(bob, after, 2, replay=tuple(item for item in replay if item.key > after)))
+        page = desk.expect(
+            Fetched, c.Fetch(bob, after=after, limit=2, replay=tuple(item for item in replay if item.key > after))
+        )
         assert len(page.deliveries) <= 2
         given += [(delivery.key, delivery.state) for delivery in page.deliveries]
         after, complete = page.through, page.complete
@@ -110,15 +112,15 @@ def test_much_that_is_missing_is_found_page_by_page_and_nothing_of_it_is_left_ou
     ada, bob, eve = desk.join("ada"), desk.join("bob"), desk.join("eve")
     desk.subscribe(bob, "dev")
     total = 1500
-    sends = [c.Send(ada, content("@bob" if number % 3 else "#dev", topic="chat")) for number in range(total)]
-    others = [c.Send(ada, content("@eve", topic="chat")) for _ in range(100)]
-    desk.ask_all(*sends, *others, c.Send(eve, content("@bob", topic="chat")))
-    desk.ask(c.Advance(bob, ((1, total - 10),), State.ACKED))
+    sends = [c.Send(ada, content=content("@bob" if number % 3 else "#dev", topic="chat")) for number in range(total)]
+    others = [c.Send(ada, content=content("@eve", topic="chat")) for _ in range(100)]
+    desk.ask_all(*sends, *others, c.Send(eve, content=content("@bob", topic="chat")))
+    desk.ask(c.Advance(bob, ranges=((1, total - 10),), state=State.ACKED))
     positions = (c.Position("chat", 2, "ada"), c.Position("chat", 0, "eve"))
     found: list[int] = []
     following, pages = None, 0
     while True:
-        told = desk.expect(Streams, c.ReadStreams(bob, positions, following))
+        told = desk.expect(Streams, c.ReadStreams(bob, positions=positions, following=following))
         assert not told.stale
         found += [item.stream_seq for item in told.replay]
         pages += 1

@@ -89,7 +89,7 @@ def test_history_goes_page_by_page(told: Desk) -> None:
 
 def test_history_includes_what_is_not_committed_yet(told: Desk) -> None:
     ada = told.attach("ada")
-    replies = told.decide(c.Send(ada, content("@bob", "just now")), c.ReadHistory(ada, limit=1))
+    replies = told.decide(c.Send(ada, content=content("@bob", "just now")), c.ReadHistory(ada, limit=1))
     assert isinstance(replies[1], History)
     assert [message.content.body for message in replies[1].messages] == ["just now"]
 
@@ -107,7 +107,7 @@ def test_the_log_is_dense_and_read_in_pages(told: Desk) -> None:
     assert [row.offset for row in whole] == list(range(len(whole)))
     paged: list[int] = []
     while True:
-        rows = told.expect(LogRows, c.ReadLog(told.operator, "main", len(paged), 4)).rows
+        rows = told.expect(LogRows, c.ReadLog(told.operator, log="main", start=len(paged), limit=4)).rows
         paged += [row.offset for row in rows]
         if len(rows) < 4:
             break
@@ -119,7 +119,10 @@ def test_a_reader_of_the_log_never_sees_what_is_not_committed(desk: Desk) -> Non
     before = desk.log()
     # The reads in between make the store show its own pending writes to the broker, but to no reader of the log.
     replies = desk.decide(
-        c.Send(ada, content("@bob")), c.Fetch(bob), c.ReadHistory(ada), c.ReadLog(desk.operator, "main", 0)
+        c.Send(ada, content=content("@bob")),
+        c.Fetch(bob),
+        c.ReadHistory(ada),
+        c.ReadLog(desk.operator, log="main", start=0),
     )
     rows = replies[-1]
     assert isinstance(rows, LogRows)
@@ -131,11 +134,14 @@ def test_a_reader_of_the_log_never_sees_what_is_not_committed(desk: Desk) -> Non
 def test_the_end_of_the_log_is_the_offset_of_the_row_to_come(told: Desk) -> None:
     end = len(told.log())
     for start, limit in ((0, 1000), (0, 1), (end, 10), (end + 100, 10)):
-        assert told.expect(LogRows, c.ReadLog(told.operator, "main", start, limit)).end == end, (start, limit)
+        assert told.expect(LogRows, c.ReadLog(told.operator, log="main", start=start, limit=limit)).end == end, (
+            start,
+            limit,
+        )
 
 
 def test_reading_from_before_the_beginning_is_reading_from_the_beginning(told: Desk) -> None:
-    rows = told.expect(LogRows, c.ReadLog(told.operator, "main", -3, 5)).rows
+    rows = told.expect(LogRows, c.ReadLog(told.operator, log="main", start=-3, limit=5)).rows
     assert [row.offset for row in rows] == [0, 1, 2, 3, 4][: len(rows)]
     assert rows
 
@@ -144,8 +150,8 @@ def test_a_page_of_the_log_is_never_larger_than_the_limit(make_desk: MakeDesk) -
     desk = make_desk(Limits(read_max=3))
     for name in ("a", "b", "c", "d", "e"):
         desk.add(name)
-    assert len(desk.expect(LogRows, c.ReadLog(desk.operator, "main", 0, 1000)).rows) == 3
+    assert len(desk.expect(LogRows, c.ReadLog(desk.operator, log="main", start=0, limit=1000)).rows) == 3
 
 
 def test_an_unknown_log_is_refused(desk: Desk) -> None:
-    assert desk.refused(c.ReadLog(desk.operator, "audit", 0)).code is Code.UNKNOWN_LOG
+    assert desk.refused(c.ReadLog(desk.operator, log="audit", start=0)).code is Code.UNKNOWN_LOG

@@ -69,7 +69,7 @@ class Restarts(RuleBasedStateMachine):
         self.won: set[tuple[str, int, MessageId]] = set()
         self.kept_won: set[tuple[str, int, MessageId]] = set()
         for name in ("ada", "bob"):
-            self.decide(c.AddMember(self.desk.operator, MemberName(name)))
+            self.decide(c.AddMember(self.desk.operator, name=MemberName(name)))
         self.commit()
 
     def make_opener(self) -> Callable[[], Store]:
@@ -112,14 +112,14 @@ class Restarts(RuleBasedStateMachine):
             self.decide(c.Detach(session))
         channels = self.decide(c.ListChannels(operator))
         history = self.decide(c.ReadHistory(operator, limit=1000))
-        log = self.decide(c.ReadLog(operator, "main", 0, 10_000))
+        log = self.decide(c.ReadLog(operator, log="main", start=0, limit=10_000))
         assert isinstance(channels, Channels)
         assert isinstance(history, History)
         assert isinstance(log, LogRows)
         shown["channels"], shown["history"], shown["log"] = channels, history, log.rows
-        shown["activity"] = self.decide(c.ReadLog(operator, "activity", 0, 10_000)).rows
+        shown["activity"] = self.decide(c.ReadLog(operator, log="activity", start=0, limit=10_000)).rows
         for message in history.messages:
-            shown[message.id] = self.decide(c.ReadReceipts(operator, message.id))
+            shown[message.id] = self.decide(c.ReadReceipts(operator, message_id=message.id))
             assert isinstance(shown[message.id], Receipts)
         return shown
 
@@ -132,7 +132,7 @@ class Restarts(RuleBasedStateMachine):
             if session is None:
                 continue
             said = content(to, "hello", topic=topic, ttl_ms=ttl_ms, kind=kind)
-            reply = self.decide(c.Send(session, said, wire_id, allow_empty=True))
+            reply = self.decide(c.Send(session, content=said, wire_id=wire_id, allow_empty=True))
             if isinstance(reply, Accepted) and not reply.duplicate:
                 assert reply.message_id not in self.sent
                 self.sent.append(reply.message_id)
@@ -151,9 +151,9 @@ class Restarts(RuleBasedStateMachine):
                 continue
             first = self.first_key(name) + skip
             if state is State.OFFERED:
-                self.decide(c.Offered(session, first, first + length))
+                self.decide(c.Offered(session, first=first, last=first + length))
             else:
-                self.decide(c.Advance(session, ((first, first + length),), state, evidence))
+                self.decide(c.Advance(session, ranges=((first, first + length),), state=state, evidence=evidence))
 
     @precondition(lambda self: self.sent)
     @rule(claimants=st.lists(names, min_size=1, max_size=3), data=st.data())
@@ -163,7 +163,7 @@ class Restarts(RuleBasedStateMachine):
             session = self.session(name)
             if session is None:
                 continue
-            reply = self.decide(c.Claim(session, message_id))
+            reply = self.decide(c.Claim(session, message_id=message_id))
             assert isinstance(reply, Claimed)
             if reply.delivery is not None:
                 taken = (name, self.generation[name], message_id)
@@ -175,14 +175,14 @@ class Restarts(RuleBasedStateMachine):
         session = self.session(name)
         operator, member = self.desk.operator, MemberName(name)
         if what == "add":
-            if isinstance(self.decide(c.AddMember(operator, member)), Issued):
+            if isinstance(self.decide(c.AddMember(operator, name=member)), Issued):
                 self.generation[name] += 1
         elif session is None:
             return
         elif what == "remove":
-            self.decide(c.RemoveMember(operator, member))
+            self.decide(c.RemoveMember(operator, name=member))
         elif what == "act":
-            self.decide(c.RecordActivity(session, ({"did": len(self.sent)},)))
+            self.decide(c.RecordActivity(session, events=({"did": len(self.sent)},)))
         else:
             self.decide((c.Subscribe if what == "join" else c.Unsubscribe)(session, channel=ChannelName("dev")))
 

@@ -56,7 +56,7 @@ def test_unsettled_messages_are_kept_for_ever(desk: Desk) -> None:
 
 def test_a_message_that_nobody_got_is_forgotten_too(desk: Desk) -> None:
     ada = desk.join("ada")
-    desk.ask(c.Send(ada, content("#empty", "into the void"), allow_empty=True))
+    desk.ask(c.Send(ada, content=content("#empty", "into the void"), allow_empty=True))
     assert remembered(desk) == ["into the void"]
     desk.pass_ms(2 * DAY_MS)
     assert remembered(desk) == []
@@ -85,7 +85,7 @@ def test_a_forgotten_message_is_unknown(desk: Desk) -> None:
     sent = desk.send(ada, "@bob", "gone", wire_id="1")
     desk.advance(bob, 1)
     desk.pass_ms(2 * DAY_MS)
-    assert desk.refused(c.ReadReceipts(ada, sent.message_id)).code is Code.UNKNOWN_MESSAGE
+    assert desk.refused(c.ReadReceipts(ada, message_id=sent.message_id)).code is Code.UNKNOWN_MESSAGE
     assert desk.claim(bob, sent.message_id) is None
     assert not desk.send(ada, "@bob", "another", wire_id="1").duplicate
 
@@ -108,7 +108,7 @@ def test_what_went_out_on_a_wire_without_acknowledgement_expires_with_its_messag
 def test_a_followed_message_on_a_wire_without_acknowledgement_expires_without_harm(desk: Desk) -> None:
     ada, _ = desk.join("ada"), desk.add("bob")
     sent = desk.send(ada, "@bob")
-    desk.expect(Receipts, c.Follow(ada, sent.message_id))
+    desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
     desk.offered(desk.attach("bob", acknowledges=False), 1)
     desk.pass_ms(2 * DAY_MS)
     assert [step.state for _, step in desk.outcome.progress] == [State.EXPIRED]
@@ -130,8 +130,8 @@ def test_streams_and_keys_go_on_after_everything_was_forgotten(desk: Desk) -> No
 def test_many_messages_are_forgotten_a_few_at_a_time(make_desk: MakeDesk) -> None:
     desk = make_desk(Limits(retention_ms=DAY_MS))
     ada, bob = desk.join("ada"), desk.join("bob")
-    desk.ask_all(*(c.Send(ada, content("@bob")) for _ in range(1200)))
-    desk.ask(c.Advance(bob, ((1, 1199),)))
+    desk.ask_all(*(c.Send(ada, content=content("@bob")) for _ in range(1200)))
+    desk.ask(c.Advance(bob, ranges=((1, 1199),)))
     desk.nature.time_ms += 2 * DAY_MS
     counts = []
     for _ in range(4):
@@ -156,8 +156,8 @@ def test_a_crash_in_the_middle_of_a_pass_changes_nothing(desk: Desk) -> None:
 
 def test_a_message_that_came_while_a_pass_was_under_way_is_kept_however_long_the_pass_takes(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
-    desk.ask_all(*(c.Send(ada, content("@bob")) for _ in range(600)))
-    desk.ask(c.Advance(bob, ((1, 600),)))
+    desk.ask_all(*(c.Send(ada, content=content("@bob")) for _ in range(600)))
+    desk.ask(c.Advance(bob, ranges=((1, 600),)))
     desk.pass_ms(2 * DAY_MS)  # the pass begins, and has more to forget than it does at once
     desk.send(ada, "@bob", "nobody has read this")
     desk.pass_ms(2 * DAY_MS)  # the machine slept

@@ -91,7 +91,7 @@ def test_who_left_a_channel_keeps_what_was_sent_before_and_gets_nothing_more(des
     desk.subscribe(bob, "dev")
     desk.subscribe(cy, "dev")
     desk.send(ada, "#dev", "one")
-    desk.ask(c.Unsubscribe(bob, ChannelName("dev")))
+    desk.ask(c.Unsubscribe(bob, channel=ChannelName("dev")))
     desk.send(ada, "#dev", "two")
     assert desk.bodies(bob) == ["one"]
     assert desk.bodies(cy) == ["one", "two"]
@@ -101,7 +101,7 @@ def test_an_unknown_member_is_refused_with_the_nearest_names(desk: Desk) -> None
     ada = desk.join("ada")
     for name in ("reviewer", "reviewer2", "builder"):
         desk.add(name)
-    refusal = desk.refused(c.Send(ada, content("@reviewr")))
+    refusal = desk.refused(c.Send(ada, content=content("@reviewr")))
     assert refusal.code is Code.UNKNOWN_MEMBER
     assert refusal.near[0] == "reviewer"
     assert "builder" not in refusal.near
@@ -111,14 +111,14 @@ def test_an_unknown_member_is_refused_with_the_nearest_names(desk: Desk) -> None
 def test_a_name_in_another_case_is_unknown_and_the_right_case_is_suggested(desk: Desk) -> None:
     ada = desk.join("ada")
     desk.add("Bob")
-    refusal = desk.refused(c.Send(ada, content("@bob")))
+    refusal = desk.refused(c.Send(ada, content=content("@bob")))
     assert (refusal.code, refusal.near) == (Code.UNKNOWN_MEMBER, ("Bob",))
 
 
 def test_an_unknown_channel_is_refused_with_the_nearest_names(desk: Desk) -> None:
     ada = desk.join("ada")
     desk.subscribe(ada, "deploys")
-    refusal = desk.refused(c.Send(ada, content("#deploy")))
+    refusal = desk.refused(c.Send(ada, content=content("#deploy")))
     assert (refusal.code, refusal.near) == (Code.UNKNOWN_CHANNEL, ("#deploys",))
 
 
@@ -126,25 +126,25 @@ def test_an_unknown_channel_is_refused_with_the_nearest_names(desk: Desk) -> Non
 def test_a_message_that_nobody_else_would_get_is_refused(desk: Desk, target: str) -> None:
     ada = desk.join("ada")
     desk.subscribe(ada, "dev")
-    assert desk.refused(c.Send(ada, content(target))).code is Code.NO_RECIPIENTS
+    assert desk.refused(c.Send(ada, content=content(target))).code is Code.NO_RECIPIENTS
 
 
 @pytest.mark.parametrize("target", ["#dev", "#never-heard-of", "*"])
 def test_a_message_that_nobody_else_would_get_is_kept_when_the_sender_allows_it(desk: Desk, target: str) -> None:
     ada = desk.join("ada")
     desk.subscribe(ada, "dev")
-    accepted = desk.expect(Accepted, c.Send(ada, content(target), allow_empty=True))
+    accepted = desk.expect(Accepted, c.Send(ada, content=content(target), allow_empty=True))
     assert accepted.recipients == 0
     assert desk.receipts(ada, accepted.message_id) == {}
 
 
 def test_an_unknown_member_is_refused_even_when_nobody_need_get_it(desk: Desk) -> None:
-    refusal = desk.refused(c.Send(desk.join("ada"), content("@nobody"), allow_empty=True))
+    refusal = desk.refused(c.Send(desk.join("ada"), content=content("@nobody"), allow_empty=True))
     assert refusal.code is Code.UNKNOWN_MEMBER
 
 
 def test_an_unknown_objective_is_refused(desk: Desk) -> None:
-    assert desk.refused(c.Send(desk.join("ada"), content("obj:o-1"))).code is Code.UNKNOWN_OBJECTIVE
+    assert desk.refused(c.Send(desk.join("ada"), content=content("obj:o-1"))).code is Code.UNKNOWN_OBJECTIVE
 
 
 def test_a_message_to_more_members_than_the_limit_is_refused(make_desk: MakeDesk) -> None:
@@ -154,7 +154,7 @@ def test_a_message_to_more_members_than_the_limit_is_refused(make_desk: MakeDesk
     desk.add("b2")
     assert desk.send(ada, "*").recipients == 2
     desk.add("b3")
-    assert desk.refused(c.Send(ada, content("*"))).code is Code.TOO_MANY_RECIPIENTS
+    assert desk.refused(c.Send(ada, content=content("*"))).code is Code.TOO_MANY_RECIPIENTS
 
 
 def test_a_member_with_a_full_backlog_gets_no_more_until_it_acknowledges(make_desk: MakeDesk) -> None:
@@ -162,20 +162,22 @@ def test_a_member_with_a_full_backlog_gets_no_more_until_it_acknowledges(make_de
     ada, bob = desk.join("ada"), desk.join("bob")
     desk.send(ada, "@bob")
     desk.send(ada, "@bob")
-    assert desk.refused(c.Send(ada, content("@bob"))).code is Code.BACKLOG_FULL
+    assert desk.refused(c.Send(ada, content=content("@bob"))).code is Code.BACKLOG_FULL
     desk.advance(bob, 1)
     desk.send(ada, "@bob")
 
 
 def test_content_that_breaks_a_limit_is_refused_before_anything_else(make_desk: MakeDesk) -> None:
     desk = make_desk(Limits(body_bytes_max=4))
-    refusal = desk.refused(c.Send(desk.join("ada"), content("@nobody", "12345")))
+    refusal = desk.refused(c.Send(desk.join("ada"), content=content("@nobody", "12345")))
     assert refusal.code is Code.MESSAGE_TOO_LARGE
 
 
 def test_text_that_is_no_unicode_is_refused_and_does_not_break_the_batch_it_came_in(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
-    good, bad = desk.ask_all(c.Send(ada, content("@bob", "fine")), c.Send(ada, content("@bob", "not \ud800 fine")))
+    good, bad = desk.ask_all(
+        c.Send(ada, content=content("@bob", "fine")), c.Send(ada, content=content("@bob", "not \ud800 fine"))
+    )
     assert isinstance(good, Accepted)
     assert getattr(bad, "code", None) is Code.INVALID_MESSAGE
     assert desk.bodies(bob) == ["fine"]
@@ -184,17 +186,20 @@ def test_text_that_is_no_unicode_is_refused_and_does_not_break_the_batch_it_came
 def test_an_ended_session_cannot_speak(desk: Desk) -> None:
     ada = desk.join("ada")
     desk.ask(c.Detach(ada))
-    assert desk.refused(c.Send(ada, content("*"))).code is Code.UNKNOWN_SESSION
+    assert desk.refused(c.Send(ada, content=content("*"))).code is Code.UNKNOWN_SESSION
 
 
 def test_the_operator_has_no_voice_of_its_own(desk: Desk) -> None:
     desk.add("ada")
-    assert desk.refused(c.Send(desk.operator, content("@ada"))).code is Code.FORBIDDEN
+    assert desk.refused(c.Send(desk.operator, content=content("@ada"))).code is Code.FORBIDDEN
 
 
 def test_a_message_larger_than_the_hub_stores_is_refused_whatever_part_is_large(make_desk: MakeDesk) -> None:
     desk = make_desk(Limits(message_bytes_max=1000))
     ada = desk.join("ada")
     desk.add("bob")
-    desk.ask(c.Send(ada, content("@bob", "fits", data={"k": "x" * 500})))
-    assert desk.refused(c.Send(ada, content("@bob", "large", data={"k": "x" * 1000}))).code is Code.MESSAGE_TOO_LARGE
+    desk.ask(c.Send(ada, content=content("@bob", "fits", data={"k": "x" * 500})))
+    assert (
+        desk.refused(c.Send(ada, content=content("@bob", "large", data={"k": "x" * 1000}))).code
+        is Code.MESSAGE_TOO_LARGE
+    )

@@ -61,7 +61,7 @@ def test_a_local_name_follows_the_rule_for_names(desk: Desk, name: str, code: Co
 
 
 def give_token(desk: Desk, name: str) -> str:
-    return desk.expect(Issued, c.RotateToken(desk.operator, MemberName(name))).token
+    return desk.expect(Issued, c.RotateToken(desk.operator, name=MemberName(name))).token
 
 
 def test_a_local_name_can_be_given_a_token_to_which_it_then_belongs(desk: Desk) -> None:
@@ -101,7 +101,7 @@ def test_no_name_that_a_member_has_is_made_again(desk: Desk, name: str) -> None:
     desk.expect(Attached, hello("loc"))
     desk.expect(Attached, hello("owned"))
     give_token(desk, "owned")
-    assert desk.refused(c.AddMember(desk.operator, MemberName(name))).code is Code.NAME_TAKEN
+    assert desk.refused(c.AddMember(desk.operator, name=MemberName(name))).code is Code.NAME_TAKEN
     assert desk.expect(Attached, hello("loc")).member == "loc"
 
 
@@ -116,7 +116,7 @@ def test_a_shared_token_never_opens_a_name_that_a_local_session_made(desk: Desk)
 def test_the_roster_can_be_asked_for_one_name_in_whatever_case(desk: Desk, name: str, found: list[str]) -> None:
     desk.add("Ada")
     desk.add("bob")
-    roster = desk.expect(Roster, c.ListMembers(desk.operator, MemberName(name)))
+    roster = desk.expect(Roster, c.ListMembers(desk.operator, name=MemberName(name)))
     assert [presence.member.name for presence in roster.members] == found
 
 
@@ -135,7 +135,7 @@ def test_an_exclusive_session_takes_over_from_its_siblings_on_the_same_protocol(
     first = desk.expect(Attached, hello("ada", exclusive=True))
     second = desk.expect(Attached, hello("ada", exclusive=True))
     assert [(session, why.code) for session, why in desk.outcome.ended] == [(first.session, Code.TAKEN_OVER)]
-    assert desk.refused(c.Send(first.session, content("*"))).code is Code.UNKNOWN_SESSION
+    assert desk.refused(c.Send(first.session, content=content("*"))).code is Code.UNKNOWN_SESSION
     assert TakenOver("ada", first.session, second.session) in desk.events()
 
 

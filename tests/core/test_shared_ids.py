@@ -14,7 +14,7 @@ P = "peerbus"
 
 
 def send(desk: Desk, session: SessionId, target: str, body: str, wire_id: str) -> Accepted:
-    return desk.expect(Accepted, c.Send(session, content(target, body), wire_id, shared_id=True))
+    return desk.expect(Accepted, c.Send(session, content=content(target, body), wire_id=wire_id, shared_id=True))
 
 
 def members(desk: Desk, *names: str) -> list[SessionId]:
@@ -24,7 +24,7 @@ def members(desk: Desk, *names: str) -> list[SessionId]:
 
 
 def acknowledge(desk: Desk, session: SessionId, *ids: str) -> None:
-    desk.expect(Done, c.AcknowledgeIds(session, ids, evidence="ack"))
+    desk.expect(Done, c.AcknowledgeIds(session, wire_ids=ids, evidence="ack"))
 
 
 @pytest.mark.parametrize("how", [None, "restart", "crash"])
@@ -34,7 +34,7 @@ def test_an_id_that_another_used_is_refused_and_the_first_message_stands(desk: D
     if how is not None:
         getattr(desk, how)()
         bob = desk.attach("bob", P)
-    command = c.Send(bob, content("@cy", "the second"), "1", shared_id=True)
+    command = c.Send(bob, content=content("@cy", "the second"), wire_id="1", shared_id=True)
     assert desk.refused(command).code is Code.WIRE_ID_REUSED
     assert desk.bodies(desk.attach("cy", P)) == ["the first"]
 
@@ -42,8 +42,8 @@ def test_an_id_that_another_used_is_refused_and_the_first_message_stands(desk: D
 def test_another_within_the_same_batch_is_refused_too(desk: Desk) -> None:
     ada, bob, cy = members(desk, "ada", "bob", "cy")
     desk.ask_all(
-        c.Send(ada, content("@cy", "the first"), "1", shared_id=True),
-        c.Send(bob, content("@cy", "the second"), "1", shared_id=True),
+        c.Send(ada, content=content("@cy", "the first"), wire_id="1", shared_id=True),
+        c.Send(bob, content=content("@cy", "the second"), wire_id="1", shared_id=True),
     )
     assert desk.bodies(cy) == ["the first"]
 
@@ -53,11 +53,11 @@ def test_a_batch_finds_all_that_was_said_before(desk: Desk) -> None:
     first = send(desk, ada, "@cy", "one", "1")
     desk.send(ada, "@cy", "own", wire_id="own")
     replies = desk.ask_all(
-        c.Send(ada, content("@cy", "one"), "1", shared_id=True),
-        c.Send(bob, content("@cy", "new"), "2", shared_id=True),
-        c.Send(ada, content("@cy", "own"), "own"),
-        c.Send(bob, content("@cy", "bob's own"), "own"),
-        c.Send(bob, content("@cy", "reused"), "2", shared_id=True),
+        c.Send(ada, content=content("@cy", "one"), wire_id="1", shared_id=True),
+        c.Send(bob, content=content("@cy", "new"), wire_id="2", shared_id=True),
+        c.Send(ada, content=content("@cy", "own"), wire_id="own"),
+        c.Send(bob, content=content("@cy", "bob's own"), wire_id="own"),
+        c.Send(bob, content=content("@cy", "reused"), wire_id="2", shared_id=True),
     )
     outcomes = [reply.duplicate if isinstance(reply, Accepted) else reply.code for reply in replies]  # type: ignore[union-attr]
     assert outcomes == [True, False, True, False, Code.WIRE_ID_REUSED]
@@ -68,7 +68,9 @@ def test_a_batch_finds_all_that_was_said_before(desk: Desk) -> None:
 def test_the_same_again_is_harmless(desk: Desk) -> None:
     ada, _ = members(desk, "ada", "bob")
     first = send(desk, ada, "@bob", "once", "1")
-    assert send(desk, ada, "@bob", "once", "1") == Accepted(first.message_id, first.offset, 1, duplicate=True)
+    assert send(desk, ada, "@bob", "once", "1") == Accepted(
+        message_id=first.message_id, offset=first.offset, recipients=1, duplicate=True
+    )
 
 
 def test_ids_of_other_protocols_are_others(desk: Desk) -> None:
@@ -83,7 +85,10 @@ def test_an_id_outlives_the_member_that_used_it(desk: Desk) -> None:
     send(desk, ada, "@bob", "from the first ada", "1")
     desk.remove("ada")
     (again,) = members(desk, "ada")
-    assert desk.refused(c.Send(again, content("@bob", "x"), "1", shared_id=True)).code is Code.WIRE_ID_REUSED
+    assert (
+        desk.refused(c.Send(again, content=content("@bob", "x"), wire_id="1", shared_id=True)).code
+        is Code.WIRE_ID_REUSED
+    )
     acknowledge(desk, bob, "1")
     assert desk.fetch(bob) == ()
 
@@ -121,7 +126,7 @@ def test_an_unknown_a_settled_and_anothers_id_change_nothing(desk: Desk) -> None
 
 def test_only_members_acknowledge_and_evidence_has_a_limit(desk: Desk) -> None:
     (ada,) = members(desk, "ada")
-    assert desk.refused(c.AcknowledgeIds(desk.operator, ("1",))).code is Code.INVALID_REQUEST
-    assert desk.refused(c.AcknowledgeIds(SessionId("no"), ("1",))).code is Code.UNKNOWN_SESSION
+    assert desk.refused(c.AcknowledgeIds(desk.operator, wire_ids=("1",))).code is Code.INVALID_REQUEST
+    assert desk.refused(c.AcknowledgeIds(SessionId("no"), wire_ids=("1",))).code is Code.UNKNOWN_SESSION
     long = "x" * (Limits().text_bytes_max + 1)
-    assert desk.refused(c.AcknowledgeIds(ada, ("1",), evidence=long)).code is Code.INVALID_REQUEST
+    assert desk.refused(c.AcknowledgeIds(ada, wire_ids=("1",), evidence=long)).code is Code.INVALID_REQUEST

@@ -99,7 +99,7 @@ def test_a_session_needs_a_name_that_follows_the_rule(desk: Desk, name: str | No
 
 def test_a_member_token_given_later_opens_the_same_member(desk: Desk) -> None:
     register(desk, "one token", "ada")
-    token = desk.expect(Issued, c.RotateToken(desk.operator, MemberName("ada"))).token
+    token = desk.expect(Issued, c.RotateToken(desk.operator, name=MemberName("ada"))).token
     assert code(ask(desk, ByToken(token), "ada")) is None
     register(desk, "one token", "ada")
 

@@ -26,7 +26,7 @@ CONFINED = [Signature.FAILED, Signature.MISNAMED]
 
 
 def send(desk: Desk, session: SessionId, target: str, body: str, signature: Signature) -> Accepted:
-    return desk.expect(Accepted, c.Send(session, content(target, body, original=b"{}"), signature=signature))
+    return desk.expect(Accepted, c.Send(session, content=content(target, body, original=b"{}"), signature=signature))
 
 
 def register(desk: Desk, name: str) -> SessionId:
@@ -126,7 +126,7 @@ def mute(open_store: Callable[[], Store]) -> Desk:
 def test_with_no_secret_a_message_to_a_peer_is_refused_not_faked(mute: Desk) -> None:
     register(mute, "peer")
     ada = mute.join("ada")
-    assert mute.refused(c.Send(ada, content("@peer"))).code is Code.CANNOT_SIGN
+    assert mute.refused(c.Send(ada, content=content("@peer"))).code is Code.CANNOT_SIGN
 
 
 def test_with_no_secret_the_copies_of_peers_are_dead_with_that_reason(mute: Desk) -> None:
@@ -150,6 +150,6 @@ def test_with_no_secret_peers_reach_each_other_and_everybody_else(mute: Desk) ->
 
 def test_with_no_secret_a_peer_that_has_a_token_of_its_own_can_be_reached_through_other_wires(mute: Desk) -> None:
     register(mute, "peer")
-    token = mute.expect(Issued, c.RotateToken(mute.operator, MemberName("peer"))).token
+    token = mute.expect(Issued, c.RotateToken(mute.operator, name=MemberName("peer"))).token
     mute.send(mute.join("ada"), "@peer", "hello")
     assert mute.bodies(mute.attach_by_token(token)) == ["hello"]

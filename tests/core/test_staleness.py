@@ -40,7 +40,7 @@ def test_only_its_sender_takes_a_message_back(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     old = desk.send(ada, "@bob")
     for session, said in ((bob, old.message_id), (ada, MessageId("never was"))):
-        refusal = desk.refused(c.Send(session, content("@ada" if session == bob else "@bob", supersedes=said)))
+        refusal = desk.refused(c.Send(session, content=content("@ada" if session == bob else "@bob", supersedes=said)))
         assert refusal.code is Code.UNKNOWN_MESSAGE
     assert desk.state(old.message_id, "bob") is State.PENDING
 
@@ -48,7 +48,7 @@ def test_only_its_sender_takes_a_message_back(desk: Desk) -> None:
 def test_saying_it_again_supersedes_once(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     old = desk.send(ada, "@bob", "one")
-    again = c.Send(ada, content("@bob", "two", supersedes=old.message_id), "w")
+    again = c.Send(ada, content=content("@bob", "two", supersedes=old.message_id), wire_id="w")
     first, second = desk.expect(Accepted, again), desk.expect(Accepted, again)
     assert (first.message_id, second.duplicate) == (second.message_id, True)
     assert desk.bodies(bob) == ["two"]
@@ -58,7 +58,7 @@ def test_discarding_says_who_and_why(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     sent = desk.send(ada, "@bob", "old news")
     kept = desk.send(ada, "@bob", "news")
-    desk.expect(Done, c.Discard(bob, ((1, 1),), "two days old"))
+    desk.expect(Done, c.Discard(bob, ranges=((1, 1),), reason="two days old"))
     receipt = desk.receipts(ada, sent.message_id)["bob"]
     assert (receipt.state, receipt.steps[-1].evidence) == (State.EXPIRED, "discarded by bob: two days old")
     assert desk.state(kept.message_id, "bob") is State.PENDING
@@ -70,12 +70,12 @@ def test_discarding_needs_a_reason_and_a_member(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     desk.send(ada, "@bob")
     for session, reason in ((bob, ""), (bob, "x" * 5000), (desk.operator, "why")):
-        assert desk.refused(c.Discard(session, ((1, 1),), reason)).code is Code.INVALID_REQUEST
+        assert desk.refused(c.Discard(session, ranges=((1, 1),), reason=reason)).code is Code.INVALID_REQUEST
     assert desk.bodies(bob) == ["hello"]
 
 
 def test_nobody_discards_for_another(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     desk.send(ada, "@bob")
-    desk.expect(Done, c.Discard(ada, ((1, 1),), "not mine"))
+    desk.expect(Done, c.Discard(ada, ranges=((1, 1),), reason="not mine"))
     assert desk.bodies(bob) == ["hello"]

@@ -51,7 +51,7 @@ def test_streams_go_on_after_a_restart_and_after_a_crash(desk: Desk) -> None:
 def test_a_refused_message_leaves_no_gap_in_its_stream(desk: Desk) -> None:
     ada, _ = desk.join("ada"), desk.add("bob")
     desk.send(ada, "@bob", wire_id="1")
-    desk.ask(c.Send(ada, desk.fetch(desk.attach("bob"))[0].message.content, "1"))
+    desk.ask(c.Send(ada, content=desk.fetch(desk.attach("bob"))[0].message.content, wire_id="1"))
     desk.send(ada, "@bob", wire_id="2")
     assert [seq for _, _, seq in seqs(desk, "bob")] == [1, 2]
 
@@ -83,7 +83,9 @@ def test_what_one_sender_says_arrives_in_the_order_in_which_it_was_said(
         for sender, target, topic in batch:
             count += 1
             # A status, because the loop rule is not the subject.
-            commands.append(c.Send(sessions[sender], content(target, str(count), topic=topic, kind=Kind.STATUS)))
+            commands.append(
+                c.Send(sessions[sender], content=content(target, str(count), topic=topic, kind=Kind.STATUS))
+            )
             for name in sessions:
                 if target == f"@{name}" or (target == "*" and name != sender):
                     expected[name].append((sender, topic, str(count)))

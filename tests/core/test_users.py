@@ -13,7 +13,7 @@ DEV = ChannelName("dev")
 
 
 def subscribers(desk: Desk, channel: ChannelName) -> list[str]:
-    (view,) = desk.expect(Channels, c.ListChannels(desk.operator, channel)).channels
+    (view,) = desk.expect(Channels, c.ListChannels(desk.operator, channel=channel)).channels
     assert view.name == channel
     return list(view.subscribers)
 
@@ -28,10 +28,10 @@ def test_users_are_every_human_but_the_sender_and_no_agent(desk: Desk) -> None:
 
 def test_users_are_in_their_channel_without_joining_and_others_cannot_join(desk: Desk) -> None:
     ada, una = desk.join("ada"), desk.join("una", kind=MemberKind.HUMAN)
-    desk.expect(Done, c.Subscribe(una, USERS))
-    assert desk.refused(c.Subscribe(ada, USERS)).code is Code.FORBIDDEN
+    desk.expect(Done, c.Subscribe(una, channel=USERS))
+    assert desk.refused(c.Subscribe(ada, channel=USERS)).code is Code.FORBIDDEN
     for session in (ada, una):
-        assert desk.refused(c.Unsubscribe(session, USERS)).code is Code.FORBIDDEN
+        assert desk.refused(c.Unsubscribe(session, channel=USERS)).code is Code.FORBIDDEN
     assert subscribers(desk, USERS) == ["una"]
 
 
@@ -44,14 +44,14 @@ def test_users_may_read_back_what_was_said_to_them_and_agents_may_not(desk: Desk
 
 
 def test_no_member_is_called_users(desk: Desk) -> None:
-    assert desk.refused(c.AddMember(desk.operator, MemberName("Users"))).code is Code.RESERVED_NAME
+    assert desk.refused(c.AddMember(desk.operator, name=MemberName("Users"))).code is Code.RESERVED_NAME
 
 
 @pytest.mark.parametrize("allow_empty", [True, False])
 def test_a_message_for_members_only_is_refused_from_outside_the_channel(desk: Desk, allow_empty: bool) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     desk.subscribe(ada, "dev")
-    send = c.Send(bob, content("#dev"), allow_empty=allow_empty, members_only=True)
+    send = c.Send(bob, content=content("#dev"), allow_empty=allow_empty, members_only=True)
     assert desk.refused(send).code is Code.FORBIDDEN
     desk.subscribe(bob, "dev")
     desk.expect(Accepted, send)
@@ -60,7 +60,7 @@ def test_a_message_for_members_only_is_refused_from_outside_the_channel(desk: De
 
 def test_everybody_may_write_to_general_as_its_member(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
-    desk.expect(Accepted, c.Send(ada, content("#general"), members_only=True))
+    desk.expect(Accepted, c.Send(ada, content=content("#general"), members_only=True))
     assert desk.bodies(bob) == ["hello"]
 
 
@@ -71,10 +71,10 @@ def test_who_manages_members_brings_another_into_a_channel_and_out_of_it(desk: D
     for command in (c.Subscribe, c.Unsubscribe):
         assert desk.refused(command(ada, channel=DEV, member=bob)).code is Code.FORBIDDEN
         assert desk.refused(command(boss, channel=DEV, member=MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
-    desk.expect(Done, c.Subscribe(ada, DEV, MemberName("ada")))
-    desk.expect(Done, c.Subscribe(boss, DEV, bob))
+    desk.expect(Done, c.Subscribe(ada, channel=DEV, member=MemberName("ada")))
+    desk.expect(Done, c.Subscribe(boss, channel=DEV, member=bob))
     assert subscribers(desk, DEV) == ["ada", "bob"]
-    desk.expect(Done, c.Unsubscribe(boss, DEV, bob))
+    desk.expect(Done, c.Unsubscribe(boss, channel=DEV, member=bob))
     assert subscribers(desk, DEV) == ["ada"]
 
 

@@ -15,7 +15,7 @@ def test_the_same_id_with_the_same_content_is_accepted_once(desk: Desk) -> None:
     first = desk.send(ada, "@bob", "once", wire_id="w-1")
     again = desk.send(ada, "@bob", "once", wire_id="w-1")
     assert not first.duplicate
-    assert again == Accepted(first.message_id, first.offset, 1, duplicate=True)
+    assert again == Accepted(message_id=first.message_id, offset=first.offset, recipients=1, duplicate=True)
     assert desk.outcome.posts == []
     assert desk.bodies(bob) == ["once"]
 
@@ -24,7 +24,7 @@ def test_the_same_id_with_other_content_is_refused(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     desk.send(ada, "@bob", "one", wire_id="w-1")
     for other in (content("@bob", "two"), content("@bob", "one", title="t"), content("*", "one")):
-        assert desk.refused(c.Send(ada, other, "w-1")).code is Code.WIRE_ID_REUSED
+        assert desk.refused(c.Send(ada, content=other, wire_id="w-1")).code is Code.WIRE_ID_REUSED
     assert desk.bodies(bob) == ["one"]
 
 
@@ -49,12 +49,12 @@ def test_another_session_of_the_member_on_that_protocol_repeats_harmlessly(desk:
 def test_a_repetition_within_one_batch_is_seen(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     first, again, other = desk.ask_all(
-        c.Send(ada, content("@bob", "one"), "1"),
-        c.Send(ada, content("@bob", "one"), "1"),
-        c.Send(ada, content("@bob", "two"), "1"),
+        c.Send(ada, content=content("@bob", "one"), wire_id="1"),
+        c.Send(ada, content=content("@bob", "one"), wire_id="1"),
+        c.Send(ada, content=content("@bob", "two"), wire_id="1"),
     )
     assert isinstance(first, Accepted)
-    assert again == Accepted(first.message_id, first.offset, 1, duplicate=True)
+    assert again == Accepted(message_id=first.message_id, offset=first.offset, recipients=1, duplicate=True)
     assert isinstance(other, Refusal)
     assert other.code is Code.WIRE_ID_REUSED
     assert desk.bodies(bob) == ["one"]
@@ -67,14 +67,17 @@ def test_a_repetition_after_the_hub_came_back_is_seen(desk: Desk, how: str) -> N
     first = desk.send(desk.attach("ada"), "@bob", "one", wire_id="1", data={"a": 1, "b": [1.5, None]})
     getattr(desk, how)()
     again = desk.send(desk.attach("ada"), "@bob", "one", wire_id="1", data={"a": 1, "b": [1.5, None]})
-    assert again == Accepted(first.message_id, first.offset, 1, duplicate=True)
-    assert desk.refused(c.Send(desk.attach("ada"), content("@bob", "two"), "1")).code is Code.WIRE_ID_REUSED
+    assert again == Accepted(message_id=first.message_id, offset=first.offset, recipients=1, duplicate=True)
+    assert (
+        desk.refused(c.Send(desk.attach("ada"), content=content("@bob", "two"), wire_id="1")).code
+        is Code.WIRE_ID_REUSED
+    )
 
 
 def test_an_id_of_a_message_that_was_never_committed_is_free_again(desk: Desk) -> None:
     desk.add("ada")
     desk.add("bob")
-    desk.decide(c.Send(desk.attach("ada"), content("@bob", "lost"), "1"))
+    desk.decide(c.Send(desk.attach("ada"), content=content("@bob", "lost"), wire_id="1"))
     desk.crash()
     assert not desk.send(desk.attach("ada"), "@bob", "kept", wire_id="1").duplicate
 
@@ -100,7 +103,7 @@ def test_an_id_is_neither_empty_nor_longer_than_the_limit(make_desk: MakeDesk) -
     ada, _ = desk.join("ada"), desk.add("bob")
     desk.send(ada, "@bob", wire_id="é" * 4)
     for wire_id in ("", "x" * 9, "é" * 5):
-        assert desk.refused(c.Send(ada, content("@bob"), wire_id)).code is Code.INVALID_MESSAGE
+        assert desk.refused(c.Send(ada, content=content("@bob"), wire_id=wire_id)).code is Code.INVALID_MESSAGE
 
 
 def test_messages_without_an_id_are_never_taken_for_each_other(desk: Desk) -> None:

@@ -64,7 +64,7 @@ def ask(there: Office, *commands: c.Command) -> list[Reply]:
 
 
 async def state(there: Office, message_id: MessageId) -> State:
-    reply = await there.exchange.ask(c.ReadReceipts(there.alice, message_id))
+    reply = await there.exchange.ask(c.ReadReceipts(there.alice, message_id=message_id))
     assert isinstance(reply, Receipts)
     return reply.receipts[0].state
 
@@ -72,7 +72,7 @@ async def state(there: Office, message_id: MessageId) -> State:
 async def test_a_claim_is_answered_only_after_the_custodian_has_won_it(office: Office) -> None:
     keeper = Keeper(office)
     said = await office.accepted()
-    claimed = ask(office, c.Claim(office.bob, said.message_id))
+    claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
     question = await keeper.question()
     assert (question.member, [key for key, _ in question.deliveries]) == (BOB, [1])
     assert await state(office, said.message_id) is State.PENDING, "others are served meanwhile"
@@ -88,7 +88,7 @@ async def test_a_claim_is_answered_only_after_the_custodian_has_won_it(office: O
 async def test_a_claim_for_what_was_taken_gets_nothing_and_that_is_acknowledged(office: Office) -> None:
     keeper = Keeper(office)
     said = await office.accepted()
-    claimed = ask(office, c.Claim(office.bob, said.message_id))
+    claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
     await keeper.lose()
     await until(lambda: claimed == [Claimed(None)])
     assert await state(office, said.message_id) is State.ACKED
@@ -100,7 +100,7 @@ async def test_what_a_session_asks_after_a_claim_waits_with_it_and_nobody_else_d
     for body in ("one", "two"):
         await office.accepted(body)
     other = await office.attach("bob")
-    acked = ask(office, c.Advance(office.bob, ((1, 1),)))
+    acked = ask(office, c.Advance(office.bob, ranges=((1, 1),)))
     left = ask(office, c.Fetch(office.bob))
     await keeper.question()
     seen = await office.exchange.ask(c.Fetch(other))
@@ -118,7 +118,7 @@ async def test_of_two_claims_of_one_delivery_one_has_it_and_the_custodian_is_ask
     keeper = Keeper(office)
     said = await office.accepted()
     other = await office.attach("bob")
-    first, second = (ask(office, c.Claim(session, said.message_id)) for session in (office.bob, other))
+    first, second = (ask(office, c.Claim(session, message_id=said.message_id)) for session in (office.bob, other))
     await keeper.win()
     await until(lambda: bool(first) and bool(second))
     assert [reply.delivery is not None for reply in (*first, *second) if isinstance(reply, Claimed)] == [True, False]
@@ -129,14 +129,14 @@ async def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_wo
     keeper = Keeper(office)
     said = await office.accepted()
     office.store.failures = 1
-    claimed = ask(office, c.Claim(office.bob, said.message_id))
+    claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
     await keeper.win()
     await until(lambda: bool(claimed) and keeper.given_back == [1])
     assert isinstance(claimed[0], Refusal)
     assert claimed[0].code is Code.STORE_FAILED
 
     async def again() -> Reply:
-        while isinstance(reply := await office.exchange.ask(c.Claim(office.bob, said.message_id)), Refusal):
+        while isinstance(reply := await office.exchange.ask(c.Claim(office.bob, message_id=said.message_id)), Refusal):
             assert reply.code is Code.STORE_FAILED
             await asyncio.sleep(0.05)
         return reply
@@ -154,7 +154,7 @@ async def test_what_was_won_and_is_not_settled_after_all_is_given_back(office: O
     said = await office.accepted()
     # Another session may be able to show what this one gives up, so the delivery stays.
     await office.attach("bob")
-    given_up = ask(office, c.Advance(office.bob, ((1, 1),), State.DEAD))
+    given_up = ask(office, c.Advance(office.bob, ranges=((1, 1),), state=State.DEAD))
     await keeper.win()
     await until(lambda: given_up == [Done()] and keeper.given_back == [1])
     assert keeper.finished == []
@@ -164,7 +164,7 @@ async def test_what_was_won_and_is_not_settled_after_all_is_given_back(office: O
 async def test_a_claim_is_decided_when_its_custodian_resigns(office: Office) -> None:
     keeper = Keeper(office)
     said = await office.accepted()
-    claimed = ask(office, c.Claim(office.bob, said.message_id))
+    claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
     await keeper.question()
     office.exchange.entrust(BOB, SessionId(""), None)
     await until(lambda: bool(claimed))
@@ -176,7 +176,7 @@ async def test_a_time_to_live_that_passes_ends_what_the_custodian_wins(office: O
     keeper = Keeper(office)
     said = []
     for body in ("there", "taken"):
-        reply = await office.exchange.ask(c.Send(office.alice, content("@bob", body, ttl_ms=1)))
+        reply = await office.exchange.ask(c.Send(office.alice, content=content("@bob", body, ttl_ms=1)))
         said.append(getattr(reply, "message_id", None))
     await keeper.win(1)
     await keeper.lose(2)
@@ -189,7 +189,7 @@ async def test_a_custodian_that_fails_after_the_commit_does_not_undo_it(office: 
     keeper.fails = True
     said = await office.accepted()
     with capture_logs() as logs:
-        claimed = ask(office, c.Claim(office.bob, said.message_id))
+        claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
         await keeper.win()
         await until(lambda: any(entry["event"] == "a custodian failed" for entry in logs))
     assert isinstance(claimed[0], Claimed)
@@ -201,7 +201,7 @@ async def test_what_waits_for_a_custodian_is_refused_when_the_hub_stops(folder: 
     await there.open()
     keeper = Keeper(there)
     said = await there.accepted()
-    claimed = ask(there, c.Claim(there.bob, said.message_id))
+    claimed = ask(there, c.Claim(there.bob, message_id=said.message_id))
     await keeper.question()
     await there.exchange.stop()
     assert isinstance(claimed[0], Refusal)
@@ -211,7 +211,7 @@ async def test_what_waits_for_a_custodian_is_refused_when_the_hub_stops(folder: 
 async def test_a_question_can_be_encoded(office: Office) -> None:
     keeper = Keeper(office)
     said = await office.accepted()
-    ask(office, c.Claim(office.bob, said.message_id))
+    ask(office, c.Claim(office.bob, message_id=said.message_id))
     question = await keeper.question()
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(question), type=Question) == question
     await keeper.win()

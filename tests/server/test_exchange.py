@@ -115,7 +115,7 @@ class Office:
         self.exchange.start()
         self.operator = await self.attach(None)
         for name in ("alice", "bob"):
-            assert isinstance(await self.exchange.ask(c.AddMember(self.operator, MemberName(name))), Issued)
+            assert isinstance(await self.exchange.ask(c.AddMember(self.operator, name=MemberName(name))), Issued)
         self.alice, self.bob = await self.attach("alice"), await self.attach("bob")
 
     async def attach(self, name: str | None) -> SessionId:
@@ -125,7 +125,7 @@ class Office:
         return reply.session
 
     def send(self, body: str = "hello", *, target: str = "@bob") -> c.Send:
-        return c.Send(self.alice, content(target, body))
+        return c.Send(self.alice, content=content(target, body))
 
     async def accepted(self, body: str = "hello") -> Accepted:
         reply = await self.exchange.ask(self.send(body))
@@ -187,7 +187,7 @@ async def test_what_a_session_said_before_it_was_replaced_is_all_accepted(office
     for old, newer in ((first, attach("alice")), (taken_up, attach("bob", taken_up.resume_id))):
         said: list[Reply] = []
         office.exchange.submit(
-            [c.Send(old.session, content("@bob", f"{number}")) for number in range(600)], said.extend
+            [c.Send(old.session, content=content("@bob", f"{number}")) for number in range(600)], said.extend
         )
         office.exchange.submit((c.Detach(old.session),))
         assert isinstance(await office.exchange.ask(newer), Attached)
@@ -219,7 +219,7 @@ async def test_a_sender_hears_accepted_and_a_recipient_hears_the_message_only_af
 
 async def test_a_claim_is_answered_only_after_the_commit(office: Office) -> None:
     sent = await office.accepted()
-    replies = await office.hold(c.Claim(office.bob, sent.message_id))
+    replies = await office.hold(c.Claim(office.bob, message_id=sent.message_id))
     # That nothing comes can only be seen when its time is over.
     await asyncio.sleep(0.02)
     assert replies == []
@@ -274,7 +274,7 @@ async def test_the_thousand_commands_of_one_session_do_not_stand_before_the_one_
     await office.hold(office.send("first"))
     answered: list[Sequence[Reply]] = []
     office.exchange.submit([office.send(str(number)) for number in range(1000)], answered.append)
-    office.exchange.submit((c.Send(office.bob, content("@alice")),), answered.append)
+    office.exchange.submit((c.Send(office.bob, content=content("@alice")),), answered.append)
     office.store.gate.set()
     await until(lambda: len(answered) == 2)
     # Those who ask much are answered when all of it is decided.
@@ -294,7 +294,7 @@ async def test_acknowledgements_are_answered_at_once_and_committed_soon(office: 
     await office.accepted()
     rows = office.rows()
     office.store.gate.clear()
-    assert isinstance(await office.exchange.ask(c.Advance(office.bob, ((1, 1),))), Done), "before any commit"
+    assert isinstance(await office.exchange.ask(c.Advance(office.bob, ranges=((1, 1),))), Done), "before any commit"
     assert office.rows() == rows
     office.store.gate.set()
     started = time.monotonic()
@@ -306,7 +306,7 @@ async def test_acknowledgements_are_answered_at_once_and_committed_soon(office: 
 async def test_acknowledgements_ride_on_the_next_message(office: Office) -> None:
     await office.accepted()
     rows, done = office.rows(), office.store.done
-    await office.exchange.ask(c.Advance(office.bob, ((1, 1),)))
+    await office.exchange.ask(c.Advance(office.bob, ranges=((1, 1),)))
     assert office.rows() == rows
     await office.accepted("another")
     assert office.rows() == rows + 2
@@ -317,7 +317,7 @@ async def test_acknowledgements_ride_on_the_next_message(office: Office) -> None
 async def test_a_steady_flow_of_lazy_work_does_not_put_its_commit_off_for_ever(office: Office) -> None:
     await office.accepted()
     rows = office.rows()
-    await office.exchange.ask(c.Advance(office.bob, ((1, 1),)))
+    await office.exchange.ask(c.Advance(office.bob, ranges=((1, 1),)))
     deadline = time.monotonic() + 10
     while office.rows() == rows:
         await office.exchange.ask(c.ListMembers(office.alice))
@@ -361,7 +361,7 @@ async def test_a_failed_commit_refuses_what_waited_for_it_and_nothing_else(offic
     replies: list[Reply] = []
     office.store.failures = 1
     attach = c.Attach(protocol="test", credential=ByHomeKey(KEY), member=MemberName("bob"))
-    commands = (office.send("lost"), c.ListMembers(office.bob), c.Advance(office.bob, ((1, 1),)), attach)
+    commands = (office.send("lost"), c.ListMembers(office.bob), c.Advance(office.bob, ranges=((1, 1),)), attach)
     with capture_logs():
         office.exchange.submit(commands, replies.extend)
         await until(lambda: len(replies) == 4)
@@ -398,7 +398,7 @@ async def test_a_lazy_commit_that_fails_is_tried_again_and_the_acknowledgement_s
     ear, rows = office.listen(), office.rows()
     office.store.failures = 2
     with capture_logs():
-        await office.exchange.ask(c.Advance(office.bob, ((1, 1),)))
+        await office.exchange.ask(c.Advance(office.bob, ranges=((1, 1),)))
         await until(lambda: office.rows() == rows + 1)
     assert ear.ended == []
     page = await office.exchange.ask(c.Fetch(office.bob))
@@ -423,7 +423,7 @@ async def test_a_command_that_raises_is_refused_alone_and_the_rest_of_its_batch_
     bodies = ["one", "poison", "two", "poison", "three"]
     for place, body in enumerate(bodies):
         got = replies[f"{place} {body}"] = []
-        office.exchange.submit((office.send(body), c.Advance(office.bob, ((1, 1),))), got.extend)
+        office.exchange.submit((office.send(body), c.Advance(office.bob, ranges=((1, 1),))), got.extend)
     with capture_logs() as logs:
         office.store.gate.set()
         await until(lambda: all(len(got) == 2 for got in replies.values()) and len(first) == 1)
@@ -474,7 +474,7 @@ async def test_a_log_position_beyond_64_bits_ends_nobodys_session(office: Office
 
 async def test_after_a_failed_attempt_all_others_of_its_number_fail_until_the_next(office: Office) -> None:
     def said(body: str, attempt: int) -> c.Send:
-        return c.Send(office.alice, content("@bob", body), attempt=attempt)
+        return c.Send(office.alice, content=content("@bob", body), attempt=attempt)
 
     ear = office.listen()
     office.store.failures = 1
@@ -484,7 +484,7 @@ async def test_after_a_failed_attempt_all_others_of_its_number_fail_until_the_ne
         office.store.failures = 1
         assert isinstance(await office.exchange.ask(said("two", 0)), Refusal)
         # Nobody else is concerned, nor what a wire says that has refusals.
-        assert isinstance(await office.exchange.ask(c.Send(office.bob, content("@bob"), attempt=0)), Accepted)
+        assert isinstance(await office.exchange.ask(c.Send(office.bob, content=content("@bob"), attempt=0)), Accepted)
         assert isinstance(await office.exchange.ask(office.send()), Accepted)
         assert office.exchange._failed == {office.alice: 0}
         await office.exchange.ask(c.Detach(office.alice))
@@ -522,7 +522,7 @@ async def test_a_disk_that_fails_under_a_command_is_told_as_an_ailment(
 
     with capture_logs(), monkeypatch.context() as patch:
         patch.setattr(office.store, "find_message", fail)
-        assert isinstance(await office.exchange.ask(c.ReadReceipts(office.alice, MessageId("x"))), Refusal)
+        assert isinstance(await office.exchange.ask(c.ReadReceipts(office.alice, message_id=MessageId("x"))), Refusal)
         (ailment,) = office.exchange.health.ailments
         assert (ailment.reason, ailment.do) == ("held by another process", "end it")
 
@@ -598,7 +598,9 @@ async def test_a_receiver_that_fails_keeps_nobody_else_from_hearing(office: Offi
     replies: list[Reply] = []
     with capture_logs() as logs:
         office.exchange.submit((office.send("one"),), broken)
-        office.exchange.submit((office.send("two"), c.AddMember(office.operator, MemberName("carol"))), replies.extend)
+        office.exchange.submit(
+            (office.send("two"), c.AddMember(office.operator, name=MemberName("carol"))), replies.extend
+        )
         await until(lambda: len(replies) == 2 and len(ear.keys) == 2)
     assert deaf.keys == ear.keys == [1, 2]
     assert blind.messages == eye.messages == ["one", "two"]
@@ -623,11 +625,11 @@ async def test_a_watch_over_changes_alone_is_shown_no_messages(office: Office) -
     eye = Eye()
     stop = office.exchange.watch(Interest(members=True), eye)
     await office.accepted("hello")
-    await office.exchange.ask(c.AddMember(office.operator, MemberName("carol")))
+    await office.exchange.ask(c.AddMember(office.operator, name=MemberName("carol")))
     assert eye.messages == []
     assert eye.changes == [MemberAppeared(MemberName("carol"))]
     stop()
-    await office.exchange.ask(c.AddMember(office.operator, MemberName("dave")))
+    await office.exchange.ask(c.AddMember(office.operator, name=MemberName("dave")))
     assert len(eye.changes) == 1
 
 
@@ -664,8 +666,8 @@ async def test_a_watch_is_told_of_the_targets_and_senders_that_it_named_and_of_n
     office.exchange.watch(msgspec.structs.replace(TO_BOB, senders=(alice,)), both)
     office.exchange.watch(Interest(said=True), wakes)
     await office.accepted("to bob")
-    assert isinstance(await office.exchange.ask(c.Send(office.bob, content("@alice", "to alice"))), Accepted)
-    await office.exchange.ask(c.AddMember(office.operator, MemberName("carol")))
+    assert isinstance(await office.exchange.ask(c.Send(office.bob, content=content("@alice", "to alice"))), Accepted)
+    await office.exchange.ask(c.AddMember(office.operator, name=MemberName("carol")))
     assert (to_alice.messages, by_alice.messages) == (["to alice"], ["to bob"])
     assert both.messages == ["to bob"], "once, although two of its wishes match"
     assert (wakes.wakes, wakes.messages) == (2, [])
@@ -678,7 +680,7 @@ async def test_what_is_watched_and_what_is_told_can_be_encoded(office: Office) -
     assert msgspec.json.decode(msgspec.json.encode(interest), type=Interest) == interest
     office.exchange.watch(interest, told.append)
     await office.accepted("to bob")
-    await office.exchange.ask(c.Subscribe(office.bob, ChannelName("dev")))
+    await office.exchange.ask(c.Subscribe(office.bob, channel=ChannelName("dev")))
     assert {type(notice) for notice in told} == {Said, Posted, ChannelAppeared, SubscriptionsChanged}
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=list[Notice]) == told
 
@@ -714,7 +716,7 @@ async def test_a_session_that_nobody_waits_for_any_more_ends(office: Office) -> 
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
-    question = c.ListMembers(office.operator, MemberName("bob"))
+    question = c.ListMembers(office.operator, name=MemberName("bob"))
     # The first answer comes after the attach, the second after its end.
     await office.exchange.ask(question)
     roster = await office.exchange.ask(question)
@@ -726,9 +728,9 @@ async def test_a_session_that_follows_a_message_is_told_of_its_steps(office: Off
     ear = Ear()
     office.exchange.listen(office.alice, ear)
     sent = await office.accepted()
-    await office.exchange.ask(c.Follow(office.alice, sent.message_id))
-    await office.exchange.ask(c.Advance(office.bob, ((1, 1),), State.SEEN, "read"))
-    await office.exchange.ask(c.Advance(office.bob, ((1, 1),)))
+    await office.exchange.ask(c.Follow(office.alice, message_id=sent.message_id))
+    await office.exchange.ask(c.Advance(office.bob, ranges=((1, 1),), state=State.SEEN, evidence="read"))
+    await office.exchange.ask(c.Advance(office.bob, ranges=((1, 1),)))
     await until(lambda: len(ear.steps) == 2)
     assert [step.state for step in ear.steps] == [State.SEEN, State.ACKED]
     assert {step.message_id for step in ear.steps} == {MessageId(sent.message_id)}
@@ -780,13 +782,13 @@ async def test_the_tally_counts_what_passed(office: Office) -> None:
 
 async def test_a_held_delivery_is_not_offered_before_it_is_released_and_then_its_key_is_told(office: Office) -> None:
     ear = office.listen()
-    await office.exchange.ask(c.PauseThread(office.operator, "@alice+@bob"))
+    await office.exchange.ask(c.PauseThread(office.operator, thread="@alice+@bob"))
     held = await office.accepted("held")
     assert held.held
-    other = await office.exchange.ask(c.Send(office.bob, content("@bob", "another stream")))
+    other = await office.exchange.ask(c.Send(office.bob, content=content("@bob", "another stream")))
     assert isinstance(other, Accepted)
     assert (ear.keys, ear.free) == ([2], [])
-    await office.exchange.ask(c.ResumeThread(office.operator, "@alice+@bob"))
+    await office.exchange.ask(c.ResumeThread(office.operator, thread="@alice+@bob"))
     assert (ear.keys, ear.free) == ([2], [1])
     page = await office.exchange.ask(c.Fetch(office.bob, keys=(1,)))
     assert isinstance(page, Fetched)
@@ -802,10 +804,10 @@ async def test_a_release_in_many_batches_waits_for_no_tick_and_no_command(
     await office.open()
     try:
         ear = office.listen()
-        await office.exchange.ask(c.PauseThread(office.operator, "@alice+@bob"))
+        await office.exchange.ask(c.PauseThread(office.operator, thread="@alice+@bob"))
         for _ in range(9):
             await office.accepted("held")
-        await office.exchange.ask(c.ResumeThread(office.operator, "@alice+@bob"))
+        await office.exchange.ask(c.ResumeThread(office.operator, thread="@alice+@bob"))
         await until(lambda: ear.free == [*range(1, 10)])
         assert ear.keys == []
     finally:
@@ -823,12 +825,12 @@ async def test_what_a_batch_released_before_a_command_raised_is_told_before_what
             raise RuntimeError("a bug in a rule")
 
     monkeypatch.setattr(office.store, "accept", raise_for_poison)
-    await office.exchange.ask(c.PauseThread(office.operator, "@alice+@bob"))
+    await office.exchange.ask(c.PauseThread(office.operator, thread="@alice+@bob"))
     assert (await office.accepted("held")).held
     ear, heard = office.listen(), []
     monkeypatch.setattr(ear, "released", lambda keys: heard.append(("released", *keys)))
     monkeypatch.setattr(ear, "offer", lambda message, key, stream_seq: heard.append(("offer", key)))
-    resume = c.ResumeThread(office.operator, "@alice+@bob")
+    resume = c.ResumeThread(office.operator, thread="@alice+@bob")
     replies: list[Reply] = []
     office.exchange.submit((resume, office.send("poison"), office.send("after")), replies.extend)
     await until(lambda: len(replies) == 3)
@@ -841,7 +843,7 @@ async def test_a_release_that_the_disk_does_not_take_refuses_nobody_and_comes_wh
     await office.open()
     try:
         ear, ghost = office.listen(), await office.attach("bob")
-        await office.exchange.ask(c.PauseThread(office.operator, "@alice+@bob"))
+        await office.exchange.ask(c.PauseThread(office.operator, thread="@alice+@bob"))
         assert (await office.accepted("held")).held
         office.store.failures = 1_000_000
         tried = office.store.tried
@@ -867,10 +869,10 @@ async def test_a_slowed_delivery_is_in_the_log_of_the_hub_and_is_released_by_the
     await office.open()
     try:
         ear = office.listen()
-        first = await office.exchange.ask(c.Send(office.bob, content("@alice")))
+        first = await office.exchange.ask(c.Send(office.bob, content=content("@alice")))
         assert isinstance(first, Accepted)
         with capture_logs() as logs:
-            reply = await office.exchange.ask(c.Send(office.alice, content("@bob", reply_to=first.message_id)))
+            reply = await office.exchange.ask(c.Send(office.alice, content=content("@bob", reply_to=first.message_id)))
             assert isinstance(reply, Accepted)
             assert reply.held.startswith(SLOWED)
             await until(lambda: [line["event"] for line in logs if line["log_level"] == "warning"] == [reply.held])

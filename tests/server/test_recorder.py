@@ -71,7 +71,7 @@ class House:
 
     async def settle(self) -> None:
         operator = await self.attach(None)
-        await self.exchange.ask(c.AddMember(operator, ADA))
+        await self.exchange.ask(c.AddMember(operator, name=ADA))
         self.ada = await self.attach(ADA)
 
     async def attach(self, name: MemberName | None) -> SessionId:
@@ -80,16 +80,16 @@ class House:
         return reply.session
 
     async def record(self, *events: dict[str, Any], size: int = 0) -> Reply:
-        return await self.exchange.ask(c.RecordActivity(self.ada, events, size))
+        return await self.exchange.ask(c.RecordActivity(self.ada, events=events, size=size))
 
     async def events(self) -> list[Any]:
-        reply = await self.exchange.ask(c.ReadActivity(self.ada, ADA, limit=1000))
+        reply = await self.exchange.ask(c.ReadActivity(self.ada, member=ADA, limit=1000))
         assert isinstance(reply, Activity)
         return [msgspec.json.decode(row.event) for row in reply.rows]
 
     async def send(self) -> Reply:
         content = Content(target=to_member(ADA), body="hello")
-        return await self.exchange.ask(c.Send(self.ada, content))
+        return await self.exchange.ask(c.Send(self.ada, content=content))
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ async def test_messages_do_not_wait_for_activity(house: House, gate: Gate) -> No
 async def test_what_was_asked_together_is_answered_together_and_in_order(house: House, gate: Gate) -> None:
     got: list[Sequence[Reply]] = []
     content = Content(target=to_member(ADA), body="hello")
-    send, keep = c.Send(house.ada, content), c.RecordActivity(house.ada, ({"n": 1},))
+    send, keep = c.Send(house.ada, content=content), c.RecordActivity(house.ada, events=({"n": 1},))
     gate.open.clear()
     house.exchange.submit((send, keep, send, keep), got.append)
     house.exchange.submit((send,), got.append)
@@ -147,7 +147,7 @@ async def test_what_was_asked_together_is_answered_together_and_in_order(house: 
 
 
 async def test_what_nobody_waits_for_is_kept_too(house: House) -> None:
-    house.exchange.submit((c.RecordActivity(house.ada, ({"n": 1},)),))
+    house.exchange.submit((c.RecordActivity(house.ada, events=({"n": 1},)),))
     assert await house.events() == [{"n": 1}]
 
 
@@ -207,7 +207,7 @@ async def test_what_was_submitted_is_kept_when_the_hub_stops(gate: Gate) -> None
     got: list[Sequence[Reply]] = []
     gate.open.clear()
     for number in range(5):
-        house.exchange.submit((c.RecordActivity(house.ada, ({"n": number},)),), got.append)
+        house.exchange.submit((c.RecordActivity(house.ada, events=({"n": number},)),), got.append)
     stopping = asyncio.create_task(house.exchange.stop())
     await asyncio.wait((stopping,), timeout=0.05)
     gate.open.set()
@@ -219,14 +219,14 @@ async def test_what_was_submitted_is_kept_when_the_hub_stops(gate: Gate) -> None
 async def test_the_activity_log_is_read_through_it(house: House) -> None:
     await house.record({"n": 1})
     operator = await house.attach(None)
-    reply = await house.exchange.ask(c.ReadLog(operator, "activity", 0))
+    reply = await house.exchange.ask(c.ReadLog(operator, log="activity", start=0))
     assert isinstance(reply, LogRows)
     assert [row.event for row in reply.rows] == [b'{"n":1}']
 
 
 async def test_who_follows_a_member_hears_of_what_it_does_once_durable(house: House, gate: Gate) -> None:
     heard: list[ActivityRow] = []
-    assert await house.exchange.ask(c.FollowActivity(house.ada, ADA)) == Done()
+    assert await house.exchange.ask(c.FollowActivity(house.ada, member=ADA)) == Done()
     cut = house.exchange.tail(house.ada, ADA, heard.extend)
     gate.open.clear()
     upload = asyncio.create_task(house.record({"n": 1}, {"n": 2}))
@@ -250,7 +250,7 @@ async def test_following_ends_with_the_session(house: House) -> None:
     await house.record({"n": 1})
     await until(lambda: len(heard) == 1)
     operator = await house.attach(None)
-    await house.exchange.ask(c.RemoveMember(operator, ADA))
+    await house.exchange.ask(c.RemoveMember(operator, name=ADA))
     assert house.exchange._tails == {}
 
 
@@ -276,7 +276,7 @@ async def test_activity_is_forgotten_after_its_time(folder: Path) -> None:
     doubtful = House(SqliteActivity(folder), forgetful)
     await doubtful.settle()
     await doubtful.record({"n": "new"})
-    reply = await doubtful.exchange.ask(c.ReadLog(await doubtful.attach(None), "activity", 0, 10_000))
+    reply = await doubtful.exchange.ask(c.ReadLog(await doubtful.attach(None), log="activity", start=0, limit=10_000))
     assert isinstance(reply, LogRows)
     assert reply.rows[0].offset == 0, "a clock that may be wrong deletes nothing"
     await doubtful.exchange.stop()
@@ -286,7 +286,7 @@ async def test_activity_is_forgotten_after_its_time(folder: Path) -> None:
     rows = 1501
     async with asyncio.timeout(20):
         while rows > 1:
-            reply = await again.exchange.ask(c.ReadLog(operator, "activity", 0, 10_000))
+            reply = await again.exchange.ask(c.ReadLog(operator, log="activity", start=0, limit=10_000))
             assert isinstance(reply, LogRows)
             assert reply.end == 1501
             rows = len(reply.rows)

@@ -11,7 +11,7 @@ ADA, BOB = SessionId("ada"), SessionId("bob")
 
 
 def acks(session: SessionId, count: int) -> list[c.Command]:
-    return [c.Offered(session, key, key) for key in range(count)]
+    return [c.Offered(session, first=key, last=key) for key in range(count)]
 
 
 def reads(session: SessionId, count: int) -> list[c.Command]:
@@ -64,7 +64,7 @@ def test_costly_commands_are_few_at_once_and_one_at_least() -> None:
     add(turns, reads(ADA, 10))
     assert len(sessions(turns.take(2048))) == 4
     assert len(sessions(turns.take(1))) == 1
-    add(turns, [c.Subscribe(BOB, ChannelName("dev")) for _ in range(1000)])
+    add(turns, [c.Subscribe(BOB, channel=ChannelName("dev")) for _ in range(1000)])
     assert len(sessions(turns.take(2048))) <= 2 + 2048 // 16 + 16
 
 

@@ -35,8 +35,8 @@ ME, PEER, NOISE, CROWD = 1, 2, 3, 4
 def fill(folder: Path, count: int) -> SqliteStore:
     """Make a store in which "me" and "peer" talked long ago, and others never stopped since."""
     store = SqliteStore(folder, synchronous="OFF")
-    moved = Ledger().append(Acknowledged("noise", NOISE, ((1, 1),)), 0).event
-    fell = Ledger().append(Fell("noise", NOISE, ((1, 1),), "hook", "push"), 0).event
+    moved = Ledger().append(Acknowledged(member="noise", number=NOISE, keys=((1, 1),)), 0).event
+    fell = Ledger().append(Fell(member="noise", number=NOISE, keys=((1, 1),), way="hook", after="push"), 0).event
     said = {target: encode_content(content(target)) for target in ("@peer", "@me", "#dev", "@noise", "#noise", "obj:a")}
     with store._main as main:
         for number, name in ((ME, "me"), (PEER, "peer"), (NOISE, "noise"), (CROWD, "crowd")):

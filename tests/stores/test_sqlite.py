@@ -321,8 +321,8 @@ def test_a_batch_of_accepted_messages_makes_one_sync_through_the_broker(tmp_path
     desk = Desk(lambda: SqliteStore(tmp_path, vfs=vfs.name))
     ada, bob = desk.join("ada"), desk.join("bob")
     vfs.syncs.clear()
-    sends = [c.Send(ada, content("@bob", str(number)), wire_id=str(number)) for number in range(100)]
-    desk.ask_all(*sends, c.Fetch(bob), c.Offered(bob, 1, 100), c.Advance(bob, ((1, 50),)))
+    sends = [c.Send(ada, content=content("@bob", str(number)), wire_id=str(number)) for number in range(100)]
+    desk.ask_all(*sends, c.Fetch(bob), c.Offered(bob, first=1, last=100), c.Advance(bob, ranges=((1, 50),)))
     assert vfs.syncs == [f"{MAIN_FILE}-wal"]
     desk.store.close()
 

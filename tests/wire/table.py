@@ -77,7 +77,7 @@ class Table:
         self.wire = PaperWire()
         self.talk = self.wire.conversation = Conversation(self.hub, self.wire)
         self.talk.open(ATTACH, lambda _: None)
-        self.hub.answer(Attached(SESSION, BOB, "bob"))
+        self.hub.answer(Attached(session=SESSION, member=BOB, speaker="bob"))
         self.talk.receive(window=window, unoffered_only=unoffered_only)
         if pending:
             self.page(*range(1, pending + 1))
@@ -88,7 +88,7 @@ class Table:
         assert isinstance(commands[0], c.Fetch)
         deliveries = tuple(Delivery(key, key, State.PENDING, message(key, size)) for key in keys)
         last = through if through is not None else max(keys, default=commands[0].after)
-        self.hub.answer(Fetched(deliveries, last, complete))
+        self.hub.answer(Fetched(deliveries=deliveries, through=last, complete=complete))
 
     def offer(self, *keys: int, size: int = 1) -> None:
         """Push new deliveries, all in one turn of the loop."""

@@ -29,8 +29,8 @@ async def test_the_protocol_hears_of_its_session_before_anything_is_offered() ->
     talk.open(ATTACH, heard.append)
     assert hub.submitted == [ATTACH]
     assert heard == []
-    hub.answer(Attached(SESSION, BOB, "bob"))
-    assert heard == [Attached(SESSION, BOB, "bob")]
+    hub.answer(Attached(session=SESSION, member=BOB, speaker="bob"))
+    assert heard == [Attached(session=SESSION, member=BOB, speaker="bob")]
     assert (talk.session, talk.member) == (SESSION, BOB)
     assert hub.listening == {SESSION: (talk, None)}
     assert hub.asked(c.Fetch) == []
@@ -63,7 +63,7 @@ async def test_a_wire_that_is_gone_before_its_session_is_open_detaches_it_and_he
     talk.open(ATTACH, heard.append)
     talk.close()
     assert hub.asked(c.Detach) == []
-    hub.answer(Attached(SESSION, BOB, "bob"))
+    hub.answer(Attached(session=SESSION, member=BOB, speaker="bob"))
     assert hub.asked(c.Detach) == [c.Detach(SESSION)]
     assert heard == []
     assert hub.listening == {}
@@ -92,7 +92,7 @@ async def test_a_page_and_replies_that_come_after_closing_are_dropped() -> None:
 
 async def test_progress_and_the_end_go_to_the_wire() -> None:
     table = Table()
-    step = Progress(MessageId("m1"), BOB, State.SEEN, 7)
+    step = Progress(message_id=MessageId("m1"), member=BOB, state=State.SEEN, at_ms=7)
     table.talk.progress(step)
     table.talk.end(Refusal(Code.UNAUTHORIZED, "removed"))
     assert table.wire.steps == [step]
@@ -140,14 +140,14 @@ async def test_a_session_that_is_left_ends_and_the_wire_may_open_another() -> No
     hub, wire = PaperHub(), PaperWire()
     talk = Conversation(hub, wire)
     talk.open(ATTACH, lambda _: None)
-    hub.answer(Attached(SESSION, BOB, "bob"))
+    hub.answer(Attached(session=SESSION, member=BOB, speaker="bob"))
     talk.hold(True)
     talk.leave()
     assert hub.asked(c.Detach) == [c.Detach(SESSION)]
     assert hub.listening == {}
     assert not wire.reading, "what the wire was told stays true"
     talk.open(ATTACH, lambda _: None)
-    hub.answer(Attached(SessionId("session-2"), BOB, "bob"))
+    hub.answer(Attached(session=SessionId("session-2"), member=BOB, speaker="bob"))
     talk.hold(False)
     assert wire.reading
     talk.close()
@@ -161,7 +161,7 @@ FAILED = Refusal(Code.STORE_FAILED, "full")
 
 
 def send(body: str) -> c.Send:
-    return c.Send(SESSION, Content(target=to_member(BOB), body=body), attempt=0)
+    return c.Send(SESSION, content=Content(target=to_member(BOB), body=body), attempt=0)
 
 
 def said(table: Table) -> list[str]:
@@ -181,7 +181,7 @@ async def test_what_the_store_fails_at_is_handed_over_again_in_order_and_meanwhi
     table.talk.insist((send("a"), send("b")))
     table.talk.insist((send("c"),))
     table.talk.when_kept(lambda: kept.append("all"))
-    table.hub.answer(Accepted(MessageId("m1"), 1, 1), FAILED)
+    table.hub.answer(Accepted(message_id=MessageId("m1"), offset=1, recipients=1), FAILED)
     assert not table.wire.reading
     table.hub.answer(FAILED)
     for _ in range(3):
@@ -189,7 +189,7 @@ async def test_what_the_store_fails_at_is_handed_over_again_in_order_and_meanwhi
         table.hub.answer(FAILED, FAILED)
         assert not table.wire.reading
     await until(lambda: len(table.hub.open) == 1)
-    table.hub.answer(*[Accepted(MessageId("m2"), 2, 1)] * 2)
+    table.hub.answer(*[Accepted(message_id=MessageId("m2"), offset=2, recipients=1)] * 2)
     assert said(table) == ["a", "b", "c", *["b", "c"] * 4]
     attempts = [command.attempt for command in table.hub.submitted if isinstance(command, c.Send)]
     assert attempts == [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
@@ -208,7 +208,7 @@ async def test_what_a_wire_insisted_on_is_kept_before_its_session_ends_though_th
     table.hub.answer(FAILED)
     await until(lambda: len(table.hub.open) == 1)
     assert table.hub.asked(c.Detach) == []
-    table.hub.answer(Accepted(MessageId("m1"), 1, 1))
+    table.hub.answer(Accepted(message_id=MessageId("m1"), offset=1, recipients=1))
     assert said(table) == ["a", "a"]
     assert table.hub.asked(c.Detach) == [c.Detach(SESSION)]
 

@@ -56,7 +56,7 @@ class Exchange(PaperHub):
     def _decide(self, command: c.Command) -> Reply:
         match command:
             case c.Attach():
-                return Attached(SESSION, BOB, "bob")
+                return Attached(session=SESSION, member=BOB, speaker="bob")
             case c.Fetch():
                 keys: list[int] = []
                 at = command.after
@@ -65,7 +65,7 @@ class Exchange(PaperHub):
                     if at not in self.settled:
                         keys.append(at)
                 deliveries = tuple(Delivery(key, key, State.PENDING, message(key)) for key in keys)
-                return Fetched(deliveries, at, at >= self.last_key)
+                return Fetched(deliveries=deliveries, through=at, complete=at >= self.last_key)
             case c.Advance():
                 for first, last in command.ranges:
                     self.settled.update(range(first, last + 1))
@@ -113,7 +113,7 @@ async def _interleave(window: int | None, actions: list[tuple[str, int]], room: 
         for _ in range(min(count, len(unacked))):
             key = unacked.popleft()
             talk.settled(1)
-            talk.submit((c.Advance(SESSION, ((key, key),)),))
+            talk.submit((c.Advance(SESSION, ranges=((key, key),)),))
 
     for action, count in actions:
         match action:

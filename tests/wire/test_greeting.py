@@ -14,7 +14,7 @@ from tieline.contract.reply import Attached
 from tieline.wire.conversation import Conversation
 from tieline.wire.greeting import Greeting, Phase
 
-ATTACHED = Attached(SESSION, BOB, "bob")
+ATTACHED = Attached(session=SESSION, member=BOB, speaker="bob")
 
 
 class Entry:

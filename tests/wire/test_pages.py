@@ -12,7 +12,7 @@ from tieline.contract.reply import Fetched
 from tieline.wire import pages
 from tieline.wire.pages import FAULTS_MAX, Pages
 
-NOTHING = Fetched((), 0, True)
+NOTHING = Fetched(deliveries=(), through=0, complete=True)
 
 
 class Source:

@@ -103,16 +103,16 @@ class OfflineHub:
         token: str | None = None,
     ) -> Issued:
         """Make a member."""
-        command = c.AddMember(self._session, MemberName(name), kind, permissions, token)
+        command = c.AddMember(self._session, name=MemberName(name), kind=kind, permissions=permissions, token=token)
         return self._ask(command, r.Issued, _issued)
 
     async def remove_member(self, name: str) -> None:
         """Remove a member."""
-        self._ask(c.RemoveMember(self._session, MemberName(name)), r.Done, lambda _: None)
+        self._ask(c.RemoveMember(self._session, name=MemberName(name)), r.Done, lambda _: None)
 
     async def rotate_token(self, name: str) -> Issued:
         """Replace a member's tokens by a new one."""
-        return self._ask(c.RotateToken(self._session, MemberName(name)), r.Issued, _issued)
+        return self._ask(c.RotateToken(self._session, name=MemberName(name)), r.Issued, _issued)
 
     async def members(self) -> tuple[MemberView, ...]:
         """All members."""
@@ -140,12 +140,14 @@ class Voice:
         content = content_of(Send(0, target, body, **parts))
         if isinstance(content, Refusal):
             raise HubRefused(content.code, content.message, content.near)
-        accepted: r.Accepted = self._ask(c.Send(self._session, content, wire_id), r.Accepted, lambda reply: reply)
+        accepted: r.Accepted = self._ask(
+            c.Send(self._session, content=content, wire_id=wire_id), r.Accepted, lambda reply: reply
+        )
         return Accepted(0, accepted.message_id, accepted.offset, accepted.recipients, accepted.duplicate)
 
     async def subscribe(self, channel: str) -> None:
         """Join a channel."""
-        self._ask(c.Subscribe(self._session, ChannelName(channel.removeprefix("#"))), r.Done, lambda _: None)
+        self._ask(c.Subscribe(self._session, channel=ChannelName(channel.removeprefix("#"))), r.Done, lambda _: None)
 
 
 def _issued(reply: r.Issued) -> Issued:

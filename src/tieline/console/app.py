@@ -251,7 +251,7 @@ class ConsoleApp:
         viewer = await _viewer_of(call, target)
 
         async def ask() -> Sequence[r.Reply]:
-            return await call.ask(lambda session: (c.Send(session, content),))
+            return await call.ask(lambda session: (c.Send(session, content=content),))
 
         match await reached(self._services.attachments.show(content.attachments, viewer, ask)):
             case (r.Accepted() as accepted,):
@@ -320,7 +320,9 @@ class ConsoleApp:
         name = MemberName(form.member)
 
         async def make() -> Approved:
-            replies = await call.ask(lambda session: (c.IssueToken(session, name, ""), c.ListMembers(session, name)))
+            replies = await call.ask(
+                lambda session: (c.IssueToken(session, name=name, label=""), c.ListMembers(session, name=name))
+            )
             match replies:
                 case (r.TokenIssued(_, token, kept), r.Roster(members=(presence,))):
                     return Approved(token, kept, presence.member)
@@ -340,7 +342,7 @@ class ConsoleApp:
 
     async def revoke(self, call: Call, _: None) -> None:
         """Void a token of one's own, as that of a device which needs it no more."""
-        await call.get(lambda session: c.RevokeToken(session, call.member, call.params["id"]), r.Done)
+        await call.get(lambda session: c.RevokeToken(session, name=call.member, token_id=call.params["id"]), r.Done)
         call.leave()
 
     async def enrol(self, call: Call, _: None) -> Authenticator:
@@ -365,7 +367,9 @@ async def _viewer_of(call: Call, target: Target) -> str:
         case TargetKind.OBJECTIVE:
             return str(target)
         case TargetKind.CHANNEL if target.name != GENERAL:
-            channel = (await call.get(lambda session: c.ViewChannel(session, target.name), r.ChannelState)).channel
+            channel = (
+                await call.get(lambda session: c.ViewChannel(session, channel=target.name), r.ChannelState)
+            ).channel
             return f"chan:{channel.id}"
         case _:
             return EVERYBODY

@@ -138,7 +138,7 @@ class Entrance:
         opened = await self._logins.sign_in(entry.code, entry.member, cookie(scope, ATTEMPT_COOKIE))
         if isinstance(opened, Opened):
             return await self._admit(scope, opened)
-        self._hub.submit((c.RecordRefusal(_PROTOCOL, Code.UNAUTHORIZED, "log in"),))
+        self._hub.submit((c.RecordRefusal(protocol=_PROTOCOL, code=Code.UNAUTHORIZED, what="log in"),))
         return _denied(scope, opened)
 
     async def _form(self, scope: Scope, receive: Receive, shape: type[_Shape]) -> _Shape | Answer:
@@ -173,7 +173,7 @@ class Entrance:
 
     async def _visitor(self, token: str, held: Held) -> Visitor | Refusal:
         # The session may end in this moment, with its token or without.
-        (roster,) = await self._sessions.ask(token, held, lambda session: [c.ListMembers(session, held.member)])
+        (roster,) = await self._sessions.ask(token, held, lambda session: [c.ListMembers(session, name=held.member)])
         if isinstance(roster, Refusal):
             return roster
         assert isinstance(roster, r.Roster), "asked for"

@@ -59,7 +59,7 @@ class Insights:
         return await asyncio.to_thread(self._read, header(scope, b"if-none-match"))
 
     async def _may(self, held: Held) -> bool:
-        (roster,) = await ask_all(self._hub, [c.ListMembers(held.session, held.member)])
+        (roster,) = await ask_all(self._hub, [c.ListMembers(held.session, name=held.member)])
         return isinstance(roster, r.Roster) and LOG_READ in roster.members[0].member.permissions
 
     def _read(self, known: str | None) -> Answer:

@@ -63,15 +63,15 @@ class Attach(AnsweredBy[r.Attached], frozen=True, kw_only=True):
     """Take up the session that was given this id, which only its owner knows."""
 
 
-class Confirm(SessionCommand[r.Done], frozen=True):
+class Confirm(SessionCommand[r.Done], frozen=True, kw_only=True):
     """The client speaks under its new resume token, so the one before is void."""
 
 
-class Detach(SessionCommand[r.Done], frozen=True):
+class Detach(SessionCommand[r.Done], frozen=True, kw_only=True):
     """End a session, also one that has ended before."""
 
 
-class Send(Request[r.Accepted], frozen=True, gc=False):
+class Send(Request[r.Accepted], frozen=True, kw_only=True, gc=False):
     """Say something.
 
     It is accepted once it is durable.
@@ -95,7 +95,7 @@ class Send(Request[r.Accepted], frozen=True, gc=False):
     number, because nothing may be accepted before what was said earlier."""
 
 
-class Offered(SessionCommand[r.Done], frozen=True, gc=False):
+class Offered(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
     """Note that deliveries `first` to `last` were written to the session's wire. Lazy: rides on the next commit."""
 
     first: int
@@ -104,7 +104,7 @@ class Offered(SessionCommand[r.Done], frozen=True, gc=False):
     """They went out in a form that cannot be acknowledged, though the wire has others that can."""
 
 
-class Advance(SessionCommand[r.Done], frozen=True, gc=False):
+class Advance(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
     """Move the session's own deliveries up the ladder by evidence. Settled ones stay; unknown keys are ignored.
 
     The hub's own protocol has two frames for it, `ack` and `see`.
@@ -115,7 +115,7 @@ class Advance(SessionCommand[r.Done], frozen=True, gc=False):
     evidence: str = ""
 
 
-class AcknowledgeIds(SessionCommand[r.Done], frozen=True):
+class AcknowledgeIds(SessionCommand[r.Done], frozen=True, kw_only=True):
     """Acknowledge the session's own deliveries by the ids of their messages. Unknown ones are ignored."""
 
     wire_ids: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class AcknowledgeIds(SessionCommand[r.Done], frozen=True):
     evidence: str = ""
 
 
-class Discard(Request[r.Done], frozen=True):
+class Discard(Request[r.Done], frozen=True, kw_only=True):
     """Deliveries will not be handled, for this reason; then they are `expired`.
 
     They are the session's own.
@@ -134,7 +134,7 @@ class Discard(Request[r.Done], frozen=True):
     reason: str
 
 
-class Claim(Request[r.Claimed], frozen=True):
+class Claim(Request[r.Claimed], frozen=True, kw_only=True):
     """Take a message for this session alone.
 
     The claim is durable before it is answered; the loser gets no delivery.
@@ -143,7 +143,7 @@ class Claim(Request[r.Claimed], frozen=True):
     message_id: MessageId
 
 
-class Fetch(Request[r.Fetched], frozen=True):
+class Fetch(Request[r.Fetched], frozen=True, kw_only=True):
     """Look into the inbox.
 
     It holds the session's unsettled deliveries after `after`, oldest first.
@@ -169,7 +169,7 @@ class Position(Struct, frozen=True):
     peer: str | None = None
 
 
-class ReadStreams(SessionCommand[r.Streams], frozen=True):
+class ReadStreams(SessionCommand[r.Streams], frozen=True, kw_only=True):
     """Read where the member's streams stand, and what it must be given again to go on from these positions.
 
     A stream without a position is where its last acknowledgement left it.
@@ -180,7 +180,7 @@ class ReadStreams(SessionCommand[r.Streams], frozen=True):
     """Go on from here, with the same positions."""
 
 
-class Follow(Request[r.Receipts], frozen=True):
+class Follow(Request[r.Receipts], frozen=True, kw_only=True):
     """Hear of every step a message takes.
 
     The message is one of the session's own member.
@@ -191,7 +191,7 @@ class Follow(Request[r.Receipts], frozen=True):
     """Refused when a recipient's wires can never bring it that far."""
 
 
-class Subscribe(Request[r.Done], frozen=True):
+class Subscribe(Request[r.Done], frozen=True, kw_only=True):
     """Join a channel.
 
     It comes to be with its first subscriber.
@@ -202,7 +202,7 @@ class Subscribe(Request[r.Done], frozen=True):
     """Who joins, if not the session's own member: for those who manage members."""
 
 
-class Unsubscribe(Request[r.Done], frozen=True):
+class Unsubscribe(Request[r.Done], frozen=True, kw_only=True):
     """Leave a channel.
 
     Not being in it is no error.
@@ -213,7 +213,7 @@ class Unsubscribe(Request[r.Done], frozen=True):
     """Who leaves, if not the session's own member: for those who manage members."""
 
 
-class PauseThread(Request[r.Done], frozen=True):
+class PauseThread(Request[r.Done], frozen=True, kw_only=True):
     """Hold messages of agents and scripts in a conversation for a while.
 
     A conversation is `thread:<id>`, a target, or `@one+@other`.
@@ -222,7 +222,7 @@ class PauseThread(Request[r.Done], frozen=True):
     thread: str
 
 
-class ResumeThread(Request[r.Done], frozen=True):
+class ResumeThread(Request[r.Done], frozen=True, kw_only=True):
     """End the pause of a conversation: what is held in it is delivered.
 
     Its chains start anew.
@@ -231,7 +231,7 @@ class ResumeThread(Request[r.Done], frozen=True):
     thread: str
 
 
-class AddMember(Request[r.Issued], frozen=True):
+class AddMember(Request[r.Issued], frozen=True, kw_only=True):
     """Make a member."""
 
     name: MemberName
@@ -246,7 +246,7 @@ class AddMember(Request[r.Issued], frozen=True):
     instructions: Internal[str] = ""
 
 
-class RemoveMember(Request[r.Done], frozen=True):
+class RemoveMember(Request[r.Done], frozen=True, kw_only=True):
     """Remove a member.
 
     Its sessions end, its tokens die, its unsettled deliveries become `dead`.
@@ -255,7 +255,7 @@ class RemoveMember(Request[r.Done], frozen=True):
     name: MemberName
 
 
-class RotateToken(Request[r.Issued], frozen=True):
+class RotateToken(Request[r.Issued], frozen=True, kw_only=True):
     """Replace a member's tokens.
 
     The new one is its only one.
@@ -264,14 +264,14 @@ class RotateToken(Request[r.Issued], frozen=True):
     name: MemberName
 
 
-class ListMembers(Request[r.Roster], frozen=True):
+class ListMembers(Request[r.Roster], frozen=True, kw_only=True):
     """List all members, by name."""
 
     name: Internal[MemberName | None] = None
     """Only the member of this name, whatever its case."""
 
 
-class ReadReceipts(Request[r.Receipts], frozen=True):
+class ReadReceipts(Request[r.Receipts], frozen=True, kw_only=True):
     """Read what became of a message. Only its sender and recipients may know."""
 
     message_id: MessageId
@@ -281,7 +281,7 @@ class ReadReceipts(Request[r.Receipts], frozen=True):
     """Only for these; for all, if there are none."""
 
 
-class ReadHistory(Request[r.History], frozen=True):
+class ReadHistory(Request[r.History], frozen=True, kw_only=True):
     """Read messages that the member may see, newest first."""
 
     peer: str | None = None
@@ -297,7 +297,7 @@ class ReadHistory(Request[r.History], frozen=True):
     """What others say to each other, too; for who may read the log."""
 
 
-class Search(Request[r.History], frozen=True):
+class Search(Request[r.History], frozen=True, kw_only=True):
     """Look for words in what the member may see.
 
     The newest message comes first.
@@ -316,7 +316,7 @@ class Search(Request[r.History], frozen=True):
     limit: int = 50
 
 
-class ReadLog(Request[r.LogRows], frozen=True):
+class ReadLog(Request[r.LogRows], frozen=True, kw_only=True):
     """Read rows of a log from an offset on."""
 
     log: str = "main"
@@ -324,20 +324,20 @@ class ReadLog(Request[r.LogRows], frozen=True):
     limit: int = 1000
 
 
-class ListChannels(Request[r.Channels], frozen=True):
+class ListChannels(Request[r.Channels], frozen=True, kw_only=True):
     """List all channels, by name."""
 
     channel: Internal[ChannelName | None] = None
     """Only this one, whether anybody is in it or not."""
 
 
-class CreateChannel(Request[r.ChannelState], frozen=True):
+class CreateChannel(Request[r.ChannelState], frozen=True, kw_only=True):
     """Make a channel, and be its admin."""
 
     name: ChannelName
 
 
-class ChangeChannel(Request[r.ChannelState], frozen=True):
+class ChangeChannel(Request[r.ChannelState], frozen=True, kw_only=True):
     """Do something to a channel, by its name or id; `do` in `change` says what.
 
     There may be nothing to change.
@@ -348,7 +348,7 @@ class ChangeChannel(Request[r.ChannelState], frozen=True):
     change: ChannelChange
 
 
-class ViewChannel(Request[r.ChannelState], frozen=True):
+class ViewChannel(Request[r.ChannelState], frozen=True, kw_only=True):
     """Show a channel with its members, by its name or id."""
 
     channel: str
@@ -366,7 +366,7 @@ class CreateObjective(Request[r.ObjectiveState], frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
 
 
-class ChangeObjective(Request[r.ObjectiveState], frozen=True):
+class ChangeObjective(Request[r.ObjectiveState], frozen=True, kw_only=True):
     """Do something to an objective; `do` in `change` says what.
 
     There may be nothing to change. What is said in its thread is a message to `obj:<id>`.
@@ -376,7 +376,7 @@ class ChangeObjective(Request[r.ObjectiveState], frozen=True):
     change: ObjectiveChange
 
 
-class ListObjectives(Request[r.ObjectiveList], frozen=True):
+class ListObjectives(Request[r.ObjectiveList], frozen=True, kw_only=True):
     """List objectives that the member may see, newest first."""
 
     statuses: tuple[Status, ...] = ()
@@ -387,7 +387,7 @@ class ListObjectives(Request[r.ObjectiveList], frozen=True):
     limit: int = 1000
 
 
-class ViewObjective(Request[r.ObjectiveView], frozen=True):
+class ViewObjective(Request[r.ObjectiveView], frozen=True, kw_only=True):
     """Show an objective with its event log, oldest first."""
 
     objective_id: ObjectiveId
@@ -395,7 +395,7 @@ class ViewObjective(Request[r.ObjectiveView], frozen=True):
     """Only events whose log offset is higher."""
 
 
-class UpdateMember(Request[r.MemberState], frozen=True):
+class UpdateMember(Request[r.MemberState], frozen=True, kw_only=True):
     """Change what a member may do and what it is told; what is left out stays."""
 
     name: MemberName
@@ -406,7 +406,7 @@ class UpdateMember(Request[r.MemberState], frozen=True):
     kind: MemberKind | None = None
 
 
-class SetReach(Request[r.ReachState], frozen=True):
+class SetReach(Request[r.ReachState], frozen=True, kw_only=True):
     """Say in which ways a member is to be reached, or ask, by leaving `reach` out.
 
     For the member itself and whoever manages members.
@@ -417,13 +417,13 @@ class SetReach(Request[r.ReachState], frozen=True):
     """`None` only asks."""
 
 
-class SetBusy(Request[r.Done], frozen=True):
+class SetBusy(Request[r.Done], frozen=True, kw_only=True):
     """Say that the member is at work, which counts for a while, or is not."""
 
     busy: bool = True
 
 
-class IssueToken(Request[r.TokenIssued], frozen=True):
+class IssueToken(Request[r.TokenIssued], frozen=True, kw_only=True):
     """Give a member one more token."""
 
     name: MemberName
@@ -433,13 +433,13 @@ class IssueToken(Request[r.TokenIssued], frozen=True):
     """A token chosen by who asks; else the hub makes one."""
 
 
-class ListTokens(Request[r.Tokens], frozen=True):
+class ListTokens(Request[r.Tokens], frozen=True, kw_only=True):
     """List a member's tokens that are still good, oldest first."""
 
     name: MemberName
 
 
-class RevokeToken(Request[r.Done], frozen=True):
+class RevokeToken(Request[r.Done], frozen=True, kw_only=True):
     """Void one token.
 
     Sessions that it opened end.
@@ -449,11 +449,11 @@ class RevokeToken(Request[r.Done], frozen=True):
     token_id: str
 
 
-class ReadTeam(Request[r.TeamState], frozen=True):
+class ReadTeam(Request[r.TeamState], frozen=True, kw_only=True):
     """Read what is said about the team."""
 
 
-class UpdateTeam(Request[r.TeamState], frozen=True):
+class UpdateTeam(Request[r.TeamState], frozen=True, kw_only=True):
     """Change what is said about the team; what is left out stays."""
 
     name: str | None = None
@@ -465,11 +465,11 @@ class UpdateTeam(Request[r.TeamState], frozen=True):
     """Other names for members, by alias; `None` forgets one."""
 
 
-class ListPauses(Request[r.Pauses], frozen=True):
+class ListPauses(Request[r.Pauses], frozen=True, kw_only=True):
     """List conversations that are paused, or whose limits are lifted."""
 
 
-class AllowThread(Request[r.Done], frozen=True):
+class AllowThread(Request[r.Done], frozen=True, kw_only=True):
     """Lift the limits of the loop rule for a conversation for a while, and end its pause."""
 
     thread: str
@@ -477,7 +477,7 @@ class AllowThread(Request[r.Done], frozen=True):
     """The hub's own idea, if nobody says how long."""
 
 
-class RecordActivity(Request[r.Recorded], frozen=True):
+class RecordActivity(Request[r.Recorded], frozen=True, kw_only=True):
     """Report what the member did.
 
     It is kept in the activity log.
@@ -488,7 +488,7 @@ class RecordActivity(Request[r.Recorded], frozen=True):
     """How many bytes it was on its wire: what waits to be written is bounded by that."""
 
 
-class ReadActivity(Request[r.Activity], frozen=True):
+class ReadActivity(Request[r.Activity], frozen=True, kw_only=True):
     """Read what a member did, newest first. For itself and who has `activity.read`."""
 
     member: MemberName
@@ -500,7 +500,7 @@ class ReadActivity(Request[r.Activity], frozen=True):
     limit: int = 200
 
 
-class FollowActivity(Request[r.Done], frozen=True):
+class FollowActivity(Request[r.Done], frozen=True, kw_only=True):
     """Hear of what a member does.
 
     `Hub.tail` tells of it from now on.
@@ -509,7 +509,7 @@ class FollowActivity(Request[r.Done], frozen=True):
     member: MemberName
 
 
-class RecordRefusal(AnsweredBy[r.Done], frozen=True):
+class RecordRefusal(AnsweredBy[r.Done], frozen=True, kw_only=True):
     """Keep in the log what a protocol refused by itself, as the hub keeps its own refusals."""
 
     protocol: str
@@ -520,11 +520,11 @@ class RecordRefusal(AnsweredBy[r.Done], frozen=True):
     """Whose attempt it was, if it had said who it is."""
 
 
-class Tick(AnsweredBy[r.Done], frozen=True):
+class Tick(AnsweredBy[r.Done], frozen=True, kw_only=True):
     """Time passed: expire what is due. Sent by the hub itself."""
 
 
-class Settle(AnsweredBy[r.Done], frozen=True):
+class Settle(AnsweredBy[r.Done], frozen=True, kw_only=True):
     """Settle a delivery, once the custodian of its member has won it. Sent by the hub itself."""
 
     member: MemberName

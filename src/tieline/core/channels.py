@@ -175,7 +175,9 @@ class Channels:
         if channel is not None:
             return self.view(channel)
         there = (account.name for account in (self._directory.subscribers(name) or {}).values())
-        return ChannelView(name, tuple(sorted(there)), ch.ChannelId(name if name in IMPLICIT else ""))
+        return ChannelView(
+            name=name, subscribers=tuple(sorted(there)), id=ch.ChannelId(name if name in IMPLICIT else "")
+        )
 
     def view(self, channel: Channel) -> ChannelView:
         """A channel with all that is known of it."""
@@ -186,7 +188,13 @@ class Channels:
         row = channel.row
         subscribers = tuple(sorted(member.name for member in members))
         return ChannelView(
-            row.name, subscribers, row.id, row.created_by, row.created_at_ms, row.archived_at_ms, members
+            name=row.name,
+            subscribers=subscribers,
+            id=row.id,
+            created_by=row.created_by,
+            created_at_ms=row.created_at_ms,
+            archived_at_ms=row.archived_at_ms,
+            members=members,
         )
 
 
@@ -313,7 +321,9 @@ class ChannelRules:
         one = replace(channel.subscriptions[account.number], role=role)
         self._channels.note_subscription(channel, one)
         self._store.channels.join(one)
-        self._batch.record(ChannelChanged(channel.row.id, channel.name, by, role.value, account.name))
+        self._batch.record(
+            ChannelChanged(id=channel.row.id, name=channel.name, by=by, what=role.value, member=account.name)
+        )
 
     # What needs a command of its own.
 
@@ -327,7 +337,7 @@ class ChannelRules:
         channel = self._make(name, session.account, start=self._batch.ledger.end)
         if isinstance(channel, Refusal):
             return channel
-        self._batch.record(ChannelChanged(channel.row.id, name, session.speaker, "create"))
+        self._batch.record(ChannelChanged(id=channel.row.id, name=name, by=session.speaker, what="create"))
         return ChannelState(self._channels.view(channel))
 
     def _free_name(self, text: str) -> ChannelName | Refusal:
@@ -398,7 +408,9 @@ class ChannelRules:
         self._channels.enter(channel)
         self._directory.channels[name].update(receivers)
         self._batch.outcome.changes.extend((ChannelVanished(before), ChannelAppeared(name, channel.row.id)))
-        self._batch.record(ChannelChanged(channel.row.id, name, session.speaker, f"rename from {before}"))
+        self._batch.record(
+            ChannelChanged(id=channel.row.id, name=name, by=session.speaker, what=f"rename from {before}")
+        )
         return None
 
     def _archive(self, session: Session, channel: Channel) -> None:
@@ -408,7 +420,7 @@ class ChannelRules:
         self._store.channels.save(channel.row)
         self._channels.archive(channel)
         self._batch.outcome.changes.append(ChannelVanished(channel.name))
-        self._batch.record(ChannelChanged(channel.row.id, channel.name, session.speaker, "archive"))
+        self._batch.record(ChannelChanged(id=channel.row.id, name=channel.name, by=session.speaker, what="archive"))
 
     def _admit(self, session: Session, channel: Channel, name: str, role: ch.Role) -> Refusal | None:
         account = self._directory.find(name)

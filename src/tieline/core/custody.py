@@ -62,7 +62,9 @@ class Custody:
             if (account.name, key) not in self.answers:
                 if session is None:
                     # A chore, or what came between the question and now: it is done when the custodian has answered.
-                    self._batch.outcome.unsettled.append(c.Settle(account.name, key, state, why))
+                    self._batch.outcome.unsettled.append(
+                        c.Settle(member=account.name, key=key, state=state, evidence=why)
+                    )
                 continue
             answer = self.answers[account.name, key]
             if answer:

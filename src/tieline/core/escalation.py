@@ -200,7 +200,7 @@ class Escalation:
         """Let deliveries fall together from the way of `wait`: those of each entry, as ranges."""
         ranges = list(chain.from_iterable(unseen))
         after, way = reach.legs[wait.place].way, reach.legs[wait.place + 1].way
-        event = Fell(account.name, account.number, tuple(ranges), way.value, after.value)
+        event = Fell(member=account.name, number=account.number, keys=tuple(ranges), way=way.value, after=after.value)
         row = self._batch.ledger.append(event, self._batch.now_ms)
         self._store.fall(row, account.number, ranges)
         self._batch.dirty = self._batch.outcome.urgent = True

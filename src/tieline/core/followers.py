@@ -69,7 +69,9 @@ class Followers:
                 # It does not move: its member was not shown it.
                 continue
             followed = followers[entry.offset]
-            self._say(followed, Progress(followed.message_id, account.name, state, batch.now_ms))
+            self._say(
+                followed, Progress(message_id=followed.message_id, member=account.name, state=state, at_ms=batch.now_ms)
+            )
             batch.outcome.urgent = True
             if state in SETTLED:
                 batch.undo.append(partial(self._put_back, entry.offset, followed, account.number))
@@ -84,7 +86,16 @@ class Followers:
             followed = self.by_offset.get(entry.offset) if entry else None
             if entry is not None and followed is not None:
                 now_ms = self._batch.now_ms
-                self._say(followed, Progress(followed.message_id, account.name, entry.state, now_ms, way.value))
+                self._say(
+                    followed,
+                    Progress(
+                        message_id=followed.message_id,
+                        member=account.name,
+                        state=entry.state,
+                        at_ms=now_ms,
+                        way=way.value,
+                    ),
+                )
 
     def _say(self, followed: Followed, step: Progress) -> None:
         self._batch.outcome.progress.extend((session, step) for session in followed.sessions)

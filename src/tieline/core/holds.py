@@ -274,12 +274,12 @@ class Holds:
         """Paused and allowed conversations."""
         listed = [
             Pause(
-                each.name,
-                each.until_ms,
-                each.by,
-                sum(self._waiting.get(each.name, {}).values()),
-                each.reason,
-                each.allowed,
+                conversation=each.name,
+                until_ms=each.until_ms,
+                by=each.by,
+                held=sum(self._waiting.get(each.name, {}).values()),
+                reason=each.reason,
+                allowed=each.allowed,
             )
             for each in self._standing.values()
             if each.until_ms > now_ms

@@ -57,6 +57,6 @@ class Ledger:
         """Give `event` the next offset and link it to the chain."""
         encoded = _encoder.encode(event)
         self.head = chain.link(self.head, encoded)
-        row = LogRow(self.end, at_ms, encoded, self.head)
+        row = LogRow(offset=self.end, at_ms=at_ms, event=encoded, hash=self.head)
         self.end += 1
         return row

@@ -290,15 +290,17 @@ class ObjectiveRules:
                 self._batch.ledger.end, self._batch.now_ms, MemberName(session.speaker), step.happening
             )
             said = ObjectiveChanged(
-                objective.id,
-                o.kind_of(step.happening),
-                session.speaker,
-                objective.status.value,
-                objective.assignee,
-                chain.seal(
+                id=objective.id,
+                kind=o.kind_of(step.happening),
+                by=session.speaker,
+                status=objective.status.value,
+                assignee=objective.assignee,
+                digest=chain.seal(
                     ledger.encode_struct(step.happening), b"", objective.id, session.speaker, self._batch.now_ms
                 ),
-                chain.seal(ledger.encode_struct(objective), ledger.encode_numbers(step.row.parties), objective.id),
+                state=chain.seal(
+                    ledger.encode_struct(objective), ledger.encode_numbers(step.row.parties), objective.id
+                ),
             )
             self._store.objectives.change(self._batch.ledger.append(said, self._batch.now_ms), step.row, event)
             self._objectives.keep(step.row)

@@ -51,7 +51,7 @@ class Posting:
     def post(self, session: Session, content: Content, accounts: Collection[Account]) -> None:
         """Say in a session's name what a rule has to tell these members."""
         encoded, stream = ledger.encode_content(content), stream_name(session.speaker, content.topic)
-        self.accept(c.Send(session.id, content), session, encoded, stream, accounts, INNOCENT)
+        self.accept(c.Send(session.id, content=content), session, encoded, stream, accounts, INNOCENT)
 
     def accept(
         self,
@@ -72,7 +72,10 @@ class Posting:
         post = _deliver(message, session.id, stream, found)
         route = pack_route(post.numbers, post.keys, post.stream_seqs)
         seal = chain.seal_message(message, encoded, route)
-        row = batch.ledger.append(Sent(message.id, sender, str(content.target), len(post.keys), seal), now_ms)
+        row = batch.ledger.append(
+            Sent(id=message.id, sender=sender, target=str(content.target), recipients=len(post.keys), digest=seal),
+            now_ms,
+        )
         self._store.accept(row, message, encoded, route, command.shared_id)
         held = ""
         if verdict is not None or holds.any:

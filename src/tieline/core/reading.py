@@ -78,7 +78,13 @@ class ReadingRules:
             if entry.offset in messages and messages[entry.offset].reaches(session.protocol)
         )
         held_in = self._holds.names_of(session.account) if inbox.held else ()
-        return Fetched(deliveries, through, through + 1 >= inbox.next_key, inbox.held, held_in)
+        return Fetched(
+            deliveries=deliveries,
+            through=through,
+            complete=through + 1 >= inbox.next_key,
+            held=inbox.held,
+            held_in=held_in,
+        )
 
     def follow(self, session: Session, command: c.Follow) -> Reply:
         """Receipts now, and every later step as it happens."""

@@ -103,7 +103,13 @@ class SendingRules:
             self._staleness.supersede(superseded, post)
         if content.reply_to is not None:
             self._evidence.reply(session, content.reply_to)
-        return Accepted(post.message.id, post.message.offset, len(post.keys), backlog=backlog, held=held)
+        return Accepted(
+            message_id=post.message.id,
+            offset=post.message.offset,
+            recipients=len(post.keys),
+            backlog=backlog,
+            held=held,
+        )
 
     def _check_room(self, accounts: Collection[Account], backlog: int, stream: str | None) -> Refusal | None:
         """Refuse what a recipient has no room for. `backlog` is the largest of theirs, `stream` one with a topic."""

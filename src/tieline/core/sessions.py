@@ -109,7 +109,7 @@ class SessionRules:
         session.by_user = isinstance(command.credential, ByUser)
         if account is None:
             self._sessions.open(session)
-            return Attached(session.id, None, speaker)
+            return Attached(session=session.id, member=None, speaker=speaker)
         if command.resumable:
             session.resume_id = grant.id if grant else self._nature.session_id()
         self._take_over(command, account, session)
@@ -119,7 +119,13 @@ class SessionRules:
         self._sessions.open(session)
         token = self._grant(account, session.resume_id) if session.resume_id is not None else None
         return Attached(
-            session.id, account.name, speaker, account.inbox.next_key, session.resume_id, token, grant is not None
+            session=session.id,
+            member=account.name,
+            speaker=speaker,
+            next_key=account.inbox.next_key,
+            resume_id=session.resume_id,
+            resume_token=token,
+            resumed=grant is not None,
         )
 
     def _resumed(self, command: c.Attach, account: Account | None) -> Grant | Refusal | None:

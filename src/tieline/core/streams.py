@@ -57,12 +57,12 @@ class StreamRules:
         for stream, last_seq in session.account.streams.items():
             peer, _, topic = stream.partition(_SEPARATOR)
             position = positions.get((topic, peer), positions.get((topic, None)))
-            views.append(StreamView(topic, peer, position, last_seq))
+            views.append(StreamView(topic=topic, peer=peer, position=position, last_seq=last_seq))
             if position is not None and position < last_seq:
                 missing[stream] = range(max(position, 0) + 1, last_seq + 1)
         views.sort(key=lambda view: (view.topic, view.peer))
         found, following, stale = self._find(session, missing, command.following)
-        return Streams(tuple(views), tuple(found), stale, following)
+        return Streams(streams=tuple(views), replay=tuple(found), stale=stale, following=following)
 
     def _find(
         self, session: Session, missing: dict[str, range], cursor: StreamCursor | None

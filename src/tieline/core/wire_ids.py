@@ -34,7 +34,7 @@ class WireIds:
             return None
         if known.digest != chain.digest(encoded):
             return Refusal(Code.WIRE_ID_REUSED, f"the id {wire_id!r} was used before for another message")
-        return Accepted(known.message_id, known.offset, known.recipients, duplicate=True)
+        return Accepted(message_id=known.message_id, offset=known.offset, recipients=known.recipients, duplicate=True)
 
     def foresee(self, commands: Sequence[c.Command], sessions: Mapping[SessionId, Session]) -> None:
         """Tell the store which wire ids a batch will ask for, so that it can look for all of them at once."""

@@ -74,7 +74,16 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True, rename={"place":
     def command(self, session: SessionId) -> c.Search:
         """The question in the hub's words."""
         place, sender = self.place, self.sender
-        return c.Search(session, self.q, sender, place, self.since, self.until, self.before, self.limit)
+        return c.Search(
+            session,
+            query=self.q,
+            sender=sender,
+            place=place,
+            from_ms=self.since,
+            to_ms=self.until,
+            before=self.before,
+            limit=self.limit,
+        )
 
 
 class Api:
@@ -117,7 +126,7 @@ class Api:
             if question is not None:
                 return (question.command(session),)
             assert asked is not None, "one of the two routes"
-            return (c.ReadReceipts(session, MessageId(asked[1]), after),)
+            return (c.ReadReceipts(session, message_id=MessageId(asked[1]), after=after),)
 
         match await self._sessions.ask(token, held, make):
             case (r.Receipts(message_id, receipts, more),):

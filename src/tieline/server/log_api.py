@@ -103,7 +103,9 @@ class LogApi:
         if isinstance(held, Refusal):
             return _refused(held)
         # The hub decides who may read its logs; asked for rows that no log has, it gives none.
-        (reply,) = await self._sessions.ask(token, held, lambda session: (ReadLog(session, found[1], _OFFSET_MAX, 1),))
+        (reply,) = await self._sessions.ask(
+            token, held, lambda session: (ReadLog(session, log=found[1], start=_OFFSET_MAX, limit=1),)
+        )
         if isinstance(reply, Refusal):
             return _refused(reply)
         if found[1] not in LOGS:

@@ -45,7 +45,7 @@ async def export(signal: otlp.Signal, call: Call, body: bytes, now_ms: int) -> A
 
 
 def _recording(events: tuple[dict[str, Any], ...], size: int) -> Make:
-    return lambda session: (c.RecordActivity(session, events, size),)
+    return lambda session: (c.RecordActivity(session, events=events, size=size),)
 
 
 def _no(status: int, text: str, kind: str) -> Answer:

@@ -119,4 +119,4 @@ class Devices:
 
     async def _revoke(self, granted: Granted) -> None:
         name = MemberName(granted.member)
-        await self._operator.ask(lambda session: (c.RevokeToken(session, name, granted.token_id),))
+        await self._operator.ask(lambda session: (c.RevokeToken(session, name=name, token_id=granted.token_id),))

@@ -121,7 +121,9 @@ class LoginSessions:
                 return Denied(401, INVALID_CODE)
 
     def _issue(self, session: SessionId, name: MemberName, token: str) -> c.IssueToken:
-        return c.IssueToken(session, name, _label(digest_of(token)), self._now_ms() + _TOKEN_MS, token)
+        return c.IssueToken(
+            session, name=name, label=_label(digest_of(token)), expires_at_ms=self._now_ms() + _TOKEN_MS, token=token
+        )
 
     # By a token, a login link, or the link of a first start.
 
@@ -156,10 +158,12 @@ class LoginSessions:
         """A token for the cookie. In the same moment every login link is void, which ends the sessions that one opened:
         of two who show the same link, the second has no session to ask from.
         """
-        (known,) = await ask_all(self._hub, [c.ListTokens(session, member)])
+        (known,) = await ask_all(self._hub, [c.ListTokens(session, name=member)])
         links = [view.id for view in known.tokens if view.label == LINK_LABEL] if isinstance(known, r.Tokens) else []
-        issue = c.IssueToken(session, member, LABEL, self._now_ms() + SESSION_MS)
-        issued, *_ = await ask_all(self._hub, [issue, *(c.RevokeToken(session, member, link) for link in links)])
+        issue = c.IssueToken(session, name=member, label=LABEL, expires_at_ms=self._now_ms() + SESSION_MS)
+        issued, *_ = await ask_all(
+            self._hub, [issue, *(c.RevokeToken(session, name=member, token_id=link) for link in links)]
+        )
         match issued:
             case r.TokenIssued():
                 return issued
@@ -181,7 +185,7 @@ class LoginSessions:
         self._first = None
         name = code.name
         replies = await self._operator.ask(
-            lambda session: (c.AddMember(session, name, MemberKind.HUMAN, OWNER_PERMISSIONS),)
+            lambda session: (c.AddMember(session, name=name, kind=MemberKind.HUMAN, permissions=OWNER_PERMISSIONS),)
         )
         made = replies[0]
         if isinstance(made, r.Issued):
@@ -231,14 +235,16 @@ class LoginSessions:
         over = [(MemberName(one.member), one.token_id) for one in self._logins.take_ended() if one.token_id]
         over += [(member, token_id) for token_id in also]
         good = {_label(session.digest) for session in self._logins.sessions_of(member)}
-        match await self._operator.ask(lambda session: (c.ListTokens(session, member),)):
+        match await self._operator.ask(lambda session: (c.ListTokens(session, name=member),)):
             case (r.Tokens(tokens),):
                 codes = [token for token in tokens if token.label.startswith(_LABEL_OF_CODE)]
                 over += [(member, token.id) for token in codes if token.label not in good]
             case _:
                 pass
         if over:
-            await self._operator.ask(lambda session: [c.RevokeToken(session, *one) for one in over])
+            await self._operator.ask(
+                lambda session: [c.RevokeToken(session, name=name, token_id=token_id) for name, token_id in over]
+            )
 
     async def _save(self) -> None:
         """Have on disk what is known now; in the order in which it came to be."""

@@ -36,7 +36,7 @@ class Operator:
 
     async def members(self, name: MemberName | None = None) -> list[Member] | None:
         """All members, or the one of this name; `None` if the hub cannot say."""
-        replies = await self.ask(lambda session: (c.ListMembers(session, name),))
+        replies = await self.ask(lambda session: (c.ListMembers(session, name=name),))
         match replies:
             case (r.Roster(members),):
                 return [one.member for one in members if name is None or one.member.name == name]

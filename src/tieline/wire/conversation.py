@@ -275,7 +275,7 @@ class Conversation:
     def after(self, done: Callable[[], None]) -> None:
         """Call `done` when everything that was handed over before is answered."""
         # An offer of nothing, because the hub keeps the order of what one session asks.
-        self.submit((c.Offered(self.session, 1, 0),), lambda _: done())
+        self.submit((c.Offered(self.session, first=1, last=0),), lambda _: done())
 
     @property
     def room(self) -> int:
@@ -306,7 +306,7 @@ class Conversation:
 
     def mute(self, key: int) -> None:
         """A delivery that the wire declined in `write_deliveries` went out in a form without acknowledgement."""
-        self._hub.submit((c.Offered(self.session, key, key, mute=True),))
+        self._hub.submit((c.Offered(self.session, first=key, last=key, mute=True),))
 
     def pause_writing(self) -> None:
         """The wire's buffer is full: offer nothing, and take no requests whose answers would have to wait too."""
@@ -411,7 +411,7 @@ class Conversation:
             self._outstanding -= len(some) - len(written)
             if written:
                 keys = join_keys([key for _, key, _ in written])
-                self._hub.submit([c.Offered(self.session, first, last) for first, last in keys])
+                self._hub.submit([c.Offered(self.session, first=first, last=last) for first, last in keys])
             start = end
 
     def _catch_up(self) -> None:
@@ -430,7 +430,9 @@ class Conversation:
             self._replay = self._replay[bisect_left(self._replay, self._next_key, key=lambda item: item.key) :]
         # One more than fits, so that the page ends before the first that is left out.
         replay = self._replay[: limit + 1]
-        fetch = c.Fetch(self.session, self._next_key - 1, limit, self._unoffered_until, replay)
+        fetch = c.Fetch(
+            self.session, after=self._next_key - 1, limit=limit, unoffered_until=self._unoffered_until, replay=replay
+        )
         self._pages.ask(fetch, self._caught)
 
     def _give_up(self, why: Refusal) -> None:

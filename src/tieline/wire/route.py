@@ -334,7 +334,7 @@ def fail(replies: Sequence[r.Reply], about: str = "") -> Refused:
 
 async def own_member(call: Call) -> Member:
     """The member that asks, with its permissions."""
-    roster = await call.get(lambda session: c.ListMembers(session, call.member), r.Roster)
+    roster = await call.get(lambda session: c.ListMembers(session, name=call.member), r.Roster)
     return roster.members[0].member
 
 

@@ -27,7 +27,7 @@ from tieline.core.store import (
 def test_a_gap_in_the_log_is_refused(writer: Writer) -> None:
     writer.record()
     with pytest.raises(StoreError):
-        writer.store.record(LogRow(2, 0, b"{}", GENESIS))
+        writer.store.record(LogRow(offset=2, at_ms=0, event=b"{}", hash=GENESIS))
 
 
 def test_a_row_that_is_there_already_is_refused(writer: Writer) -> None:
@@ -42,7 +42,7 @@ def test_the_log_goes_on_where_it_was_committed(writer: Writer) -> None:
     writer.record()
     writer.restore()
     with pytest.raises(StoreError):
-        writer.store.record(LogRow(2, 0, b"{}", GENESIS))
+        writer.store.record(LogRow(offset=2, at_ms=0, event=b"{}", hash=GENESIS))
     writer.restore()
     writer.record()
     writer.store.commit()
@@ -53,7 +53,7 @@ def test_a_store_says_whether_what_was_buffered_is_still_there(writer: Writer) -
     writer.record()
     assert writer.store.intact
     with pytest.raises(StoreError):
-        writer.store.record(LogRow(5, 0, b"{}", GENESIS))
+        writer.store.record(LogRow(offset=5, at_ms=0, event=b"{}", hash=GENESIS))
     assert not writer.store.intact
     writer.restore()
     assert writer.store.intact
@@ -65,7 +65,7 @@ def test_after_an_exception_what_was_buffered_is_gone_even_if_somebody_commits(w
     writer.store.save_member(member(1, "ada"))
     writer.record()
     with pytest.raises(StoreError):
-        writer.store.record(LogRow(99, 0, b"{}", GENESIS))
+        writer.store.record(LogRow(offset=99, at_ms=0, event=b"{}", hash=GENESIS))
     with suppress(StoreError):
         writer.store.commit()
     foundation = writer.restore()

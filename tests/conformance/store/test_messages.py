@@ -52,7 +52,9 @@ def test_a_message_is_kept_with_all_its_fields(writer: Writer) -> None:
         cause=MessageId("c"),
     )
     encoded = encode_content(said)
-    row = writer.ledger.append(Sent("m-0", "client-1@dev", "*", 2, digest(encoded)), 123)
+    row = writer.ledger.append(
+        Sent(id="m-0", sender="client-1@dev", target="*", recipients=2, digest=digest(encoded)), 123
+    )
     writer.store.accept(row, message, encoded, Route([1, 2], [7, 8], [3, 4]).pack())
     for _ in range(2):
         found = writer.store.find_message(MessageId("m-0"))

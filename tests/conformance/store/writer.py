@@ -89,7 +89,9 @@ class Writer:
             wire_id=wire_id,
         )
         encoded = encode_content(what)
-        event = Sent(message.id, sender, str(what.target), len(route.keys), digest(encoded))
+        event = Sent(
+            id=message.id, sender=sender, target=str(what.target), recipients=len(route.keys), digest=digest(encoded)
+        )
         self.store.accept(self.ledger.append(event, at_ms), message, encoded, route.pack())
         return message
 
@@ -100,12 +102,20 @@ class Writer:
         self.store.advance(row, number, STATES[kind], ranges)
 
     def fall(self, *ranges: tuple[int, int], way: str, after: str, at_ms: int = 2000, number: int = 2) -> None:
-        row = self.ledger.append(Fell("bob", number, ranges, way, after), at_ms)
+        row = self.ledger.append(Fell(member="bob", number=number, keys=ranges, way=way, after=after), at_ms)
         self.store.fall(row, number, ranges)
 
     def change(self, row: ObjectiveRow, what: o.AnyHappening = _UNBLOCKED) -> o.ObjectiveEvent:
         event = o.ObjectiveEvent(self.ledger.end, 600, MemberName("ada"), what)
-        said = ObjectiveChanged(row.objective.id, "unblocked", "ada", row.objective.status, "bob", "", "")
+        said = ObjectiveChanged(
+            id=row.objective.id,
+            kind="unblocked",
+            by="ada",
+            status=row.objective.status,
+            assignee="bob",
+            digest="",
+            state="",
+        )
         self.store.objectives.change(self.ledger.append(said, 600), row, event)
         return event
 

@@ -153,7 +153,7 @@ class Held:
 
     def page(self, *keys: int) -> None:
         items = tuple(Delivery(key, key, State.PENDING, message(key)) for key in keys)
-        self.hub.answer(Fetched(items, keys[-1], True))
+        self.hub.answer(Fetched(deliveries=items, through=keys[-1], complete=True))
 
     @property
     def fetches(self) -> list[tuple[int, ...]]:
@@ -174,7 +174,7 @@ async def held() -> Held:
     stream.carrier = carrier
     opening = asyncio.create_task(streams.open("token", stream))
     await turn()
-    hub.answer(Attached(SESSION, BOB, "bob"))
+    hub.answer(Attached(session=SESSION, member=BOB, speaker="bob"))
     await opening
     built = Held(hub, stream, carrier)
     built.offer(3)

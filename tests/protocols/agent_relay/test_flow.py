@@ -132,7 +132,9 @@ class Counter:
         item[1]((reply,))
 
 
-ATTACHED = Attached(SessionId("s"), MemberName("alice"), "alice", resume_id="s-1", resume_token="t-1")
+ATTACHED = Attached(
+    session=SessionId("s"), member=MemberName("alice"), speaker="alice", resume_id="s-1", resume_token="t-1"
+)
 
 
 @pytest.fixture

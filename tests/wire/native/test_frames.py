@@ -351,7 +351,9 @@ def test_views_say_states_in_words() -> None:
     assert views.view_delivery(Delivery(1, 2, State.SEEN, message)).state == "seen"
     receipt = views.view_receipt(Receipt("bob", 1, State.ACKED, (Step(State.PENDING, 1), Step(State.ACKED, 2))))
     assert [step.state for step in receipt.steps] == ["pending", "acked"]
-    assert views.view_log_row(LogRow(1, 2, b'{"event":"send"}', "ab")).event == '{"event":"send"}'
+    assert (
+        views.view_log_row(LogRow(offset=1, at_ms=2, event=b'{"event":"send"}', hash="ab")).event == '{"event":"send"}'
+    )
     presence = Presence(Member(MemberName("bob"), MemberKind.HUMAN), ("tieline",), 1, None)
     assert views.view_presence(presence).kind == "human"
 

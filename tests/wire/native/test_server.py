@@ -25,7 +25,7 @@ from tieline.wire.native.server import _ENCODED_BYTES_MAX, PROTOCOL, NativeConne
 
 BOB = MemberName("bob")
 SESSION = SessionId("session-1")
-ATTACHED = r.Attached(SESSION, BOB, "bob")
+ATTACHED = r.Attached(session=SESSION, member=BOB, speaker="bob")
 
 
 class PaperTransport(Transport):
@@ -174,7 +174,7 @@ def test_a_second_hello_ends_the_connection() -> None:
 def test_only_a_member_receives() -> None:
     line = Line()
     line.say(f.Hello(key="k", receive=True))
-    line.hub.answer(r.Attached(SESSION, None, "operator"))
+    line.hub.answer(r.Attached(session=SESSION, member=None, speaker="operator"))
     assert line.refused.code is Code.INVALID_REQUEST
     assert line.hub.asked(c.Detach) == [c.Detach(SESSION)]
 
@@ -346,7 +346,7 @@ def test_progress_is_told_as_it_happens() -> None:
     line = Line()
     line.greet()
     (listener, _) = line.hub.listening[SESSION]
-    listener.progress(r.Progress(MessageId("m1"), BOB, State.ACKED, 9))
+    listener.progress(r.Progress(message_id=MessageId("m1"), member=BOB, state=State.ACKED, at_ms=9))
     assert line.transport.frames == [f.Progress("m1", "bob", "acked", 9)]
 
 
@@ -407,26 +407,26 @@ async def push(line: Line, messages: Sequence[Message]) -> None:
 async def test_deliveries_are_pushed_in_one_batch_a_turn_and_noted_as_offered() -> None:
     line = Line()
     line.greet(f.Hello(token="t", receive=True))
-    line.hub.answer(r.Fetched((), 0, complete=True))
+    line.hub.answer(r.Fetched(deliveries=(), through=0, complete=True))
     await push(line, [message(1), message(2)])
     assert len(line.transport.payloads) == 1
     assert [frame.key for frame in line.transport.frames if isinstance(frame, f.Deliver)] == [1, 2]
-    assert line.hub.asked(c.Offered) == [c.Offered(SESSION, 1, 2)]
+    assert line.hub.asked(c.Offered) == [c.Offered(SESSION, first=1, last=2)]
 
 
 async def test_an_acknowledgement_gives_credit_and_so_does_a_claim_that_was_won() -> None:
     line = Line()
     line.greet(f.Hello(token="t", receive=True, window=1))
-    line.hub.answer(r.Fetched((), 0, complete=True))
+    line.hub.answer(r.Fetched(deliveries=(), through=0, complete=True))
     await push(line, [message(1), message(2), message(3)])
     assert len(line.transport.frames) == 1
     line.say(f.Ack(((1, 1),)))
-    line.hub.answer(r.Fetched((Delivery(2, 2, State.PENDING, message(2)),), 2, complete=False))
+    line.hub.answer(r.Fetched(deliveries=(Delivery(2, 2, State.PENDING, message(2)),), through=2, complete=False))
     line.hub.answer(r.Done())
     assert len(line.transport.frames) == 2
     line.say(f.Claim(9, "m2"))
     line.hub.answer(r.Claimed(Delivery(2, 2, State.OFFERED, message(2))))
-    assert line.hub.asked(c.Fetch)[-1] == c.Fetch(SESSION, 2, 1)
+    assert line.hub.asked(c.Fetch)[-1] == c.Fetch(SESSION, after=2, limit=1)
 
 
 async def test_a_session_that_does_not_receive_is_pushed_nothing_when_it_acknowledges_or_claims() -> None:
@@ -445,7 +445,7 @@ async def test_many_large_deliveries_are_split_so_that_no_frame_is_larger_than_a
     large = "x" * 6_000_000
     said = [message(key, large if key > 20 else "x", {"x": large} if key <= 20 else None) for key in range(1, 25)]
     page = tuple(Delivery(item.offset, item.offset, State.PENDING, item) for item in said)
-    line.hub.answer(r.Fetched(page, len(page), complete=True))
+    line.hub.answer(r.Fetched(deliveries=page, through=len(page), complete=True))
     assert [frame.key for frame in line.transport.frames if isinstance(frame, f.Deliver)] == list(range(1, 25))
     assert max(map(len, line.transport.payloads)) < Limits().frame_bytes_max
 

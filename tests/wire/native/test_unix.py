@@ -92,7 +92,7 @@ async def place(folder: Path) -> AsyncIterator[Place]:
     exchange.start()
     attached = await exchange.ask(c.Attach(protocol="test", credential=ByHomeKey(KEY)))
     assert isinstance(attached, Attached)
-    issued = await exchange.ask(c.AddMember(attached.session, MemberName("bob")))
+    issued = await exchange.ask(c.AddMember(attached.session, name=MemberName("bob")))
     assert isinstance(issued, Issued)
     listener = await NativeListener.start(exchange, folder / "hub.sock")
     yield Place(exchange, listener, folder / "hub.sock", issued.token)

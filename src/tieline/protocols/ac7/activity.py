@@ -164,7 +164,7 @@ class Activity:
         if call.params["name"] != call.member:
             raise Refused(no(403, "a member reports its own activity only"))
         events = await _events(body, call.hub.limits.activity_events_max)
-        recorded = await call.get(lambda session: c.RecordActivity(session, events, len(body)), r.Recorded)
+        recorded = await call.get(lambda session: c.RecordActivity(session, events=events, size=len(body)), r.Recorded)
         return trace.Uploaded(recorded.count)
 
     async def listing(self, call: Call, _: None) -> _Rows:
@@ -178,7 +178,9 @@ class Activity:
         # Clients know these kinds alone; what came by other ways than this may have others.
         kinds = wanted or trace.KINDS
         found = await call.get(
-            lambda session: c.ReadActivity(session, name, first, last, kinds, limit), r.Activity, name
+            lambda session: c.ReadActivity(session, member=name, from_ms=first, to_ms=last, kinds=kinds, limit=limit),
+            r.Activity,
+            name,
         )
         return _Rows([_row(row) for row in found.rows])
 
@@ -201,7 +203,7 @@ class Activity:
                 followed.set_result(replies[0])
 
         self._hub.listen(session, tail)
-        self._hub.submit((c.FollowActivity(session, name),), done)
+        self._hub.submit((c.FollowActivity(session, member=name),), done)
         try:
             reply = await followed
         except asyncio.CancelledError:

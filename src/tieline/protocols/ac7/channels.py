@@ -37,7 +37,7 @@ async def listing(call: Call, _: None) -> s.ChannelList:
 
 async def create(call: Call, form: s.SlugRequest) -> s.ChannelShape:
     """Make a channel and be its admin."""
-    replies = await call.ask(lambda session: (c.CreateChannel(session, ChannelName(form.slug)),))
+    replies = await call.ask(lambda session: (c.CreateChannel(session, name=ChannelName(form.slug)),))
     match replies:
         case (r.ChannelState(channel),):
             return codec.channel(channel)
@@ -78,7 +78,7 @@ async def dismiss(call: Call, _: None) -> s.ChannelResponse:
 
 async def _change(call: Call, change: ch.AnyChange) -> r.ChannelView:
     channel = await find_channel(call, call.params["slug"])
-    replies = await call.ask(lambda session: (c.ChangeChannel(session, channel.id, change),))
+    replies = await call.ask(lambda session: (c.ChangeChannel(session, channel=channel.id, change=change),))
     match replies:
         case (r.ChannelState(changed),):
             return changed

@@ -184,7 +184,7 @@ async def _bound(call: Call, form: Bind) -> Approved:
     """One more token of a member that there is."""
     name = MemberName(form.member_name)
     replies = await call.ask(
-        lambda session: (c.IssueToken(session, name, form.label), c.ListMembers(session, name)),
+        lambda session: (c.IssueToken(session, name=name, label=form.label), c.ListMembers(session, name=name)),
     )
     match replies:
         case (r.TokenIssued(_, token, kept), r.Roster(members=(presence,))):
@@ -200,8 +200,8 @@ async def _created(call: Call, form: Create) -> Approved:
     replies = await call.ask(
         lambda session: (
             adding(session, name, permissions, form.role, form.instructions),
-            c.ListTokens(session, name),
-            c.ListMembers(session, name),
+            c.ListTokens(session, name=name),
+            c.ListMembers(session, name=name),
         )
     )
     match replies:

@@ -81,7 +81,7 @@ class LoginRoutes:
         attempt = read_cookie(call.header(b"cookie") or "", ATTEMPT_COOKIE)
         result = await self._logins.sign_in(form.code, form.member, attempt)
         if isinstance(result, Denied):
-            self._hub.submit((c.RecordRefusal(PROTOCOL, Code.UNAUTHORIZED, "log in"),))
+            self._hub.submit((c.RecordRefusal(protocol=PROTOCOL, code=Code.UNAUTHORIZED, what="log in"),))
             raise Refused(_denied(call, result))
         members = await self._operator.members(MemberName(result.session.member))
         if not members:

@@ -62,7 +62,7 @@ async def briefing(call: Call, _: None) -> s.Briefing:
         lambda session: (
             c.ListMembers(session),
             c.ReadTeam(session),
-            c.ListObjectives(session, (Status.ACTIVE, Status.BLOCKED), call.member),
+            c.ListObjectives(session, statuses=(Status.ACTIVE, Status.BLOCKED), assignee=call.member),
         )
     )
     match replies:
@@ -87,7 +87,7 @@ async def briefing(call: Call, _: None) -> s.Briefing:
 
 async def busy(call: Call, form: s.BusyRequest) -> None:
     """Say that one is at work, which counts for half a minute, or that one is not."""
-    await _done(call, lambda session: c.SetBusy(session, form.busy))
+    await _done(call, lambda session: c.SetBusy(session, busy=form.busy))
 
 
 async def listing(call: Call, _: None) -> s.MemberList:
@@ -104,7 +104,7 @@ async def create(call: Call, form: s.CreateMember) -> s.CreatedMember:
     replies = await call.ask(
         lambda session: (
             adding(session, name, permissions, form.role, form.instructions),
-            c.ListMembers(session, name),
+            c.ListMembers(session, name=name),
         )
     )
     match replies:
@@ -125,7 +125,14 @@ async def update(call: Call, form: s.UpdateMember) -> s.MemberShape:
     role = form.role
     title, description = (role.title, role.description) if role is not None else (None, None)
     changed = await call.get(
-        lambda session: c.UpdateMember(session, wanted, permissions, title, description, form.instructions),
+        lambda session: c.UpdateMember(
+            session,
+            name=wanted,
+            permissions=permissions,
+            title=title,
+            description=description,
+            instructions=form.instructions,
+        ),
         r.MemberState,
         wanted,
     )
@@ -134,13 +141,13 @@ async def update(call: Call, form: s.UpdateMember) -> s.MemberShape:
 
 async def remove(call: Call, _: None) -> None:
     """Remove a member; needs members.manage."""
-    await _done(call, lambda session: c.RemoveMember(session, _name(call)))
+    await _done(call, lambda session: c.RemoveMember(session, name=_name(call)))
 
 
 async def rotate(call: Call, _: None) -> s.RotatedToken:
     """Replace all tokens of a member by a new one; for itself, or with members.manage."""
     name = _name(call)
-    issued = await call.get(lambda session: c.RotateToken(session, name), r.Issued, name)
+    issued = await call.get(lambda session: c.RotateToken(session, name=name), r.Issued, name)
     call.leave()
     return s.RotatedToken(issued.token)
 
@@ -148,7 +155,7 @@ async def rotate(call: Call, _: None) -> s.RotatedToken:
 async def tokens(call: Call, _: None) -> s.TokenList:
     """A member's tokens that are still good; for itself, or with members.manage."""
     name = _name(call)
-    found = await call.get(lambda session: c.ListTokens(session, name), r.Tokens, name)
+    found = await call.get(lambda session: c.ListTokens(session, name=name), r.Tokens, name)
     return s.TokenList([codec.token(name, token) for token in found.tokens])
 
 
@@ -157,13 +164,15 @@ async def issue(call: Call, form: s.CreateToken | None) -> s.CreatedToken:
     form = form or s.CreateToken()
     label, expires = form.label, form.expires_at
     name = _name(call)
-    issued = await call.get(lambda session: c.IssueToken(session, name, label, expires), r.TokenIssued, name)
+    issued = await call.get(
+        lambda session: c.IssueToken(session, name=name, label=label, expires_at_ms=expires), r.TokenIssued, name
+    )
     return s.CreatedToken(issued.token, codec.token(name, issued.view))
 
 
 async def revoke(call: Call, _: None) -> None:
     """Void a token; sessions that it opened end."""
-    await _done(call, lambda session: c.RevokeToken(session, _name(call), call.params["id"]))
+    await _done(call, lambda session: c.RevokeToken(session, name=_name(call), token_id=call.params["id"]))
     call.leave()
 
 
@@ -179,7 +188,7 @@ async def _done(call: Call, make: Callable[[SessionId], c.Command]) -> None:
 
 
 async def _member(call: Call, wanted: MemberName) -> Member | None:
-    roster = await call.get(lambda session: c.ListMembers(session, wanted), r.Roster)
+    roster = await call.get(lambda session: c.ListMembers(session, name=wanted), r.Roster)
     return next((presence.member for presence in roster.members if presence.member.name == wanted), None)
 
 
@@ -189,7 +198,7 @@ def adding(
     """The command that makes a member as a form describes it."""
     return c.AddMember(
         session,
-        name,
+        name=name,
         permissions=permissions,
         title=role.title,
         description=role.description,

@@ -100,7 +100,7 @@ class Messages:
         def make(session: SessionId) -> tuple[c.Command, ...]:
             used.append(session)
             self._streams.expect(session, member)
-            return (c.Send(session, content, allow_empty=True, members_only=True),)
+            return (c.Send(session, content=content, allow_empty=True, members_only=True),)
 
         live = 0
         try:
@@ -185,7 +185,9 @@ class _Past:
         return high
 
     async def _page(self, before: int | None, limit: int) -> tuple[m.Message, ...]:
-        replies = await self._call.ask(lambda session: (c.ReadHistory(session, self._peer, before, limit),))
+        replies = await self._call.ask(
+            lambda session: (c.ReadHistory(session, peer=self._peer, before=before, limit=limit),)
+        )
         match replies:
             case (r.History(messages),):
                 return messages

@@ -118,7 +118,9 @@ async def show(call: Call, _: None) -> s.ObjectiveWithEvents:
 
 
 async def _view(call: Call, wanted: str, after: int = -1) -> r.ObjectiveView:
-    replies = await call.ask(lambda session: (c.ViewObjective(session, o.ObjectiveId(wanted), after),))
+    replies = await call.ask(
+        lambda session: (c.ViewObjective(session, objective_id=o.ObjectiveId(wanted), after=after),)
+    )
     match replies:
         case (r.ObjectiveView() as seen,):
             return seen
@@ -168,7 +170,7 @@ async def watch(call: Call, form: s.UpdateWatchers) -> s.ObjectiveShape:
 
 async def _change(call: Call, change: o.AnyChange) -> s.ObjectiveShape:
     wanted = o.ObjectiveId(call.params["id"])
-    return _state(await call.ask(lambda session: (c.ChangeObjective(session, wanted, change),)))
+    return _state(await call.ask(lambda session: (c.ChangeObjective(session, objective_id=wanted, change=change),)))
 
 
 def _state(replies: Sequence[r.Reply]) -> s.ObjectiveShape:

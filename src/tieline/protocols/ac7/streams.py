@@ -162,7 +162,7 @@ class Stream:
     def _note(self) -> None:
         """Tell the hub what was written."""
         if self._last and not self._closed:
-            self._streams.hub.submit((c.Offered(self.session, self._first, self._last),))
+            self._streams.hub.submit((c.Offered(self.session, first=self._first, last=self._last),))
         self._first = self._last = 0
 
     def progress(self, step: Progress) -> None:
@@ -325,7 +325,7 @@ class Streams:
         def attached(replies: Sequence[Reply]) -> None:
             (reply,) = replies
             if isinstance(reply, Attached):
-                self.hub.submit((c.Send(reply.session, content), c.Detach(reply.session)))
+                self.hub.submit((c.Send(reply.session, content=content), c.Detach(reply.session)))
 
         label, _, place = codec.ANNOUNCER.partition("@")
         self.hub.submit((c.Attach(protocol=PROTOCOL, credential=Unnamed(label, place)),), attached)

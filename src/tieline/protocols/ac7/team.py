@@ -30,7 +30,8 @@ async def show(call: Call, _: None) -> s.TeamResponse:
 async def update(call: Call, form: s.UpdateTeam) -> s.TeamResponse:
     """Change what is said about the team; needs team.manage."""
     changed = await call.get(
-        lambda session: c.UpdateTeam(session, form.name, form.directive, form.context), r.TeamState
+        lambda session: c.UpdateTeam(session, name=form.name, directive=form.directive, context=form.context),
+        r.TeamState,
     )
     return s.TeamResponse(codec.team(changed.team))
 

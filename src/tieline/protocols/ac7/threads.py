@@ -45,7 +45,7 @@ class Thread(Struct, frozen=True):
 
 async def find_channel(call: Call, wanted: str) -> r.ChannelView:
     """The channel with this id or slug."""
-    replies = await call.ask(lambda session: (c.ViewChannel(session, wanted), c.ListChannels(session)))
+    replies = await call.ask(lambda session: (c.ViewChannel(session, channel=wanted), c.ListChannels(session)))
     match replies:
         case (r.ChannelState(channel), *_):
             return channel
@@ -107,7 +107,7 @@ async def objectives_of(
 
     def page(session: SessionId) -> tuple[c.Command]:
         before, left = found[-1].id if found else None, call.hub.limits.page_max - len(found)
-        return (c.ListObjectives(session, statuses, assignee, before, left),)
+        return (c.ListObjectives(session, statuses=statuses, assignee=assignee, before=before, limit=left),)
 
     while True:
         replies = await call.ask(page)

@@ -206,7 +206,7 @@ class _Client:
             # Top-level keys beside `msg` and `data` are known to this protocol alone.
             original=encode(message)[HEADER_BYTES:] if message.extra else None,
         )
-        send = c.Send(self._speaking.session, content, allow_empty=True, attempt=self._speaking.attempt)
+        send = c.Send(self._speaking.session, content=content, allow_empty=True, attempt=self._speaking.attempt)
         self._speaking.insist((send,), self._sent)
 
     def _sent(self, replies: Sequence[Reply]) -> None:
@@ -267,7 +267,9 @@ class _Client:
                 written.append(parcel)
         if too_large and self._hearing is not None:
             log.warning("a message does not fit the frames of this protocol", place=self._place.name, keys=too_large)
-            give_up = c.Advance(self._hearing.session, join_keys(too_large), State.DEAD, "too_large")
+            give_up = c.Advance(
+                self._hearing.session, ranges=join_keys(too_large), state=State.DEAD, evidence="too_large"
+            )
             self._hearing.submit((give_up,))
         if self._hearing is not None and self._channel.unsent_bytes(self.id) > self._place.server.unsent_bytes_max:
             self._hearing.pause_writing()

@@ -44,10 +44,14 @@ def _move(connection: "RelayConnection", payload: Payload, kind: str) -> Errand:
     if other is not None and not isinstance(other, str):
         return Refusal(Code.INVALID_REQUEST, "payload.member must be a name")
     session = connection.session
-    before = yield c.ListChannels(session, channel)
+    before = yield c.ListChannels(session, channel=channel)
     assert isinstance(before, r.Channels), "a list of channels is answered by channels"
     member = None if other in (None, connection.name) else MemberName(other or "")
-    yield c.Subscribe(session, channel, member) if kind == JOIN else c.Unsubscribe(session, channel, member)
+    yield (
+        c.Subscribe(session, channel=channel, member=member)
+        if kind == JOIN
+        else c.Unsubscribe(session, channel=channel, member=member)
+    )
     (view,) = before.channels
     who = member or connection.name
     if (who in view.subscribers) is (kind == LEAVE):

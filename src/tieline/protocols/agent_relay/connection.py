@@ -207,7 +207,7 @@ class RelayConnection(asyncio.Protocol):
             if message.content.reply_to is not None and message.protocol != codec.PROTOCOL:
                 self.server.syncs.replied(message, self)
         if given_up:
-            self.submit(c.Advance(self.session, join_keys(given_up), State.DEAD, "too_large"))
+            self.submit(c.Advance(self.session, ranges=join_keys(given_up), state=State.DEAD, evidence="too_large"))
         return written
 
     def write_progress(self, step: r.Progress) -> None:
@@ -266,7 +266,7 @@ class RelayConnection(asyncio.Protocol):
 
     def record(self, code: Code, what: str) -> None:
         """Put into the log what never reaches the hub's own rules."""
-        self.submit(c.RecordRefusal(PROTOCOL, code, what, self.session))
+        self.submit(c.RecordRefusal(protocol=PROTOCOL, code=code, what=what, session=self.session))
 
     def check_pulse(self, now: float) -> None:
         """Ask a silent client for a sign of life; hang up on a dead one."""
@@ -422,7 +422,9 @@ class RelayConnection(asyncio.Protocol):
             return
         # By the specification every envelope has an id; a client that leaves it out has no protection against doubles.
         in_channel = envelope.type == codec.CHANNEL_MESSAGE
-        send = c.Send(self.session, content, envelope.id or None, allow_empty=True, members_only=in_channel)
+        send = c.Send(
+            self.session, content=content, wire_id=envelope.id or None, allow_empty=True, members_only=in_channel
+        )
         self.submit(send, lambda reply: self._said(envelope, pending, reply))
 
     def _said(self, envelope: Envelope, pending: Pending | None, reply: r.Reply) -> None:
@@ -469,7 +471,7 @@ class RelayConnection(asyncio.Protocol):
         if key is None:
             return
         self._credit(key)
-        self.submit(c.Advance(self.session, one_key(key), State.ACKED, "ACK"))
+        self.submit(c.Advance(self.session, ranges=one_key(key), state=State.ACKED, evidence="ACK"))
 
     def _credit(self, key: int | None) -> None:
         """The client is done with a delivery: once, however often it says so, and only if it was given to it."""
@@ -485,7 +487,9 @@ class RelayConnection(asyncio.Protocol):
             self._refuse(envelope, channel)
             return
         subscribing = envelope.type == "SUBSCRIBE"
-        command = c.Subscribe(self.session, channel) if subscribing else c.Unsubscribe(self.session, channel)
+        command = (
+            c.Subscribe(self.session, channel=channel) if subscribing else c.Unsubscribe(self.session, channel=channel)
+        )
         self.submit(command, lambda reply: self._done(envelope, reply))
 
     def _done(self, envelope: Envelope, reply: r.Reply) -> None:
@@ -541,7 +545,10 @@ class RelayConnection(asyncio.Protocol):
         data, timestamp = envelope.payload.get("data"), envelope.payload.get("timestamp")
         if isinstance(data, str):
             event = {"kind": "log", "ts": timestamp if isinstance(timestamp, int) else int(envelope.ts), "data": data}
-            self.submit(c.RecordActivity(self.session, (event,), len(data)), lambda reply: self._done(envelope, reply))
+            self.submit(
+                c.RecordActivity(self.session, events=(event,), size=len(data)),
+                lambda reply: self._done(envelope, reply),
+            )
 
     def _decline(self, envelope: Envelope) -> None:
         """Starting and ending agents is not the hub's work. The existing client waits for a result beside an ERROR."""

@@ -82,4 +82,4 @@ def _read(
         connection.send("SYNC", handshake.sync(attached, reply.streams, connection.server.frame_bytes_max))
         connection.activate(terms, attached, tuple(sorted(replay, key=lambda one: one.key)))
 
-    connection.submit(c.ReadStreams(attached.session, terms.positions, following), answered)
+    connection.submit(c.ReadStreams(attached.session, positions=terms.positions, following=following), answered)

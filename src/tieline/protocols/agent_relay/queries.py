@@ -110,7 +110,7 @@ def _past(
     found: list[m.Message] = []
     before: int | None = None
     for _ in range(_PAGES_MAX):
-        page = yield c.ReadHistory(connection.session, peer, before, _PAGE)
+        page = yield c.ReadHistory(connection.session, peer=peer, before=before, limit=_PAGE)
         assert isinstance(page, r.History), "history is answered by messages"
         recent = [message for message in page.messages if message.sent_at_ms >= since_ms]
         found += filter(wanted, recent)
@@ -124,7 +124,7 @@ def _unread(connection: "RelayConnection", wanted: _Wanted, limit: int) -> Steps
     found: list[m.Message] = []
     after = 0
     for _ in range(_PAGES_MAX):
-        page = yield c.Fetch(connection.session, after, _PAGE)
+        page = yield c.Fetch(connection.session, after=after, limit=_PAGE)
         assert isinstance(page, r.Fetched), "a fetch is answered by a page"
         # What cannot be acknowledged counts as read once it was given.
         unread = (
@@ -243,7 +243,7 @@ def _remove(connection: "RelayConnection", payload: Payload) -> Errand:
     name = payload.get("name")
     if not isinstance(name, str):
         return Refusal(Code.INVALID_REQUEST, "REMOVE_AGENT needs payload.name")
-    yield c.RemoveMember(connection.session, MemberName(name))
+    yield c.RemoveMember(connection.session, name=MemberName(name))
     return {"success": True, "removed": True, "name": name}
 
 

@@ -64,8 +64,8 @@ class Shadows:
         primaries = self._primaries.get(shadow, set())
         if primary not in primaries and len(primaries) >= PRIMARIES_MAX:
             return Refusal(Code.INVALID_REQUEST, f"a connection shadows at most {PRIMARIES_MAX} agents")
-        itself = _found((yield c.ListMembers(shadow.session, MemberName(shadow.name))))
-        other = _found((yield c.ListMembers(shadow.session, MemberName(primary))))
+        itself = _found((yield c.ListMembers(shadow.session, name=MemberName(shadow.name))))
+        other = _found((yield c.ListMembers(shadow.session, name=MemberName(primary))))
         permitted = itself is not None and MESSAGES_SHADOW in itself.member.permissions
         if other is not None and other.member.origin is Origin.TOKEN and not permitted:
             return Refusal(Code.FORBIDDEN, f"{primary} belongs to a token: shadowing it needs {MESSAGES_SHADOW}")

@@ -356,7 +356,7 @@ class Adoption:
 
     async def _member(self, name: str) -> Member | None:
         """The member of this name, whatever its case."""
-        roster = await self._hub.ask(c.ListMembers(await self._speak(), MemberName(name)))
+        roster = await self._hub.ask(c.ListMembers(await self._speak(), name=MemberName(name)))
         if not isinstance(roster, r.Roster):
             raise _Interrupted(str(roster))
         return roster.members[0].member if roster.members else None
@@ -400,7 +400,7 @@ class Adoption:
         operator = await self._speak()
         found = []
         for name, roster in zip(
-            names, await ask_all(self._hub, [c.ListMembers(operator, name) for name in names]), strict=True
+            names, await ask_all(self._hub, [c.ListMembers(operator, name=name) for name in names]), strict=True
         ):
             if not isinstance(roster, r.Roster):
                 raise _Interrupted(str(roster))

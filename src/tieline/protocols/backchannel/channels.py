@@ -124,8 +124,10 @@ class Channels:
         joins, leaves = sorted(agreed - there), sorted(there - agreed)
         if joins or leaves:
             member = MemberName(name)
-            commands: list[c.Command] = [c.Subscribe(operator, _name(channel), member) for channel in joins]
-            commands += [c.Unsubscribe(operator, _name(channel), member) for channel in leaves]
+            commands: list[c.Command] = [
+                c.Subscribe(operator, channel=_name(channel), member=member) for channel in joins
+            ]
+            commands += [c.Unsubscribe(operator, channel=_name(channel), member=member) for channel in leaves]
             replies = await ask_all(self._hub, commands)
             for channel, reply in zip(joins, replies, strict=False):
                 if isinstance(reply, Refusal):

@@ -172,7 +172,7 @@ class Intake:
         suspects = [one for one in found if _is_ours(one.message.id)]
         if not suspects:
             return list(found)
-        asked = [c.ReadReceipts(operator, MessageId(one.message.id), members=one.owners) for one in suspects]
+        asked = [c.ReadReceipts(operator, message_id=MessageId(one.message.id), members=one.owners) for one in suspects]
         known = dict(zip(suspects, await ask_all(self._hub, asked), strict=True))
         left = []
         for one in found:
@@ -210,7 +210,9 @@ class Intake:
                 await self._refuse(letter, session, by_hub=False)
             else:
                 only = tuple(map(MemberName, letter.owners))
-                send = c.Send(session, letter.content, letter.wire_id, shared_id=True, only=only, unverified=True)
+                send = c.Send(
+                    session, content=letter.content, wire_id=letter.wire_id, shared_id=True, only=only, unverified=True
+                )
                 sends.append((letter, send))
         if not sends:
             return []
@@ -241,7 +243,7 @@ class Intake:
 
     async def _known(self, operator: SessionId, letter: Letter, message_id: MessageId) -> list[Letter]:
         """The wire id was used before for the same content: it was this very file, or one of the same message."""
-        receipts = await self._hub.ask(c.ReadReceipts(operator, message_id, members=letter.owners))
+        receipts = await self._hub.ask(c.ReadReceipts(operator, message_id=message_id, members=letter.owners))
         if not isinstance(receipts, r.Receipts):
             assert isinstance(receipts, Refusal), "receipts are asked for"
             await self._refuse(letter, receipts, by_hub=True)
@@ -257,7 +259,7 @@ class Intake:
             fields = {"file": message_id, "sender": letter.found.message.sender, "code": refusal.code.value}
             log.warning("a file in the spool is refused", members=letter.owners, **fields)
             if not by_hub:
-                self._hub.submit((c.RecordRefusal(PROTOCOL, refusal.code, WHAT),))
+                self._hub.submit((c.RecordRefusal(protocol=PROTOCOL, code=refusal.code, what=WHAT),))
         for owner in letter.owners:
             mailbox = self._mailboxes.get(owner)
             if mailbox is None:

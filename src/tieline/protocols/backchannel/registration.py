@@ -63,7 +63,7 @@ class Registrar:
         session = await self._attach()
         if isinstance(session, Refusal):
             return session
-        roster = await self._hub.ask(c.ListMembers(session, name))
+        roster = await self._hub.ask(c.ListMembers(session, name=name))
         self._hub.submit((c.Detach(session),))
         if isinstance(roster, Refusal):
             return roster
@@ -81,8 +81,8 @@ class Registrar:
         issued, roster, channels = await ask_all(
             self._hub,
             (
-                c.AddMember(session, name, token=token, self_named=True),
-                c.ListMembers(session, name),
+                c.AddMember(session, name=name, token=token, self_named=True),
+                c.ListMembers(session, name=name),
                 c.ListChannels(session),
             ),
         )

@@ -205,7 +205,7 @@ class Relay:
     async def _record(self, caller: _Caller) -> Answer:
         """An agent that shows its token registers again: all that is new is that it was seen."""
         listed = await self._ask(
-            caller, lambda session: (c.ListMembers(session, caller.held.member), c.ListChannels(session))
+            caller, lambda session: (c.ListMembers(session, name=caller.held.member), c.ListChannels(session))
         )
         match listed:
             case r.Roster(members=(presence,)), r.Channels(channels):
@@ -247,7 +247,7 @@ class Relay:
         if isinstance(target, Refusal):
             return _unsent(target, draft.to)
         content = view.content_of(draft, target)
-        replies = await self._ask(caller, lambda session: (c.Send(session, content),))
+        replies = await self._ask(caller, lambda session: (c.Send(session, content=content),))
         match replies:
             case (r.Accepted(message_id),):
                 return answer(view.sent(message_id, caller.held.member, draft))
@@ -263,7 +263,7 @@ class Relay:
         if form.id is None:
             return _NOTHING
         message_id = MessageId(form.id)
-        replies = await self._ask(caller, lambda session: (c.Claim(session, message_id),))
+        replies = await self._ask(caller, lambda session: (c.Claim(session, message_id=message_id),))
         match replies:
             case (r.Claimed(None),):
                 return _NOTHING
@@ -305,7 +305,7 @@ class Relay:
 
 
 def _fetch(after: int, limit: int) -> Make:
-    return lambda session: (c.Fetch(session, after, limit),)
+    return lambda session: (c.Fetch(session, after=after, limit=limit),)
 
 
 def _path(scope: Scope) -> str:

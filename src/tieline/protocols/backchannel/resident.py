@@ -113,7 +113,7 @@ class Resident:
             # Not before the shelf is empty: what is marked there is another member's.
             await asyncio.to_thread(self.shelf.mailbox.label, card, durably=True)
         for leftover in await asyncio.to_thread(self.shelf.leftovers):
-            fetch = c.Fetch(conversation.session, leftover.key - 1, 1)
+            fetch = c.Fetch(conversation.session, after=leftover.key - 1, limit=1)
             reply = await self._hub.ask(fetch)
             if isinstance(reply, Refusal):
                 self.close()
@@ -152,7 +152,7 @@ class Resident:
     async def _recall(self, session: SessionId) -> bool:
         after, complete = 0, False
         while not complete:
-            reply = await self._hub.ask(c.Fetch(session, after, _PAGE))
+            reply = await self._hub.ask(c.Fetch(session, after=after, limit=_PAGE))
             if not isinstance(reply, Fetched):
                 return False
             after, complete = reply.through, reply.complete
@@ -162,7 +162,9 @@ class Resident:
                 if await asyncio.to_thread(self.shelf.recall, delivery.message, delivery.key) is Fate.TAKEN
             ]
             if taken:
-                await self._hub.ask(c.Advance(session, join_keys(sorted(taken)), State.ACKED, TAKEN))
+                await self._hub.ask(
+                    c.Advance(session, ranges=join_keys(sorted(taken)), state=State.ACKED, evidence=TAKEN)
+                )
         return True
 
     # What the hub asks: the Custodian port.
@@ -204,7 +206,9 @@ class Resident:
         ids = tuple(names)
         own = tuple(f"{each}|{self.name}" for each in ids)
         message_ids = tuple(map(MessageId, ids))
-        self._hub.submit((c.AcknowledgeIds(self.shelf.session, (*ids, *own), message_ids, TAKEN),))
+        self._hub.submit(
+            (c.AcknowledgeIds(self.shelf.session, wire_ids=(*ids, *own), message_ids=message_ids, evidence=TAKEN),)
+        )
 
     # What the postman calls.
 
@@ -220,11 +224,17 @@ class Resident:
             return
         self._parcels = []
         session = conversation.session
-        commands: list[c.Command] = [c.Offered(session, first, last) for first, last in join_keys(sorted(sheaf.shown))]
+        commands: list[c.Command] = [
+            c.Offered(session, first=first, last=last) for first, last in join_keys(sorted(sheaf.shown))
+        ]
         if sheaf.taken:
-            commands.append(c.Advance(session, join_keys(sorted(sheaf.taken)), State.ACKED, TAKEN))
+            commands.append(
+                c.Advance(session, ranges=join_keys(sorted(sheaf.taken)), state=State.ACKED, evidence=TAKEN)
+            )
         if sheaf.too_large:
-            commands.append(c.Advance(session, join_keys(sorted(sheaf.too_large)), State.DEAD, TOO_LARGE))
+            commands.append(
+                c.Advance(session, ranges=join_keys(sorted(sheaf.too_large)), state=State.DEAD, evidence=TOO_LARGE)
+            )
         if commands:
             self._hub.submit(commands)
         conversation.resume_writing()

@@ -45,7 +45,7 @@ class Voices:
         name = parse_member_name(sender)
         if isinstance(name, Refusal):
             return name
-        roster = await self._hub.ask(c.ListMembers(self._operator, name))
+        roster = await self._hub.ask(c.ListMembers(self._operator, name=name))
         if isinstance(roster, Refusal):
             return roster
         assert isinstance(roster, Roster), "members are asked for"

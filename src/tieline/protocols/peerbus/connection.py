@@ -235,7 +235,9 @@ class PeerConnection:
         if frames:
             self._carrier.send(frames)
         if given_up:
-            advance = c.Advance(self._conversation.session, tuple(given_up), State.DEAD, "too_large")
+            advance = c.Advance(
+                self._conversation.session, ranges=tuple(given_up), state=State.DEAD, evidence="too_large"
+            )
             self._conversation.submit((advance,))
         return parcels if not left_out else [parcel for parcel in parcels if parcel[1] not in left_out]
 
@@ -357,8 +359,8 @@ class PeerConnection:
         self._commands.append(
             c.Send(
                 self._conversation.session,
-                content,
-                codec.wire_id_of(envelope),
+                content=content,
+                wire_id=codec.wire_id_of(envelope),
                 allow_empty=True,
                 shared_id=True,
                 signature=codec.signature_of(envelope, self.name, self._server.secret),
@@ -368,7 +370,9 @@ class PeerConnection:
 
     def _refuse(self, code: Code) -> None:
         self._flush_acks()
-        self._commands.append(c.RecordRefusal(PROTOCOL, code, "Send", self._conversation.session))
+        self._commands.append(
+            c.RecordRefusal(protocol=PROTOCOL, code=code, what="Send", session=self._conversation.session)
+        )
 
     def _acknowledge(self, name: str) -> None:
         if not name:
@@ -386,13 +390,17 @@ class PeerConnection:
         self._flush_acks()
         stem = name.removesuffix(f"|{self.name}")
         wire_ids = (name,) if stem == name else (name, f"{stem}|{codec.ALL}")
-        command = c.AcknowledgeIds(self._conversation.session, wire_ids, (MessageId(stem),), "ack")
+        command = c.AcknowledgeIds(
+            self._conversation.session, wire_ids=wire_ids, message_ids=(MessageId(stem),), evidence="ack"
+        )
         self._commands.append(command)
 
     def _flush_acks(self) -> None:
         if self._acked:
             acked, self._acked = tuple(self._acked), []
-            self._commands.append(c.Advance(self._conversation.session, acked, State.ACKED, "ack"))
+            self._commands.append(
+                c.Advance(self._conversation.session, ranges=acked, state=State.ACKED, evidence="ack")
+            )
 
     # Inside: who is there.
 

@@ -119,7 +119,7 @@ async def viewer_of(call: Call, files: Files, paths: Sequence[str]) -> Viewer:
     foreign = [path for path in paths if path.split("/", 2)[1:2] != [member]]
     groups = (await reached(files.groups(foreign)))[:_GROUPS_MAX] if foreign else []
     replies = await call.ask(
-        lambda session: (c.ListMembers(session, member), *(_question(session, group) for group in groups))
+        lambda session: (c.ListMembers(session, name=member), *(_question(session, group) for group in groups))
     )
     match replies[0]:
         case r.Roster(members=(presence,)):
@@ -132,7 +132,11 @@ async def viewer_of(call: Call, files: Files, paths: Sequence[str]) -> Viewer:
 
 def _question(session: SessionId, group: str) -> c.Command:
     kind, _, key = group.partition(":")
-    return c.ViewObjective(session, ObjectiveId(key)) if kind == "obj" else c.ViewChannel(session, key)
+    return (
+        c.ViewObjective(session, objective_id=ObjectiveId(key))
+        if kind == "obj"
+        else c.ViewChannel(session, channel=key)
+    )
 
 
 def _in_group(member: MemberName, reply: r.Reply) -> bool:

@@ -32,7 +32,7 @@ class SqliteInspection:
     def rows(self) -> Iterator[LogRow]:
         """See `Inspection.rows`."""
         for offset, at_ms, event, hash_bytes in self._read("inspect_log"):
-            yield LogRow(offset, at_ms, event, hash_bytes.hex())
+            yield LogRow(offset=offset, at_ms=at_ms, event=event, hash=hash_bytes.hex())
 
     def messages(self) -> Iterator[StoredMessage]:
         """See `Inspection.messages`."""

@@ -518,7 +518,10 @@ class SqliteStore:
         # Rows of the open transaction are not committed yet, and a reader of the log must never see them.
         limit = min(limit, max(0, self._committed_end - start))
         rows = self._main.execute(QUERIES["read_main"], (start, limit))
-        found = [LogRow(offset, at_ms, event, hash_bytes.hex()) for offset, at_ms, event, hash_bytes in rows]
+        found = [
+            LogRow(offset=offset, at_ms=at_ms, event=event, hash=hash_bytes.hex())
+            for offset, at_ms, event, hash_bytes in rows
+        ]
         return found, self._committed_end
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ class Ack(Frame, frozen=True, omit_defaults=True, tag="ack"):
     evidence: str = "ack"
 
     def command(self, session: SessionId) -> c.Advance:
-        return c.Advance(session, self.keys, State.ACKED, self.evidence)
+        return c.Advance(session, ranges=self.keys, state=State.ACKED, evidence=self.evidence)
 
 
 class See(Frame, frozen=True, omit_defaults=True, tag="see"):
@@ -67,7 +67,7 @@ class See(Frame, frozen=True, omit_defaults=True, tag="see"):
     evidence: str
 
     def command(self, session: SessionId) -> c.Advance:
-        return c.Advance(session, self.keys, State.SEEN, self.evidence)
+        return c.Advance(session, ranges=self.keys, state=State.SEEN, evidence=self.evidence)
 
 
 Request = requests.Send | Ack | See | requests.AnyRequest | FollowAll

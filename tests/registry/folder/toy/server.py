@@ -91,13 +91,15 @@ class _Connection(Stream):
                 self._greeting.open(attach, self._opened)
             case codec.Ack():
                 self._conversation.settled(1)
-                self._conversation.submit((c.Advance(session, ((said.key, said.key),)),))
+                self._conversation.submit((c.Advance(session, ranges=((said.key, said.key),)),))
             case codec.Say():
                 target = parse_target(said.target)
                 if isinstance(target, Refusal):
                     self.write(codec.encode(codec.No(target.message)))
                     return
-                self._conversation.submit((c.Send(session, Content(target=target, body=said.body)),), self._said)
+                self._conversation.submit(
+                    (c.Send(session, content=Content(target=target, body=said.body)),), self._said
+                )
 
     def _opened(self, reply: Attached | Refusal) -> None:
         if isinstance(reply, Refusal):

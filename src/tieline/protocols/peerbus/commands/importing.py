@@ -157,7 +157,7 @@ class Importer:
         # A copy of a broadcast is for this recipient alone, though its envelope says otherwise.
         content = structs.replace(content, target=target)
         signature = codec.signature_of(envelope, waiting.sender, self._secret)
-        command = c.Send(session, content, waiting.key, shared_id=True, signature=signature)
+        command = c.Send(session, content=content, wire_id=waiting.key, shared_id=True, signature=signature)
         reply = self._ask(command)
         if isinstance(reply, Refusal):
             return reply.message
