@@ -22,6 +22,11 @@ def test_joined_keys_are_the_same_keys_in_as_few_ranges_as_can_be(keys: list[int
     assert all(before[1] + 1 < after[0] for before, after in pairwise(ranges))
 
 
+@given(st.lists(st.integers(1, 20)))
+def test_keys_that_come_twice_or_out_of_order_bring_in_no_others(keys: list[int]) -> None:
+    assert list(each_key(join_keys(keys))) == sorted(set(keys))
+
+
 @given(ascending)
 def test_ranges_are_joined_one_after_the_other_as_they_are_all_at_once(keys: list[int]) -> None:
     ranges: list[Range] = []

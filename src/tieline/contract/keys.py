@@ -4,7 +4,7 @@ Ranges are plain pairs: on every wire and in every stored event they are lists o
 ranges, count them or walk over them does it here.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 Range = tuple[int, int]
 """The first and the last of some neighbouring keys."""
@@ -20,17 +20,19 @@ def one_key(key: int) -> Keys:
     return ((key, key),)
 
 
-def join_keys(keys: Sequence[int]) -> Keys:
-    """Keys in ascending order, as ranges."""
-    if not keys:
+def join_keys(keys: Collection[int]) -> Keys:
+    """Any keys, in any order, as ascending ranges. A range holds these keys alone."""
+    distinct = set(keys)
+    if not distinct:
         return ()
-    first = last = keys[0]
-    if keys[-1] - first == len(keys) - 1:
+    first, end = min(distinct), max(distinct)
+    if end - first == len(distinct) - 1:
         # Mostly nothing is left out.
-        return ((first, keys[-1]),)
+        return ((first, end),)
     ranges: list[Range] = []
-    for key in keys[1:]:
-        if key != last + 1:
+    last = first
+    for key in sorted(distinct):
+        if key > last + 1:
             ranges.append((first, last))
             first = key
         last = key
