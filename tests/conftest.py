@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it brings no types
 
@@ -38,6 +39,12 @@ GROUPS = {
     "tests/faults/test_audit.py": "audit",
 }
 """Tests that share what takes long to start, by where they are: each group runs in one process."""
+
+# A busy machine is no defect: how long an example takes is bounded by the timeout of its test alone.
+hypothesis.settings.register_profile(
+    "tieline", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tieline")
 
 # Who runs the tests in the background may have told them to ignore these, and processes hand that on to theirs.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
