@@ -14,24 +14,24 @@ from pathlib import Path
 
 import uvloop
 
-from tieline.server.exchange import Exchange
 from tieline.server.hub import Options, RunningHub, raise_file_limit, spare_collector, stop_signals
+from tieline.server.local_hub import LocalHub
 
 PROFILE_VARIABLE = "TIELINE_BENCH_PROFILE"
 
 
 def _profile_broker(path: Path) -> None:
-    """Let every exchange made from now on run its thread inside a profiler."""
-    run: Callable[[Exchange], None] = Exchange._run
+    """Let every local hub made from now on run its thread inside a profiler."""
+    run: Callable[[LocalHub], None] = LocalHub._run
 
-    def profiled(exchange: Exchange) -> None:
+    def profiled(local_hub: LocalHub) -> None:
         profiler = cProfile.Profile()
         try:
-            profiler.runcall(run, exchange)
+            profiler.runcall(run, local_hub)
         finally:
             profiler.dump_stats(path)
 
-    setattr(Exchange, "_run", profiled)  # noqa: B010 - mypy forbids assigning to a method, with reason
+    setattr(LocalHub, "_run", profiled)  # noqa: B010 - mypy forbids assigning to a method, with reason
 
 
 async def serve(hub: RunningHub) -> int:

@@ -300,8 +300,8 @@ def test_the_command_names_members_with_the_canary_only(folder: Path) -> None:
 
 async def test_what_the_hub_says_of_its_own_health_is_found(folder: Path) -> None:
     async with house(folder / "home") as there:
-        assert there.hub.exchange is not None
+        assert there.hub.local_hub is not None
         with capture_logs():
-            there.hub.exchange.health.store.failed("the disk is full", "make room")
+            there.hub.local_hub.health.store.failed("the disk is full", "make room")
         found = the_wrong(await asyncio.to_thread(look, folder / "home"))
     assert (found.about, found.what, found.do) == ("hub", "the message store: the disk is full", "make room")

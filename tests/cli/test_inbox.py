@@ -90,13 +90,13 @@ async def test_a_drain_that_the_store_refuses_does_not_say_that_nothing_waits(
     async with house(tmp_path) as there:
         await there.add("ada", "bob")
         await (await there.join("ada")).send("@bob", "hello")
-        assert there.hub.exchange is not None
+        assert there.hub.local_hub is not None
 
         def fail() -> None:
             raise StoreError("no space left on device")
 
         with capture_logs(), monkeypatch.context() as patch:
-            patch.setattr(there.hub.exchange._broker.store, "commit", fail)
+            patch.setattr(there.hub.local_hub._broker.store, "commit", fail)
             drained = await asyncio.to_thread(run_cli, there.home, "drain", "--as", "bob")
         assert (drained.returncode, drained.stdout) == (1, "")
         assert "no space left on device" in drained.stderr

@@ -121,9 +121,9 @@ async def test_the_code_of_a_first_start_makes_a_person_who_may_do_everything_on
 
 async def test_the_owners_name_waits_for_the_link_of_the_first_start_whoever_asks_for_it(folder: Path) -> None:
     async with house(folder) as there, httpx.AsyncClient(base_url=there.running.http) as browser:
-        owner, exchange = getpass.getuser(), there.hub.exchange
+        owner, local_hub = getpass.getuser(), there.hub.local_hub
         assert there.hub.services is not None
-        assert exchange is not None
+        assert local_hub is not None
         config = load_config(folder)
         code = there.hub.services.logins.first_code(MemberName(owner))
         for name in (owner, owner.upper()):
@@ -132,7 +132,7 @@ async def test_the_owners_name_waits_for_the_link_of_the_first_start_whoever_ask
             assert (registered.status_code, "kept for" in registered.json()["error"]) == (409, True)
             token = ByShared(config.of(PeerbusSettings).tokens[0])
             peer = c.Attach(protocol="peerbus", credential=token, member=MemberName(name))
-            refused = await exchange.ask(peer)
+            refused = await local_hub.ask(peer)
             assert isinstance(refused, Refusal)
             assert refused.code is Code.NAME_TAKEN
         answer = await browser.post(PATH, json={"token": code})

@@ -94,7 +94,7 @@ def store_of(desk: Desk) -> FaultyStore:
 
 
 def work(desk: Desk, commands: Sequence[c.Command]) -> Outcome:
-    """Decide a batch as the exchange does: what is left after a cut is a batch of its own."""
+    """Decide a batch as the local hub does: what is left after a cut is a batch of its own."""
     outcome = Outcome()
     while len(outcome.replies) < len(commands):
         part = desk.handle(commands[len(outcome.replies) :])

@@ -333,20 +333,20 @@ async def test_a_checkpoint_that_fails_after_the_commit_refuses_nothing(
         async with house(disk / "h") as there:
             company = Company(there)
             await company.join()
-            exchange = there.hub.exchange
-            assert exchange is not None
-            store = exchange._broker.store
+            local_hub = there.hub.local_hub
+            assert local_hub is not None
+            store = local_hub._broker.store
             assert isinstance(store, SqliteStore)
             while store._wal_pages < 600:
                 assert await company.send("x" * 20_000)
             # Room for what is missing in the log, and not for moving all of it.
             ballast = await asyncio.to_thread(fill, disk, leave=2_500_000)
-            while not exchange.health.checkpoint.failures:
+            while not local_hub.health.checkpoint.failures:
                 assert await company.say(company.alice, "x" * 20_000), "the log has room, though the database has not"
             _, document = await health(there)
             assert "write-ahead log" in str(document["reasons"])
             ballast.unlink()
-            await until(lambda: not exchange.health.ailments)
+            await until(lambda: not local_hub.health.ailments)
             await company.hear()
         assert company.refused == set()
         assert await kept(disk / "h") == company.accepted

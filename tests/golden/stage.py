@@ -52,11 +52,11 @@ class Stage:
 
     async def settle(self) -> None:
         """Wait until the hub has nothing to do."""
-        exchange: Hub | None = self.there.hub.exchange
-        assert exchange is not None, "it runs"
+        local_hub: Hub | None = self.there.hub.local_hub
+        assert local_hub is not None, "it runs"
         async with asyncio.timeout(WAIT_SECONDS):
             for _ in range(_ROUNDS):
-                assert await exchange.ask(Tick()) is not None, "it has done its chores, and all that was asked before"
+                assert await local_hub.ask(Tick()) is not None, "it has done its chores, and all that was asked before"
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""Custody in the exchange: a command waits until the custodian has answered, and its session waits with it."""
+"""Custody in the local hub: a command waits until the custodian has answered, and its session waits with it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from tests.core.doubles import content
 from tests.server.hubs import until
-from tests.server.test_exchange import Office, office
+from tests.server.test_local_hub import Office, office
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.hub import Question
@@ -27,12 +27,12 @@ class Keeper:
     """A custodian that answers when the test says so."""
 
     def __init__(self, there: Office) -> None:
-        self.hub = there.exchange
+        self.hub = there.hub
         self.questions: list[Question] = []
         self.finished: list[int] = []
         self.given_back: list[int] = []
         self.fails = False
-        there.exchange.entrust(BOB, SessionId(""), self)
+        there.hub.entrust(BOB, SessionId(""), self)
 
     def asked(self, question: Question) -> None:
         self.questions.append(question)
@@ -59,12 +59,12 @@ class Keeper:
 
 def ask(there: Office, *commands: c.Command) -> list[Reply]:
     replies: list[Reply] = []
-    there.exchange.submit(commands, replies.extend)
+    there.hub.submit(commands, replies.extend)
     return replies
 
 
 async def state(there: Office, message_id: MessageId) -> State:
-    reply = await there.exchange.ask(c.ReadReceipts(there.alice, message_id=message_id))
+    reply = await there.hub.ask(c.ReadReceipts(there.alice, message_id=message_id))
     assert isinstance(reply, Receipts)
     return reply.receipts[0].state
 
@@ -103,7 +103,7 @@ async def test_what_a_session_asks_after_a_claim_waits_with_it_and_nobody_else_d
     acked = ask(office, c.Advance(office.bob, ranges=((1, 1),)))
     left = ask(office, c.Fetch(office.bob))
     await keeper.question()
-    seen = await office.exchange.ask(c.Fetch(other))
+    seen = await office.hub.ask(c.Fetch(other))
     assert isinstance(seen, Fetched)
     assert [delivery.key for delivery in seen.deliveries] == [1, 2]
     assert (acked, left) == ([], [])
@@ -136,7 +136,7 @@ async def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_wo
     assert claimed[0].code is Code.STORE_FAILED
 
     async def again() -> Reply:
-        while isinstance(reply := await office.exchange.ask(c.Claim(office.bob, message_id=said.message_id)), Refusal):
+        while isinstance(reply := await office.hub.ask(c.Claim(office.bob, message_id=said.message_id)), Refusal):
             assert reply.code is Code.STORE_FAILED
             await asyncio.sleep(0.05)
         return reply
@@ -166,7 +166,7 @@ async def test_a_claim_is_decided_when_its_custodian_resigns(office: Office) -> 
     said = await office.accepted()
     claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
     await keeper.question()
-    office.exchange.entrust(BOB, SessionId(""), None)
+    office.hub.entrust(BOB, SessionId(""), None)
     await until(lambda: bool(claimed))
     assert isinstance(claimed[0], Claimed)
     assert claimed[0].delivery is not None
@@ -176,7 +176,7 @@ async def test_a_time_to_live_that_passes_ends_what_the_custodian_wins(office: O
     keeper = Keeper(office)
     said = []
     for body in ("there", "taken"):
-        reply = await office.exchange.ask(c.Send(office.alice, content=content("@bob", body, ttl_ms=1)))
+        reply = await office.hub.ask(c.Send(office.alice, content=content("@bob", body, ttl_ms=1)))
         said.append(getattr(reply, "message_id", None))
     await keeper.win(1)
     await keeper.lose(2)
@@ -203,7 +203,7 @@ async def test_what_waits_for_a_custodian_is_refused_when_the_hub_stops(folder: 
     said = await there.accepted()
     claimed = ask(there, c.Claim(there.bob, message_id=said.message_id))
     await keeper.question()
-    await there.exchange.stop()
+    await there.hub.stop()
     assert isinstance(claimed[0], Refusal)
     assert claimed[0].code is Code.SHUTTING_DOWN
 

@@ -72,8 +72,8 @@ async def test_a_healthy_hub_says_so_with_its_version(there: House) -> None:
 
 
 async def test_a_hub_whose_store_is_lost_says_so(there: House) -> None:
-    assert there.hub.exchange is not None
-    there.hub.exchange.failure.set_result(StoreError("gone"))
+    assert there.hub.local_hub is not None
+    there.hub.local_hub.failure.set_result(StoreError("gone"))
     status, _, text = await get(f"{there.running.http}/healthz")
     assert status == 503
     assert json.loads(text)["status"] == "failed"
@@ -106,8 +106,8 @@ async def test_the_metrics_count_what_passed_and_what_waits(there: House) -> Non
 async def test_the_metrics_still_know_the_members_after_the_store_failed_once(
     there: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert there.hub.exchange is not None
-    store = there.hub.exchange._broker.store
+    assert there.hub.local_hub is not None
+    store = there.hub.local_hub._broker.store
     alice = await there.join("alice")
 
     def fail() -> None:

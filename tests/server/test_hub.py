@@ -220,8 +220,8 @@ async def test_a_store_that_is_lost_ends_the_wait_with_failure(folder: Path) -> 
     async with house(folder) as there:
         waiting = asyncio.create_task(there.hub.wait(stop_signals()))
         await asyncio.sleep(0)
-        assert there.hub.exchange is not None
-        there.hub.exchange.failure.set_result(OSError("gone"))
+        assert there.hub.local_hub is not None
+        there.hub.local_hub.failure.set_result(OSError("gone"))
         async with asyncio.timeout(10):
             assert await waiting == 1
         for each in (signal.SIGTERM, signal.SIGINT):

@@ -23,7 +23,7 @@ from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.store import ActivityEntry, StoreError
 from tieline.server.clock import Clock
-from tieline.server.exchange import Exchange
+from tieline.server.local_hub import LocalHub
 from tieline.server.nature import RealNature
 from tieline.stores.sqlite import SqliteActivity, SqliteStore
 from tieline.stores.sqlite.database import IN_MEMORY
@@ -61,35 +61,35 @@ class Gate(SqliteActivity):
 
 
 class House:
-    """An exchange with one member."""
+    """A local hub with one member."""
 
     def __init__(self, store: SqliteActivity, limits: Limits) -> None:
         broker = Broker(SqliteStore(IN_MEMORY), RealNature(Clock(limits)), limits, home_key=token_digest(KEY))
-        self.exchange = Exchange(broker, store)
-        self.exchange.start()
+        self.hub = LocalHub(broker, store)
+        self.hub.start()
         self.ada = SessionId("")
 
     async def settle(self) -> None:
         operator = await self.attach(None)
-        await self.exchange.ask(c.AddMember(operator, name=ADA))
+        await self.hub.ask(c.AddMember(operator, name=ADA))
         self.ada = await self.attach(ADA)
 
     async def attach(self, name: MemberName | None) -> SessionId:
-        reply = await self.exchange.ask(c.Attach(protocol="hub", credential=ByHomeKey(KEY), member=name))
+        reply = await self.hub.ask(c.Attach(protocol="hub", credential=ByHomeKey(KEY), member=name))
         assert isinstance(reply, Attached)
         return reply.session
 
     async def record(self, *events: dict[str, Any], size: int = 0) -> Reply:
-        return await self.exchange.ask(c.RecordActivity(self.ada, events=events, size=size))
+        return await self.hub.ask(c.RecordActivity(self.ada, events=events, size=size))
 
     async def events(self) -> list[Any]:
-        reply = await self.exchange.ask(c.ReadActivity(self.ada, member=ADA, limit=1000))
+        reply = await self.hub.ask(c.ReadActivity(self.ada, member=ADA, limit=1000))
         assert isinstance(reply, Activity)
         return [msgspec.json.decode(row.event) for row in reply.rows]
 
     async def send(self) -> Reply:
         content = Content(target=to_member(ADA), body="hello")
-        return await self.exchange.ask(c.Send(self.ada, content=content))
+        return await self.hub.ask(c.Send(self.ada, content=content))
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ async def house(gate: Gate, limits: Limits) -> AsyncIterator[House]:
     await house.settle()
     yield house
     gate.open.set()
-    await house.exchange.stop()
+    await house.hub.stop()
 
 
 async def test_an_upload_is_answered_after_it_is_durable(house: House, gate: Gate) -> None:
@@ -137,8 +137,8 @@ async def test_what_was_asked_together_is_answered_together_and_in_order(house: 
     content = Content(target=to_member(ADA), body="hello")
     send, keep = c.Send(house.ada, content=content), c.RecordActivity(house.ada, events=({"n": 1},))
     gate.open.clear()
-    house.exchange.submit((send, keep, send, keep), got.append)
-    house.exchange.submit((send,), got.append)
+    house.hub.submit((send, keep, send, keep), got.append)
+    house.hub.submit((send,), got.append)
     await until(lambda: len(got) == 1)
     assert len(got[0]) == 1
     gate.open.set()
@@ -147,14 +147,14 @@ async def test_what_was_asked_together_is_answered_together_and_in_order(house: 
 
 
 async def test_what_nobody_waits_for_is_kept_too(house: House) -> None:
-    house.exchange.submit((c.RecordActivity(house.ada, events=({"n": 1},)),))
+    house.hub.submit((c.RecordActivity(house.ada, events=({"n": 1},)),))
     assert await house.events() == [{"n": 1}]
 
 
 async def test_one_commit_takes_whatever_queued_meanwhile(house: House, gate: Gate) -> None:
     gate.open.clear()
     uploads = [asyncio.create_task(house.record({"n": number})) for number in range(20)]
-    await until(lambda: house.exchange.recorder.waiting == 20)
+    await until(lambda: house.hub.recorder.waiting == 20)
     gate.open.set()
     assert await asyncio.gather(*uploads) == [Recorded(1)] * 20
     assert len(gate.commits) <= 3
@@ -165,7 +165,7 @@ async def test_one_commit_takes_whatever_queued_meanwhile(house: House, gate: Ga
 async def test_past_so_many_uploads_the_next_is_refused(house: House, gate: Gate) -> None:
     gate.open.clear()
     uploads = [asyncio.create_task(house.record({"n": number})) for number in range(3)]
-    await until(lambda: house.exchange.recorder.waiting == 3)
+    await until(lambda: house.hub.recorder.waiting == 3)
     refused = await house.record({"n": 4})
     assert isinstance(refused, Refusal)
     assert refused.code is Code.ACTIVITY_FULL
@@ -180,7 +180,7 @@ async def test_past_so_many_bytes_the_next_is_refused_but_a_single_large_one_is_
     assert await house.record({"n": 0}, size=5000) == Recorded(1)
     gate.open.clear()
     first = asyncio.create_task(house.record({"n": 1}, size=600))
-    await until(lambda: house.exchange.recorder.waiting == 1)
+    await until(lambda: house.hub.recorder.waiting == 1)
     refused = await house.record({"n": 2}, size=600)
     assert isinstance(refused, Refusal)
     assert refused.code is Code.ACTIVITY_FULL
@@ -198,7 +198,7 @@ async def test_when_its_store_fails_uploads_are_refused_and_the_hub_goes_on(hous
     gate.fails = False
     assert await house.record({"n": 2}) == Recorded(1)
     assert await house.events() == [{"n": 2}]
-    assert not house.exchange.failure.done()
+    assert not house.hub.failure.done()
 
 
 async def test_what_was_submitted_is_kept_when_the_hub_stops(gate: Gate) -> None:
@@ -207,8 +207,8 @@ async def test_what_was_submitted_is_kept_when_the_hub_stops(gate: Gate) -> None
     got: list[Sequence[Reply]] = []
     gate.open.clear()
     for number in range(5):
-        house.exchange.submit((c.RecordActivity(house.ada, events=({"n": number},)),), got.append)
-    stopping = asyncio.create_task(house.exchange.stop())
+        house.hub.submit((c.RecordActivity(house.ada, events=({"n": number},)),), got.append)
+    stopping = asyncio.create_task(house.hub.stop())
     await asyncio.wait((stopping,), timeout=0.05)
     gate.open.set()
     await stopping
@@ -219,15 +219,15 @@ async def test_what_was_submitted_is_kept_when_the_hub_stops(gate: Gate) -> None
 async def test_the_activity_log_is_read_through_it(house: House) -> None:
     await house.record({"n": 1})
     operator = await house.attach(None)
-    reply = await house.exchange.ask(c.ReadLog(operator, log="activity", start=0))
+    reply = await house.hub.ask(c.ReadLog(operator, log="activity", start=0))
     assert isinstance(reply, LogRows)
     assert [row.event for row in reply.rows] == [b'{"n":1}']
 
 
 async def test_who_follows_a_member_hears_of_what_it_does_once_durable(house: House, gate: Gate) -> None:
     heard: list[ActivityRow] = []
-    assert await house.exchange.ask(c.FollowActivity(house.ada, member=ADA)) == Done()
-    cut = house.exchange.tail(house.ada, ADA, heard.extend)
+    assert await house.hub.ask(c.FollowActivity(house.ada, member=ADA)) == Done()
+    cut = house.hub.tail(house.ada, ADA, heard.extend)
     gate.open.clear()
     upload = asyncio.create_task(house.record({"n": 1}, {"n": 2}))
     await asyncio.wait((upload,), timeout=0.05)
@@ -244,14 +244,14 @@ async def test_who_follows_a_member_hears_of_what_it_does_once_durable(house: Ho
 async def test_following_ends_with_the_session(house: House) -> None:
     heard: list[ActivityRow] = []
     other = await house.attach(ADA)
-    house.exchange.tail(other, ADA, heard.extend)
-    house.exchange.tail(house.ada, ADA, heard.extend)
-    house.exchange.forget(other)
+    house.hub.tail(other, ADA, heard.extend)
+    house.hub.tail(house.ada, ADA, heard.extend)
+    house.hub.forget(other)
     await house.record({"n": 1})
     await until(lambda: len(heard) == 1)
     operator = await house.attach(None)
-    await house.exchange.ask(c.RemoveMember(operator, name=ADA))
-    assert house.exchange._tails == {}
+    await house.hub.ask(c.RemoveMember(operator, name=ADA))
+    assert house.hub._tails == {}
 
 
 async def test_a_follower_that_fails_keeps_nobody_from_hearing(house: House) -> None:
@@ -260,8 +260,8 @@ async def test_a_follower_that_fails_keeps_nobody_from_hearing(house: House) -> 
     def fail(_rows: Sequence[ActivityRow]) -> None:
         raise RuntimeError("full")
 
-    house.exchange.tail(house.ada, ADA, fail)
-    house.exchange.tail(house.ada, ADA, heard.extend)
+    house.hub.tail(house.ada, ADA, fail)
+    house.hub.tail(house.ada, ADA, heard.extend)
     assert await house.record({"n": 1}) == Recorded(1)
     await until(lambda: len(heard) == 1)
 
@@ -271,33 +271,33 @@ async def test_activity_is_forgotten_after_its_time(folder: Path) -> None:
     await house.settle()
     for number in range(3):
         assert await house.record(*[{"n": number}] * 500) == Recorded(500)
-    await house.exchange.stop()
+    await house.hub.stop()
     forgetful = msgspec.structs.replace(DEFAULT_LIMITS, activity_retention_ms=-1)
     doubtful = House(SqliteActivity(folder), forgetful)
     await doubtful.settle()
     await doubtful.record({"n": "new"})
-    reply = await doubtful.exchange.ask(c.ReadLog(await doubtful.attach(None), log="activity", start=0, limit=10_000))
+    reply = await doubtful.hub.ask(c.ReadLog(await doubtful.attach(None), log="activity", start=0, limit=10_000))
     assert isinstance(reply, LogRows)
     assert reply.rows[0].offset == 0, "a clock that may be wrong deletes nothing"
-    await doubtful.exchange.stop()
+    await doubtful.hub.stop()
     again = House(SqliteActivity(folder), msgspec.structs.replace(forgetful, clock_patience_ms=0))
     operator = await again.attach(None)
 
     rows = 1501
     async with asyncio.timeout(20):
         while rows > 1:
-            reply = await again.exchange.ask(c.ReadLog(operator, log="activity", start=0, limit=10_000))
+            reply = await again.hub.ask(c.ReadLog(operator, log="activity", start=0, limit=10_000))
             assert isinstance(reply, LogRows)
             assert reply.end == 1501
             rows = len(reply.rows)
-    await again.exchange.stop()
+    await again.hub.stop()
 
 
 async def test_activity_on_disk_is_there_after_a_restart(tmp_path: Path) -> None:
     house = House(SqliteActivity(tmp_path), DEFAULT_LIMITS)
     await house.settle()
     assert await house.record({"n": 1}) == Recorded(1)
-    await house.exchange.stop()
+    await house.hub.stop()
     store = SqliteActivity(tmp_path)
     assert store.restore() == 1
     assert store.read_log(0, 10, 1 << 20)[0][0].event == b'{"n":1}'

@@ -16,7 +16,7 @@ from tieline.contract.reply import Attached, Done, Fetched, Reply
 from tieline.wire.conversation import Conversation
 
 
-class Exchange(PaperHub):
+class OrderedHub(PaperHub):
     """A hub that decides what queued in batches, and publishes replies before offers, as the real one does."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ def test_any_interleaving_writes_every_key_once_and_in_order(
 
 
 async def _interleave(window: int | None, actions: list[tuple[str, int]], room: int | None, declined: set[int]) -> None:
-    hub, wire = Exchange(), PaperWire()
+    hub, wire = OrderedHub(), PaperWire()
     wire.declined = declined
     talk = wire.conversation = Conversation(hub, wire)
     talk.open(ATTACH, lambda _: None)

@@ -24,8 +24,8 @@ async def there(folder: Path) -> AsyncIterator[House]:
 
 
 def hub_of(there: House) -> Hub:
-    assert there.hub.exchange is not None
-    return there.hub.exchange
+    assert there.hub.local_hub is not None
+    return there.hub.local_hub
 
 
 async def presences(hub: Hub, held: Held) -> dict[str, Presence]:

@@ -1,6 +1,6 @@
 """The Hub port: all that a protocol sees of the hub.
 
-Above: protocols, the hub's own wire, the console. Below: the in-process exchange, or a remote hub. A protocol that
+Above: protocols, the hub's own wire, the console. Below: the local hub, in process, or a remote hub. A protocol that
 stands before this port cannot tell which. Everything here happens on one event loop, and every value that crosses the
 port can be encoded.
 

@@ -1,6 +1,6 @@
 """The broker: decides every command, one after the other, and says what must become durable.
 
-Above: whoever implements the Hub port (the exchange, or a test). Below: the Store port. `handle` changes memory and
+Above: whoever implements the Hub port (the local hub, or a test). Below: the Store port. `handle` changes memory and
 buffers writes; `commit` makes them durable; only then may the outcome be published. An outcome that nobody waits for
 may be published at once, after `owe`. If a commit fails, `roll_back` brings memory back to what was committed or is
 owed, and sessions stay open. A command that raises is refused alone; see `handle`.

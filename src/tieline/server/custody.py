@@ -1,6 +1,6 @@
-"""Custody in the exchange: commands that wait until a custodian has won what they settle.
+"""Custody in the local hub: commands that wait until a custodian has won what they settle.
 
-Above: the exchange's main loop, on the broker's thread. Below: the rules in `core.settlement`. One command at a time
+Above: the local hub's main loop, on the broker's thread. Below: the rules in `core.settlement`. One command at a time
 waits for an answer, so that no delivery is asked for twice at once. Those that need an answer too wait behind it, and
 so does whatever their sessions ask afterwards: what one session asks is decided in its order.
 """

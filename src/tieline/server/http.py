@@ -30,7 +30,7 @@ from tieline.contract.member import Unnamed
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Roster
 from tieline.server.bounds import BoundedProtocol
-from tieline.server.exchange import Exchange
+from tieline.server.local_hub import LocalHub
 from tieline.server.websocket import BoundedWebSocket
 from tieline.wire.hosts import Hosts
 from tieline.wire.http import Answer, HttpApp, deny, door, failure, foreign, respond, session_token
@@ -52,14 +52,14 @@ class _WebSocketTransport(Transport):
 
     __slots__ = ("_closing", "_connection", "_door", "_readable", "_unsent", "_websocket")
 
-    def __init__(self, websocket: WebSocket, exchange: Exchange) -> None:
+    def __init__(self, websocket: WebSocket, hub: LocalHub) -> None:
         self._websocket = websocket
         self._door = door(websocket.scope)
         self._closing = False
         self._readable = asyncio.Event()
         self._readable.set()
-        self._connection = NativeConnection(exchange, self, local=False, token=session_token(websocket.scope))
-        limit = exchange.limits.unsent_bytes_max
+        self._connection = NativeConnection(hub, self, local=False, token=session_token(websocket.scope))
+        limit = hub.limits.unsent_bytes_max
         self._unsent: Unsent[bytes] = Unsent(limit, self._connection.pause_writing, self._connection.resume_writing)
 
     def send(self, payload: bytes) -> None:
@@ -122,12 +122,12 @@ class _WebSocketTransport(Transport):
 class _Collector:
     """The hub's figures for Prometheus."""
 
-    def __init__(self, exchange: Exchange, roster: Roster) -> None:
-        self._exchange = exchange
+    def __init__(self, hub: LocalHub, roster: Roster) -> None:
+        self._hub = hub
         self._roster = roster
 
     def collect(self) -> Iterator[Metric]:
-        tally, recorder, health = self._exchange.tally, self._exchange.recorder, self._exchange.health
+        tally, recorder, health = self._hub.tally, self._hub.recorder, self._hub.health
         for name, text, value in (
             ("tieline_messages_accepted", "Messages made durable since the start", tally.accepted),
             ("tieline_deliveries_created", "Deliveries of those messages", tally.deliveries),
@@ -227,14 +227,14 @@ class HttpListener:
 
     def __init__(
         self,
-        exchange: Exchange,
+        hub: LocalHub,
         apps: Sequence[HttpApp] = (),
         names: Sequence[str] = (),
         unfinished: Unfinished | None = None,
     ) -> None:
-        self._exchange = exchange
+        self._hub = hub
         self._names = names
-        self._unfinished = unfinished or Unfinished(exchange.limits)
+        self._unfinished = unfinished or Unfinished(hub.limits)
         # Set by `start`: it depends on the address.
         self._hosts: Hosts
         # The protocols that have routes here; the first that claims a request answers it.
@@ -278,7 +278,7 @@ class HttpListener:
             log_config=None,
             access_log=False,
             lifespan="off",
-            ws=cast("type[BoundedWebSocket]", partial(BoundedWebSocket, self._exchange.limits, self._unfinished)),
+            ws=cast("type[BoundedWebSocket]", partial(BoundedWebSocket, self._hub.limits, self._unfinished)),
             ws_per_message_deflate=False,
             server_header=False,
         )
@@ -311,7 +311,7 @@ class HttpListener:
         stranger = self._hosts.refusal(str(value, "latin-1") for name, value in scope["headers"] if name == b"host")
         if stranger is not None:
             return failure(421, stranger, close=True)
-        token_bytes_max = self._exchange.limits.token_bytes_max
+        token_bytes_max = self._hub.limits.token_bytes_max
         if any(name == b"authorization" and len(value) > token_bytes_max for name, value in scope["headers"]):
             return failure(431, f"the Authorization header is larger than {token_bytes_max} bytes", close=True)
         return None
@@ -327,10 +327,10 @@ class HttpListener:
             await self._serving
 
     async def _health(self, _request: Request) -> Response:
-        if self._exchange.failure.done():
-            reason = str(self._exchange.failure.result())
+        if self._hub.failure.done():
+            reason = str(self._hub.failure.result())
             return JSONResponse({"status": "failed", "version": __version__, "reason": reason}, 503)
-        ailments = self._exchange.health.ailments
+        ailments = self._hub.health.ailments
         if not ailments:
             return JSONResponse({"status": "ok", "version": __version__})
         severe = any(ailment.severe for ailment in ailments)
@@ -340,16 +340,16 @@ class HttpListener:
 
     async def _metrics(self, _request: Request) -> Response:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(self._exchange, await self._roster()))
+        registry.register(_Collector(self._hub, await self._roster()))
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def _roster(self) -> Roster:
         # A session for each time: one that is kept would end when the store fails once.
-        attached = await self._exchange.ask(Attach(protocol="http", credential=Unnamed("metrics", "http")))
+        attached = await self._hub.ask(Attach(protocol="http", credential=Unnamed("metrics", "http")))
         if not isinstance(attached, Attached):
             return Roster(())
-        roster = await self._exchange.ask(ListMembers(attached.session))
-        self._exchange.submit((Detach(attached.session),))
+        roster = await self._hub.ask(ListMembers(attached.session))
+        self._hub.submit((Detach(attached.session),))
         return roster if isinstance(roster, Roster) else Roster(())
 
     async def _stream(self, websocket: WebSocket) -> None:
@@ -358,7 +358,7 @@ class HttpListener:
             await websocket.close()
             return
         await websocket.accept()
-        transport = _WebSocketTransport(websocket, self._exchange)
+        transport = _WebSocketTransport(websocket, self._hub)
         self._streams.add(transport)
         try:
             await transport.run()

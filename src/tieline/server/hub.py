@@ -27,9 +27,9 @@ from tieline.protocols import protocols
 from tieline.server.api import Api
 from tieline.server.clock import Clock
 from tieline.server.config import Config, ConfigError, load_config
-from tieline.server.exchange import Exchange
 from tieline.server.home import Home
 from tieline.server.http import HttpListener
+from tieline.server.local_hub import LocalHub
 from tieline.server.log_api import LogApi
 from tieline.server.nature import RealNature
 from tieline.server.notifier import Notifier
@@ -155,7 +155,7 @@ class RunningHub:
         self.first_start = False
         self.running: Running | None = None
         self.nature: RealNature | None = None
-        self.exchange: Exchange | None = None
+        self.local_hub: LocalHub | None = None
         # What connections may hold of messages that are not whole yet.
         self.unfinished: Unfinished | None = None
         # The protocols that are spoken, by name.
@@ -196,20 +196,20 @@ class RunningHub:
             self._closing.push_async_callback(notifier.stop)
         activity = SqliteActivity(folder, synchronous=_synchronous(store_url))
         index = SqliteSearch(folder)
-        exchange = self.exchange = Exchange(broker, activity, notifier.notify if notifier else None, index)
+        local_hub = self.local_hub = LocalHub(broker, activity, notifier.notify if notifier else None, index)
         newest, _ = broker.store.read_log(broker.ledger.end - 1, 1) if broker.ledger.end else ((), 0)
         for row in newest:
             nature.clock.compare_with_log(row.at_ms)
-        exchange.health.watch(nature.clock)
-        exchange.start()
-        self._closing.push_async_callback(exchange.stop)
-        unfinished = self.unfinished = Unfinished(exchange.limits)
+        local_hub.health.watch(nature.clock)
+        local_hub.start()
+        self._closing.push_async_callback(local_hub.stop)
+        unfinished = self.unfinished = Unfinished(local_hub.limits)
         services = self.services = self._make_services(home, store_url)
         self._closing.push_async_callback(services.stop)
         self._make_servers(self._host(home, config), config)
         for server in self.servers.values():
             await server.prepare()
-        native = self.native = await NativeListener.start(exchange, home.path / HUB_SOCKET, unfinished)
+        native = self.native = await NativeListener.start(local_hub, home.path / HUB_SOCKET, unfinished)
         self._closing.callback(native.stop)
         for server in self.servers.values():
             try:
@@ -217,11 +217,11 @@ class RunningHub:
             except CannotListen as error:
                 raise ConfigError(str(error)) from error
         await services.start()
-        self.entrance = Entrance(exchange, services.logins, __version__)
+        self.entrance = Entrance(local_hub, services.logins, __version__)
         apps = self._http_apps()
-        apps += [Api(exchange), self.entrance, ConsoleApp(exchange, services, unfinished)]
-        apps += [Insights(exchange, home.path), Site(), LogApi(exchange, folder)]
-        http = HttpListener(exchange, apps, config.http.names, unfinished)
+        apps += [Api(local_hub), self.entrance, ConsoleApp(local_hub, services, unfinished)]
+        apps += [Insights(local_hub, home.path), Site(), LogApi(local_hub, folder)]
+        http = HttpListener(local_hub, apps, config.http.names, unfinished)
         self._closing.push_async_callback(http.stop)
         try:
             address = parse_address(options.http or config.http.listen)
@@ -243,23 +243,23 @@ class RunningHub:
 
     def _make_services(self, home: Home, store_url: str) -> Services:
         """The services, over files beside those of the store."""
-        assert self.exchange is not None, "made before"
+        assert self.local_hub is not None, "made before"
         assert self.nature is not None, "made before"
         folder = store_folder(store_url, home.path)
         catalogue = SqliteFiles(folder, synchronous=_synchronous(store_url))
         try:
-            return Services(self.exchange, ByHomeKey(home.key()), catalogue, self.nature.now_ms, folder)
+            return Services(self.local_hub, ByHomeKey(home.key()), catalogue, self.nature.now_ms, folder)
         except ValueError as error:
             raise ConfigError(str(error)) from error
 
     def _host(self, home: Home, config: Config) -> Host:
         """The hub as protocols see it."""
-        assert self.exchange is not None, "made before"
+        assert self.local_hub is not None, "made before"
         assert self.nature is not None, "made before"
         assert self.unfinished is not None, "made before"
         assert self.services is not None, "made before"
         return Host(
-            hub=self.exchange,
+            hub=self.local_hub,
             home=home.path,
             home_named=self._options.home_named,
             operator=ByHomeKey(home.key()),
@@ -297,11 +297,11 @@ class RunningHub:
 
     async def wait(self, asked: asyncio.Event) -> int:
         """Run until somebody asks to stop or the store is lost; returns the exit code."""
-        assert self.exchange is not None, "started before"
+        assert self.local_hub is not None, "started before"
         stopping = asyncio.create_task(asked.wait())
-        await asyncio.wait((stopping, self.exchange.failure), return_when=asyncio.FIRST_COMPLETED)
-        failed = self.exchange.failure.done()
+        await asyncio.wait((stopping, self.local_hub.failure), return_when=asyncio.FIRST_COMPLETED)
+        failed = self.local_hub.failure.done()
         if failed:
-            log.error("the hub stops because its store is lost", error=str(self.exchange.failure.result()))
+            log.error("the hub stops because its store is lost", error=str(self.local_hub.failure.result()))
         stopping.cancel()
         return 1 if failed else 0

@@ -1,6 +1,6 @@
 """The notifier: runs the configured command for messages that nothing shows to have been seen.
 
-Above: the exchange, which hands them over after a commit. Below: the operating system. A message is a stranger's
+Above: the local hub, which hands them over after a commit. Below: the operating system. A message is a stranger's
 words: the command is a list of words that no message is part of, the body is on its stdin and the rest in variables.
 What it does with it is its own business; that it ran is no evidence that the recipient saw anything.
 """

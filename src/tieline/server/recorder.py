@@ -1,6 +1,6 @@
 """The recorder: the journal of activity on a thread of its own, so that heavy traces never make a message wait.
 
-Above: the exchange, on the event loop. Below: the journal. Work crosses over in a queue that is bounded by number and
+Above: the local hub, on the event loop. Below: the journal. Work crosses over in a queue that is bounded by number and
 by size: past that it is refused at once. The thread takes whatever queued while the last commit ran, does it
 and commits once; only then does anybody hear of it. If its store fails, what waited is refused and the hub goes on.
 """

@@ -1,6 +1,6 @@
 """The searcher: the search index on a thread of its own, which follows the log while nobody asks.
 
-Above: the exchange, on the event loop. Below: a `SearchIndex`. Inquiries cross over in a queue that is bounded; past
+Above: the local hub, on the event loop. Below: a `SearchIndex`. Inquiries cross over in a queue that is bounded; past
 that they are refused at once. If the index fails, the question is refused and the hub goes on.
 """
 

@@ -1,6 +1,6 @@
 """Turns: whose commands are decided next, so that nobody's thousand stand before somebody else's one.
 
-Above: the exchange. Below: nothing. What one session asks is decided in its order; between sessions everybody gets a
+Above: the local hub. Below: nothing. What one session asks is decided in its order; between sessions everybody gets a
 share in turn. A session that takes the place of others opens after all that they had asked before. A command counts by
 what it may cost the broker, so that what is decided in one go is soon over.
 """

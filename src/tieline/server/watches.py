@@ -1,6 +1,6 @@
 """Watches: who is told of changes and messages without being a session that they concern.
 
-Above: the exchange, on the event loop. Below: nothing. Each watch says what it wants (`Interest`), and is looked up by
+Above: the local hub, on the event loop. Below: nothing. Each watch says what it wants (`Interest`), and is looked up by
 that, so that a message costs nothing for those who did not ask for it.
 """
 

@@ -21,8 +21,8 @@ from typing import Any
 import uvloop
 
 from tieline.core.broker import Broker
-from tieline.server.exchange import Exchange
 from tieline.server.hub import Options, RunningHub, raise_file_limit, spare_collector, stop_signals
+from tieline.server.local_hub import LocalHub
 
 LOOP, COMMAND, BATCH, COLLECTOR = "loop", "command", "batch", "collector"
 """One callback of the event loop; one command of the broker, and all it decides in one go with its commit; one pass
@@ -123,9 +123,9 @@ def watch_broker() -> None:
     """Watch what the broker decides."""
     decide = HOLDS.timed(COMMAND, Broker._decide, lambda _, command: type(command).__name__)
     work = HOLDS.timed(
-        BATCH, Exchange._work, lambda _, items: f"{sum(len(commands) for commands, _ in items)} commands"
+        BATCH, LocalHub._work, lambda _, items: f"{sum(len(commands) for commands, _ in items)} commands"
     )
-    for owner, entry, watched in ((Broker, "_decide", decide), (Exchange, "_work", work)):
+    for owner, entry, watched in ((Broker, "_decide", decide), (LocalHub, "_work", work)):
         setattr(owner, entry, watched)
 
 

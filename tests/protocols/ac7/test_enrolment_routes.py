@@ -135,8 +135,8 @@ async def test_an_address_asks_ten_times_in_an_hour(crew: Team) -> None:
 
 async def test_a_token_that_no_device_fetched_is_revoked(crew: Team) -> None:
     await crew.seat("ann")
-    assert crew.there.hub.exchange is not None
-    operator = Operator(crew.there.hub.exchange, ByHomeKey((crew.there.home / "key").read_text().strip()))
+    assert crew.there.hub.local_hub is not None
+    operator = Operator(crew.there.hub.local_hub, ByHomeKey((crew.there.home / "key").read_text().strip()))
     (issued,) = await operator.ask(lambda session: (c.IssueToken(session, name=MemberName("ann"), label="laptop"),))
     assert isinstance(issued, TokenIssued)
     clock = [1_000_000]

@@ -86,11 +86,11 @@ async def test_a_message_of_another_protocol_is_shown_with_its_thread_by_id(crew
 
 async def test_a_reader_that_leaves_while_its_stream_is_opened_leaves_no_session_behind(crew: Team) -> None:
     ann = await crew.seat("ann")
-    exchange = crew.there.hub.exchange
-    assert exchange is not None
+    local_hub = crew.there.hub.local_hub
+    assert local_hub is not None
     assert ann.token is not None
-    ids = ChannelIds(exchange, "ac7")
-    streams = Streams(exchange, ids, announce=False)
+    ids = ChannelIds(local_hub, "ac7")
+    streams = Streams(local_hub, ids, announce=False)
     stream = Stream(streams)
     opening = asyncio.create_task(streams.open(ann.token, stream))
     await asyncio.sleep(0)

@@ -316,7 +316,7 @@ async def test_a_writer_hears_what_is_new_from_its_connection_on_and_does_not_us
     await until(lambda: bool(scene.server._places["inbox-bob"]._clients))
     await alice.send("@bob", "before its first words")
     await writer.send({"msg": "written", "data": {}})
-    await until(lambda: scene.hub.exchange is not None and scene.hub.exchange.tally.accepted == 3)
+    await until(lambda: scene.hub.local_hub is not None and scene.hub.local_hub.tally.accepted == 3)
     await alice.send("@bob", "after")
     assert await writer.texts(2) == ["before its first words", "after"]
     monkeypatch.undo()
@@ -328,7 +328,7 @@ async def test_a_listener_that_speaks_does_not_hear_itself_and_its_words_stay_fo
     alice = await scene.join("alice")
     listener = await scene.listener("bob")
     await listener.send({"msg": "to myself", "data": {}})
-    await until(lambda: scene.hub.exchange is not None and scene.hub.exchange.tally.accepted == 1)
+    await until(lambda: scene.hub.local_hub is not None and scene.hub.local_hub.tally.accepted == 1)
     await alice.send("@bob", "from alice")
     assert (await listener.receive()).msg == "from alice"
     second = await scene.listener("bob")
@@ -585,14 +585,14 @@ async def test_a_post_that_the_store_fails_at_is_kept_when_it_works_again_though
     monkeypatch.setattr(conversation, "RETRY_SECONDS", 0.05)
     bob = await scene.join("bob", receive=True)
     writer = await scene.dial("inbox-bob")
-    exchange = scene.hub.exchange
-    assert exchange is not None
+    local_hub = scene.hub.local_hub
+    assert local_hub is not None
     with capture_logs() as logs:
         with monkeypatch.context() as patch:
-            patch.setattr(exchange._broker.store, "commit", fail)
+            patch.setattr(local_hub._broker.store, "commit", fail)
             for number in range(3):
                 await writer.send({"msg": f"{number}"})
-            await until(lambda: exchange.health.faults > 0)
+            await until(lambda: local_hub.health.faults > 0)
             writer.close()
         assert bodies(await take(bob, 3)) == ["0", "1", "2"]
     assert [entry for entry in logs if entry["event"] == "a post was refused"] == []

@@ -235,9 +235,9 @@ async def room(home: Path, *, room_token: str = ROOM, more: str = "", **options:
 async def own_port(there: House, **options: Any) -> AsyncIterator[str]:
     """A relay with other times, before the same hub, on a port of its own; gives its address."""
     key = read_key(there.home)
-    assert there.hub.exchange is not None
+    assert there.hub.local_hub is not None
     assert key is not None
-    listener = HttpListener(there.hub.exchange, [Relay(there.hub.exchange, ByHomeKey(key), ROOM, **options)])
+    listener = HttpListener(there.hub.local_hub, [Relay(there.hub.local_hub, ByHomeKey(key), ROOM, **options)])
     await listener.start("127.0.0.1", 0)
     try:
         yield f"http://{listener.address}"

@@ -19,8 +19,8 @@ from tieline.contract.reply import Reply
 from tieline.protocols.backchannel import adoption
 from tieline.protocols.backchannel.notices import Notices
 from tieline.protocols.backchannel.settings import BackchannelSettings
-from tieline.server.exchange import Exchange
 from tieline.server.hub import RunningHub
+from tieline.server.local_hub import LocalHub
 
 # Who is first.
 
@@ -188,12 +188,12 @@ async def test_a_local_agent_receives_after_the_hub_failed_to_read_what_a_former
         token = place.there.tokens["bob"]
     left = place.raw.root / "spool" / "lea" / "hub" / "m.2.staged"
     left.write_bytes(b"half of it")
-    ask, failures = Exchange.ask, [Refusal(Code.STORE_FAILED, "not now"), Refusal(Code.INTERNAL_ERROR, "a bug")]
+    ask, failures = LocalHub.ask, [Refusal(Code.STORE_FAILED, "not now"), Refusal(Code.INTERNAL_ERROR, "a bug")]
 
-    async def ask_or_fail(exchange: Exchange, command: c.AnsweredBy[Reply]) -> Reply:
-        return failures.pop() if failures and isinstance(command, c.Fetch) else await ask(exchange, command)
+    async def ask_or_fail(local_hub: LocalHub, command: c.AnsweredBy[Reply]) -> Reply:
+        return failures.pop() if failures and isinstance(command, c.Fetch) else await ask(local_hub, command)
 
-    monkeypatch.setattr(Exchange, "ask", ask_or_fail)
+    monkeypatch.setattr(LocalHub, "ask", ask_or_fail)
     async with town(folder) as place:
         place.there.tokens["bob"] = token
         bob = await place.there.join("bob")

@@ -172,8 +172,8 @@ async def test_requests_of_one_agent_share_one_session(lobby: Room) -> None:
 async def test_a_session_that_ended_between_two_steps_of_a_request_is_opened_again(lobby: Room) -> None:
     alice = await lobby.agent("alice")
     await alice.inbox()
-    assert lobby.there.hub.exchange is not None
-    broker = lobby.there.hub.exchange._broker
+    assert lobby.there.hub.local_hub is not None
+    broker = lobby.there.hub.local_hub._broker
     for session in list(broker.directory.sessions.values()):
         # Behind the back of whoever keeps it.
         broker.directory.end(session)
@@ -186,13 +186,13 @@ async def test_a_failed_store_is_503_and_the_next_request_is_served(
 ) -> None:
     alice = await lobby.agent("alice")
     await alice.inbox()
-    assert lobby.there.hub.exchange is not None
+    assert lobby.there.hub.local_hub is not None
 
     def fail() -> None:
         monkeypatch.undo()
         raise StoreError("no space left on device")
 
-    monkeypatch.setattr(lobby.there.hub.exchange._broker.store, "commit", fail)
+    monkeypatch.setattr(lobby.there.hub.local_hub._broker.store, "commit", fail)
     with capture_logs():
         text = await alice.refused(503, "POST", "/v1/send", {"to": "@alice", "body": "lost"})
     assert "nothing was accepted" in text

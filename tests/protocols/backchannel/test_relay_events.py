@@ -235,6 +235,6 @@ async def test_a_client_that_hangs_up_before_anything_was_said_leaves_nothing_be
     for _ in range(20):
         stream = await Stream.open(alice, "/v1/events/alice")
         stream.close()
-    exchange = lobby.there.hub.exchange
-    assert exchange is not None
-    await until(lambda: not exchange._listeners)
+    local_hub = lobby.there.hub.local_hub
+    assert local_hub is not None
+    await until(lambda: not local_hub._listeners)

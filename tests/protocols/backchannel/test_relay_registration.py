@@ -107,7 +107,7 @@ async def test_letters_digits_dots_dashes_and_underscores_make_a_name(lobby: Roo
 
 
 async def test_a_name_made_by_a_local_session_is_not_given_away_with_its_mail_for_the_room_token(lobby: Room) -> None:
-    hub = lobby.there.hub.exchange
+    hub = lobby.there.hub.local_hub
     assert hub is not None
     attached = await hub.ask(c.Attach(protocol="local", credential=ByUser(), member=MemberName("local")))
     assert isinstance(attached, Attached)

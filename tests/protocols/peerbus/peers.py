@@ -275,8 +275,8 @@ async def bus(home: Path, door: str = PORT, config: str = CONFIG, **options: Any
 @contextlib.asynccontextmanager
 async def listener(hub: Bus) -> AsyncIterator[PeerbusServer]:
     """Another port for peers at a hub, whose server a test can look into; peers dial it from now on."""
-    assert hub.hub.exchange is not None
-    server = PeerbusServer(hub.hub.exchange, tokens=(TOKEN, OTHER_TOKEN), secret=SECRET)
+    assert hub.hub.local_hub is not None
+    server = PeerbusServer(hub.hub.local_hub, tokens=(TOKEN, OTHER_TOKEN), secret=SECRET)
     await server.listen("127.0.0.1", 0)
     hub.running = structs.replace(hub.running, places={**hub.running.places, "peerbus": f"ws://{server.address}"})
     try:

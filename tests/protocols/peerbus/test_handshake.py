@@ -248,10 +248,10 @@ async def test_a_store_that_fails_ends_no_peer_and_loses_nothing_it_said(
 ) -> None:
     monkeypatch.setattr(conversation, "RETRY_SECONDS", 0.05)
     alice, bob = await web.peer("alice"), await web.peer("bob")
-    exchange = web.hub.exchange
-    assert exchange is not None
+    local_hub = web.hub.local_hub
+    assert local_hub is not None
     with capture_logs(), monkeypatch.context() as patch:
-        patch.setattr(exchange._broker.store, "commit", _fail)
+        patch.setattr(local_hub._broker.store, "commit", _fail)
         for number in range(5):
             await alice.say("bob", number)
         newcomer = await web.dial()

@@ -119,9 +119,9 @@ async def test_a_peers_reply_leaves_only_after_every_earlier_envelope_is_committ
         for number in range(50):
             await alice.say("bob", number, id=f"m-{number}")
         assert await alice.peers() == ["alice"]
-        exchange = hub.hub.exchange
-        assert exchange is not None
-        history = exchange._broker.store
+        local_hub = hub.hub.local_hub
+        assert local_hub is not None
+        history = local_hub._broker.store
         assert history._committed_end == history._log_end  # type: ignore[attr-defined]
         desk = await hub.operator()
         assert {one.wire_id for one in await desk.history(limit=100)} == {f"m-{number}" for number in range(50)}

@@ -369,7 +369,7 @@ async def test_a_line_that_breaks_at_any_place_leaves_nothing_behind(hub: Bus, d
         socket.writer.write(whole[:length])
         await socket.writer.drain()
         socket.writer.transport.abort()
-    exchange = hub.hub.exchange
-    assert exchange is not None
-    sessions = exchange._broker.directory.sessions
+    local_hub = hub.hub.local_hub
+    assert local_hub is not None
+    sessions = local_hub._broker.directory.sessions
     await until(lambda: all(session.protocol != codec.PROTOCOL for session in list(sessions.values())))

@@ -142,8 +142,8 @@ async def test_whoever_may_see_no_more_is_told_so_and_no_session_of_it_stays_beh
 
 async def test_a_live_view_goes_on_when_the_store_could_not_be_read_for_a_while(there: House) -> None:
     alice, bob = await there.join("alice"), await there.join("bob")
-    assert there.hub.exchange is not None
-    store = there.hub.exchange._broker.store
+    assert there.hub.local_hub is not None
+    store = there.hub.local_hub._broker.store
     reads, history = 0, store.history
 
     def failing(chronicle: Chronicle) -> Sequence[Message]:

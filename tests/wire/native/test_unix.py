@@ -19,7 +19,7 @@ from tieline.contract.refusal import Code
 from tieline.contract.reply import Attached, Issued
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
-from tieline.server.exchange import Exchange
+from tieline.server.local_hub import LocalHub
 from tieline.server.nature import RealNature
 from tieline.stores.sqlite import SqliteActivity, SqliteStore
 from tieline.stores.sqlite.database import IN_MEMORY
@@ -35,10 +35,10 @@ KEY = "the key of the home"
 
 
 class Place:
-    """A listener before a real exchange, with one member."""
+    """A listener before a real hub, with one member."""
 
-    def __init__(self, exchange: Exchange, listener: NativeListener, path: Path, token: str) -> None:
-        self.exchange = exchange
+    def __init__(self, hub: LocalHub, listener: NativeListener, path: Path, token: str) -> None:
+        self.hub = hub
         self.listener = listener
         self.path = path
         self.token = token
@@ -88,16 +88,16 @@ class Caller:
 async def place(folder: Path) -> AsyncIterator[Place]:
     limits = Limits(frame_bytes_max=100_000)
     broker = Broker(SqliteStore(IN_MEMORY), RealNature(), limits, home_key=token_digest(KEY))
-    exchange = Exchange(broker, SqliteActivity(IN_MEMORY))
-    exchange.start()
-    attached = await exchange.ask(c.Attach(protocol="test", credential=ByHomeKey(KEY)))
+    hub = LocalHub(broker, SqliteActivity(IN_MEMORY))
+    hub.start()
+    attached = await hub.ask(c.Attach(protocol="test", credential=ByHomeKey(KEY)))
     assert isinstance(attached, Attached)
-    issued = await exchange.ask(c.AddMember(attached.session, name=MemberName("bob")))
+    issued = await hub.ask(c.AddMember(attached.session, name=MemberName("bob")))
     assert isinstance(issued, Issued)
-    listener = await NativeListener.start(exchange, folder / "hub.sock")
-    yield Place(exchange, listener, folder / "hub.sock", issued.token)
+    listener = await NativeListener.start(hub, folder / "hub.sock")
+    yield Place(hub, listener, folder / "hub.sock", issued.token)
     listener.stop()
-    await exchange.stop()
+    await hub.stop()
 
 
 async def test_the_socket_is_for_its_owner_alone(place: Place) -> None:
@@ -153,7 +153,7 @@ async def test_a_batch_that_says_nothing_makes_no_room_for_a_large_one_before_he
 
 async def test_all_who_have_not_said_hello_hold_no_more_than_their_bound(folder: Path, place: Place) -> None:
     unfinished = Unfinished(Limits(strangers_bytes_max=100_000))
-    listener = await NativeListener.start(place.exchange, folder / "other.sock", unfinished)
+    listener = await NativeListener.start(place.hub, folder / "other.sock", unfinished)
     first = await Caller.call(folder / "other.sock")
     first.writer.write((60_000).to_bytes(4, "big") + b"x" * 59_000)
     second = await Caller.call(folder / "other.sock")
@@ -242,8 +242,8 @@ async def test_a_batch_of_questions_is_answered_as_its_reader_reads_and_holds_no
     (folder / "tieline.toml").write_text("[limits]\nunsent_bytes_max = 65536\n")
     async with house(folder, store="sqlite:unsafe") as there:
         await there.add("alice", "mallory", *(f"member-{number}" for number in range(100)))
-        assert there.hub.exchange is not None
-        directory = there.hub.exchange._broker.directory
+        assert there.hub.local_hub is not None
+        directory = there.hub.local_hub._broker.directory
         asked, roster = 0, directory.roster
 
         def counted(*arguments: Any) -> Any:

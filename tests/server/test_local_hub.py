@@ -1,4 +1,4 @@
-"""The exchange: nobody hears of what is not durable, and a store that fails takes nobody down with it."""
+"""The local hub: nobody hears of what is not durable, and a store that fails takes nobody down with it."""
 
 import asyncio
 import time
@@ -35,8 +35,8 @@ from tieline.core import broker
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.store import DamagedError, DiskError, StoreError
-from tieline.server import exchange
-from tieline.server.exchange import Exchange
+from tieline.server import local_hub
+from tieline.server.local_hub import LocalHub
 from tieline.server.nature import RealNature
 from tieline.stores.sqlite import SqliteActivity
 from tieline.stores.sqlite.database import IN_MEMORY, open_for_reading
@@ -103,24 +103,24 @@ TO_BOB = Interest(members=True, targets=(to_member(MemberName("bob")),))
 
 
 class Office:
-    """An exchange over a stubborn store, with an operator and two members."""
+    """A local hub over a stubborn store, with an operator and two members."""
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.folder = folder
         self.store = StubbornStore(folder)
         broker = Broker(self.store, RealNature(), limits, home_key=token_digest(KEY))
-        self.exchange = Exchange(broker, SqliteActivity(IN_MEMORY))
+        self.hub = LocalHub(broker, SqliteActivity(IN_MEMORY))
 
     async def open(self) -> None:
-        self.exchange.start()
+        self.hub.start()
         self.operator = await self.attach(None)
         for name in ("alice", "bob"):
-            assert isinstance(await self.exchange.ask(c.AddMember(self.operator, name=MemberName(name))), Issued)
+            assert isinstance(await self.hub.ask(c.AddMember(self.operator, name=MemberName(name))), Issued)
         self.alice, self.bob = await self.attach("alice"), await self.attach("bob")
 
     async def attach(self, name: str | None) -> SessionId:
         member = MemberName(name) if name else None
-        reply = await self.exchange.ask(c.Attach(protocol="test", credential=ByHomeKey(KEY), member=member))
+        reply = await self.hub.ask(c.Attach(protocol="test", credential=ByHomeKey(KEY), member=member))
         assert isinstance(reply, Attached), reply
         return reply.session
 
@@ -128,13 +128,13 @@ class Office:
         return c.Send(self.alice, content=content(target, body))
 
     async def accepted(self, body: str = "hello") -> Accepted:
-        reply = await self.exchange.ask(self.send(body))
+        reply = await self.hub.ask(self.send(body))
         assert isinstance(reply, Accepted), reply
         return reply
 
     def listen(self) -> Ear:
         ear = Ear()
-        self.exchange.listen(self.bob, ear, MemberName("bob"))
+        self.hub.listen(self.bob, ear, MemberName("bob"))
         return ear
 
     async def hold(self, *commands: c.Command) -> list[Reply]:
@@ -142,7 +142,7 @@ class Office:
         replies: list[Reply] = []
         self.store.entered.clear()
         self.store.gate.clear()
-        self.exchange.submit(commands, replies.extend)
+        self.hub.submit(commands, replies.extend)
         await asyncio.to_thread(self.store.entered.wait, 10)
         return replies
 
@@ -164,7 +164,7 @@ async def office(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[
     yield made
     made.store.gate.set()
     made.store.restore_fails = False
-    await made.exchange.stop()
+    await made.hub.stop()
 
 
 # Order
@@ -181,16 +181,16 @@ async def test_what_a_session_said_before_it_was_replaced_is_all_accepted(office
             resume_id=resume_id,
         )
 
-    first, taken_up = await office.exchange.ask(attach("alice")), await office.exchange.ask(attach("bob"))
+    first, taken_up = await office.hub.ask(attach("alice")), await office.hub.ask(attach("bob"))
     assert isinstance(first, Attached)
     assert isinstance(taken_up, Attached)
     for old, newer in ((first, attach("alice")), (taken_up, attach("bob", taken_up.resume_id))):
         said: list[Reply] = []
-        office.exchange.submit(
+        office.hub.submit(
             [c.Send(old.session, content=content("@bob", f"{number}")) for number in range(600)], said.extend
         )
-        office.exchange.submit((c.Detach(old.session),))
-        assert isinstance(await office.exchange.ask(newer), Attached)
+        office.hub.submit((c.Detach(old.session),))
+        assert isinstance(await office.hub.ask(newer), Attached)
         await until(lambda said=said: len(said) == 600)  # type: ignore[misc]
         assert all(isinstance(reply, Accepted) for reply in said)
 
@@ -200,7 +200,7 @@ async def test_what_a_session_said_before_it_was_replaced_is_all_accepted(office
 
 async def test_a_sender_hears_accepted_and_a_recipient_hears_the_message_only_after_the_commit(office: Office) -> None:
     ear, eye = office.listen(), Eye()
-    office.exchange.watch(TO_BOB, eye)
+    office.hub.watch(TO_BOB, eye)
     before = office.rows()
     replies = await office.hold(office.send())
     for _ in range(20):
@@ -234,7 +234,7 @@ async def test_whatever_queued_during_a_commit_shares_the_next_one(office: Offic
     done = office.store.done
     rest: list[Reply] = []
     for number in range(500):
-        office.exchange.submit((office.send(f"{number}"),), rest.extend)
+        office.hub.submit((office.send(f"{number}"),), rest.extend)
     office.store.gate.set()
     await until(lambda: len(rest) == 500)
     assert isinstance(first[0], Accepted)
@@ -250,7 +250,7 @@ async def test_a_batch_is_no_larger_than_its_limit(office: Office) -> None:
     done = office.store.done
     rest: list[Reply] = []
     for number in range(50):
-        office.exchange.submit((office.send(f"{number}"),), rest.extend)
+        office.hub.submit((office.send(f"{number}"),), rest.extend)
     office.store.gate.set()
     await until(lambda: len(rest) == 50)
     assert office.store.done >= done + 5
@@ -264,7 +264,7 @@ async def test_replies_come_in_the_order_of_the_commands(office: Office) -> None
         def done(_: Sequence[Reply], number: int = number) -> None:
             heard.append(number)
 
-        office.exchange.submit((command,), done)
+        office.hub.submit((command,), done)
     await until(lambda: len(heard) == 50)
     assert heard == list(range(50))
 
@@ -273,8 +273,8 @@ async def test_replies_come_in_the_order_of_the_commands(office: Office) -> None
 async def test_the_thousand_commands_of_one_session_do_not_stand_before_the_one_of_another(office: Office) -> None:
     await office.hold(office.send("first"))
     answered: list[Sequence[Reply]] = []
-    office.exchange.submit([office.send(str(number)) for number in range(1000)], answered.append)
-    office.exchange.submit((c.Send(office.bob, content=content("@alice")),), answered.append)
+    office.hub.submit([office.send(str(number)) for number in range(1000)], answered.append)
+    office.hub.submit((c.Send(office.bob, content=content("@alice")),), answered.append)
     office.store.gate.set()
     await until(lambda: len(answered) == 2)
     # Those who ask much are answered when all of it is decided.
@@ -294,7 +294,7 @@ async def test_acknowledgements_are_answered_at_once_and_committed_soon(office: 
     await office.accepted()
     rows = office.rows()
     office.store.gate.clear()
-    assert isinstance(await office.exchange.ask(c.Advance(office.bob, ranges=((1, 1),))), Done), "before any commit"
+    assert isinstance(await office.hub.ask(c.Advance(office.bob, ranges=((1, 1),))), Done), "before any commit"
     assert office.rows() == rows
     office.store.gate.set()
     started = time.monotonic()
@@ -306,7 +306,7 @@ async def test_acknowledgements_are_answered_at_once_and_committed_soon(office: 
 async def test_acknowledgements_ride_on_the_next_message(office: Office) -> None:
     await office.accepted()
     rows, done = office.rows(), office.store.done
-    await office.exchange.ask(c.Advance(office.bob, ranges=((1, 1),)))
+    await office.hub.ask(c.Advance(office.bob, ranges=((1, 1),)))
     assert office.rows() == rows
     await office.accepted("another")
     assert office.rows() == rows + 2
@@ -317,10 +317,10 @@ async def test_acknowledgements_ride_on_the_next_message(office: Office) -> None
 async def test_a_steady_flow_of_lazy_work_does_not_put_its_commit_off_for_ever(office: Office) -> None:
     await office.accepted()
     rows = office.rows()
-    await office.exchange.ask(c.Advance(office.bob, ranges=((1, 1),)))
+    await office.hub.ask(c.Advance(office.bob, ranges=((1, 1),)))
     deadline = time.monotonic() + 10
     while office.rows() == rows:
-        await office.exchange.ask(c.ListMembers(office.alice))
+        await office.hub.ask(c.ListMembers(office.alice))
         assert time.monotonic() < deadline
 
 
@@ -332,7 +332,7 @@ async def test_what_a_failed_commit_held_is_refused_and_nothing_of_it_is_kept(of
     rows = office.rows()
     office.store.failures = 1
     with capture_logs() as logs:
-        reply = await office.exchange.ask(office.send("lost"))
+        reply = await office.hub.ask(office.send("lost"))
     assert isinstance(reply, Refusal)
     assert reply.code is Code.STORE_FAILED
     assert "no space left" in reply.message
@@ -344,14 +344,14 @@ async def test_what_a_failed_commit_held_is_refused_and_nothing_of_it_is_kept(of
 async def test_sessions_stay_when_a_commit_fails_and_go_on_with_what_they_had(office: Office) -> None:
     await office.accepted("kept")
     ear, other = office.listen(), Ear()
-    office.exchange.listen(office.alice, other)
+    office.hub.listen(office.alice, other)
     office.store.failures = 1
     with capture_logs():
-        assert isinstance(await office.exchange.ask(office.send("lost")), Refusal)
+        assert isinstance(await office.hub.ask(office.send("lost")), Refusal)
     await office.accepted("again")
     assert ear.keys == [2], "the key of what was lost is given again"
     assert (ear.ended, other.ended) == ([], [])
-    page = await office.exchange.ask(c.Fetch(office.bob))
+    page = await office.hub.ask(c.Fetch(office.bob))
     assert isinstance(page, Fetched)
     assert [item.message.content.body for item in page.deliveries] == ["kept", "again"]
 
@@ -363,12 +363,12 @@ async def test_a_failed_commit_refuses_what_waited_for_it_and_nothing_else(offic
     attach = c.Attach(protocol="test", credential=ByHomeKey(KEY), member=MemberName("bob"))
     commands = (office.send("lost"), c.ListMembers(office.bob), c.Advance(office.bob, ranges=((1, 1),)), attach)
     with capture_logs():
-        office.exchange.submit(commands, replies.extend)
+        office.hub.submit(commands, replies.extend)
         await until(lambda: len(replies) == 4)
     assert isinstance(replies[0], Refusal)
     assert [type(reply) for reply in replies[1:]] == [Roster, Done, Attached]
     assert isinstance(replies[3], Attached)
-    page = await office.exchange.ask(c.Fetch(replies[3].session))
+    page = await office.hub.ask(c.Fetch(replies[3].session))
     assert isinstance(page, Fetched)
     assert page.deliveries == (), "what was acknowledged with it stays acknowledged"
 
@@ -379,7 +379,7 @@ async def test_everything_that_shared_the_failed_commit_is_refused_and_what_came
     first = await office.hold(office.send("first"))
     rest: list[Reply] = []
     for number in range(20):
-        office.exchange.submit((office.send(str(number)),), rest.extend)
+        office.hub.submit((office.send(str(number)),), rest.extend)
     office.store.failures = 1
     with capture_logs():
         office.store.gate.set()
@@ -387,7 +387,7 @@ async def test_everything_that_shared_the_failed_commit_is_refused_and_what_came
     assert isinstance(first[0], Refusal)
     assert first[0].code is Code.STORE_FAILED
     assert all(isinstance(reply, Accepted) for reply in rest)
-    page = await office.exchange.ask(c.Fetch(office.bob))
+    page = await office.hub.ask(c.Fetch(office.bob))
     assert isinstance(page, Fetched)
     assert [item.key for item in page.deliveries] == list(range(1, 21))
 
@@ -398,10 +398,10 @@ async def test_a_lazy_commit_that_fails_is_tried_again_and_the_acknowledgement_s
     ear, rows = office.listen(), office.rows()
     office.store.failures = 2
     with capture_logs():
-        await office.exchange.ask(c.Advance(office.bob, ranges=((1, 1),)))
+        await office.hub.ask(c.Advance(office.bob, ranges=((1, 1),)))
         await until(lambda: office.rows() == rows + 1)
     assert ear.ended == []
-    page = await office.exchange.ask(c.Fetch(office.bob))
+    page = await office.hub.ask(c.Fetch(office.bob))
     assert isinstance(page, Fetched)
     assert page.deliveries == ()
 
@@ -423,7 +423,7 @@ async def test_a_command_that_raises_is_refused_alone_and_the_rest_of_its_batch_
     bodies = ["one", "poison", "two", "poison", "three"]
     for place, body in enumerate(bodies):
         got = replies[f"{place} {body}"] = []
-        office.exchange.submit((office.send(body), c.Advance(office.bob, ranges=((1, 1),))), got.extend)
+        office.hub.submit((office.send(body), c.Advance(office.bob, ranges=((1, 1),))), got.extend)
     with capture_logs() as logs:
         office.store.gate.set()
         await until(lambda: all(len(got) == 2 for got in replies.values()) and len(first) == 1)
@@ -436,7 +436,7 @@ async def test_a_command_that_raises_is_refused_alone_and_the_rest_of_its_batch_
         assert isinstance(got[1], Done)
     assert ear.keys == [1, 2, 3, 4]
     assert ear.ended == []
-    assert office.exchange.health.faults == 2
+    assert office.hub.health.faults == 2
     lines = [entry for entry in logs if entry["log_level"] == "error"]
     assert len(lines) == 1, "faults of one kind are one line"
 
@@ -444,7 +444,7 @@ async def test_a_command_that_raises_is_refused_alone_and_the_rest_of_its_batch_
 async def test_a_row_that_the_database_refuses_is_the_fault_of_its_own_command(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, nature = 0, office.exchange._broker.nature
+    made, nature = 0, office.hub._broker.nature
 
     def same_id_twice(now_ms: int) -> MessageId:
         nonlocal made
@@ -455,7 +455,7 @@ async def test_a_row_that_the_database_refuses_is_the_fault_of_its_own_command(
     first = await office.hold(office.send("first"))
     replies: list[Reply] = []
     for body in ("one", "two", "three"):
-        office.exchange.submit((office.send(body),), replies.extend)
+        office.hub.submit((office.send(body),), replies.extend)
     with capture_logs():
         office.store.gate.set()
         await until(lambda: len(replies) == 3 and len(first) == 1)
@@ -465,7 +465,7 @@ async def test_a_row_that_the_database_refuses_is_the_fault_of_its_own_command(
 
 async def test_a_log_position_beyond_64_bits_ends_nobodys_session(office: Office) -> None:
     ear = office.listen()
-    reply = await office.exchange.ask(c.ReadHistory(office.alice, after=2**63 - 1, forward=True))
+    reply = await office.hub.ask(c.ReadHistory(office.alice, after=2**63 - 1, forward=True))
     assert reply == History(())
     await office.accepted()
     assert ear.keys == [1]
@@ -480,15 +480,15 @@ async def test_after_a_failed_attempt_all_others_of_its_number_fail_until_the_ne
     office.store.failures = 1
     with capture_logs():
         for attempt, answer in ((0, Refusal), (0, Refusal), (1, Accepted), (0, Accepted)):
-            assert isinstance(await office.exchange.ask(said("one", attempt)), answer)
+            assert isinstance(await office.hub.ask(said("one", attempt)), answer)
         office.store.failures = 1
-        assert isinstance(await office.exchange.ask(said("two", 0)), Refusal)
+        assert isinstance(await office.hub.ask(said("two", 0)), Refusal)
         # Nobody else is concerned, nor what a wire says that has refusals.
-        assert isinstance(await office.exchange.ask(c.Send(office.bob, content=content("@bob"), attempt=0)), Accepted)
-        assert isinstance(await office.exchange.ask(office.send()), Accepted)
-        assert office.exchange._failed == {office.alice: 0}
-        await office.exchange.ask(c.Detach(office.alice))
-        assert office.exchange._failed == {}
+        assert isinstance(await office.hub.ask(c.Send(office.bob, content=content("@bob"), attempt=0)), Accepted)
+        assert isinstance(await office.hub.ask(office.send()), Accepted)
+        assert office.hub._failed == {office.alice: 0}
+        await office.hub.ask(c.Detach(office.alice))
+        assert office.hub._failed == {}
     assert ear.keys == [1, 2, 3, 4]
 
 
@@ -496,22 +496,22 @@ async def test_a_store_that_fails_again_and_again_is_left_alone_for_a_while_and_
     office.store.failures = 3
     with capture_logs() as logs:
         for _ in range(3):
-            assert isinstance(await office.exchange.ask(office.send()), Refusal)
+            assert isinstance(await office.hub.ask(office.send()), Refusal)
         tried = office.store.tried
         for _ in range(50):
-            reply = await office.exchange.ask(office.send())
+            reply = await office.hub.ask(office.send())
             if isinstance(reply, Accepted):
                 break
-            assert isinstance(await office.exchange.ask(c.ListMembers(office.alice)), Roster)
+            assert isinstance(await office.hub.ask(c.ListMembers(office.alice)), Roster)
         assert office.store.tried <= tried + 2
-        await until(lambda: not office.exchange.health.store.rest_seconds)
+        await until(lambda: not office.hub.health.store.rest_seconds)
         await office.accepted()
-        await until(lambda: not office.exchange.health.ailments)
+        await until(lambda: not office.hub.health.ailments)
     assert [entry["event"] for entry in logs] == [
         "writing fails; what cannot be kept is refused",
         "writing works again",
     ]
-    assert office.exchange.health.store.failures == 3
+    assert office.hub.health.store.failures == 3
 
 
 async def test_a_disk_that_fails_under_a_command_is_told_as_an_ailment(
@@ -522,8 +522,8 @@ async def test_a_disk_that_fails_under_a_command_is_told_as_an_ailment(
 
     with capture_logs(), monkeypatch.context() as patch:
         patch.setattr(office.store, "find_message", fail)
-        assert isinstance(await office.exchange.ask(c.ReadReceipts(office.alice, message_id=MessageId("x"))), Refusal)
-        (ailment,) = office.exchange.health.ailments
+        assert isinstance(await office.hub.ask(c.ReadReceipts(office.alice, message_id=MessageId("x"))), Refusal)
+        (ailment,) = office.hub.health.ailments
         assert (ailment.reason, ailment.do) == ("held by another process", "end it")
 
 
@@ -537,24 +537,24 @@ async def test_a_store_that_cannot_be_tried_again_is_reported_and_the_hub_goes_o
     monkeypatch.setattr(office.store, "retry", fail)
     office.store.failures = 1
     with capture_logs():
-        assert isinstance(await office.exchange.ask(office.send()), Refusal)
-        await until(lambda: office.exchange.health.store.reason == str(error) or office.exchange.failure.done())
-        assert not office.exchange.failure.done()
-        assert str(error) in [ailment.reason for ailment in office.exchange.health.ailments]
-        assert isinstance(await office.exchange.ask(c.ListMembers(office.alice)), Roster)
+        assert isinstance(await office.hub.ask(office.send()), Refusal)
+        await until(lambda: office.hub.health.store.reason == str(error) or office.hub.failure.done())
+        assert not office.hub.failure.done()
+        assert str(error) in [ailment.reason for ailment in office.hub.health.ailments]
+        assert isinstance(await office.hub.ask(c.ListMembers(office.alice)), Roster)
 
 
 async def test_a_store_that_is_lost_for_good_is_reported_and_everybody_is_refused(office: Office) -> None:
     office.store.failures = 1
     office.store.restore_fails = True
     with capture_logs():
-        refused = await office.exchange.ask(office.send())
+        refused = await office.hub.ask(office.send())
         assert isinstance(refused, Refusal)
         assert refused.code is Code.STORE_FAILED
         async with asyncio.timeout(10):
-            lost = await office.exchange.failure
+            lost = await office.hub.failure
         assert "the disk is gone" in str(lost)
-        later = await office.exchange.ask(c.ListMembers(office.alice))
+        later = await office.hub.ask(c.ListMembers(office.alice))
         assert isinstance(later, Refusal)
         assert later.code is Code.SHUTTING_DOWN
 
@@ -567,10 +567,10 @@ async def test_a_hub_that_lost_its_store_writes_nothing_more_when_it_stops(folde
     office.store.failures = 1
     office.store.restore_fails = True
     with capture_logs():
-        assert isinstance(await office.exchange.ask(office.send("never accepted")), Refusal)
+        assert isinstance(await office.hub.ask(office.send("never accepted")), Refusal)
         async with asyncio.timeout(10):
-            await office.exchange.failure
-        await office.exchange.stop()
+            await office.hub.failure
+        await office.hub.stop()
     assert office.rows() == before
     again = StubbornStore(folder)
     try:
@@ -586,10 +586,10 @@ async def test_a_hub_that_lost_its_store_writes_nothing_more_when_it_stops(folde
 
 async def test_a_receiver_that_fails_keeps_nobody_else_from_hearing(office: Office) -> None:
     deaf, ear = office.listen(), Ear()
-    office.exchange.listen(await office.attach("bob"), ear, MemberName("bob"))
+    office.hub.listen(await office.attach("bob"), ear, MemberName("bob"))
     blind, eye = Eye(), Eye()
-    office.exchange.watch(TO_BOB, blind)
-    office.exchange.watch(TO_BOB, eye)
+    office.hub.watch(TO_BOB, blind)
+    office.hub.watch(TO_BOB, eye)
     deaf.deaf = blind.blind = True
 
     def broken(_: Sequence[Reply]) -> None:
@@ -597,25 +597,23 @@ async def test_a_receiver_that_fails_keeps_nobody_else_from_hearing(office: Offi
 
     replies: list[Reply] = []
     with capture_logs() as logs:
-        office.exchange.submit((office.send("one"),), broken)
-        office.exchange.submit(
-            (office.send("two"), c.AddMember(office.operator, name=MemberName("carol"))), replies.extend
-        )
+        office.hub.submit((office.send("one"),), broken)
+        office.hub.submit((office.send("two"), c.AddMember(office.operator, name=MemberName("carol"))), replies.extend)
         await until(lambda: len(replies) == 2 and len(ear.keys) == 2)
     assert deaf.keys == ear.keys == [1, 2]
     assert blind.messages == eye.messages == ["one", "two"]
     assert eye.changes == [MemberAppeared(MemberName("carol"))]
     assert len([entry for entry in logs if entry["event"] == "a receiver failed"]) >= 4
-    assert office.exchange.tally.accepted == 2
+    assert office.hub.tally.accepted == 2
 
 
 async def test_a_listener_that_is_forgotten_hears_nothing_more_and_its_sibling_does(office: Office) -> None:
     ear = office.listen()
     other, sibling = await office.attach("bob"), Ear()
-    office.exchange.listen(other, sibling, MemberName("bob"))
+    office.hub.listen(other, sibling, MemberName("bob"))
     await office.accepted()
-    office.exchange.forget(office.bob)
-    office.exchange.forget(office.bob)
+    office.hub.forget(office.bob)
+    office.hub.forget(office.bob)
     await office.accepted()
     assert ear.keys == [1]
     assert sibling.keys == [1, 2]
@@ -623,19 +621,19 @@ async def test_a_listener_that_is_forgotten_hears_nothing_more_and_its_sibling_d
 
 async def test_a_watch_over_changes_alone_is_shown_no_messages(office: Office) -> None:
     eye = Eye()
-    stop = office.exchange.watch(Interest(members=True), eye)
+    stop = office.hub.watch(Interest(members=True), eye)
     await office.accepted("hello")
-    await office.exchange.ask(c.AddMember(office.operator, name=MemberName("carol")))
+    await office.hub.ask(c.AddMember(office.operator, name=MemberName("carol")))
     assert eye.messages == []
     assert eye.changes == [MemberAppeared(MemberName("carol"))]
     stop()
-    await office.exchange.ask(c.AddMember(office.operator, name=MemberName("dave")))
+    await office.hub.ask(c.AddMember(office.operator, name=MemberName("dave")))
     assert len(eye.changes) == 1
 
 
 async def test_a_watch_lasts_until_it_is_stopped(office: Office) -> None:
     eye = Eye()
-    stop = office.exchange.watch(TO_BOB, eye)
+    stop = office.hub.watch(TO_BOB, eye)
     await office.accepted("seen")
     stop()
     await office.accepted("unseen")
@@ -651,8 +649,8 @@ async def test_a_watch_that_is_stopped_twice_is_stopped_and_no_other_misses_anyt
         stop()
         stop()
 
-    stop = office.exchange.watch(TO_BOB, leave)
-    office.exchange.watch(TO_BOB, second)
+    stop = office.hub.watch(TO_BOB, leave)
+    office.hub.watch(TO_BOB, second)
     await office.accepted("one")
     await office.accepted("two")
     assert (len(told), second.messages) == (1, ["one", "two"])
@@ -661,13 +659,13 @@ async def test_a_watch_that_is_stopped_twice_is_stopped_and_no_other_misses_anyt
 async def test_a_watch_is_told_of_the_targets_and_senders_that_it_named_and_of_nothing_else(office: Office) -> None:
     to_alice, by_alice, both, wakes = Eye(), Eye(), Eye(), Eye()
     alice = MemberName("alice")
-    office.exchange.watch(Interest(targets=(to_member(alice),)), to_alice)
-    office.exchange.watch(Interest(senders=(alice,)), by_alice)
-    office.exchange.watch(msgspec.structs.replace(TO_BOB, senders=(alice,)), both)
-    office.exchange.watch(Interest(said=True), wakes)
+    office.hub.watch(Interest(targets=(to_member(alice),)), to_alice)
+    office.hub.watch(Interest(senders=(alice,)), by_alice)
+    office.hub.watch(msgspec.structs.replace(TO_BOB, senders=(alice,)), both)
+    office.hub.watch(Interest(said=True), wakes)
     await office.accepted("to bob")
-    assert isinstance(await office.exchange.ask(c.Send(office.bob, content=content("@alice", "to alice"))), Accepted)
-    await office.exchange.ask(c.AddMember(office.operator, name=MemberName("carol")))
+    assert isinstance(await office.hub.ask(c.Send(office.bob, content=content("@alice", "to alice"))), Accepted)
+    await office.hub.ask(c.AddMember(office.operator, name=MemberName("carol")))
     assert (to_alice.messages, by_alice.messages) == (["to alice"], ["to bob"])
     assert both.messages == ["to bob"], "once, although two of its wishes match"
     assert (wakes.wakes, wakes.messages) == (2, [])
@@ -678,9 +676,9 @@ async def test_what_is_watched_and_what_is_told_can_be_encoded(office: Office) -
     told: list[Notice] = []
     interest = msgspec.structs.replace(TO_BOB, channels=True, subscriptions=True, said=True)
     assert msgspec.json.decode(msgspec.json.encode(interest), type=Interest) == interest
-    office.exchange.watch(interest, told.append)
+    office.hub.watch(interest, told.append)
     await office.accepted("to bob")
-    await office.exchange.ask(c.Subscribe(office.bob, channel=ChannelName("dev")))
+    await office.hub.ask(c.Subscribe(office.bob, channel=ChannelName("dev")))
     assert {type(notice) for notice in told} == {Said, Posted, ChannelAppeared, SubscriptionsChanged}
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=list[Notice]) == told
 
@@ -688,12 +686,12 @@ async def test_what_is_watched_and_what_is_told_can_be_encoded(office: Office) -
 async def test_a_listener_that_leaves_while_it_is_told_something_keeps_its_sibling_from_nothing(office: Office) -> None:
     first = office.listen()
     session, second = await office.attach("bob"), Ear()
-    office.exchange.listen(session, second, MemberName("bob"))
+    office.hub.listen(session, second, MemberName("bob"))
 
     def leave(message: Message, key: int, stream_seq: int) -> None:
         del message, key, stream_seq
-        office.exchange.forget(office.bob)
-        office.exchange.forget(office.bob)
+        office.hub.forget(office.bob)
+        office.hub.forget(office.bob)
 
     first.offer = leave  # type: ignore[method-assign]
     await office.accepted()
@@ -703,9 +701,9 @@ async def test_a_listener_that_leaves_while_it_is_told_something_keeps_its_sibli
 
 async def test_a_listener_that_says_twice_that_it_listens_hears_once_and_is_gone_when_forgotten(office: Office) -> None:
     ear = office.listen()
-    office.exchange.listen(office.bob, ear, MemberName("bob"))
+    office.hub.listen(office.bob, ear, MemberName("bob"))
     await office.accepted()
-    office.exchange.forget(office.bob)
+    office.hub.forget(office.bob)
     await office.accepted()
     assert ear.keys == [1]
 
@@ -718,19 +716,19 @@ async def test_a_session_that_nobody_waits_for_any_more_ends(office: Office) -> 
         await asked
     question = c.ListMembers(office.operator, name=MemberName("bob"))
     # The first answer comes after the attach, the second after its end.
-    await office.exchange.ask(question)
-    roster = await office.exchange.ask(question)
+    await office.hub.ask(question)
+    roster = await office.hub.ask(question)
     assert isinstance(roster, Roster)
     assert len(roster.members[0].sessions) == 1
 
 
 async def test_a_session_that_follows_a_message_is_told_of_its_steps(office: Office) -> None:
     ear = Ear()
-    office.exchange.listen(office.alice, ear)
+    office.hub.listen(office.alice, ear)
     sent = await office.accepted()
-    await office.exchange.ask(c.Follow(office.alice, message_id=sent.message_id))
-    await office.exchange.ask(c.Advance(office.bob, ranges=((1, 1),), state=State.SEEN, evidence="read"))
-    await office.exchange.ask(c.Advance(office.bob, ranges=((1, 1),)))
+    await office.hub.ask(c.Follow(office.alice, message_id=sent.message_id))
+    await office.hub.ask(c.Advance(office.bob, ranges=((1, 1),), state=State.SEEN, evidence="read"))
+    await office.hub.ask(c.Advance(office.bob, ranges=((1, 1),)))
     await until(lambda: len(ear.steps) == 2)
     assert [step.state for step in ear.steps] == [State.SEEN, State.ACKED]
     assert {step.message_id for step in ear.steps} == {MessageId(sent.message_id)}
@@ -744,10 +742,10 @@ async def test_stopping_finishes_what_was_submitted_and_refuses_what_comes_later
     await office.open()
     replies: list[Reply] = []
     for number in range(100):
-        office.exchange.submit((office.send(str(number)),), replies.extend)
-    stopping = asyncio.create_task(office.exchange.stop())
+        office.hub.submit((office.send(str(number)),), replies.extend)
+    stopping = asyncio.create_task(office.hub.stop())
     await asyncio.sleep(0)
-    late = await office.exchange.ask(office.send("late"))
+    late = await office.hub.ask(office.send("late"))
     await stopping
     await until(lambda: len(replies) == 100)
     assert all(isinstance(reply, Accepted) for reply in replies)
@@ -764,33 +762,33 @@ async def test_stopping_finishes_what_was_submitted_and_refuses_what_comes_later
 async def test_stopping_twice_is_no_error(folder: Path) -> None:
     made = Office(folder, Limits())
     await made.open()
-    await made.exchange.stop()
-    await made.exchange.stop()
+    await made.hub.stop()
+    await made.hub.stop()
 
 
 async def test_the_tally_counts_what_passed(office: Office) -> None:
     await office.accepted()
-    reply = await office.exchange.ask(office.send(target="*"))
+    reply = await office.hub.ask(office.send(target="*"))
     assert isinstance(reply, Accepted)
-    tally = office.exchange.tally
+    tally = office.hub.tally
     assert (tally.accepted, tally.deliveries) == (2, 2)
     assert tally.commits >= 4
     assert tally.commit_seconds > 0
-    roster = await office.exchange.ask(c.ListMembers(office.alice))
+    roster = await office.hub.ask(c.ListMembers(office.alice))
     assert isinstance(roster, Roster)
 
 
 async def test_a_held_delivery_is_not_offered_before_it_is_released_and_then_its_key_is_told(office: Office) -> None:
     ear = office.listen()
-    await office.exchange.ask(c.PauseThread(office.operator, thread="@alice+@bob"))
+    await office.hub.ask(c.PauseThread(office.operator, thread="@alice+@bob"))
     held = await office.accepted("held")
     assert held.held
-    other = await office.exchange.ask(c.Send(office.bob, content=content("@bob", "another stream")))
+    other = await office.hub.ask(c.Send(office.bob, content=content("@bob", "another stream")))
     assert isinstance(other, Accepted)
     assert (ear.keys, ear.free) == ([2], [])
-    await office.exchange.ask(c.ResumeThread(office.operator, thread="@alice+@bob"))
+    await office.hub.ask(c.ResumeThread(office.operator, thread="@alice+@bob"))
     assert (ear.keys, ear.free) == ([2], [1])
-    page = await office.exchange.ask(c.Fetch(office.bob, keys=(1,)))
+    page = await office.hub.ask(c.Fetch(office.bob, keys=(1,)))
     assert isinstance(page, Fetched)
     assert [item.message.content.body for item in page.deliveries] == ["held"]
 
@@ -798,20 +796,20 @@ async def test_a_held_delivery_is_not_offered_before_it_is_released_and_then_its
 async def test_a_release_in_many_batches_waits_for_no_tick_and_no_command(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "_TICK_SECONDS", 3600)
+    monkeypatch.setattr(local_hub, "_TICK_SECONDS", 3600)
     monkeypatch.setattr(broker, "_CHORES_MAX", 2)
     office = Office(folder, Limits())
     await office.open()
     try:
         ear = office.listen()
-        await office.exchange.ask(c.PauseThread(office.operator, thread="@alice+@bob"))
+        await office.hub.ask(c.PauseThread(office.operator, thread="@alice+@bob"))
         for _ in range(9):
             await office.accepted("held")
-        await office.exchange.ask(c.ResumeThread(office.operator, thread="@alice+@bob"))
+        await office.hub.ask(c.ResumeThread(office.operator, thread="@alice+@bob"))
         await until(lambda: ear.free == [*range(1, 10)])
         assert ear.keys == []
     finally:
-        await office.exchange.stop()
+        await office.hub.stop()
 
 
 async def test_what_a_batch_released_before_a_command_raised_is_told_before_what_was_decided_after_it(
@@ -825,14 +823,14 @@ async def test_what_a_batch_released_before_a_command_raised_is_told_before_what
             raise RuntimeError("a bug in a rule")
 
     monkeypatch.setattr(office.store, "accept", raise_for_poison)
-    await office.exchange.ask(c.PauseThread(office.operator, thread="@alice+@bob"))
+    await office.hub.ask(c.PauseThread(office.operator, thread="@alice+@bob"))
     assert (await office.accepted("held")).held
     ear, heard = office.listen(), []
     monkeypatch.setattr(ear, "released", lambda keys: heard.append(("released", *keys)))
     monkeypatch.setattr(ear, "offer", lambda message, key, stream_seq: heard.append(("offer", key)))
     resume = c.ResumeThread(office.operator, thread="@alice+@bob")
     replies: list[Reply] = []
-    office.exchange.submit((resume, office.send("poison"), office.send("after")), replies.extend)
+    office.hub.submit((resume, office.send("poison"), office.send("after")), replies.extend)
     await until(lambda: len(replies) == 3)
     assert heard == [("released", 1), ("offer", 2)]
     assert [type(reply) for reply in replies] == [Done, Refusal, Accepted]
@@ -843,24 +841,24 @@ async def test_a_release_that_the_disk_does_not_take_refuses_nobody_and_comes_wh
     await office.open()
     try:
         ear, ghost = office.listen(), await office.attach("bob")
-        await office.exchange.ask(c.PauseThread(office.operator, thread="@alice+@bob"))
+        await office.hub.ask(c.PauseThread(office.operator, thread="@alice+@bob"))
         assert (await office.accepted("held")).held
         office.store.failures = 1_000_000
         tried = office.store.tried
         # The pause ends, and its end cannot be written.
         await until(lambda: office.store.tried > tried)
-        assert isinstance(await office.exchange.ask(c.Fetch(office.bob)), Fetched)
-        assert isinstance(await office.exchange.ask(c.Detach(ghost)), Done)
-        await until(lambda: office.exchange.health.store.failures >= 3)
-        assert isinstance(await office.exchange.ask(c.ListMembers(office.operator)), Roster)
+        assert isinstance(await office.hub.ask(c.Fetch(office.bob)), Fetched)
+        assert isinstance(await office.hub.ask(c.Detach(ghost)), Done)
+        await until(lambda: office.hub.health.store.failures >= 3)
+        assert isinstance(await office.hub.ask(c.ListMembers(office.operator)), Roster)
         assert ear.free == []
         office.store.failures = 0
         await until(lambda: ear.free == [1])
-        roster = await office.exchange.ask(c.ListMembers(office.operator))
+        roster = await office.hub.ask(c.ListMembers(office.operator))
         assert isinstance(roster, Roster)
         assert [presence.sessions for presence in roster.members if presence.member.name == "bob"] == [("test",)]
     finally:
-        await office.exchange.stop()
+        await office.hub.stop()
 
 
 @pytest.mark.slow
@@ -869,14 +867,14 @@ async def test_a_slowed_delivery_is_in_the_log_of_the_hub_and_is_released_by_the
     await office.open()
     try:
         ear = office.listen()
-        first = await office.exchange.ask(c.Send(office.bob, content=content("@alice")))
+        first = await office.hub.ask(c.Send(office.bob, content=content("@alice")))
         assert isinstance(first, Accepted)
         with capture_logs() as logs:
-            reply = await office.exchange.ask(c.Send(office.alice, content=content("@bob", reply_to=first.message_id)))
+            reply = await office.hub.ask(c.Send(office.alice, content=content("@bob", reply_to=first.message_id)))
             assert isinstance(reply, Accepted)
             assert reply.held.startswith(SLOWED)
             await until(lambda: [line["event"] for line in logs if line["log_level"] == "warning"] == [reply.held])
         await until(lambda: ear.free == [1])
         assert ear.keys == []
     finally:
-        await office.exchange.stop()
+        await office.hub.stop()

@@ -1,4 +1,4 @@
-"""The exchange: the Hub port in process. The broker lives on a thread of its own; everybody else on the event loop.
+"""The local hub: the Hub port in process. The broker lives on a thread of its own; everybody else on the event loop.
 
 Commands cross over in a queue. The thread takes whatever queued while the last commit ran, decides it in one go and
 commits once; there is no timer to wait for. The outcome crosses back in one call, and only then does anybody hear
@@ -91,7 +91,7 @@ class Tally(Struct):
     commit_seconds: float = 0.0
 
 
-class Exchange:
+class LocalHub:
     """A broker behind the Hub port."""
 
     def __init__(
