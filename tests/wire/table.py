@@ -1,4 +1,4 @@
-"""A conversation between a paper hub and a paper wire."""
+"""A session pump between a paper hub and a paper wire."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tieline.contract.message import Content, Message
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Attached, Fetched, Progress
 from tieline.contract.target import to_member
-from tieline.wire.conversation import Conversation, Parcel
+from tieline.wire.session_pump import Parcel, SessionPump
 
 BOB = MemberName("bob")
 SESSION = SessionId("session-1")
@@ -29,7 +29,7 @@ class PaperWire:
     """A wire that keeps what is put on it."""
 
     def __init__(self) -> None:
-        self.conversation: Conversation | None = None
+        self.pump: SessionPump | None = None
         self.batches: list[list[int]] = []
         self.declined: set[int] = set()
         self.steps: list[Progress] = []
@@ -47,8 +47,8 @@ class PaperWire:
         self.batches.append([key for _, key, _ in parcels])
         if self.room is not None:
             self.room -= sum(len(said.content.body) for said, _, _ in parcels)
-            if self.room <= 0 and self.conversation is not None:
-                self.conversation.pause_writing()
+            if self.room <= 0 and self.pump is not None:
+                self.pump.pause_writing()
         return [parcel for parcel in parcels if parcel[1] not in self.declined]
 
     def write_progress(self, step: Progress) -> None:
@@ -67,7 +67,7 @@ class PaperWire:
 
 
 class Table:
-    """A conversation between a paper hub and a paper wire, attached and receiving."""
+    """A session pump between a paper hub and a paper wire, attached and receiving."""
 
     def __init__(
         self, *, window: int | None = 10, limits: Limits | None = None, pending: int = 0, unoffered_only: bool = False
@@ -75,7 +75,7 @@ class Table:
         """With `pending`, the first page is answered with that many deliveries; otherwise it is left to the test."""
         self.hub = PaperHub(limits)
         self.wire = PaperWire()
-        self.talk = self.wire.conversation = Conversation(self.hub, self.wire)
+        self.talk = self.wire.pump = SessionPump(self.hub, self.wire)
         self.talk.open(ATTACH, lambda _: None)
         self.hub.answer(Attached(session=SESSION, member=BOB, speaker="bob"))
         self.talk.receive(window=window, unoffered_only=unoffered_only)

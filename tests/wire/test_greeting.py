@@ -11,8 +11,8 @@ from tieline.contract import command as c
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached
-from tieline.wire.conversation import Conversation
 from tieline.wire.greeting import Greeting, Phase
+from tieline.wire.session_pump import SessionPump
 
 ATTACHED = Attached(session=SESSION, member=BOB, speaker="bob")
 
@@ -23,7 +23,7 @@ class Entry:
     def __init__(self, *, hello_ms: int = 60_000, early_bytes_max: int = 0) -> None:
         self.hub = PaperHub(Limits(hello_ms=hello_ms))
         self.wire = PaperWire()
-        self.greeting: Greeting[str] = Greeting(Conversation(self.hub, self.wire), early_bytes_max=early_bytes_max)
+        self.greeting: Greeting[str] = Greeting(SessionPump(self.hub, self.wire), early_bytes_max=early_bytes_max)
         self.opened: list[Attached | Refusal] = []
         self.late = 0
 

@@ -1,1 +1,1 @@
-"""What protocols share: frames, sockets, the conversation loop, and the hub's own protocol."""
+"""What protocols share: frames, sockets, the session pump, and the hub's own protocol."""

@@ -1,6 +1,6 @@
 """The greeting: a connection's way from its first words to an open session, the same for every wire.
 
-Above: a protocol's connection, which knows the words. Below: a `Conversation`. It refuses to know what a frame is.
+Above: a protocol's connection, which knows the words. Below: a `SessionPump`. It refuses to know what a frame is.
 
 A client has `hello_ms` to say who it is. Whoever does not is late, and the protocol hangs up. From its hello until the
 hub has opened the session the wire is not read, or no further than `early_bytes_max`; frames that were read already
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from tieline.contract.command import Attach
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Attached
-from tieline.wire.conversation import Conversation
+from tieline.wire.session_pump import SessionPump
 
 _Frame = TypeVar("_Frame")
 
@@ -32,10 +32,10 @@ class Phase(Enum):
 class Greeting(Generic[_Frame]):
     """One connection's. Belongs to one event loop."""
 
-    __slots__ = ("_conversation", "_deadline", "_early_bytes", "_early_bytes_max", "_waiting", "phase")
+    __slots__ = ("_deadline", "_early_bytes", "_early_bytes_max", "_pump", "_waiting", "phase")
 
-    def __init__(self, conversation: Conversation, *, early_bytes_max: int = 0) -> None:
-        self._conversation = conversation
+    def __init__(self, pump: SessionPump, *, early_bytes_max: int = 0) -> None:
+        self._pump = pump
         # Bytes that came while the session was being opened, and how many may before the wire is not read any more.
         self._early_bytes = 0
         self._early_bytes_max = early_bytes_max
@@ -52,7 +52,7 @@ class Greeting(Generic[_Frame]):
 
     def expect(self, late: Callable[[], None]) -> None:
         """The wire is open: call `late` unless the client says soon who it is."""
-        seconds = self._conversation.limits.hello_ms / 1000
+        seconds = self._pump.limits.hello_ms / 1000
         self._forget_deadline()
         self._deadline = asyncio.get_running_loop().call_later(seconds, late)
 
@@ -61,25 +61,25 @@ class Greeting(Generic[_Frame]):
         self._forget_deadline()
         self.phase = Phase.OPENING
         if not self._early_bytes_max:
-            self._conversation.hold(True)
-        self._conversation.open(attach, opened)
+            self._pump.hold(True)
+        self._pump.open(attach, opened)
 
     def early(self, size: int) -> None:
         """Bytes came while the session was being opened, which the protocol keeps itself."""
         self._early_bytes += size
         if self._early_bytes > self._early_bytes_max:
-            self._conversation.hold(True)
+            self._pump.hold(True)
 
     def wait(self, frames: Sequence[_Frame]) -> None:
         """Keep frames for later, behind those that wait already."""
         if frames:
             self._waiting.extend(frames)
-            self._conversation.hold(True)
+            self._pump.hold(True)
 
     def take(self) -> list[_Frame]:
         """The frames that wait: their turn has come, and the wire is read again."""
         waiting, self._waiting = self._waiting, []
-        self._conversation.hold(False)
+        self._pump.hold(False)
         return waiting
 
     def activate(self) -> list[_Frame]:
@@ -88,7 +88,7 @@ class Greeting(Generic[_Frame]):
 
     def again(self, late: Callable[[], None]) -> None:
         """No session was opened, and the client may say anew who it is."""
-        self._conversation.leave()
+        self._pump.leave()
         self.expect(late)
         self._end_opening(Phase.GREETING)
 

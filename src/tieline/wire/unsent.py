@@ -1,7 +1,7 @@
 """Unsent bytes: what waits for one reader that is slower than the hub, and the moment at which it is too much.
 
 Above: carriers, which encode and send. It refuses to know sessions and sockets. A reader is *full* when more than
-`bytes_max` waits for it, and *drained* when half of that has left. What follows is the source's: a `Conversation` stops
+`bytes_max` waits for it, and *drained* when half of that has left. What follows is the source's: a `SessionPump` stops
 offering and stops reading, so that everything else stays where it is durable; a stream that has no position to go on
 from is cut off, and its reader told where the rest is.
 

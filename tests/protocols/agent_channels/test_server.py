@@ -23,7 +23,7 @@ from tieline.protocols.agent_channels import server
 from tieline.protocols.agent_channels.codec import Message, encode
 from tieline.protocols.agent_channels.group import ChannelGroup
 from tieline.protocols.agent_channels.server import PROTOCOL, ChannelsServer
-from tieline.wire import conversation
+from tieline.wire import session_pump
 from tieline.wire.unix import PATH_BYTES_MAX
 
 
@@ -582,7 +582,7 @@ async def test_a_post_that_the_store_fails_at_is_kept_when_it_works_again_though
     def fail() -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(conversation, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(session_pump, "RETRY_SECONDS", 0.05)
     bob = await scene.join("bob", receive=True)
     writer = await scene.dial("inbox-bob")
     local_hub = scene.hub.local_hub

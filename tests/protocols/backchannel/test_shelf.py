@@ -10,7 +10,7 @@ from tieline.contract.message import Content, Message
 from tieline.contract.target import to_member
 from tieline.protocols.backchannel.mailbox import Card, Mailbox
 from tieline.protocols.backchannel.shelf import PROTOCOL, Fate, Sheaf, Shelf
-from tieline.wire.conversation import Parcel
+from tieline.wire.session_pump import Parcel
 
 LEA = MemberName("lea")
 

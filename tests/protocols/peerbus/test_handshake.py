@@ -31,7 +31,7 @@ from tieline.client import Client
 from tieline.contract.refusal import Code
 from tieline.protocols.peerbus import codec
 from tieline.protocols.peerbus.connection import CLOSINGS
-from tieline.wire import conversation
+from tieline.wire import session_pump
 
 MIB = 1024 * 1024
 
@@ -246,7 +246,7 @@ async def test_a_first_frame_beyond_1_mib_closes_with_1009(web: Bus) -> None:
 async def test_a_store_that_fails_ends_no_peer_and_loses_nothing_it_said(
     web: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(session_pump, "RETRY_SECONDS", 0.05)
     alice, bob = await web.peer("alice"), await web.peer("bob")
     local_hub = web.hub.local_hub
     assert local_hub is not None

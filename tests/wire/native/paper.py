@@ -34,7 +34,7 @@ class PaperHub(Hub):
             self.open.append((commands, done))
 
     async def ask(self, command: c.AnsweredBy[_R]) -> _R | Refusal:
-        raise AssertionError("a conversation does not wait")
+        raise AssertionError("a session pump does not wait")
 
     def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
         self.listening[session] = (listener, member)
@@ -53,13 +53,13 @@ class PaperHub(Hub):
         return end
 
     def watch(self, interest: Interest, receiver: Callable[[Notice], None]) -> Callable[[], None]:
-        raise AssertionError("a conversation does not watch")
+        raise AssertionError("a session pump does not watch")
 
     def entrust(self, member: MemberName, session: SessionId, custodian: Custodian | None) -> None:
-        raise AssertionError("a conversation entrusts nothing")
+        raise AssertionError("a session pump entrusts nothing")
 
     def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
-        raise AssertionError("a conversation is asked nothing")
+        raise AssertionError("a session pump is asked nothing")
 
     # For the test.
 

@@ -4,7 +4,7 @@ Above: the subscribe route. Below: the Hub port and a `Carrier` for each stream.
 open and nothing from before: that is in the history. It shows its member's deliveries, and what the member itself said
 elsewhere, so that all its devices show the same; both come from the hub in the order of the log, and each once.
 
-A stream is no `Conversation`, because it carries the log and not the inbox: what the member said itself stands between
+A stream is no `SessionPump`, because it carries the log and not the inbox: what the member said itself stands between
 its deliveries and is in no inbox, and the answer to a sender counts the streams that its message is on, before it
 leaves. So a reader that does not keep up is not left to its inbox: it is cut off with a reason, and all it misses is in
 the history.

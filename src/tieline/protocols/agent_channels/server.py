@@ -41,12 +41,12 @@ from tieline.contract.target import EVERYBODY, Target, to_channel, to_member
 from tieline.protocols.agent_channels.channel import Channel, ClientError
 from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMessage, Message, encode
 from tieline.protocols.agent_channels.group import ChannelGroup
-from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels, own_note
 from tieline.wire.folder import own_folder
 from tieline.wire.frames import HEADER_BYTES, encode_frame
 from tieline.wire.greeting import Greeting
 from tieline.wire.protocol import Server
+from tieline.wire.session_pump import Parcel, SessionPump
 from tieline.wire.unfinished import Unfinished
 from tieline.wire.unix import PATH_BYTES_MAX
 
@@ -124,12 +124,12 @@ class _Client:
         self._channel = place.channel
         self._target = place.target
         # The session that speaks, made with its first words; and what it said before the session was open.
-        self._speaking: Conversation | None = None
+        self._speaking: SessionPump | None = None
         self._greeting: Greeting[Message] | None = None
         # Whether it hung up before that session was open: its words count all the same.
         self._leaving = False
         # The session that listens, on an inbox.
-        self._hearing: Conversation | None = None
+        self._hearing: SessionPump | None = None
         self._timer: asyncio.TimerHandle | None = None
         # Whether it receives the member's deliveries; otherwise it hears only what is new.
         self.listens = False
@@ -140,7 +140,7 @@ class _Client:
         if place.member is not None:
             # It is there at once, but is given nothing before it is known to listen.
             self._timer = asyncio.get_running_loop().call_later(LISTEN_SECONDS, self._listen)
-            self._hearing = Conversation(place.server.hub, self)
+            self._hearing = SessionPump(place.server.hub, self)
             attach = c.Attach(protocol=PROTOCOL, credential=ByPlace(), member=place.member, acknowledges=False)
             self._hearing.open(attach, self._attached)
 
@@ -174,7 +174,7 @@ class _Client:
                 self._channel.send(self.id, frame)
             self._missed.clear()
         if self._greeting is None:
-            self._speaking = Conversation(self._place.server.hub, self)
+            self._speaking = SessionPump(self._place.server.hub, self)
             self._greeting = Greeting(self._speaking)
             attach = c.Attach(protocol=PROTOCOL, credential=Unnamed(self.id, self._place.name), acknowledges=False)
             self._greeting.open(attach, self._opened)
@@ -249,7 +249,7 @@ class _Client:
             self._place.server.speakers.pop(self._speaking.session, None)
             self._speaking.close()
 
-    # What the conversations call: the Wire port.
+    # What the session pumps call: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Deliveries of the member whose inbox this is."""

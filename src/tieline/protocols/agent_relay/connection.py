@@ -1,6 +1,6 @@
 """One client of the relay: from bytes to commands, and from deliveries to bytes.
 
-Above: the event loop and `server`, which knows all connections. Below: a `Conversation` with the hub, and this folder's
+Above: the event loop and `server`, which knows all connections. Below: a `SessionPump` with the hub, and this folder's
 codec. A frame's way is straight: `data_received` → `_read` → `_receive` (is it its time?) → `_act` (what is it?) → one
 method for each kind. What needs several questions to the hub is an `Errand`.
 
@@ -27,9 +27,9 @@ from tieline.protocols.agent_relay.handshake import Terms
 from tieline.protocols.agent_relay.pulse import Pulse, Verdict
 from tieline.protocols.agent_relay.queries import QUERIES, Query
 from tieline.protocols.agent_relay.sync import Pending
-from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.greeting import Greeting, Phase
 from tieline.wire.local import same_user
+from tieline.wire.session_pump import Parcel, SessionPump
 from tieline.wire.unfinished import TOO_MUCH
 from tieline.wire.unsent import bound
 
@@ -57,13 +57,13 @@ class RelayConnection(asyncio.Protocol):
         "_buffer",
         "_busy_at",
         "_confirmed",
-        "_conversation",
         "_deaf",
         "_errand",
         "_finished",
         "_greeting",
         "_heard_since",
         "_pulse",
+        "_pump",
         "_share",
         "_terms",
         "_transport",
@@ -80,9 +80,9 @@ class RelayConnection(asyncio.Protocol):
         self._buffer = EnvelopeBuffer(server.frame_bytes_max)
         self._share = server.unfinished.share(self._too_much)
         self._transport: asyncio.Transport | None = None
-        self._conversation = Conversation(server.hub, self)
+        self._pump = SessionPump(server.hub, self)
         # Frames that come before the session is open stay in the buffer.
-        self._greeting: Greeting[Envelope] = Greeting(self._conversation, early_bytes_max=_EARLY_BYTES)
+        self._greeting: Greeting[Envelope] = Greeting(self._pump, early_bytes_max=_EARLY_BYTES)
         # What it said when it opened its session; the agent's name and the id of the session, once it is open.
         self._terms: Terms | None = None
         self.name = ""
@@ -106,7 +106,7 @@ class RelayConnection(asyncio.Protocol):
     @property
     def session(self) -> SessionId:
         """The hub's name for the open session."""
-        return self._conversation.session
+        return self._pump.session
 
     @property
     def closed(self) -> bool:
@@ -153,11 +153,11 @@ class RelayConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable = False
-        self._conversation.pause_writing()
+        self._pump.pause_writing()
 
     def resume_writing(self) -> None:
         self._writable = True
-        self._conversation.resume_writing()
+        self._pump.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -168,7 +168,7 @@ class RelayConnection(asyncio.Protocol):
             self.server.leave(self)
         finally:
             # Whatever else fails, the session ends with its connection.
-            self._conversation.close()
+            self._pump.close()
 
     def _too_late(self) -> None:
         self.fail(ErrorCode.UNAUTHORIZED, "say HELLO first")
@@ -177,7 +177,7 @@ class RelayConnection(asyncio.Protocol):
         self._buffer.reset()
         self.fail(ErrorCode.BUSY, TOO_MUCH, fatal=False)
 
-    # What the conversation calls: the Wire port.
+    # What the session pump calls: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Push deliveries."""
@@ -200,7 +200,7 @@ class RelayConnection(asyncio.Protocol):
                     self._unacknowledged.add(key)
             else:
                 # The frame has no acknowledgement, so it is offered, and that is all.
-                self._conversation.mute(key)
+                self._pump.mute(key)
         if frames and self._transport is not None:
             self._transport.write(b"".join(frames))
         for message, _, _ in parcels:
@@ -262,7 +262,7 @@ class RelayConnection(asyncio.Protocol):
 
     def submit(self, command: c.Command, done: Callable[[r.Reply], None] | None = None) -> None:
         """Hand a command to the hub."""
-        self._conversation.submit((command,), None if done is None else (lambda replies: done(replies[0])))
+        self._pump.submit((command,), None if done is None else (lambda replies: done(replies[0])))
 
     def record(self, code: Code, what: str) -> None:
         """Put into the log what never reaches the hub's own rules."""
@@ -357,7 +357,7 @@ class RelayConnection(asyncio.Protocol):
     def _goodbye(self, reason: str) -> None:
         self.send("BYE", {"reason": reason})
         self._greeting.close()
-        self._conversation.close()
+        self._pump.close()
         # Before the connection is lost, which takes as long as the client takes to read: it may come back sooner.
         self.server.syncs.forget(self)
         if self._transport is not None:
@@ -377,7 +377,7 @@ class RelayConnection(asyncio.Protocol):
         self._terms, self.name, self.session_id = terms, attached.member, attached.resume_id
         self._share.admit(self.name)
         self.server.enter(self, ready=not attached.resumed)
-        self._conversation.receive(
+        self._pump.receive(
             window=terms.window if terms.acknowledges else None,
             unoffered_only=not terms.acknowledges,
             once=codec.is_channel_message,
@@ -477,7 +477,7 @@ class RelayConnection(asyncio.Protocol):
         """The client is done with a delivery: once, however often it says so, and only if it was given to it."""
         if key is not None and key in self._unacknowledged:
             self._unacknowledged.remove(key)
-            self._conversation.settled(1)
+            self._pump.settled(1)
 
     # Topics, questions and the rest.
 
@@ -504,7 +504,7 @@ class RelayConnection(asyncio.Protocol):
             self._answer(envelope, query, self._audited(envelope, returned.value))
             return
         self._errand = errand
-        self._conversation.hold(True)
+        self._pump.hold(True)
         self.submit(command, lambda reply: self._step(errand, envelope, query, reply))
 
     def _step(self, errand: Errand, envelope: Envelope, query: Query | None, reply: r.Reply) -> None:
@@ -522,7 +522,7 @@ class RelayConnection(asyncio.Protocol):
                 return
         self._answer(envelope, query, result)
         self._errand = None
-        self._conversation.hold(False)
+        self._pump.hold(False)
         self._read()
 
     def _audited(self, envelope: Envelope, result: Payload | Refusal | None) -> Payload | Refusal | None:

@@ -1,6 +1,6 @@
 """The stream of an agent's messages: all that is unread, then each new one, for as long as the reader stays.
 
-Above: the relay. Below: a `Conversation` for each reader, which holds it back by its socket alone. Writing a message
+Above: the relay. Below: a `SessionPump` for each reader, which holds it back by its socket alone. Writing a message
 here offers it and claims nothing: until it is taken, it comes again in the next stream.
 """
 
@@ -16,8 +16,8 @@ from tieline.contract.member import ByToken
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Progress
 from tieline.protocols.backchannel import view
-from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.http import Answer, failure
+from tieline.wire.session_pump import Parcel, SessionPump
 from tieline.wire.sse import EventStream, comment, event
 
 _encode = msgspec.json.Encoder().encode
@@ -29,16 +29,16 @@ def not_yours(owner: str, name: str) -> Answer:
 
 
 class _Reader:
-    """One stream: the Wire of its conversation."""
+    """One stream: the Wire of its session pump."""
 
-    __slots__ = ("conversation", "stream")
+    __slots__ = ("pump", "stream")
 
     def __init__(self, hub: Hub, keepalive_seconds: float) -> None:
-        self.conversation = Conversation(hub, self)
+        self.pump = SessionPump(hub, self)
         self.stream = EventStream(
             hub.limits.unsent_bytes_max,
-            self.conversation.pause_writing,
-            self.conversation.resume_writing,
+            self.pump.pause_writing,
+            self.pump.resume_writing,
             keepalive_seconds=keepalive_seconds,
         )
 
@@ -75,7 +75,7 @@ class Events:
     async def serve(self, token: str, name: str, receive: Receive, send: Send) -> Answer | Refusal | None:
         """Stream an agent's messages to whoever shows its token; returns when that is over, or why it never began."""
         reader = _Reader(self._hub, self._keepalive_seconds)
-        conversation = reader.conversation
+        pump = reader.pump
         attached: asyncio.Future[Attached | Refusal] = asyncio.get_running_loop().create_future()
 
         def opened(reply: Attached | Refusal) -> None:
@@ -83,20 +83,20 @@ class Events:
             if not attached.done():
                 attached.set_result(reply)
 
-        conversation.open(c.Attach(protocol=self._protocol, credential=ByToken(token)), opened)
+        pump.open(c.Attach(protocol=self._protocol, credential=ByToken(token)), opened)
         self._readers.add(reader)
         try:
             reply = await attached
             if isinstance(reply, Refusal):
                 return reply
-            if conversation.member != name:
-                return not_yours(str(conversation.member), name)
-            conversation.receive(window=None)
+            if pump.member != name:
+                return not_yours(str(pump.member), name)
+            pump.receive(window=None)
             await reader.stream.run(receive, send)
             return None
         finally:
             self._readers.discard(reader)
-            conversation.close()
+            pump.close()
 
     def close(self) -> None:
         """The hub stops."""

@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from tieline.protocols.backchannel.shelf import Sheaf, Shelf
-from tieline.wire.conversation import Parcel
+from tieline.wire.session_pump import Parcel
 
 _ROUND = 512
 """Deliveries of one round, though always all of one resident's: each is a file that is open for a moment."""

@@ -1,6 +1,6 @@
 """A resident: a local agent of an adopted spool as a member of the hub.
 
-Above: the adoption. Below: the Hub port through a conversation, and the agent's shelf. Its session lasts as long as the
+Above: the adoption. Below: the Hub port through a session pump, and the agent's shelf. Its session lasts as long as the
 spool is adopted, so that it counts as present. What the hub has for it goes to the shelf, where its own programs find
 it; what is gone from there was taken, and is acknowledged.
 """
@@ -23,7 +23,7 @@ from tieline.contract.reply import Attached, Fetched, Progress
 from tieline.protocols.backchannel.mailbox import Card
 from tieline.protocols.backchannel.postman import Postman
 from tieline.protocols.backchannel.shelf import PROTOCOL, Fate, Sheaf, Shelf
-from tieline.wire.conversation import Conversation, Parcel
+from tieline.wire.session_pump import Parcel, SessionPump
 
 TAKEN = "taken from the spool"
 TOO_LARGE = "too_large"
@@ -56,7 +56,7 @@ class Resident:
         self._loop = asyncio.get_running_loop()
         # Told when the hub has ended the session.
         self._ended = ended
-        self._conversation: Conversation | None = None
+        self._pump: SessionPump | None = None
         # What the shelf was not given yet.
         self._parcels: list[Parcel] = []
         # Whether all that waited when the session began is on the shelf.
@@ -66,19 +66,19 @@ class Resident:
     @property
     def session(self) -> SessionId | None:
         """Its session, if one is open."""
-        return self._conversation.session if self._conversation is not None else None
+        return self._pump.session if self._pump is not None else None
 
     @property
     def caught_up(self) -> bool:
         """Whether all that waited when the session began is on the shelf, so that it knows what is a delivery."""
-        conversation = self._conversation
-        if not self._caught_up and conversation is not None:
-            self._caught_up = conversation.caught_up and not self._parcels
+        pump = self._pump
+        if not self._caught_up and pump is not None:
+            self._caught_up = pump.caught_up and not self._parcels
         return self._caught_up
 
     async def attach(self, credential: Credential | None = None) -> Attached | Refusal:
         """Open its session; this makes the member, if there is none of this name yet."""
-        conversation = self._conversation = Conversation(self._hub, self)
+        pump = self._pump = SessionPump(self._hub, self)
         attached: asyncio.Future[Attached | Refusal] = asyncio.get_running_loop().create_future()
         attach = c.Attach(protocol=PROTOCOL, credential=credential or ByUser(), member=self.name)
 
@@ -87,13 +87,13 @@ class Resident:
             if not attached.done():
                 attached.set_result(reply)
 
-        conversation.open(attach, opened)
+        pump.open(attach, opened)
         reply = await attached
         if isinstance(reply, Refusal):
-            self._conversation = None
+            self._pump = None
         else:
-            self.shelf.session = conversation.session
-            self._hub.entrust(self.name, conversation.session, self)
+            self.shelf.session = pump.session
+            self._hub.entrust(self.name, pump.session, self)
         return reply
 
     def resign(self) -> None:
@@ -105,15 +105,15 @@ class Resident:
 
         If the hub cannot say what waits, this ends the session and returns why.
         """
-        conversation = self._conversation
-        assert conversation is not None, "attached before"
+        pump = self._pump
+        assert pump is not None, "attached before"
         await self._put_down()
         await asyncio.to_thread(self.shelf.begin, card, anew=anew)
         if anew:
             # Not before the shelf is empty: what is marked there is another member's.
             await asyncio.to_thread(self.shelf.mailbox.label, card, durably=True)
         for leftover in await asyncio.to_thread(self.shelf.leftovers):
-            fetch = c.Fetch(conversation.session, after=leftover.key - 1, limit=1)
+            fetch = c.Fetch(pump.session, after=leftover.key - 1, limit=1)
             reply = await self._hub.ask(fetch)
             if isinstance(reply, Refusal):
                 self.close()
@@ -122,8 +122,8 @@ class Resident:
             unsettled = any(delivery.key == leftover.key for delivery in reply.deliveries)
             with contextlib.suppress(FileNotFoundError):
                 await asyncio.to_thread(self.shelf.recover, leftover, unsettled=unsettled)
-        if self._conversation is conversation:
-            conversation.receive(window=None)
+        if self._pump is pump:
+            pump.receive(window=None)
         return None
 
     async def _put_down(self) -> None:
@@ -134,9 +134,9 @@ class Resident:
 
     def close(self) -> None:
         """End its session."""
-        if self._conversation is not None:
-            self._conversation.close()
-            self._conversation = None
+        if self._pump is not None:
+            self._pump.close()
+            self._pump = None
 
     async def retire(self) -> bool:
         """Take everything out of the spool, because the agent is no local one any more; false to try again."""
@@ -218,12 +218,12 @@ class Resident:
 
     def placed(self, parcels: Sequence[Parcel], sheaf: Sheaf) -> None:
         """These are where they belong."""
-        conversation = self._conversation
-        if conversation is None or parcels is not self._parcels:
+        pump = self._pump
+        if pump is None or parcels is not self._parcels:
             # Another session has begun meanwhile, and starts from the beginning.
             return
         self._parcels = []
-        session = conversation.session
+        session = pump.session
         commands: list[c.Command] = [
             c.Offered(session, first=first, last=last) for first, last in join_keys(sorted(sheaf.shown))
         ]
@@ -237,7 +237,7 @@ class Resident:
             )
         if commands:
             self._hub.submit(commands)
-        conversation.resume_writing()
+        pump.resume_writing()
 
     def failed(self) -> None:
         """They could not be written: again, after a while."""
@@ -247,14 +247,14 @@ class Resident:
         if self._parcels:
             self._postman.call(self)
 
-    # What the conversation calls: the Wire port.
+    # What the session pump calls: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Have these put onto the shelf. They count as offered when they are there, so none does yet."""
         self._parcels = [*self._parcels, *parcels]
-        if self._conversation is not None:
+        if self._pump is not None:
             # What comes meanwhile waits in the inbox.
-            self._conversation.pause_writing()
+            self._pump.pause_writing()
         self._postman.call(self)
         return ()
 

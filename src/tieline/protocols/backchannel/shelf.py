@@ -28,7 +28,7 @@ from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.claims import SUFFIX
 from tieline.protocols.backchannel.mailbox import Card, Mailbox
 from tieline.protocols.backchannel.view import received
-from tieline.wire.conversation import Parcel
+from tieline.wire.session_pump import Parcel
 
 PROTOCOL = "spool"
 """What sessions of the spool are called, and what says that a message came as a file."""

@@ -1,7 +1,7 @@
 """One peer: its handshake, what it says, what it is given, what it acknowledges; whatever carries its frames.
 
 Above: a carrier (a WebSocket of either port, or lines), which hands in frames and sends what it is given. Below: a
-conversation with the hub.
+`SessionPump`.
 
 Once the handshake is over this protocol has no way to say "no". What is refused is dropped, as its first broker did,
 and the audit chain keeps it.
@@ -20,8 +20,8 @@ from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.peerbus import codec
 from tieline.protocols.peerbus.codec import FRAME_BYTES_MAX, PROTOCOL, Ack, Envelope, FrameError
-from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.greeting import Greeting, Phase
+from tieline.wire.session_pump import Parcel, SessionPump
 
 if TYPE_CHECKING:
     from tieline.protocols.peerbus.server import PeerbusServer
@@ -117,12 +117,12 @@ class PeerConnection:
         "_acked",
         "_carrier",
         "_commands",
-        "_conversation",
         "_flush_until",
         "_greeting",
         "_heard_all",
         "_keys",
         "_keys_characters",
+        "_pump",
         "_questions",
         "_server",
         "_writable",
@@ -132,9 +132,9 @@ class PeerConnection:
     def __init__(self, server: "PeerbusServer", carrier: Carrier) -> None:
         self._server = server
         self._carrier = carrier
-        self._conversation = Conversation(server.hub, self)
+        self._pump = SessionPump(server.hub, self)
         # Also keeps frames that wait behind too many questions.
-        self._greeting: Greeting[bytes] = Greeting(self._conversation)
+        self._greeting: Greeting[bytes] = Greeting(self._pump)
         # Its name, once it is registered.
         self.name = ""
         self._questions = 0
@@ -178,7 +178,7 @@ class PeerConnection:
         self._flush_acks()
         if self._commands:
             commands, self._commands = self._commands, []
-            self._conversation.insist(commands, self._decided)
+            self._pump.insist(commands, self._decided)
 
     def _decided(self, replies: Sequence[r.Reply]) -> None:
         # The wire has no refusal, and a peer that stays would take what the hub failed at for accepted.
@@ -196,12 +196,12 @@ class PeerConnection:
     def pause_writing(self) -> None:
         """The carrier's buffer is full."""
         self._writable = False
-        self._conversation.pause_writing()
+        self._pump.pause_writing()
 
     def resume_writing(self) -> None:
         """The carrier's buffer drained."""
         self._writable = True
-        self._conversation.resume_writing()
+        self._pump.resume_writing()
         self._release()
 
     def connection_lost(self) -> None:
@@ -209,7 +209,7 @@ class PeerConnection:
         self._leave()
         self._carrier = _GONE
 
-    # What the conversation calls: the Wire port.
+    # What the session pump calls: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Push deliveries. What waited comes sender by sender, as the first broker gives it."""
@@ -235,10 +235,8 @@ class PeerConnection:
         if frames:
             self._carrier.send(frames)
         if given_up:
-            advance = c.Advance(
-                self._conversation.session, ranges=tuple(given_up), state=State.DEAD, evidence="too_large"
-            )
-            self._conversation.submit((advance,))
+            advance = c.Advance(self._pump.session, ranges=tuple(given_up), state=State.DEAD, evidence="too_large")
+            self._pump.submit((advance,))
         return parcels if not left_out else [parcel for parcel in parcels if parcel[1] not in left_out]
 
     def write_progress(self, step: r.Progress) -> None:
@@ -271,7 +269,7 @@ class PeerConnection:
     def _finish(self) -> None:
         self.finish_turn()
         # Answers come in order, so that of nothing at all comes last.
-        self._conversation.after(lambda: self._conversation.when_kept(lambda: self._fail(DONE)))
+        self._pump.after(lambda: self._pump.when_kept(lambda: self._fail(DONE)))
 
     def _leave(self) -> None:
         try:
@@ -282,7 +280,7 @@ class PeerConnection:
             self._greeting.close()
             self._keys.clear()
             self._server.connections.discard(self)
-            self._conversation.close()
+            self._pump.close()
 
     # Inside: the handshake.
 
@@ -318,7 +316,7 @@ class PeerConnection:
         assert reply.member is not None, "only members attach here"
         self.name = reply.member
         self._flush_until = reply.next_key
-        self._conversation.submit((c.ListMembers(reply.session),), self._registered)
+        self._pump.submit((c.ListMembers(reply.session),), self._registered)
 
     def _registered(self, replies: Sequence[r.Reply]) -> None:
         if self._greeting.phase is not Phase.OPENING:
@@ -326,8 +324,8 @@ class PeerConnection:
         self._carrier.admit(self.name)
         self._answer(replies[0])
         waiting = self._greeting.activate()
-        self._conversation.receive(window=None)
-        self._pump(waiting)
+        self._pump.receive(window=None)
+        self._handle_waiting(waiting)
 
     # Inside: what it says.
 
@@ -358,21 +356,19 @@ class PeerConnection:
         self._flush_acks()
         self._commands.append(
             c.Send(
-                self._conversation.session,
+                self._pump.session,
                 content=content,
                 wire_id=codec.wire_id_of(envelope),
                 allow_empty=True,
                 shared_id=True,
                 signature=codec.signature_of(envelope, self.name, self._server.secret),
-                attempt=self._conversation.attempt,
+                attempt=self._pump.attempt,
             )
         )
 
     def _refuse(self, code: Code) -> None:
         self._flush_acks()
-        self._commands.append(
-            c.RecordRefusal(protocol=PROTOCOL, code=code, what="Send", session=self._conversation.session)
-        )
+        self._commands.append(c.RecordRefusal(protocol=PROTOCOL, code=code, what="Send", session=self._pump.session))
 
     def _acknowledge(self, name: str) -> None:
         if not name:
@@ -391,16 +387,14 @@ class PeerConnection:
         stem = name.removesuffix(f"|{self.name}")
         wire_ids = (name,) if stem == name else (name, f"{stem}|{codec.ALL}")
         command = c.AcknowledgeIds(
-            self._conversation.session, wire_ids=wire_ids, message_ids=(MessageId(stem),), evidence="ack"
+            self._pump.session, wire_ids=wire_ids, message_ids=(MessageId(stem),), evidence="ack"
         )
         self._commands.append(command)
 
     def _flush_acks(self) -> None:
         if self._acked:
             acked, self._acked = tuple(self._acked), []
-            self._commands.append(
-                c.Advance(self._conversation.session, ranges=acked, state=State.ACKED, evidence="ack")
-            )
+            self._commands.append(c.Advance(self._pump.session, ranges=acked, state=State.ACKED, evidence="ack"))
 
     # Inside: who is there.
 
@@ -408,9 +402,9 @@ class PeerConnection:
         # Behind everything that was said before, so that the answer means that all of it is durable.
         self.finish_turn()
         self._questions += 1
-        self._conversation.submit(
-            (c.ListMembers(self._conversation.session),),
-            lambda replies: self._conversation.when_kept(partial(self._answered, replies)),
+        self._pump.submit(
+            (c.ListMembers(self._pump.session),),
+            lambda replies: self._pump.when_kept(partial(self._answered, replies)),
         )
 
     def _answered(self, replies: Sequence[r.Reply]) -> None:
@@ -426,9 +420,9 @@ class PeerConnection:
     def _release(self) -> None:
         ready = self._greeting.phase is Phase.ACTIVE and self._writable and not self._questions
         if ready and self._greeting.waits:
-            self._pump(self._greeting.take())
+            self._handle_waiting(self._greeting.take())
 
-    def _pump(self, waiting: Sequence[bytes]) -> None:
+    def _handle_waiting(self, waiting: Sequence[bytes]) -> None:
         """Handle frames that waited, until one of them has to wait again."""
         for index, payload in enumerate(waiting):
             if self._greeting.phase is not Phase.ACTIVE:

@@ -1,6 +1,6 @@
 """The hub's side of its own protocol: one connection, whatever carries its batches.
 
-Above: a Unix socket or a WebSocket, which hands in batches and sends what `send` is given. Below: a conversation.
+Above: a Unix socket or a WebSocket, which hands in batches and sends what `send` is given. Below: a `SessionPump`.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from tieline.contract.identifiers import parse_member_name
 from tieline.contract.keys import split_ranges
 from tieline.contract.member import ByHomeKey, ByToken, Credential
 from tieline.contract.refusal import Code, Refusal
-from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.greeting import Greeting, Phase
 from tieline.wire.native import activity, tail
 from tieline.wire.native import frames as f
 from tieline.wire.native.answers import ANSWERS
 from tieline.wire.native.content import content_of, encode_message
+from tieline.wire.session_pump import Parcel, SessionPump
 
 PROTOCOL = "tieline"
 
@@ -139,11 +139,11 @@ class NativeConnection:
     """One client of the hub's own protocol."""
 
     __slots__ = (
-        "_conversation",
         "_greeting",
         "_hub",
         "_local",
         "_missed",
+        "_pump",
         "_tail",
         "_token",
         "_transport",
@@ -165,9 +165,9 @@ class NativeConnection:
         self._writable = True
         # What is said, as it is said, if the client asked for that.
         self._tail: tail.Tail | None = None
-        self._conversation = Conversation(hub, self)
+        self._pump = SessionPump(hub, self)
         # Also keeps frames that wait for large answers to leave.
-        self._greeting: Greeting[f.ClientFrame] = Greeting(self._conversation)
+        self._greeting: Greeting[f.ClientFrame] = Greeting(self._pump)
 
     # What the carrier calls.
 
@@ -193,14 +193,14 @@ class NativeConnection:
     def pause_writing(self) -> None:
         """The carrier's buffer is full."""
         self._writable = False
-        self._conversation.pause_writing()
+        self._pump.pause_writing()
         if self._tail is not None:
             self._tail.pause()
 
     def resume_writing(self) -> None:
         """The carrier's buffer drained."""
         self._writable = True
-        self._conversation.resume_writing()
+        self._pump.resume_writing()
         if self._tail is not None:
             self._tail.resume()
         self._release()
@@ -212,10 +212,10 @@ class NativeConnection:
             self._look_away()
         finally:
             # Whatever else fails, the session ends with its connection.
-            self._conversation.close()
+            self._pump.close()
             self._transport = _GONE
 
-    # What the conversation calls: the Wire port.
+    # What the session pump calls: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Push deliveries."""
@@ -263,7 +263,7 @@ class NativeConnection:
             self._look_away()
         finally:
             self._greeting.close()
-            self._conversation.close()
+            self._pump.close()
             self._transport.close()
 
     def pause_reading(self) -> None:
@@ -327,11 +327,11 @@ class NativeConnection:
         self._send([welcome])
         waiting = self._greeting.activate()
         if hello.receive:
-            self._conversation.receive(window=window)
+            self._pump.receive(window=window)
         self._handle(waiting)
 
     def _release(self) -> None:
-        ready = self._greeting.phase is Phase.ACTIVE and self._has_credit() and self._conversation.room > 0
+        ready = self._greeting.phase is Phase.ACTIVE and self._has_credit() and self._pump.room > 0
         if ready and self._greeting.waits:
             self._handle(self._greeting.take())
 
@@ -344,7 +344,7 @@ class NativeConnection:
         # The number of each command's request; `None` where there is no answer.
         numbers: list[int | None] = []
         for index, frame in enumerate(batch):
-            if self._conversation.room <= len(commands) or (type(frame) in _LARGE and not self._has_credit()):
+            if self._pump.room <= len(commands) or (type(frame) in _LARGE and not self._has_credit()):
                 # The answers to those before it are large, and must leave first.
                 self._submit(commands, numbers)
                 self._greeting.wait(batch[index:])
@@ -360,7 +360,7 @@ class NativeConnection:
                 # Answers keep the order of the requests, so a refusal waits behind what was asked before it.
                 self._submit(commands, numbers)
                 commands, numbers = [], []
-                self._conversation.after(partial(self._refuse, f.Refused(command.code, command.message, number)))
+                self._pump.after(partial(self._refuse, f.Refused(command.code, command.message, number)))
                 if number is None:
                     self.end(command)
                     return
@@ -390,9 +390,9 @@ class NativeConnection:
             ]
             if claims:
                 # Won or lost, a claim is the client's last word on that delivery.
-                self._conversation.settled(sum(isinstance(reply, r.Claimed) for reply in replies))
+                self._pump.settled(sum(isinstance(reply, r.Claimed) for reply in replies))
             if isinstance(commands[0], c.FollowActivity) and isinstance(replies[0], r.Done):
-                self._hub.tail(self._conversation.session, commands[0].member, self._write_activity)
+                self._hub.tail(self._pump.session, commands[0].member, self._write_activity)
             if weight:
                 # Each may be as large as a frame can be.
                 for answer in answers:
@@ -402,7 +402,7 @@ class NativeConnection:
                 self._send(answers)
             self._release()
 
-        self._conversation.submit(commands, done)
+        self._pump.submit(commands, done)
 
     def _refuse(self, answer: f.Refused) -> None:
         self._send([answer])
@@ -410,7 +410,7 @@ class NativeConnection:
 
     def _look(self, frame: tail.FollowAll) -> None:
         """Open a live view, in place of the one that was open, if history would be read the same way."""
-        session = self._conversation.session
+        session = self._pump.session
 
         def done(replies: Sequence[r.Reply]) -> None:
             (reply,) = replies
@@ -423,7 +423,7 @@ class NativeConnection:
             self._release()
 
         nothing = c.ReadHistory(session, limit=1, before=0, everything=frame.everything)
-        self._conversation.submit((nothing,), done)
+        self._pump.submit((nothing,), done)
 
     def _look_away(self) -> None:
         looked, self._tail = self._tail, None
@@ -431,12 +431,12 @@ class NativeConnection:
             looked.close()
 
     def _command(self, frame: f.ClientFrame) -> c.Command | Refusal:
-        session = self._conversation.session
+        session = self._pump.session
         if isinstance(frame, f.Send):
             said = content_of(frame)
             return said if isinstance(said, Refusal) else frame.command(session, said)
         if isinstance(frame, _SETTLING):
-            self._conversation.settled(sum([last - first + 1 for first, last in frame.keys if last >= first]))
+            self._pump.settled(sum([last - first + 1 for first, last in frame.keys if last >= first]))
         if isinstance(frame, f.Hello):
             return Refusal(Code.INVALID_REQUEST, "hello comes once")
         assert not isinstance(frame, f.FollowAll), "looked at before"

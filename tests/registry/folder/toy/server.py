@@ -12,9 +12,9 @@ from tieline.contract.message import Content
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Progress, Reply
 from tieline.contract.target import parse_target
-from tieline.wire.conversation import Conversation, Parcel
 from tieline.wire.greeting import Greeting
 from tieline.wire.protocol import Host, Server
+from tieline.wire.session_pump import Parcel, SessionPump
 from tieline.wire.stream import Stream
 from tieline.wire.unix import UnixServer, listen
 
@@ -29,8 +29,8 @@ class _Connection(Stream):
     def __init__(self, host: Host) -> None:
         super().__init__()
         self._limits = host.hub.limits
-        self._conversation = Conversation(host.hub, self)
-        self._greeting: Greeting[codec.ClientLine] = Greeting(self._conversation)
+        self._pump = SessionPump(host.hub, self)
+        self._greeting: Greeting[codec.ClientLine] = Greeting(self._pump)
         self._data = b""
 
     # What asyncio calls.
@@ -45,17 +45,17 @@ class _Connection(Stream):
             self._handle(line)
 
     def pause_writing(self) -> None:
-        self._conversation.pause_writing()
+        self._pump.pause_writing()
 
     def resume_writing(self) -> None:
-        self._conversation.resume_writing()
+        self._pump.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._greeting.close()
-        self._conversation.close()
+        self._pump.close()
 
-    # What the conversation calls: the Wire port.
+    # What the session pump calls: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         for message, key, _ in parcels:
@@ -84,22 +84,20 @@ class _Connection(Stream):
             self._act(said)
 
     def _act(self, said: codec.ClientLine) -> None:
-        session = self._conversation.session
+        session = self._pump.session
         match said:
             case codec.Hello():
                 attach = c.Attach(protocol=PROTOCOL, credential=ByToken(said.token), member=MemberName(said.name))
                 self._greeting.open(attach, self._opened)
             case codec.Ack():
-                self._conversation.settled(1)
-                self._conversation.submit((c.Advance(session, ranges=((said.key, said.key),)),))
+                self._pump.settled(1)
+                self._pump.submit((c.Advance(session, ranges=((said.key, said.key),)),))
             case codec.Say():
                 target = parse_target(said.target)
                 if isinstance(target, Refusal):
                     self.write(codec.encode(codec.No(target.message)))
                     return
-                self._conversation.submit(
-                    (c.Send(session, content=Content(target=target, body=said.body)),), self._said
-                )
+                self._pump.submit((c.Send(session, content=Content(target=target, body=said.body)),), self._said)
 
     def _opened(self, reply: Attached | Refusal) -> None:
         if isinstance(reply, Refusal):
@@ -107,7 +105,7 @@ class _Connection(Stream):
             return
         self.write(codec.encode(codec.Welcome()))
         waiting = self._greeting.activate()
-        self._conversation.receive(window=64)
+        self._pump.receive(window=64)
         for said in waiting:
             self._act(said)
 

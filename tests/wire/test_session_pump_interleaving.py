@@ -1,4 +1,4 @@
-"""The conversation loop before a hub that decides in batches, whatever the interleaving."""
+"""The session pump before a hub that decides in batches, whatever the interleaving."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,7 @@ from tests.wire.table import ATTACH, BOB, SESSION, PaperWire, message
 from tieline.contract import command as c
 from tieline.contract.delivery import Delivery, State
 from tieline.contract.reply import Attached, Done, Fetched, Reply
-from tieline.wire.conversation import Conversation
+from tieline.wire.session_pump import SessionPump
 
 
 class OrderedHub(PaperHub):
@@ -94,7 +94,7 @@ def test_any_interleaving_writes_every_key_once_and_in_order(
 async def _interleave(window: int | None, actions: list[tuple[str, int]], room: int | None, declined: set[int]) -> None:
     hub, wire = OrderedHub(), PaperWire()
     wire.declined = declined
-    talk = wire.conversation = Conversation(hub, wire)
+    talk = wire.pump = SessionPump(hub, wire)
     talk.open(ATTACH, lambda _: None)
     hub.work(1)
     unacked: deque[int] = deque()

@@ -1,4 +1,4 @@
-"""The conversation: one session's talk with the hub, the same for every wire.
+"""The session pump moves what one session says and what it is sent, the same way for every wire.
 
 Above: a protocol's server, which turns bytes into commands and deliveries into bytes, and its `Greeting`, which opens
 the session. Below: the Hub port. It keeps order, credit and back-pressure, so that no protocol has a queue or a retry
@@ -46,7 +46,7 @@ _DATA_CHARACTERS = 32 * 1024
 
 
 class Wire(Protocol):
-    """What a conversation needs of the protocol's side. All methods return at once."""
+    """A session pump needs this of the protocol's side. All methods return at once."""
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Put deliveries on the wire, in this order; returns those that were, in case some are not for it."""
@@ -64,7 +64,7 @@ class Wire(Protocol):
         """Go on taking bytes from the wire."""
 
 
-class Conversation:
+class SessionPump:
     """A session between a wire and the hub. Belongs to one event loop."""
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""The conversation loop before a hub of paper: order, credit and back-pressure of what goes out."""
+"""The session pump before a hub of paper: order, credit and back-pressure of what goes out."""
 
 import asyncio
 

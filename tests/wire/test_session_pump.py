@@ -1,4 +1,4 @@
-"""The conversation loop before a hub of paper: opening and closing, and what comes in."""
+"""The session pump before a hub of paper: opening and closing, and what comes in."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,8 +16,8 @@ from tieline.contract.message import Content
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, Done, Progress, Reply
 from tieline.contract.target import to_member
-from tieline.wire import conversation
-from tieline.wire.conversation import Conversation
+from tieline.wire import session_pump
+from tieline.wire.session_pump import SessionPump
 
 # Opening and closing
 
@@ -25,7 +25,7 @@ from tieline.wire.conversation import Conversation
 async def test_the_protocol_hears_of_its_session_before_anything_is_offered() -> None:
     hub, wire = PaperHub(), PaperWire()
     heard: list[Attached | Refusal] = []
-    talk = Conversation(hub, wire)
+    talk = SessionPump(hub, wire)
     talk.open(ATTACH, heard.append)
     assert hub.submitted == [ATTACH]
     assert heard == []
@@ -39,7 +39,7 @@ async def test_the_protocol_hears_of_its_session_before_anything_is_offered() ->
 async def test_a_refused_attach_is_told_and_leaves_nothing_behind() -> None:
     hub, wire = PaperHub(), PaperWire()
     heard: list[Attached | Refusal] = []
-    talk = Conversation(hub, wire)
+    talk = SessionPump(hub, wire)
     talk.open(ATTACH, heard.append)
     hub.answer(Refusal(Code.UNAUTHORIZED, "no"))
     assert heard == [Refusal(Code.UNAUTHORIZED, "no")]
@@ -59,7 +59,7 @@ async def test_closing_forgets_the_listener_and_detaches_once() -> None:
 async def test_a_wire_that_is_gone_before_its_session_is_open_detaches_it_and_hears_nothing() -> None:
     hub, wire = PaperHub(), PaperWire()
     heard: list[Attached | Refusal] = []
-    talk = Conversation(hub, wire)
+    talk = SessionPump(hub, wire)
     talk.open(ATTACH, heard.append)
     talk.close()
     assert hub.asked(c.Detach) == []
@@ -138,7 +138,7 @@ async def test_an_answer_that_comes_after_closing_leaves_the_wire_alone() -> Non
 
 async def test_a_session_that_is_left_ends_and_the_wire_may_open_another() -> None:
     hub, wire = PaperHub(), PaperWire()
-    talk = Conversation(hub, wire)
+    talk = SessionPump(hub, wire)
     talk.open(ATTACH, lambda _: None)
     hub.answer(Attached(session=SESSION, member=BOB, speaker="bob"))
     talk.hold(True)
@@ -170,7 +170,7 @@ def said(table: Table) -> list[str]:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(session_pump, "RETRY_SECONDS", 0)
 
 
 @pytest.mark.usefixtures("soon")
@@ -215,7 +215,7 @@ async def test_what_a_wire_insisted_on_is_kept_before_its_session_ends_though_th
 
 @pytest.mark.usefixtures("soon")
 async def test_a_wire_ends_when_the_store_fails_for_too_long_or_at_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "INSIST_MAX", 2)
+    monkeypatch.setattr(session_pump, "INSIST_MAX", 2)
     long = Table()
     long.page()
     long.talk.insist((send("a"),))
