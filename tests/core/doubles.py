@@ -1,4 +1,4 @@
-"""What tests of the broker share: a nature whose clock and chance are set by hand, and a desk to ask from."""
+"""What tests of the broker share: a clock and ids that the test sets, and a desk to ask from."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -30,8 +30,8 @@ START_MS = 1_800_000_000_000
 _Kind = TypeVar("_Kind")
 
 
-class FakeNature:
-    """A nature that stands still: time moves when the test says so, and every id is the next number."""
+class FakeClockAndIds:
+    """A clock that stands still until the test moves it, and ids that are the next number."""
 
     def __init__(self) -> None:
         self.time_ms = START_MS
@@ -65,7 +65,7 @@ class FakeNature:
         return SessionId(f"session-{self._next()}")
 
     def token(self) -> str:
-        return f"token-made-by-nature-{self._next()}"
+        return f"token-made-for-tests-{self._next()}"
 
 
 def content(target: str | Target, body: str = "hello", **fields: Any) -> Content:
@@ -97,7 +97,7 @@ class Desk:
         self._open_store = open_store
         self._activity = SqliteActivity(IN_MEMORY)
         self.limits = limits
-        self.nature = FakeNature()
+        self.clock_and_ids = FakeClockAndIds()
         self.custodians: dict[MemberName, Winner] = {}
         self.answers: Answers = {}
         self.open()
@@ -105,7 +105,7 @@ class Desk:
     def open(self) -> None:
         """Start a broker over what the store holds."""
         self.store = self._open_store()
-        self.broker = Broker(self.store, self.nature, self.limits, home_key=token_digest(HOME_KEY))
+        self.broker = Broker(self.store, self.clock_and_ids, self.limits, home_key=token_digest(HOME_KEY))
         self.journal = Journal(self._activity, self.limits)
         self.outcome = Outcome()
         self.operator = self.attach(None)
@@ -122,7 +122,7 @@ class Desk:
 
     def pass_ms(self, milliseconds: int) -> None:
         """Let time pass, and let the hub notice."""
-        self.nature.time_ms += milliseconds
+        self.clock_and_ids.time_ms += milliseconds
         self.ask(c.Tick())
 
     # Asking.

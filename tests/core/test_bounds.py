@@ -24,7 +24,7 @@ def test_many_refusals_of_a_kind_share_a_row(desk: Desk) -> None:
     for _ in range(100):
         desk.refused(c.Send(ada, content=content("@nobody")))
     assert [(row.code, row.speaker, row.count) for row in refusals(desk)] == [(Code.UNKNOWN_MEMBER, "ada", 1)]
-    desk.nature.time_ms += desk.broker.limits.refusal_row_ms
+    desk.clock_and_ids.time_ms += desk.broker.limits.refusal_row_ms
     desk.refused(c.Send(ada, content=content("@nobody")))
     assert [row.count for row in refusals(desk)] == [1, 100]
 

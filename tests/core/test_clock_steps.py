@@ -24,7 +24,7 @@ def test_an_escalation_comes_after_its_own_time_and_not_at_the_step(desk: Desk, 
     desk.add("bob")
     desk.ask(c.SetReach(desk.operator, name=MemberName("bob"), reach=Reach((Leg(Way.PUSH, 10_000), Leg(Way.PULL, 0)))))
     desk.send(alice, "@bob")
-    desk.nature.set_clock(step_ms)
+    desk.clock_and_ids.set_clock(step_ms)
     desk.pass_ms(1000)
     assert not any(isinstance(event, Fell) for event in desk.events())
     desk.pass_ms(10_000)
@@ -35,15 +35,15 @@ def test_an_escalation_comes_after_its_own_time_and_not_at_the_step(desk: Desk, 
 def test_a_pause_lasts_as_long_as_it_should(desk: Desk, step_ms: int) -> None:
     desk.ask(c.PauseThread(desk.operator, thread="#dev"))
     desk.pass_ms(1000)
-    desk.nature.set_clock(step_ms)
+    desk.clock_and_ids.set_clock(step_ms)
     (pause,) = desk.expect(Pauses, c.ListPauses(desk.operator)).pauses
-    assert pause.until_ms == desk.nature.time_ms + desk.limits.pause_ms - 1000
+    assert pause.until_ms == desk.clock_and_ids.time_ms + desk.limits.pause_ms - 1000
 
 
 def test_retention_goes_on_after_the_time_was_set_back(desk: Desk) -> None:
     alice = desk.join("alice")
     desk.pass_ms(1000)
-    desk.nature.set_clock(-30 * DAY_MS)
+    desk.clock_and_ids.set_clock(-30 * DAY_MS)
     desk.advance(alice, 1)
     said = desk.send(alice, "@alice").message_id
     desk.advance(alice, 1)

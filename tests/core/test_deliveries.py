@@ -21,11 +21,11 @@ def test_a_delivery_climbs_the_ladder_and_the_sender_sees_each_rung_with_its_evi
     ada = desk.join("ada")
     bob = desk.attach_by_token(desk.add("bob"), "backchannel")
     sent = desk.send(ada, "@bob")
-    desk.nature.time_ms += 10
+    desk.clock_and_ids.time_ms += 10
     desk.offered(bob, 1)
-    desk.nature.time_ms += 10
+    desk.clock_and_ids.time_ms += 10
     desk.advance(bob, 1, State.SEEN, "a tool call")
-    desk.nature.time_ms += 10
+    desk.clock_and_ids.time_ms += 10
     desk.advance(bob, 1, State.ACKED, "ack")
     receipt = desk.receipts(ada, sent.message_id)["bob"]
     assert (receipt.key, receipt.state) == (1, State.ACKED)
@@ -275,7 +275,7 @@ def test_a_delivery_expires_at_its_deadline_and_not_before(desk: Desk) -> None:
 def test_no_command_of_the_same_instant_finds_what_expires_in_it(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
     sent = desk.send(ada, "@bob", ttl_ms=1000)
-    desk.nature.time_ms += 1000
+    desk.clock_and_ids.time_ms += 1000
     assert desk.claim(bob, sent.message_id) is None
 
 
@@ -285,7 +285,7 @@ def test_deadlines_are_kept_when_the_hub_comes_back(desk: Desk, how: str) -> Non
     desk.add("bob")
     short = desk.send(desk.attach("ada"), "@bob", ttl_ms=1000)
     long = desk.send(desk.attach("ada"), "@bob", ttl_ms=5000)
-    desk.nature.time_ms += 500
+    desk.clock_and_ids.time_ms += 500
     getattr(desk, how)()
     desk.pass_ms(499)
     assert desk.state(short.message_id, "bob") is State.PENDING
@@ -299,7 +299,7 @@ def test_a_deadline_that_passed_while_the_hub_was_down_is_honoured_at_once(desk:
     desk.add("bob")
     desk.send(desk.attach("ada"), "@bob", ttl_ms=1000)
     desk.broker.close()
-    desk.nature.time_ms += 2000
+    desk.clock_and_ids.time_ms += 2000
     desk.open()
     assert desk.fetch(desk.attach("bob")) == ()
 

@@ -127,9 +127,9 @@ def test_a_chain_past_the_soft_limit_is_spaced_more_and_more_and_people_are_told
     for turn in range(LIMITS.hops_max + 1):
         speaker, hearer = ("ada", "bob") if turn % 2 == 0 else ("bob", "ada")
         accepted = room.say(speaker, f"@{hearer}", f"{turn}")
-        before = desk.nature.time_ms
+        before = desk.clock_and_ids.time_ms
         room.wait_for(hearer)
-        waits.append(desk.nature.time_ms - before)
+        waits.append(desk.clock_and_ids.time_ms - before)
         assert bool(accepted.held) == bool(waits[-1])
         desk.pass_ms(STEP_MS)
     assert waits == [0] * 5 + [4000, 9000, 14_000, 19_000]
@@ -496,7 +496,7 @@ def test_a_hold_goes_on_cooling_down_and_a_lifted_limit_stays_lifted_after_a_res
     stuck.attach()
     stuck.desk.pass_ms(LIMITS.pause_ms)
     assert stuck.read("ada") == ["held 0"]
-    assert stuck.desk.broker.holds.allows(content("@cy"), "ada", stuck.desk.nature.time_ms)
+    assert stuck.desk.broker.holds.allows(content("@cy"), "ada", stuck.desk.clock_and_ids.time_ms)
 
 
 def test_what_was_decided_and_not_committed_is_neither_held_nor_released(stuck: Room) -> None:
@@ -632,7 +632,7 @@ def test_a_chain_is_counted_and_told_of_although_each_message_failed_once(room: 
 @pytest.mark.parametrize("step_ms", [30 * 24 * 3600 * 1000, -30 * 24 * 3600 * 1000])
 def test_a_clock_that_is_set_neither_releases_nor_keeps_anything(stuck: Room, step_ms: int) -> None:
     stuck.say("bob", "@ada", "held 1")
-    stuck.desk.nature.set_clock(step_ms)
+    stuck.desk.clock_and_ids.set_clock(step_ms)
     stuck.desk.pass_ms(1000)
     assert stuck.read("ada") == []
     stuck.desk.restart()
@@ -647,7 +647,7 @@ def test_a_clock_that_is_set_changes_no_pause_although_its_batch_is_taken_back(
     stuck: Room, step_ms: int, *, owed: bool
 ) -> None:
     desk = stuck.desk
-    desk.nature.set_clock(step_ms)
+    desk.clock_and_ids.set_clock(step_ms)
     desk.decide(c.Tick())
     if owed:
         desk.broker.owe()
@@ -700,19 +700,19 @@ def test_a_coordinator_with_ten_workers_is_slowed_at_most(make_desk: MakeDesk) -
     room.join("lead", *workers)
     rounds = dict.fromkeys(workers, 0)
     # Who speaks to whom next, and when: a step takes a second from when somebody was given something.
-    due = [(desk.nature.time_ms, "lead", name) for name in workers]
+    due = [(desk.clock_and_ids.time_ms, "lead", name) for name in workers]
     slowed = False
     for _ in range(10_000):
         if not due and not any(presence.backlog for presence in desk.roster().values()):
             break
-        for at_ms, speaker, hearer in [entry for entry in due if entry[0] <= desk.nature.time_ms]:
+        for at_ms, speaker, hearer in [entry for entry in due if entry[0] <= desk.clock_and_ids.time_ms]:
             due.remove((at_ms, speaker, hearer))
             slowed |= "hops_soft" in room.say(speaker, f"@{hearer}", speaker).held
             if speaker == "lead":
                 rounds[hearer] += 1
         for name in (*workers, "lead"):
             answered = [sender for sender in room.read(name) if name != "lead" or rounds[sender] < 40]
-            due += [(desk.nature.time_ms + STEP_MS, name, sender) for sender in answered]
+            due += [(desk.clock_and_ids.time_ms + STEP_MS, name, sender) for sender in answered]
         desk.pass_ms(STEP_MS)
     assert rounds == dict.fromkeys(workers, 40)
     assert (len(room.given["lead"]), slowed) == (400, True)
@@ -761,7 +761,7 @@ def test_two_programs_that_alternate_ten_thousand_times_are_never_held(desk: Des
         )
         assert isinstance(accepted, Accepted)
         assert not accepted.held
-        desk.nature.time_ms += 2
+        desk.clock_and_ids.time_ms += 2
     desk.broker.commit()
     assert {presence.backlog for presence in desk.roster().values()} == {0}
 

@@ -42,7 +42,7 @@ def test_a_new_member_is_on_the_roster_and_others_hear_of_it(desk: Desk) -> None
     assert desk.outcome.changes == [MemberAppeared(MemberName("ada"))]
     member = desk.roster()["ada"].member
     assert (member.kind, member.permissions) == (MemberKind.HUMAN, ("log.read", "members.manage"))
-    assert member.created_at_ms == desk.nature.time_ms
+    assert member.created_at_ms == desk.clock_and_ids.time_ms
     assert Registered("ada", "operator", "member") in desk.events()
 
 
@@ -107,7 +107,7 @@ def test_two_members_cannot_have_one_token(desk: Desk) -> None:
     assert list(desk.roster()) == ["ada"]
 
 
-@pytest.mark.parametrize("token", ["", "wrong", "token-made-by-nature-0"])
+@pytest.mark.parametrize("token", ["", "wrong", "token-made-for-tests-0"])
 def test_a_token_that_nobody_has_opens_nothing(desk: Desk, token: str) -> None:
     desk.add("ada")
     assert code(attach(desk, ByToken(token))) is Code.UNAUTHORIZED
@@ -208,11 +208,11 @@ def test_when_a_member_was_last_seen_survives_as_far_as_it_was_committed(desk: D
     desk.add("ada")
     desk.restart()  # so that nothing but the visit is new
     ada = desk.attach("ada")
-    desk.nature.time_ms += 1000
+    desk.clock_and_ids.time_ms += 1000
     desk.ask(c.Detach(ada))
     seen = desk.roster()["ada"].last_seen_ms
-    assert seen == desk.nature.time_ms
-    desk.nature.time_ms += 1000
+    assert seen == desk.clock_and_ids.time_ms
+    desk.clock_and_ids.time_ms += 1000
     if how == "restart":
         desk.restart()
         assert desk.roster()["ada"].last_seen_ms == seen

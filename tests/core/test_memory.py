@@ -193,7 +193,7 @@ class Walk:
 
     def batch(self, *, poisoned: bool) -> None:
         """Do some things at once; the poison, if there is one, somewhere among them."""
-        self.desk.nature.time_ms += self.chance.randrange(500)
+        self.desk.clock_and_ids.time_ms += self.chance.randrange(500)
         commands = [self.command() for _ in range(self.chance.randrange(1, 8))]
         poison, place = self.command(), self.chance.randrange(len(commands) + 1)
         if isinstance(poison, c.Tick):
@@ -363,7 +363,7 @@ def test_an_expiry_that_raises_keeps_nobody_from_being_served(faulty: Desk, monk
     faulty.entrust(BOB, shop)
     stuck = faulty.send(alice, "@bob", "stuck", ttl_ms=10).message_id
     monkeypatch.setattr(Custody, "win", lambda *_: 1 / 0)
-    faulty.nature.time_ms += 20
+    faulty.clock_and_ids.time_ms += 20
     for _ in range(3):
         faulty.expect(Accepted, c.Send(alice, content=content("@alice")))
     assert [fault.what for fault in faulty.broker.faults] == ["Tick"]
@@ -426,7 +426,7 @@ def test_a_chore_that_raises_rests_and_the_others_are_done(faulty: Desk, monkeyp
     monkeypatch.setattr("tieline.core.retention.Retention.work", fail)
     for _ in range(5):
         assert work(faulty, (c.Tick(),)).replies
-        faulty.nature.time_ms += 1000
+        faulty.clock_and_ids.time_ms += 1000
     assert tried == [1]
 
 

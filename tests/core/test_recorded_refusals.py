@@ -27,6 +27,6 @@ def test_many_recorded_refusals_of_a_kind_share_a_row(desk: Desk) -> None:
     for _ in range(100):
         desk.ask(c.RecordRefusal(protocol="paper", code=Code.INVALID_REQUEST, what="too early"))
     desk.ask(c.RecordRefusal(protocol="paper", code=Code.INVALID_REQUEST, what="too late"))
-    desk.nature.time_ms += desk.limits.refusal_row_ms
+    desk.clock_and_ids.time_ms += desk.limits.refusal_row_ms
     desk.ask(c.RecordRefusal(protocol="paper", code=Code.INVALID_REQUEST, what="too early"))
     assert [(what, count) for *_, what, count in rows(desk)] == [("too early", 1), ("too late", 1), ("too early", 100)]

@@ -195,7 +195,7 @@ class Restarts(RuleBasedStateMachine):
 
     @rule(milliseconds=st.sampled_from([1, 100, 3600 * 1000, 2 * DAY_MS]))
     def wait(self, milliseconds: int) -> None:
-        self.desk.nature.time_ms += milliseconds
+        self.desk.clock_and_ids.time_ms += milliseconds
         self.decide(c.Tick())
 
     # How it goes down.
@@ -208,7 +208,7 @@ class Restarts(RuleBasedStateMachine):
         self.kept_streams = dict(self.streams)
         self.kept_generation = dict(self.generation)
         self.kept_won = set(self.won)
-        self.kept_ms = self.desk.nature.time_ms
+        self.kept_ms = self.desk.clock_and_ids.time_ms
         self.kept_view = self.view()
         # Look at once, before a snapshot hides what a replay would give.
         self.crash(restore_only=True)
@@ -216,7 +216,7 @@ class Restarts(RuleBasedStateMachine):
     @rule(restore_only=st.booleans())
     def crash(self, restore_only: bool) -> None:
         # Back to the time of the last commit: what would have expired since then is not the subject.
-        self.desk.nature.time_ms = self.kept_ms
+        self.desk.clock_and_ids.time_ms = self.kept_ms
         if restore_only:
             self.desk.broker.restore()
             self.desk.journal.restore()

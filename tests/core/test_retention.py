@@ -132,7 +132,7 @@ def test_many_messages_are_forgotten_a_few_at_a_time(make_desk: MakeDesk) -> Non
     ada, bob = desk.join("ada"), desk.join("bob")
     desk.ask_all(*(c.Send(ada, content=content("@bob")) for _ in range(1200)))
     desk.ask(c.Advance(bob, ranges=((1, 1199),)))
-    desk.nature.time_ms += 2 * DAY_MS
+    desk.clock_and_ids.time_ms += 2 * DAY_MS
     counts = []
     for _ in range(4):
         desk.ask(c.Tick())
@@ -146,7 +146,7 @@ def test_a_crash_in_the_middle_of_a_pass_changes_nothing(desk: Desk) -> None:
     desk.send(ada, "@bob", "two")
     desk.advance(bob, 1)
     desk.pass_ms(1)  # the first pass begins and has nothing to do
-    desk.nature.time_ms += 2 * DAY_MS
+    desk.clock_and_ids.time_ms += 2 * DAY_MS
     desk.decide(c.Tick())
     desk.crash()
     assert remembered(desk) == ["one", "two"]

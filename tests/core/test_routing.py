@@ -36,7 +36,7 @@ def test_the_sender_is_stamped_by_the_hub(desk: Desk) -> None:
     desk.send(ada, "@bob")
     message = desk.fetch(bob)[0].message
     assert (message.sender, message.protocol, message.verified) == ("ada", "hub", True)
-    assert message.sent_at_ms == desk.nature.time_ms
+    assert message.sent_at_ms == desk.clock_and_ids.time_ms
 
 
 def test_a_member_may_write_to_itself(desk: Desk) -> None:

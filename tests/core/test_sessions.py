@@ -210,9 +210,9 @@ def test_a_token_for_another_session_than_the_one_named_is_refused(desk: Desk) -
 def test_a_token_expires(make_desk: MakeDesk) -> None:
     desk = make_desk(Limits(resume_ms=1000))
     first = resumable(desk)
-    desk.nature.time_ms += 999
+    desk.clock_and_ids.time_ms += 999
     second = resumable(desk, resume_token=first.resume_token)
-    desk.nature.time_ms += 1000
+    desk.clock_and_ids.time_ms += 1000
     assert desk.refused(hello("ada", resume_token=second.resume_token)).code is Code.RESUME_REFUSED
 
 

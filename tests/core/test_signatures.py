@@ -118,7 +118,7 @@ def test_a_mark_that_was_changed_in_the_store_breaks_the_audit(tmp_path: Path) -
 def mute(open_store: Callable[[], Store]) -> Desk:
     """A desk whose hub has no secret to sign with."""
     desk = Desk(open_store)
-    desk.broker = Broker(desk.store, desk.nature, desk.limits, home_key=token_digest(HOME_KEY), signs=False)
+    desk.broker = Broker(desk.store, desk.clock_and_ids, desk.limits, home_key=token_digest(HOME_KEY), signs=False)
     desk.operator = desk.attach(None)
     return desk
 

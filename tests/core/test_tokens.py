@@ -29,7 +29,7 @@ def opens(desk: Desk, token: str) -> bool:
 def test_one_more_token_opens_sessions_beside_the_first(desk: Desk) -> None:
     first = desk.add("ada")
     ada = desk.attach_by_token(first)
-    desk.nature.time_ms += 5
+    desk.clock_and_ids.time_ms += 5
     issued = desk.expect(TokenIssued, c.IssueToken(ada, name=ADA, label="laptop", expires_at_ms=START_MS + 100))
     assert issued.member == "ada"
     assert issued.view == TokenView(issued.view.id, "laptop", "ada", START_MS + 5, START_MS + 100, None)
@@ -52,9 +52,9 @@ def test_a_token_can_be_chosen(desk: Desk) -> None:
 def test_a_token_that_has_expired_opens_nothing_and_is_not_listed(desk: Desk) -> None:
     ada = desk.join("ada")
     token = desk.expect(TokenIssued, c.IssueToken(ada, name=ADA, expires_at_ms=START_MS + 10)).token
-    desk.nature.time_ms += 9
+    desk.clock_and_ids.time_ms += 9
     assert opens(desk, token)
-    desk.nature.time_ms += 1
+    desk.clock_and_ids.time_ms += 1
     assert not opens(desk, token)
     assert len(tokens(desk, ada)) == 1
     assert desk.refused(c.IssueToken(ada, name=ADA, expires_at_ms=START_MS + 10)).code is Code.INVALID_REQUEST
@@ -156,7 +156,7 @@ def test_a_member_has_only_so_many_and_expired_ones_make_room(make_desk: MakeDes
     ada = desk.join("ada")
     desk.expect(TokenIssued, c.IssueToken(ada, name=ADA, expires_at_ms=START_MS + 1))
     assert desk.refused(c.IssueToken(ada, name=ADA)).code is Code.TOO_MANY_TOKENS
-    desk.nature.time_ms += 1
+    desk.clock_and_ids.time_ms += 1
     desk.expect(TokenIssued, c.IssueToken(ada, name=ADA))
     assert len(tokens(desk, ada)) == 2
 

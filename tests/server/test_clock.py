@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from tests.core.doubles import Desk, FakeNature
+from tests.core.doubles import Desk, FakeClockAndIds
 from tieline.contract import command as c
 from tieline.contract.limits import Limits
 from tieline.contract.reply import History
@@ -103,8 +103,8 @@ def test_the_machines_own_clocks_agree() -> None:
 # The start.
 
 
-class MachineNature(FakeNature):
-    """A nature whose time is a machine's."""
+class MachineClockAndIds(FakeClockAndIds):
+    """A clock and ids whose time is a machine's."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ def start(desk: Desk, ahead_ms: int) -> Machine:
     machine = Machine()
     machine.wall += ahead_ms
     machine.clock = Clock(Limits(), lambda: machine.wall, lambda: machine.steady)
-    desk.nature = MachineNature(machine)
+    desk.clock_and_ids = MachineClockAndIds(machine)
     desk.open()
     return machine
 

@@ -36,8 +36,8 @@ from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.store import DamagedError, DiskError, StoreError
 from tieline.server import local_hub
+from tieline.server.clock_and_ids import SystemClockAndIds
 from tieline.server.local_hub import LocalHub
-from tieline.server.nature import RealNature
 from tieline.stores.sqlite import SqliteActivity
 from tieline.stores.sqlite.database import IN_MEMORY, open_for_reading
 from tieline.stores.sqlite.store import MAIN_FILE
@@ -108,7 +108,7 @@ class Office:
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.folder = folder
         self.store = StubbornStore(folder)
-        broker = Broker(self.store, RealNature(), limits, home_key=token_digest(KEY))
+        broker = Broker(self.store, SystemClockAndIds(), limits, home_key=token_digest(KEY))
         self.hub = LocalHub(broker, SqliteActivity(IN_MEMORY))
 
     async def open(self) -> None:
@@ -444,14 +444,14 @@ async def test_a_command_that_raises_is_refused_alone_and_the_rest_of_its_batch_
 async def test_a_row_that_the_database_refuses_is_the_fault_of_its_own_command(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, nature = 0, office.hub._broker.nature
+    made, clock_and_ids = 0, office.hub._broker.clock_and_ids
 
     def same_id_twice(now_ms: int) -> MessageId:
         nonlocal made
         made += 1
         return MessageId(f"{now_ms}-{'twice' if made in (2, 3) else made}")
 
-    monkeypatch.setattr(nature, "message_id", same_id_twice)
+    monkeypatch.setattr(clock_and_ids, "message_id", same_id_twice)
     first = await office.hold(office.send("first"))
     replies: list[Reply] = []
     for body in ("one", "two", "three"):

@@ -23,8 +23,8 @@ from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.store import ActivityEntry, StoreError
 from tieline.server.clock import Clock
+from tieline.server.clock_and_ids import SystemClockAndIds
 from tieline.server.local_hub import LocalHub
-from tieline.server.nature import RealNature
 from tieline.stores.sqlite import SqliteActivity, SqliteStore
 from tieline.stores.sqlite.database import IN_MEMORY
 
@@ -64,7 +64,7 @@ class House:
     """A local hub with one member."""
 
     def __init__(self, store: SqliteActivity, limits: Limits) -> None:
-        broker = Broker(SqliteStore(IN_MEMORY), RealNature(Clock(limits)), limits, home_key=token_digest(KEY))
+        broker = Broker(SqliteStore(IN_MEMORY), SystemClockAndIds(Clock(limits)), limits, home_key=token_digest(KEY))
         self.hub = LocalHub(broker, store)
         self.hub.start()
         self.ada = SessionId("")

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from tieline.contract.delivery import State
 from tieline.contract.event import Event, Released
 from tieline.contract.limits import Limits
+from tieline.core.clock_and_ids import ClockAndIds
 from tieline.core.ladder import Ladder, Move
 from tieline.core.ledger import Ledger
-from tieline.core.nature import Nature
 from tieline.core.outcome import Outcome
 from tieline.core.store import Grant, Store
 
@@ -24,21 +24,21 @@ class Batch:
 
     __slots__ = (
         "changed",
+        "clock_and_ids",
         "dirty",
         "ladder",
         "lazy",
         "ledger",
         "limits",
-        "nature",
         "now_ms",
         "outcome",
         "store",
         "undo",
     )
 
-    def __init__(self, store: Store, nature: Nature, limits: Limits) -> None:
+    def __init__(self, store: Store, clock_and_ids: ClockAndIds, limits: Limits) -> None:
         self.store = store
-        self.nature = nature
+        self.clock_and_ids = clock_and_ids
         self.limits = limits
         # Time of the batch being handled.
         self.now_ms = 0

@@ -19,6 +19,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Done, Reply
 from tieline.core.activity import ActivityRules
 from tieline.core.channels import ChannelRules
+from tieline.core.clock_and_ids import ClockAndIds
 from tieline.core.deliveries import Deliveries
 from tieline.core.directory import HINTS_MAX, Session
 from tieline.core.escalation import Escalation, ReachRules
@@ -27,7 +28,6 @@ from tieline.core.expiry import Expiry
 from tieline.core.holds import Holds
 from tieline.core.membership import MembershipRules
 from tieline.core.memory import Memory
-from tieline.core.nature import Nature
 from tieline.core.notices import Notices
 from tieline.core.objectives import ObjectiveRules
 from tieline.core.outcome import Deferred, Fault, Outcome
@@ -86,7 +86,7 @@ class Broker(Memory):
     def __init__(
         self,
         store: Store,
-        nature: Nature,
+        clock_and_ids: ClockAndIds,
         limits: Limits = DEFAULT_LIMITS,
         *,
         home_key: bytes | None = None,
@@ -106,7 +106,7 @@ class Broker(Memory):
         # The chore of the tick being handled, and until when a chore that failed rests.
         self._chore = ""
         self._rests: dict[str, int] = {}
-        super().__init__(store, nature, limits)
+        super().__init__(store, clock_and_ids, limits)
 
     def _load(self, escalation: Escalation | None, holds: Holds | None) -> None:
         """Read what the store keeps, and make the rules over it."""
@@ -233,8 +233,8 @@ class Broker(Memory):
         outcome has fewer replies than there are commands. What is held no more is released with them, unless that is
         not wanted.
         """
-        self.batch.now_ms = self.nature.now_ms()
-        step_ms = self.nature.take_step_ms()
+        self.batch.now_ms = self.clock_and_ids.now_ms()
+        step_ms = self.clock_and_ids.take_step_ms()
         if step_ms:
             self._follow_clock(step_ms)
         count = len(commands)

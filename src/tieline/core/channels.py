@@ -206,7 +206,7 @@ class ChannelRules:
         self._store = batch.store
         self._limits = batch.limits
         self._directory = directory
-        self._nature = batch.nature
+        self._clock_and_ids = batch.clock_and_ids
         self._channels = channels
 
     # What every protocol can do.
@@ -268,7 +268,7 @@ class ChannelRules:
         refusal = self._refuse_more(account)
         if refusal is not None:
             return refusal
-        channel_id = ch.ChannelId(self._nature.message_id(self._batch.now_ms))
+        channel_id = ch.ChannelId(self._clock_and_ids.message_id(self._batch.now_ms))
         spans = (Span(f"#{name}", start),)
         channel = Channel(ChannelRow(channel_id, name, account.name, self._batch.now_ms, None, spans))
         self._store.channels.save(channel.row)

@@ -38,7 +38,7 @@ class MembershipRules:
     ) -> None:
         self._batch = batch
         self._store = batch.store
-        self._nature = batch.nature
+        self._clock_and_ids = batch.clock_and_ids
         self._directory = directory
         self._channels = channels
         self._deliveries = deliveries
@@ -101,7 +101,7 @@ class MembershipRules:
         """Make a token the only one of its member."""
         for old in self._directory.tokens_of(account):
             self._tokens.drop(old)
-        token = token or self._nature.token()
+        token = token or self._clock_and_ids.token()
         self._tokens.add(account, token, session.speaker)
         self._batch.record(Registered(account.member.name, session.speaker, what))
         return Issued(account.member.name, token)

@@ -13,6 +13,7 @@ from tieline.contract.limits import Limits
 from tieline.core import team
 from tieline.core.batch import Batch, Work
 from tieline.core.channels import Channels
+from tieline.core.clock_and_ids import ClockAndIds
 from tieline.core.custody import Custody
 from tieline.core.directory import Directory
 from tieline.core.escalation import Escalation
@@ -22,7 +23,6 @@ from tieline.core.holds import Holds
 from tieline.core.ladder import Move
 from tieline.core.ledger import Ledger
 from tieline.core.loops import Loops
-from tieline.core.nature import Nature
 from tieline.core.objectives import Objectives
 from tieline.core.outcome import Fault
 from tieline.core.refusals import Refusals
@@ -38,11 +38,11 @@ _REPLAY_ROWS = 2000
 class Memory:
     """All that a broker knows, over one store."""
 
-    def __init__(self, store: Store, nature: Nature, limits: Limits) -> None:
+    def __init__(self, store: Store, clock_and_ids: ClockAndIds, limits: Limits) -> None:
         self.store = store
-        self.nature = nature
+        self.clock_and_ids = clock_and_ids
         self.limits = limits
-        self.batch = Batch(store, nature, limits)
+        self.batch = Batch(store, clock_and_ids, limits)
         # What went wrong where no command can be refused for it; whoever drives the broker takes it from here.
         self.faults: list[Fault] = []
         self.custody = Custody(self.batch)
@@ -117,7 +117,7 @@ class Memory:
         self.escalation: Escalation = Escalation(batch, directory, self.followers)
         self.holds: Holds = Holds(batch, directory, self.loops, self.escalation, self.custody.custodians)
         self.holds.restore(foundation.settings, holds)
-        self.escalation.restore(foundation.settings, self.nature.now_ms(), escalation)
+        self.escalation.restore(foundation.settings, self.clock_and_ids.now_ms(), escalation)
 
     def _replay(self, foundation: Foundation) -> None:
         """Bring inboxes and streams from the last snapshot to the end of the log."""

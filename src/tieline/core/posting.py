@@ -28,7 +28,7 @@ from tieline.core.streams import stream_name
 class Posting:
     """Accepts messages into the log and the inboxes."""
 
-    __slots__ = ("_batch", "_deadlines", "_escalation", "_holds", "_loops", "_nature", "_signing", "_store")
+    __slots__ = ("_batch", "_clock_and_ids", "_deadlines", "_escalation", "_holds", "_loops", "_signing", "_store")
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Posting:
     ) -> None:
         self._batch = batch
         self._store = batch.store
-        self._nature = batch.nature
+        self._clock_and_ids = batch.clock_and_ids
         self._deadlines = deadlines
         self._escalation = escalation
         self._holds = holds
@@ -94,7 +94,7 @@ class Posting:
     def _stamp(self, command: c.Send, session: Session, judgement: Judgement) -> Message:
         batch = self._batch
         return Message(
-            id=self._nature.message_id(batch.now_ms),
+            id=self._clock_and_ids.message_id(batch.now_ms),
             offset=batch.ledger.end,
             sender=session.speaker,
             protocol=session.protocol,

@@ -19,9 +19,9 @@ class Retention:
     __slots__ = (
         "_batch",
         "_before_ms",
+        "_clock_and_ids",
         "_keep",
         "_limits",
-        "_nature",
         "_next_pass_ms",
         "_snapshot",
         "_start",
@@ -31,7 +31,7 @@ class Retention:
     def __init__(self, batch: Batch, snapshot: Callable[[], None]) -> None:
         self._limits = batch.limits
         self._batch = batch
-        self._nature = batch.nature
+        self._clock_and_ids = batch.clock_and_ids
         self._store = batch.store
         # Keeps the state of all members as of the log's end.
         self._snapshot = snapshot
@@ -52,7 +52,7 @@ class Retention:
         """Do a little, if it is time."""
         batch, accounts = self._batch, directory.accounts.values()
         if self._keep is None:
-            if batch.now_ms < self._next_pass_ms or self._nature.doubts_time():
+            if batch.now_ms < self._next_pass_ms or self._clock_and_ids.doubts_time():
                 return
             self._next_pass_ms = batch.now_ms + _PASS_MS
             # A replay reads messages from the last snapshot on, so none of those may be forgotten.

@@ -81,7 +81,7 @@ class SessionRules:
         self._batch = batch
         self._store = batch.store
         self._limits = batch.limits
-        self._nature = batch.nature
+        self._clock_and_ids = batch.clock_and_ids
         self._directory = directory
         self._custodians = custodians
         self._holds = holds
@@ -99,7 +99,7 @@ class SessionRules:
         grant = self._resumed(command, account)
         if isinstance(grant, Refusal):
             return grant
-        session = Session(self._nature.session_id(), command.protocol, speaker, account=account)
+        session = Session(self._clock_and_ids.session_id(), command.protocol, speaker, account=account)
         session.acknowledges = command.acknowledges
         session.operator = operator
         session.by_token = isinstance(command.credential, ByToken)
@@ -111,7 +111,7 @@ class SessionRules:
             self._sessions.open(session)
             return Attached(session=session.id, member=None, speaker=speaker)
         if command.resumable:
-            session.resume_id = grant.id if grant else self._nature.session_id()
+            session.resume_id = grant.id if grant else self._clock_and_ids.session_id()
         self._take_over(command, account, session)
         account.touch(self._batch.now_ms)
         if account.inbox.held and account.name in self._custodians:
@@ -168,7 +168,7 @@ class SessionRules:
 
     def _grant(self, account: Account, resume_id: str) -> str:
         self._batch.changed = True
-        token = self._nature.token()
+        token = self._clock_and_ids.token()
         expires_at_ms = self._batch.now_ms + self._limits.resume_ms
         grant = self._resumption.issue(resume_id, account.number, token_digest(token), expires_at_ms)
         self._store.save_grant(grant)

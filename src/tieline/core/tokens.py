@@ -23,7 +23,7 @@ class TokenRules:
         self._store = batch.store
         self._limits = batch.limits
         self._directory = directory
-        self._nature = batch.nature
+        self._clock_and_ids = batch.clock_and_ids
         self._sessions = sessions
 
     def check_chosen(self, token: str | None) -> Refusal | None:
@@ -38,7 +38,7 @@ class TokenRules:
 
     def add(self, account: Account, token: str, by: str, label: str = "", expires_at_ms: int | None = None) -> TokenRow:
         """Keep a token beside the others that a member has."""
-        made = self._nature.message_id(self._batch.now_ms)
+        made = self._clock_and_ids.message_id(self._batch.now_ms)
         row = TokenRow(token_digest(token), account.number, self._batch.now_ms, expires_at_ms, made, label, by)
         self._directory.add_token(row)
         self._store.save_token(row)
@@ -58,7 +58,7 @@ class TokenRules:
         refusal = self.check_chosen(command.token) or self._check(account, command)
         if refusal is not None:
             return refusal
-        token = command.token or self._nature.token()
+        token = command.token or self._clock_and_ids.token()
         row = self.add(account, token, session.speaker, command.label, command.expires_at_ms)
         self._batch.record(Registered(account.name, session.speaker, "one more token"))
         return TokenIssued(account.name, token, self._view(row))

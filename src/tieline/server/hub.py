@@ -26,12 +26,12 @@ from tieline.core.store import DamagedError, Store, StoreError
 from tieline.protocols import protocols
 from tieline.server.api import Api
 from tieline.server.clock import Clock
+from tieline.server.clock_and_ids import SystemClockAndIds
 from tieline.server.config import Config, ConfigError, load_config
 from tieline.server.home import Home
 from tieline.server.http import HttpListener
 from tieline.server.local_hub import LocalHub
 from tieline.server.log_api import LogApi
-from tieline.server.nature import RealNature
 from tieline.server.notifier import Notifier
 from tieline.services.assembly import Services
 from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch, SqliteStore
@@ -91,9 +91,11 @@ def open_store(url: str, folder: Path) -> Store:
     return SqliteStore(folder, synchronous=_synchronous(url))
 
 
-def open_broker(home: Home, config: Config, store_url: str | None = None, nature: RealNature | None = None) -> Broker:
+def open_broker(
+    home: Home, config: Config, store_url: str | None = None, clock_and_ids: SystemClockAndIds | None = None
+) -> Broker:
     """A broker over the store of a home that this process holds."""
-    nature = nature or RealNature(Clock(config.limits))
+    clock_and_ids = clock_and_ids or SystemClockAndIds(Clock(config.limits))
     url = store_url or config.store.url
     folder = store_folder(url, home.path)
     store = open_store(url, folder)
@@ -102,7 +104,7 @@ def open_broker(home: Home, config: Config, store_url: str | None = None, nature
     key = token_digest(home.key())
     kept = config.console.owner
     try:
-        return Broker(store, nature, config.limits, home_key=key, signs=signs, notifies=notifies, kept_name=kept)
+        return Broker(store, clock_and_ids, config.limits, home_key=key, signs=signs, notifies=notifies, kept_name=kept)
     except Exception as error:
         store.close()
         explained = store.explain(error)
@@ -154,7 +156,7 @@ class RunningHub:
         self._closing = contextlib.AsyncExitStack()
         self.first_start = False
         self.running: Running | None = None
-        self.nature: RealNature | None = None
+        self.clock_and_ids: SystemClockAndIds | None = None
         self.local_hub: LocalHub | None = None
         # What connections may hold of messages that are not whole yet.
         self.unfinished: Unfinished | None = None
@@ -184,12 +186,12 @@ class RunningHub:
         config = load_config(home.path).overridden(options.flags)
         self.owner = config.console.owner
         store_url = options.store or config.store.url
-        nature = self.nature = RealNature(Clock(config.limits))
+        clock_and_ids = self.clock_and_ids = SystemClockAndIds(Clock(config.limits))
         folder = store_folder(store_url, home.path)
         if folder != home.path:
             shutil.rmtree(folder, ignore_errors=True)
             self._closing.callback(shutil.rmtree, folder, ignore_errors=True)
-        broker = open_broker(home, config, store_url, nature)
+        broker = open_broker(home, config, store_url, clock_and_ids)
         self._closing.callback(broker.store.close)
         notifier = Notifier(config.notify.command) if config.notify.command else None
         if notifier is not None:
@@ -199,8 +201,8 @@ class RunningHub:
         local_hub = self.local_hub = LocalHub(broker, activity, notifier.notify if notifier else None, index)
         newest, _ = broker.store.read_log(broker.ledger.end - 1, 1) if broker.ledger.end else ((), 0)
         for row in newest:
-            nature.clock.compare_with_log(row.at_ms)
-        local_hub.health.watch(nature.clock)
+            clock_and_ids.clock.compare_with_log(row.at_ms)
+        local_hub.health.watch(clock_and_ids.clock)
         local_hub.start()
         self._closing.push_async_callback(local_hub.stop)
         unfinished = self.unfinished = Unfinished(local_hub.limits)
@@ -244,18 +246,18 @@ class RunningHub:
     def _make_services(self, home: Home, store_url: str) -> Services:
         """The services, over files beside those of the store."""
         assert self.local_hub is not None, "made before"
-        assert self.nature is not None, "made before"
+        assert self.clock_and_ids is not None, "made before"
         folder = store_folder(store_url, home.path)
         catalogue = SqliteFiles(folder, synchronous=_synchronous(store_url))
         try:
-            return Services(self.local_hub, ByHomeKey(home.key()), catalogue, self.nature.now_ms, folder)
+            return Services(self.local_hub, ByHomeKey(home.key()), catalogue, self.clock_and_ids.now_ms, folder)
         except ValueError as error:
             raise ConfigError(str(error)) from error
 
     def _host(self, home: Home, config: Config) -> Host:
         """The hub as protocols see it."""
         assert self.local_hub is not None, "made before"
-        assert self.nature is not None, "made before"
+        assert self.clock_and_ids is not None, "made before"
         assert self.unfinished is not None, "made before"
         assert self.services is not None, "made before"
         return Host(
@@ -264,7 +266,7 @@ class RunningHub:
             home_named=self._options.home_named,
             operator=ByHomeKey(home.key()),
             unfinished=self.unfinished,
-            now_ms=self.nature.now_ms,
+            now_ms=self.clock_and_ids.now_ms,
             services=self.services,
             names=config.http.names,
         )

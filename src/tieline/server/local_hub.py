@@ -104,7 +104,7 @@ class LocalHub:
         self._broker = broker
         self.health = Health()
         self._searcher = Searcher(index, self.health) if index is not None else None
-        self.recorder = Recorder(activity, broker.limits, self._recorded, self.health, broker.nature)
+        self.recorder = Recorder(activity, broker.limits, self._recorded, self.health, broker.clock_and_ids)
         # Who tells a human of what was not seen.
         self._notify = notify
         self.limits = broker.limits

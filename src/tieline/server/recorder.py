@@ -17,8 +17,8 @@ from tieline.contract.activity import ActivityRow
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Recorded, Reply
+from tieline.core.clock_and_ids import ClockAndIds
 from tieline.core.journal import PRUNE_MAX, Journal, Prune, Record, Work
-from tieline.core.nature import Nature
 from tieline.core.outcome import Fault
 from tieline.core.store import ActivityStore, DamagedError, DiskError
 from tieline.server.health import Health
@@ -62,9 +62,9 @@ class Recorder:
         limits: Limits,
         recorded: Callable[[Sequence[ActivityRow]], None],
         health: Health,
-        nature: Nature,
+        clock_and_ids: ClockAndIds,
     ) -> None:
-        self._nature = nature
+        self._clock_and_ids = clock_and_ids
         self._health = health
         self._journal = Journal(store, limits, _breathe)
         self._limits = limits
@@ -119,10 +119,10 @@ class Recorder:
                 more = isinstance(reply, Recorded) and reply.count >= PRUNE_MAX
                 self._pruner = self._loop.call_later(_PAUSE_SECONDS if more else _PASS_SECONDS, self._prune)
 
-        if self._nature.doubts_time():
+        if self._clock_and_ids.doubts_time():
             self._pruner = self._loop.call_later(_DOUBT_SECONDS, self._prune)
         else:
-            self.submit(Prune(self._nature.now_ms()), done)
+            self.submit(Prune(self._clock_and_ids.now_ms()), done)
 
     # On the recorder's thread.
 

@@ -19,8 +19,8 @@ from tieline.contract.refusal import Code
 from tieline.contract.reply import Attached, Issued
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
+from tieline.server.clock_and_ids import SystemClockAndIds
 from tieline.server.local_hub import LocalHub
-from tieline.server.nature import RealNature
 from tieline.stores.sqlite import SqliteActivity, SqliteStore
 from tieline.stores.sqlite.database import IN_MEMORY
 from tieline.wire import stream
@@ -87,7 +87,7 @@ class Caller:
 @pytest.fixture
 async def place(folder: Path) -> AsyncIterator[Place]:
     limits = Limits(frame_bytes_max=100_000)
-    broker = Broker(SqliteStore(IN_MEMORY), RealNature(), limits, home_key=token_digest(KEY))
+    broker = Broker(SqliteStore(IN_MEMORY), SystemClockAndIds(), limits, home_key=token_digest(KEY))
     hub = LocalHub(broker, SqliteActivity(IN_MEMORY))
     hub.start()
     attached = await hub.ask(c.Attach(protocol="test", credential=ByHomeKey(KEY)))

@@ -1,12 +1,12 @@
-"""Time and chance, as parameters."""
+"""The clock and new ids, as parameters."""
 
 from typing import Protocol
 
 from tieline.contract.identifiers import MessageId, SessionId
 
 
-class Nature(Protocol):
-    """What the broker cannot decide by rule. The server has the real one; tests bring their own."""
+class ClockAndIds(Protocol):
+    """Gives the broker the time, new ids and new tokens. The server has the real ones; tests bring their own."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch; does not go backwards, unless `take_step_ms` says so."""

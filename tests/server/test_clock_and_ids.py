@@ -2,15 +2,17 @@
 
 from uuid import UUID
 
-from tieline.server.nature import RealNature
+from tieline.server.clock_and_ids import SystemClockAndIds
 
 _COUNTED = 4096
 """Ids of one millisecond that are told apart, and sorted, by their count."""
 
 
 def test_message_ids_are_version_seven_and_sort_as_they_were_made() -> None:
-    nature = RealNature()
-    ids = [nature.message_id(now_ms) for now_ms in (1_700_000_000_000, 1_700_000_000_001) for _ in range(_COUNTED)]
+    clock_and_ids = SystemClockAndIds()
+    ids = [
+        clock_and_ids.message_id(now_ms) for now_ms in (1_700_000_000_000, 1_700_000_000_001) for _ in range(_COUNTED)
+    ]
     assert ids == sorted(ids)
     assert len(set(ids)) == 2 * _COUNTED
     first = UUID(ids[0])
@@ -18,9 +20,9 @@ def test_message_ids_are_version_seven_and_sort_as_they_were_made() -> None:
 
 
 def test_more_ids_than_a_millisecond_counts_are_still_distinct() -> None:
-    nature = RealNature()
-    assert len({nature.message_id(1) for _ in range(2 * _COUNTED)}) == 2 * _COUNTED
+    clock_and_ids = SystemClockAndIds()
+    assert len({clock_and_ids.message_id(1) for _ in range(2 * _COUNTED)}) == 2 * _COUNTED
 
 
 def test_ids_of_two_hubs_in_the_same_millisecond_differ() -> None:
-    assert RealNature().message_id(1) != RealNature().message_id(1)
+    assert SystemClockAndIds().message_id(1) != SystemClockAndIds().message_id(1)

@@ -1,4 +1,4 @@
-"""Time and chance as the running hub has them."""
+"""The clock and new ids of a running hub."""
 
 import random
 import secrets
@@ -10,7 +10,7 @@ _COUNT_MAX = 0xFFF  # the twelve bits of a UUIDv7 that count within a millisecon
 _VARIANT = 0x8000_0000_0000_0000
 
 
-class RealNature:
+class SystemClockAndIds:
     """The hub's clock, and the system's randomness."""
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -28,11 +28,11 @@ class RealNature:
         return self.clock.now_ms()
 
     def take_step_ms(self) -> int:
-        """See `Nature.take_step_ms`."""
+        """See `ClockAndIds.take_step_ms`."""
         return self.clock.take_step_ms()
 
     def doubts_time(self) -> bool:
-        """See `Nature.doubts_time`."""
+        """See `ClockAndIds.doubts_time`."""
         return self.clock.doubted
 
     def message_id(self, now_ms: int) -> MessageId:
