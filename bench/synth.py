@@ -287,14 +287,14 @@ class Generator:
         self.answers.deliveries += len(keys)
         self.answers.failed_signatures += failed
         for recipient, key in zip(plan.recipients, keys, strict=True):
-            self._foresee(at_ms, recipient, key, expires=expires)
+            self._plan_delivery(at_ms, recipient, key, expires=expires)
         if len(self._recent) < _RECENT:
             self._recent.append((message_id, plan.sender, plan.recipients[0], plan.thread))
         elif len(plan.recipients) == 1 and plan.recipients[0] > _LAGGARD:
             place = int(draw * _RECENT)
             self._recent[place] = (message_id, plan.sender, plan.recipients[0], plan.thread)
 
-    def _foresee(self, at_ms: int, recipient: int, key: int, *, expires: bool) -> None:
+    def _plan_delivery(self, at_ms: int, recipient: int, key: int, *, expires: bool) -> None:
         """Decide what will become of a delivery."""
         if recipient == _SLEEPER:
             self._heap.append(key)

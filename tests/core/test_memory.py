@@ -562,7 +562,7 @@ def test_a_failing_look_ahead_for_wire_ids_costs_nobody_anything(faulty: Desk, m
     def fail(_: object) -> None:
         raise DiskError("disk I/O error")
 
-    monkeypatch.setattr(faulty.broker.store, "foresee", fail)
+    monkeypatch.setattr(faulty.broker.store, "prefetch", fail)
     sends = [c.Send(ada, content=content("@bob"), wire_id="one"), c.Send(bob, content=content("@ada"), wire_id="two")]
     assert [type(reply) for reply in faulty.ask_all(*sends)] == [Accepted, Accepted]
     assert [str(fault.error) for fault in faulty.broker.faults] == ["disk I/O error"]

@@ -265,7 +265,7 @@ class Broker(Memory):
             outcome = batch.outcome
             outcome.more = more
         if len(commands) > 1:
-            self._foresee(commands)
+            self._prefetch(commands)
             outcome = batch.outcome
         for command in commands:
             batch.changed = outcome.urgent = False
@@ -350,10 +350,10 @@ class Broker(Memory):
             self.roll_back()
             return False
 
-    def _foresee(self, commands: Sequence[c.Command]) -> None:
+    def _prefetch(self, commands: Sequence[c.Command]) -> None:
         """Let the store read ahead. That saves time and nothing else: if it fails, each command looks for itself."""
         try:
-            self._wire_ids.foresee(commands, self.directory.sessions)
+            self._wire_ids.prefetch(commands, self.directory.sessions)
         except Exception as error:  # noqa: BLE001 - whatever it is, no command has asked for it yet
             self.faults.append(self._fault(0, commands[0], error))
             if not self.store.intact:

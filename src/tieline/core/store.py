@@ -484,7 +484,7 @@ class Store(Protocol):
     def commit(self) -> None:
         """Make everything buffered durable, at once. If it raises, nothing of it is kept; otherwise all is."""
 
-    def foresee(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
+    def prefetch(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
         """`find_wire_id` will be asked these, until the next commit: read the answers at once, if that is cheaper."""
 
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:

@@ -36,7 +36,7 @@ class WireIds:
             return Refusal(Code.WIRE_ID_REUSED, f"the id {wire_id!r} was used before for another message")
         return Accepted(message_id=known.message_id, offset=known.offset, recipients=known.recipients, duplicate=True)
 
-    def foresee(self, commands: Sequence[c.Command], sessions: Mapping[SessionId, Session]) -> None:
+    def prefetch(self, commands: Sequence[c.Command], sessions: Mapping[SessionId, Session]) -> None:
         """Tell the store which wire ids a batch will ask for, so that it can look for all of them at once."""
         keys = []
         for command in commands:
@@ -45,7 +45,7 @@ class WireIds:
                 if session is not None:
                     keys.append(("" if command.shared_id else session.speaker, session.protocol, command.wire_id))
         if len(keys) > 1:
-            self._store.foresee(keys)
+            self._store.prefetch(keys)
 
 
 class WireIdRules:

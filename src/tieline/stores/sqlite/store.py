@@ -82,7 +82,7 @@ class SqliteStore:
         # Messages among them by wire id, because a sender may repeat itself within one batch.
         self._fresh_wire_ids: dict[tuple[str, str, str], Known] = {}
         # What was read ahead of what is stored under wire ids.
-        self._foreseen: dict[tuple[str, str, str], Known | None] = {}
+        self._prefetched: dict[tuple[str, str, str], Known | None] = {}
         # Offset that the next log row must have, and the one after the last committed row.
         self._log_end = 0
         self._committed_end = 0
@@ -162,7 +162,7 @@ class SqliteStore:
 
     def drop_member(self, number: int, at_ms: int) -> None:
         """See `Store.drop_member`."""
-        self._foreseen.clear()
+        self._prefetched.clear()
         self._flush()
         self._write("remove_member", (at_ms, number))
         for statement in (
@@ -206,7 +206,7 @@ class SqliteStore:
 
     def prune(self, start: int, before_ms: int, keep: frozenset[int], limit: int) -> tuple[Sequence[int], int | None]:
         """See `Store.prune`."""
-        self._foreseen.clear()
+        self._prefetched.clear()
         self._flush()
         looked = list(self._select("by_age", (start, limit)))
         old = list(takewhile(lambda row: row[1] < before_ms, looked))
@@ -238,7 +238,7 @@ class SqliteStore:
                     self._trail.clear()
         self._committed_end = self._log_end
         self._fresh_wire_ids.clear()
-        self._foreseen.clear()
+        self._prefetched.clear()
         if self._wal_pages >= self._checkpoint_at:
             self._checkpoint()
 
@@ -327,7 +327,7 @@ class SqliteStore:
         for rows in (self._log_rows, self._message_rows, self._step_rows, self._fall_rows, self._grant_rows):
             rows.clear()
         self._fresh_wire_ids.clear()
-        self._foreseen.clear()
+        self._prefetched.clear()
         self._abandoned = True
         if not self._main.get_autocommit():
             self._main.execute("ROLLBACK")
@@ -400,10 +400,10 @@ class SqliteStore:
         for deadline_ms, route in self._main.execute(QUERIES["expiring"]):
             yield deadline_ms, Route.unpack(route)
 
-    def foresee(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
-        """See `Store.foresee`. Each question of its own would let other threads run, and wait for them to let go."""
-        self._foreseen = {}
-        foreseen: dict[tuple[str, str, str], Known | None] = dict.fromkeys(wire_keys)
+    def prefetch(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
+        """See `Store.prefetch`. Each question of its own would let other threads run, and wait for them to let go."""
+        self._prefetched = {}
+        prefetched: dict[tuple[str, str, str], Known | None] = dict.fromkeys(wire_keys)
         groups: dict[tuple[str, str], list[str]] = {}
         for sender, protocol, wire_id in wire_keys:
             groups.setdefault((sender, protocol), []).append(wire_id)
@@ -415,8 +415,8 @@ class SqliteStore:
                 rows = self._main.execute(QUERIES["known_shared_ids"], (protocol, asked))
             for wire_id, message_id, offset, content, recipients in rows:
                 known = Known(message_id, offset, digest(content), recipients)
-                foreseen[sender, protocol, wire_id] = known
-        self._foreseen = foreseen
+                prefetched[sender, protocol, wire_id] = known
+        self._prefetched = prefetched
 
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
         """See `Store.find_wire_id`."""
@@ -424,8 +424,8 @@ class SqliteStore:
         fresh = self._fresh_wire_ids.get(wire_key)
         if fresh is not None:
             return fresh
-        if wire_key in self._foreseen:
-            return self._foreseen[wire_key]
+        if wire_key in self._prefetched:
+            return self._prefetched[wire_key]
         if sender:
             row = self._main.execute(QUERIES["known_wire_id"], (sender, protocol, wire_id)).fetchone()
         else:
