@@ -18,7 +18,7 @@ from tieline.contract.delivery import State
 from tieline.contract.event import Acknowledged, Fell
 from tieline.contract.identifiers import MemberName, MessageId
 from tieline.core.ledger import Ledger, encode_content, encode_struct
-from tieline.core.store import ActivityEntry, ActivityQuery, Chronicle, ObjectiveQuery, Span
+from tieline.core.store import ActivityEntry, ActivityQuery, HistoryQuery, ObjectiveQuery, Span
 from tieline.stores.sqlite import SqliteStore
 from tieline.stores.sqlite.activity import SqliteActivity
 from tieline.stores.sqlite.statements import QUERIES
@@ -101,20 +101,20 @@ def objective(serial: int, status: str) -> o.Objective:
     )
 
 
-def chronicle(**values: Any) -> Chronicle:
-    return Chronicle(**{"reader": "me", "since": 0, "before": None, "limit": PAGE, "bytes_max": 1 << 20, **values})
+def history_query(**values: Any) -> HistoryQuery:
+    return HistoryQuery(**{"reader": "me", "since": 0, "before": None, "limit": PAGE, "bytes_max": 1 << 20, **values})
 
 
 SPANS = (Span("*"), Span("@me"), Span("#general"), Span("#dev"))
 
 READS: dict[str, Callable[[SqliteStore], Any]] = {
-    "history with a peer": lambda store: store.history(chronicle(peer="peer")),
-    "history of a channel": lambda store: store.history(chronicle(places=(Span("#dev"),))),
-    "history of all that one may see": lambda store: store.history(chronicle(spans=SPANS, threads=ME)),
+    "history with a peer": lambda store: store.history(history_query(peer="peer")),
+    "history of a channel": lambda store: store.history(history_query(places=(Span("#dev"),))),
+    "history of all that one may see": lambda store: store.history(history_query(spans=SPANS, threads=ME)),
     "all that one may see, from the oldest on": lambda store: store.history(
-        chronicle(spans=SPANS, threads=ME, since=PAGE, forward=True)
+        history_query(spans=SPANS, threads=ME, since=PAGE, forward=True)
     ),
-    "history of everything": lambda store: store.history(chronicle(reader=None)),
+    "history of everything": lambda store: store.history(history_query(reader=None)),
     "what a member was sent by a peer": lambda store: store.received(ME, "me", "peer", None, PAGE).received,
     "a message": lambda store: store.find_message(MessageId("m7")),
     "messages": lambda store: store.messages(range(PAGE), 1 << 20)[0],
@@ -170,16 +170,16 @@ def test_a_read_costs_what_it_shows_however_many_messages_there_are(tmp_path: Pa
 
 def test_the_trail_follows_the_messages_through_a_crash_and_retention(tmp_path: Path) -> None:
     store = fill(tmp_path / "home", FEW)
-    known = [message.offset for message in store.history(chronicle(peer="peer"))]
+    known = [message.offset for message in store.history(history_query(peer="peer"))]
     assert len(known) == PAGE
     store.close()
     store = SqliteStore(tmp_path / "home", synchronous="OFF")
     store.restore()
-    assert [message.offset for message in store.history(chronicle(peer="peer"))] == known
+    assert [message.offset for message in store.history(history_query(peer="peer"))] == known
     doomed = [offset for offset in known if offset % 8]
     keep = frozenset(offset for offset in range(FEW) if offset not in doomed)
     assert store.prune(0, 10**9, keep, FEW)[0] == sorted(doomed)
-    left = [message.offset for message in store.history(chronicle(peer="peer", before=known[0] + 1))]
+    left = [message.offset for message in store.history(history_query(peer="peer", before=known[0] + 1))]
     assert set(left).isdisjoint(doomed)
     assert left[: len(known) - len(doomed)] == [offset for offset in known if offset not in doomed]
     store.close()
@@ -206,7 +206,7 @@ def test_a_home_that_has_no_trail_yet_is_given_one_at_its_start(tmp_path: Path) 
     with store._main as main:
         main.execute("DELETE FROM trail; UPDATE trail_end SET log_end = 0")
     store.restore()
-    assert len(store.history(chronicle(peer="peer"))) == PAGE
+    assert len(store.history(history_query(peer="peer"))) == PAGE
     assert store._main.execute("SELECT log_end FROM trail_end").get == 5000
     assert store._main.execute("SELECT sum(length(offsets) / 8) FROM trail").get == 5000
     store.close()

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
-from tieline.core.store import Chronicle
+from tieline.core.store import HistoryQuery
 
 _QUERY_CHARACTERS_MAX = 1000  # people type less
 _TERMS_MAX = 32  # each term costs a look into the index
@@ -30,7 +30,7 @@ class Term(Struct, frozen=True):
 class Inquiry(Struct, frozen=True, kw_only=True):
     """What somebody looks for, among what it may see."""
 
-    chronicle: Chronicle
+    history_query: HistoryQuery
     terms: tuple[Term, ...]
     """All of them must be there."""
     sender: str | None
@@ -43,7 +43,7 @@ class Inquiry(Struct, frozen=True, kw_only=True):
 
     def sees(self, offset: int, sender: str, target: str, threads: Container[str]) -> bool:
         """Whether a message is among those that may be shown; `threads` are those that the reader has a part in."""
-        seen = self.chronicle
+        seen = self.history_query
         reader, peer = seen.reader, seen.peer
         if offset < seen.since:
             return False
@@ -62,7 +62,7 @@ class Inquiry(Struct, frozen=True, kw_only=True):
         """Whether a message that may be seen is one that was asked for."""
         if self.thread is not None and self.thread not in (message.content.thread, message.content.reply_to):
             return False
-        reader = self.chronicle.reader
+        reader = self.history_query.reader
         return reader is None or message.sender == reader or message.reaches(self.protocol)
 
 

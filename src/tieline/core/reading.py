@@ -23,7 +23,7 @@ from tieline.core.inbox import Entry, Inbox
 from tieline.core.journal import ReadRows
 from tieline.core.objectives import Objectives, thread
 from tieline.core.outcome import Deferred
-from tieline.core.store import ACTIVITY, INTEGER_MAX, MAIN, Chronicle, Route, Span
+from tieline.core.store import ACTIVITY, INTEGER_MAX, MAIN, HistoryQuery, Route, Span
 
 READ_LOG = "log.read"
 
@@ -204,14 +204,14 @@ class ReadingRules:
         end = self._batch.ledger.end
         since = max(min(command.after, end) + 1, seen.since)
         before = None if command.before is None else max(0, min(command.before, end))
-        chronicle = replace(seen, since=since, before=before, forward=command.forward)
+        history_query = replace(seen, since=since, before=before, forward=command.forward)
         # An operator that speaks as a member sees what that member sees.
-        return History(tuple(self._past(session, chronicle, everything=account is None)))
+        return History(tuple(self._past(session, history_query, everything=account is None)))
 
-    def view_of(self, account: Account | None, peer: str | None, limit: int) -> Chronicle:
+    def view_of(self, account: Account | None, peer: str | None, limit: int) -> HistoryQuery:
         """All that a member may see, or that there is, with a peer or at a place."""
         places = None if peer is None or _is_name(peer) else self._places(account, peer)
-        return Chronicle(
+        return HistoryQuery(
             reader=account.member.name if account else None,
             since=account.since if account else 0,
             spans=(Span("*"), Span(f"@{account.name}"), *self._channels.spans_of(account)) if account else (),
@@ -224,20 +224,20 @@ class ReadingRules:
             bytes_max=self._limits.page_bytes_max,
         )
 
-    def _past(self, session: Session, chronicle: Chronicle, *, everything: bool) -> list[Message]:
+    def _past(self, session: Session, history_query: HistoryQuery, *, everything: bool) -> list[Message]:
         """A page without what is signed badly, except for its sender, who sees all, and sessions of its protocol."""
         found: list[Message] = []
         for _ in range(_PAGES_MAX):
-            page = self._store.history(chronicle)
+            page = self._store.history(history_query)
             shown = [one for one in page if everything or one.reaches(session.protocol) or session.said(one)]
             found += shown
             if len(shown) == len(page):
                 break
-            limit, last = max(1, chronicle.limit - len(shown)), page[-1].offset
-            if chronicle.forward:
-                chronicle = replace(chronicle, since=last + 1, limit=limit)
+            limit, last = max(1, history_query.limit - len(shown)), page[-1].offset
+            if history_query.forward:
+                history_query = replace(history_query, since=last + 1, limit=limit)
             else:
-                chronicle = replace(chronicle, before=last, limit=limit)
+                history_query = replace(history_query, before=last, limit=limit)
         return found
 
     def _places(self, account: Account | None, peer: str) -> Sequence[Span]:

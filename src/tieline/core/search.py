@@ -34,9 +34,9 @@ class SearchRules:
         place = command.place
         named = place is not None and place.startswith(_PLACE)
         peer = place.removeprefix("@") if place is not None and named else None
-        chronicle = self._reading.view_of(account, peer, command.limit)
+        history_query = self._reading.view_of(account, peer, command.limit)
         inquiry = Inquiry(
-            chronicle=replace(chronicle, before=command.before),
+            history_query=replace(history_query, before=command.before),
             terms=terms,
             sender=command.sender,
             thread=None if named else place,

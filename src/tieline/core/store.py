@@ -285,8 +285,8 @@ THREADS_MAX = 1000
 """Threads of objectives, the newest, among all that a reader may see; an older one is read by its own name."""
 
 
-class Chronicle(Struct, frozen=True, kw_only=True):
-    """Which messages a reader asks for: between two parties, at some places, or all that it may see."""
+class HistoryQuery(Struct, frozen=True, kw_only=True):
+    """A question for past messages: between two parties, at some places, or all that the reader may see."""
 
     reader: str | None
     """Only what this member sent or was sent; `None` sees everything."""
@@ -516,7 +516,7 @@ class Store(Protocol):
     def names(self, numbers: Sequence[int]) -> dict[int, str]:
         """Names of members, removed ones too."""
 
-    def history(self, chronicle: Chronicle) -> Sequence[Message]:
+    def history(self, history_query: HistoryQuery) -> Sequence[Message]:
         """Messages, newest first."""
 
     def read_log(self, start: int, limit: int) -> tuple[Sequence[LogRow], int]:

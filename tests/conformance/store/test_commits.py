@@ -15,8 +15,8 @@ from tieline.contract.event import (
 from tieline.contract.identifiers import MessageId
 from tieline.core.ledger import encode_content
 from tieline.core.store import (
-    Chronicle,
     Foundation,
+    HistoryQuery,
     TokenRow,
 )
 
@@ -143,8 +143,8 @@ def test_reads_see_what_is_buffered(writer: Writer) -> None:
     assert known.digest == digest(encode_content(message.content))
     assert list(store.steps(2, 1)) == [Step(State.OFFERED, 2000, "s", "hub")]
     assert store.names([1, 2]) == {1: "ada", 2: "bob"}
-    chronicle = Chronicle(reader="ada", since=0, before=None, limit=10, bytes_max=PAGE_BYTES)
-    assert list(store.history(chronicle)) == [message]
+    history_query = HistoryQuery(reader="ada", since=0, before=None, limit=10, bytes_max=PAGE_BYTES)
+    assert list(store.history(history_query)) == [message]
 
 
 def test_reads_see_what_is_buffered_between_other_writes_and_after_the_commit(writer: Writer) -> None:

@@ -8,7 +8,7 @@ from tests.conformance.store.rows import member, objective
 from tests.conformance.store.writer import PAGE_BYTES, Writer
 from tests.core.doubles import content
 from tieline.core.store import (
-    Chronicle,
+    HistoryQuery,
     Route,
     Span,
 )
@@ -33,9 +33,9 @@ def told(writer: Writer) -> Writer:
 def read(writer: Writer, expected: list[int], **query: Any) -> None:
     """Page by page and from any offset on, a query gives these messages."""
     for before, limit in ((None, 10), (None, 2), (5, 10), (3, 1), (0, 10)):
-        chronicle = Chronicle(since=0, before=before, limit=limit, bytes_max=PAGE_BYTES, **query)
+        history_query = HistoryQuery(since=0, before=before, limit=limit, bytes_max=PAGE_BYTES, **query)
         wanted = [offset for offset in expected if before is None or offset < before][:limit]
-        assert [message.offset for message in writer.store.history(chronicle)] == wanted
+        assert [message.offset for message in writer.store.history(history_query)] == wanted
 
 
 @pytest.mark.parametrize(
@@ -105,5 +105,5 @@ def test_history_is_read_up_to_an_amount_of_content_but_at_least_one(writer: Wri
     for _ in range(4):
         writer.accept(content("@bob", "x" * 1000))
     for bytes_max, offsets in ((0, [3]), (2500, [3, 2]), (PAGE_BYTES, [3, 2, 1, 0])):
-        chronicle = Chronicle(reader="ada", since=0, before=None, limit=10, bytes_max=bytes_max)
-        assert [message.offset for message in writer.store.history(chronicle)] == offsets
+        history_query = HistoryQuery(reader="ada", since=0, before=None, limit=10, bytes_max=bytes_max)
+        assert [message.offset for message in writer.store.history(history_query)] == offsets

@@ -10,7 +10,7 @@ from tests.server.hubs import WEBSOCKET, House, house
 from tieline.client import Client, HubRefused
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code
-from tieline.core.store import Chronicle, DiskError
+from tieline.core.store import DiskError, HistoryQuery
 
 
 @pytest.fixture
@@ -146,12 +146,12 @@ async def test_a_live_view_goes_on_when_the_store_could_not_be_read_for_a_while(
     store = there.hub.local_hub._broker.store
     reads, history = 0, store.history
 
-    def failing(chronicle: Chronicle) -> Sequence[Message]:
+    def failing(history_query: HistoryQuery) -> Sequence[Message]:
         nonlocal reads
         reads += 1
         if reads == 2:
             raise DiskError("the disk is not there")
-        return history(chronicle)
+        return history(history_query)
 
     store.history = failing  # type: ignore[method-assign]
     looking = asyncio.create_task(look(bob, 1))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tieline.core.store import THREADS_MAX, Chronicle, Span
+from tieline.core.store import THREADS_MAX, HistoryQuery, Span
 from tieline.stores.sqlite.trail import Trail
 from tieline.stores.sqlite.walk import Select, merge, walk
 
@@ -21,17 +21,17 @@ class SqliteHistory:
         self._select = select
         self._trail = trail
 
-    def offsets(self, chronicle: Chronicle, before: int) -> Iterator[int]:
+    def offsets(self, history_query: HistoryQuery, before: int) -> Iterator[int]:
         """Offsets of all messages that are asked for and stand before an offset, in the order that is asked for."""
-        since, forward = chronicle.since, chronicle.forward
-        if chronicle.reader is None and chronicle.peer is None and chronicle.places is None:
+        since, forward = history_query.since, history_query.forward
+        if history_query.reader is None and history_query.peer is None and history_query.places is None:
             return walk(self._select, "all_forth" if forward else "all_back", (), since, before, forward=forward)
-        return merge(self._walks(chronicle, since, before), forward=forward)
+        return merge(self._walks(history_query, since, before), forward=forward)
 
-    def _walks(self, chronicle: Chronicle, since: int, before: int) -> Iterator[Iterator[int]]:
-        reader, peer, forward = chronicle.reader, chronicle.peer, chronicle.forward
-        if chronicle.places is not None:
-            for span in chronicle.places:
+    def _walks(self, history_query: HistoryQuery, since: int, before: int) -> Iterator[Iterator[int]]:
+        reader, peer, forward = history_query.reader, history_query.peer, history_query.forward
+        if history_query.places is not None:
+            for span in history_query.places:
                 yield self._at(span, since, before, forward=forward)
         elif peer is not None and reader is None:
             yield self._at(Span(f"@{peer}"), since, before, forward=forward)
@@ -41,23 +41,23 @@ class SqliteHistory:
         elif reader is not None:
             for target in self._trail.targets_of(reader):
                 yield self._trail.walk(reader, target, since, before, forward=forward)
-            yield from self._seen(chronicle, since, before)
+            yield from self._seen(history_query, since, before)
 
-    def _seen(self, chronicle: Chronicle, since: int, before: int) -> Iterator[Iterator[int]]:
+    def _seen(self, history_query: HistoryQuery, since: int, before: int) -> Iterator[Iterator[int]]:
         """Walks over what others said that the reader may see, where there is something."""
         spans: dict[str, list[Span]] = {}
-        for span in chronicle.spans:
+        for span in history_query.spans:
             spans.setdefault(span.target, []).append(span)
-        if chronicle.all_threads:
+        if history_query.all_threads:
             threads = self._select("threads", (THREADS_MAX,))
         else:
-            threads = self._select("threads_of_party", (chronicle.threads, THREADS_MAX))
+            threads = self._select("threads_of_party", (history_query.threads, THREADS_MAX))
         for (target,) in threads:
             spans[target] = [Span(target)]
         targets = msgspec.json.encode(list(spans)).decode()
         for (target,) in list(self._select("targets_with_messages", (targets, since, before))):
             for span in spans[target]:
-                yield self._at(span, since, before, forward=chronicle.forward)
+                yield self._at(span, since, before, forward=history_query.forward)
 
     def _at(self, span: Span, since: int, before: int, *, forward: bool) -> Iterator[int]:
         """A walk over messages to one target."""

@@ -76,7 +76,7 @@ class SqliteSearch:
             return list(self._find(inquiry))
 
     def _find(self, inquiry: Inquiry) -> Iterator[Message]:
-        seen = inquiry.chronicle
+        seen = inquiry.history_query
         threads = {row[0] for row in self._connection.execute(QUERIES["threads_of_member"], (seen.threads,))}
         values = (
             _expression(inquiry.terms),

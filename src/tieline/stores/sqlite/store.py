@@ -25,10 +25,10 @@ from tieline.core.inbox import Image
 from tieline.core.ladder import STATES
 from tieline.core.store import (
     ROUTE_BYTES,
-    Chronicle,
     DamagedError,
     Foundation,
     Grant,
+    HistoryQuery,
     Known,
     MemberImage,
     MemberRow,
@@ -496,16 +496,16 @@ class SqliteStore:
         """See `Store.names`."""
         return {number: self._main.execute(QUERIES["name_of"], (number,)).get for number in set(numbers)}
 
-    def history(self, chronicle: Chronicle) -> Sequence[Message]:
+    def history(self, history_query: HistoryQuery) -> Sequence[Message]:
         """See `Store.history`."""
         self._flush()
-        before = self._log_end if chronicle.before is None else min(chronicle.before, self._log_end)
+        before = self._log_end if history_query.before is None else min(history_query.before, self._log_end)
         found: list[Message] = []
         total = 0
-        for offset in islice(self._history.offsets(chronicle, before), chronicle.limit):
+        for offset in islice(self._history.offsets(history_query, before), history_query.limit):
             row = self._main.execute(QUERIES["message_at"], (offset,)).get
             total += len(row[_CONTENT])
-            if found and total > chronicle.bytes_max:
+            if found and total > history_query.bytes_max:
                 break
             found.append(decode_message(row))
         return found
