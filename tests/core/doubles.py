@@ -15,8 +15,8 @@ from tieline.contract.reply import Accepted, Attached, Claimed, Done, Fetched, I
 from tieline.contract.target import Target, parse_target
 from tieline.core import ledger
 from tieline.core.broker import Broker
-from tieline.core.custody import Answers
 from tieline.core.directory import token_digest
+from tieline.core.external_inboxes import Answers
 from tieline.core.inquiry import Inquiry
 from tieline.core.journal import Journal
 from tieline.core.outcome import Deferred, Outcome
@@ -76,7 +76,7 @@ def content(target: str | Target, body: str = "hello", **fields: Any) -> Content
 
 
 class Winner(Protocol):
-    """A custodian that answers at once."""
+    """An external inbox that answers at once."""
 
     session: SessionId
 
@@ -98,7 +98,7 @@ class Desk:
         self._activity = SqliteActivity(IN_MEMORY)
         self.limits = limits
         self.clock_and_ids = FakeClockAndIds()
-        self.custodians: dict[MemberName, Winner] = {}
+        self.external_inboxes: dict[MemberName, Winner] = {}
         self.answers: Answers = {}
         self.open()
 
@@ -140,38 +140,38 @@ class Desk:
         return Done() if isinstance(reply.work, Inquiry) else self.journal.carry_out(reply.work)[0]
 
     def handle(self, commands: Sequence[c.Command]) -> Outcome:
-        """Let the broker decide these, with what custodians answer to it; then what it left to be won."""
+        """Let the broker decide these, with what external inboxes answer to it; then what it left to be won."""
         self.answers = {}
         while wanted := self.broker.settlement.needs(commands, self.answers):
             name, deliveries = wanted
             for key, message in deliveries:
-                self.answers[name, key] = self.custodians[name].win(message, key)
-        self.broker.custody.answers = self.answers
+                self.answers[name, key] = self.external_inboxes[name].win(message, key)
+        self.broker.external_inboxes.answers = self.answers
         outcome = self.broker.handle(commands)
-        self.broker.custody.answers = {}
+        self.broker.external_inboxes.answers = {}
         if outcome.unsettled:
             answers = self.answers
             self.handle(outcome.unsettled)
             self.answers |= answers
         return outcome
 
-    def entrust(self, name: MemberName, custodian: "Winner") -> None:
-        """Let this custodian win what is settled of a member."""
-        self.custodians[name] = custodian
-        self.broker.custody.custodians[name] = custodian.session
+    def set_external_inbox(self, name: MemberName, inbox: "Winner") -> None:
+        """Let this external inbox win what is settled of a member."""
+        self.external_inboxes[name] = inbox
+        self.broker.external_inboxes.sessions[name] = inbox.session
 
     def commit(self) -> None:
-        """Make all of it durable, and tell custodians."""
+        """Make all of it durable, and tell external inboxes."""
         self.broker.commit()
-        for name, key in self.broker.custody.finished:
-            self.custodians[name].finish((key,))
-        self.broker.custody.finished.clear()
+        for name, key in self.broker.external_inboxes.finished:
+            self.external_inboxes[name].finish((key,))
+        self.broker.external_inboxes.finished.clear()
 
     def roll_back(self) -> None:
-        """Go back to what is committed or owed, and give custodians back what they won for the rest."""
+        """Go back to what is committed or owed, and give external inboxes back what they won for the rest."""
         self.broker.roll_back()
         for name, key in self.broker.settlement.unused(self.answers):
-            self.custodians[name].give_back((key,))
+            self.external_inboxes[name].give_back((key,))
 
     def ask_all(self, *commands: c.Command) -> list[Reply]:
         """Handle commands as one batch and commit it."""

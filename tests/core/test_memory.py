@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.core.doubles import Desk, content
-from tests.core.test_custody import BOB, Shop
+from tests.core.test_external_inboxes import BOB, Shop
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
@@ -22,8 +22,8 @@ from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, History, ObjectiveState, Reply
 from tieline.core import ledger
-from tieline.core.custody import Custody
 from tieline.core.directory import Account
+from tieline.core.external_inboxes import ExternalInboxes
 from tieline.core.outcome import Deferred, Outcome
 from tieline.core.store import DiskError, StoreError
 from tieline.stores.sqlite import SqliteStore
@@ -360,9 +360,9 @@ def test_a_read_that_raises_costs_no_rollback(faulty: Desk, monkeypatch: pytest.
 def test_an_expiry_that_raises_keeps_nobody_from_being_served(faulty: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     shop = Shop()
-    faulty.entrust(BOB, shop)
+    faulty.set_external_inbox(BOB, shop)
     stuck = faulty.send(alice, "@bob", "stuck", ttl_ms=10).message_id
-    monkeypatch.setattr(Custody, "win", lambda *_: 1 / 0)
+    monkeypatch.setattr(ExternalInboxes, "win", lambda *_: 1 / 0)
     faulty.clock_and_ids.time_ms += 20
     for _ in range(3):
         faulty.expect(Accepted, c.Send(alice, content=content("@alice")))
@@ -377,10 +377,10 @@ def test_an_expiry_that_failed_once_comes_later_and_costs_one_rollback(
     alice = faulty.join("alice")
     faulty.add("bob")
     shop = Shop()
-    faulty.entrust(BOB, shop)
+    faulty.set_external_inbox(BOB, shop)
     said = [faulty.send(alice, "@bob", ttl_ms=10).message_id for _ in range(5)]
     with monkeypatch.context() as patch:
-        patch.setattr(Custody, "win", lambda *_: 1 / 0)
+        patch.setattr(ExternalInboxes, "win", lambda *_: 1 / 0)
         faulty.pass_ms(20)
         faulty.pass_ms(1000)
         assert len(faulty.broker.faults) == 1
@@ -397,7 +397,7 @@ def test_a_delivery_that_never_expires_is_tried_ever_less_and_the_others_expire(
     alice = faulty.join("alice")
     faulty.add("bob")
     shop = Shop()
-    faulty.entrust(BOB, shop)
+    faulty.set_external_inbox(BOB, shop)
     tried: list[int] = []
 
     def fail(_: object, account: Account, ranges: Ranges, *__: object) -> tuple[Ranges, Ranges]:
@@ -407,7 +407,7 @@ def test_a_delivery_that_never_expires_is_tried_ever_less_and_the_others_expire(
         raise Bug
 
     faulty.send(alice, "@bob", ttl_ms=10)
-    monkeypatch.setattr(Custody, "win", fail)
+    monkeypatch.setattr(ExternalInboxes, "win", fail)
     for _ in range(300):
         faulty.pass_ms(60_000)
     assert len(tried) == 1 + 5 + 3, "after 2, 4, 8, 16 and 32 minutes, and then each hour"
@@ -522,7 +522,7 @@ def test_who_follows_a_message_hears_of_a_step_that_failed_once(faulty: Desk) ->
 def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_again(faulty: Desk) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     shop = Shop()
-    faulty.entrust(BOB, shop)
+    faulty.set_external_inbox(BOB, shop)
     said = faulty.send(alice, "@bob").message_id
     fill(faulty, c.Claim(bob, message_id=said))
     assert (shop.given_back, shop.finished) == ([1], [])
@@ -533,7 +533,7 @@ def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_agai
 def test_what_was_won_for_an_answered_acknowledgement_is_not_given_back(faulty: Desk) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     shop = Shop()
-    faulty.entrust(BOB, shop)
+    faulty.set_external_inbox(BOB, shop)
     faulty.send(alice, "@bob")
     work(faulty, (c.Advance(bob, ranges=((1, 1),)),))
     fill(faulty, c.Send(alice, content=content("@alice")))

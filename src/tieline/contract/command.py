@@ -525,7 +525,7 @@ class Tick(AnsweredBy[r.Done], frozen=True, kw_only=True):
 
 
 class Settle(AnsweredBy[r.Done], frozen=True, kw_only=True):
-    """Settle a delivery, once the custodian of its member has won it. Sent by the hub itself."""
+    """Settle a delivery, once the external inbox of its member has won it. Sent by the hub itself."""
 
     member: MemberName
     key: int

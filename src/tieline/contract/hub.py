@@ -11,8 +11,8 @@ Order:
 - Replies, notices and offers come in the order of the decisions. Decisions that share a commit are told together: first
   all replies, then changes, `Said`, each message as `Posted` and then as offers, releases, progress, ends of sessions.
   So a reply comes before the notices of what its command did.
-- A command that settles deliveries of a member with a custodian waits for the custodian's answer, and what its session
-  asks after it waits behind it. A question that nobody can answer any more leaves the delivery as it is.
+- A command that settles deliveries of a member with an external inbox waits for the inbox's answer, and what its
+  session asks after it waits behind it. A question that nobody can answer any more leaves the delivery as it is.
 - Replies about activity, and to searches, are made elsewhere: they may come after replies to later commands.
 
 Losses:
@@ -128,7 +128,7 @@ class Listener(Protocol):
 
 
 class Question(Struct, frozen=True):
-    """Deliveries of a member that the hub wants to settle, for its custodian to win."""
+    """Deliveries of a member that the hub wants to settle, for its external inbox to win."""
 
     number: int
     member: MemberName
@@ -136,7 +136,7 @@ class Question(Struct, frozen=True):
     """Keys and messages."""
 
 
-class Custodian(Protocol):
+class ExternalInbox(Protocol):
     """Holds a member's deliveries outside the hub as well, where others can take them: whoever is first has each.
 
     Its methods are called in the order of the hub's decisions, return at once and never raise.
@@ -186,14 +186,14 @@ class Hub(Protocol):
         The receiver returns at once and never raises. Calling that function again does nothing.
         """
 
-    def entrust(self, member: MemberName, session: SessionId, custodian: Custodian | None) -> None:
-        """Ask this custodian from now on before a delivery of the member is settled; with `None`, nobody any more.
+    def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
+        """Ask this external inbox from now on before a delivery of the member is settled; with `None`, nobody any more.
 
-        What is settled by this session, which is the custodian's own, was won before.
+        What is settled by this session, which is the inbox's own, was won before.
         """
 
     def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
-        """The custodian has won these keys, and others were first at those; of any other key it cannot be told.
+        """The external inbox has won these keys, and others were first at those; of any other key it cannot be told.
 
         Whatever waits for it is decided then, and answered.
         """

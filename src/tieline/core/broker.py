@@ -112,23 +112,23 @@ class Broker(Memory):
         """Read what the store keeps, and make the rules over it."""
         super()._load(escalation, holds)
         batch, directory = self.batch, self.directory
-        self._deliveries = Deliveries(batch, directory, self.followers, self.loops, self.holds, self.custody)
+        self._deliveries = Deliveries(batch, directory, self.followers, self.loops, self.holds, self.external_inboxes)
         self._signing = Signing(self.signs, directory, self._deliveries)
         self._posting = Posting(batch, self.deadlines, self.escalation, self.holds, self.loops, self._signing)
         self._notices = Notices(batch, directory, self._posting)
         self._wire_ids = WireIds(self.store, self.limits)
         sessions = Sessions(batch, directory, self.followers, self.resumption, self.kept_name)
         self._sessions = SessionRules(
-            batch, directory, self.custody.custodians, self.holds, self.resumption, sessions, self.home_key
+            batch, directory, self.external_inboxes.sessions, self.holds, self.resumption, sessions, self.home_key
         )
         self._evidence = EvidenceRules(batch, self._deliveries, self.loops, self._notices)
         self._staleness = StalenessRules(batch, directory, self._deliveries)
         self._acknowledging = WireIdRules(batch, self._deliveries)
-        # Finds what a custodian must win before a command is decided.
+        # Finds what an external inbox must win before a command is decided.
         self.settlement = SettlementRules(
             batch,
             directory,
-            self.custody,
+            self.external_inboxes,
             self._deliveries,
             evidence=self._evidence,
             staleness=self._staleness,

@@ -1,16 +1,16 @@
 """Deliveries: how they move up the ladder.
 
 Above: every rule that has evidence of what became of a message. Below: the inboxes, whose moves are collected for the
-log, and those who hear of a move: followers, the loop rule, holds, and custodians, who must agree first.
+log, and those who hear of a move: followers, the loop rule, holds, and external inboxes, who must agree first.
 """
 
 from tieline.contract.delivery import SETTLED, State, Step
 from tieline.contract.event import Claimed
 from tieline.contract.keys import Ranges
 from tieline.core.batch import Batch
-from tieline.core.custody import EVIDENCE as TAKEN
-from tieline.core.custody import Custody
 from tieline.core.directory import Account, Directory, Session
+from tieline.core.external_inboxes import EVIDENCE as TAKEN
+from tieline.core.external_inboxes import ExternalInboxes
 from tieline.core.followers import Followers
 from tieline.core.holds import Holds
 from tieline.core.loops import Loops
@@ -22,17 +22,23 @@ _NEWEST = 8
 class Deliveries:
     """Moves deliveries up the ladder."""
 
-    __slots__ = ("_batch", "_custody", "_directory", "_followers", "_holds", "_loops")
+    __slots__ = ("_batch", "_directory", "_external_inboxes", "_followers", "_holds", "_loops")
 
     def __init__(
-        self, batch: Batch, directory: Directory, followers: Followers, loops: Loops, holds: Holds, custody: Custody
+        self,
+        batch: Batch,
+        directory: Directory,
+        followers: Followers,
+        loops: Loops,
+        holds: Holds,
+        external_inboxes: ExternalInboxes,
     ) -> None:
         self._batch = batch
         self._directory = directory
         self._followers = followers
         self._loops = loops
         self._holds = holds
-        self._custody = custody
+        self._external_inboxes = external_inboxes
 
     def move(
         self,
@@ -45,13 +51,13 @@ class Deliveries:
         claimed: bool = False,
         mute: bool = False,
     ) -> bool:
-        """Move deliveries of a member; says whether any moved. A custodian must win those that are to be settled."""
-        if self._custody.custodians and state in SETTLED:
-            keeper = self._custody.keeper(account, session)
-            if keeper is not None:
-                ranges, taken = self._custody.win(account, ranges, state, session, evidence)
+        """Move deliveries of a member, if an external inbox wins those to be settled; says whether any moved."""
+        if self._external_inboxes.sessions and state in SETTLED:
+            inbox_session = self._external_inboxes.session_to_ask(account, session)
+            if inbox_session is not None:
+                ranges, taken = self._external_inboxes.win(account, ranges, state, session, evidence)
                 if taken:
-                    theirs = self._directory.sessions.get(keeper)
+                    theirs = self._directory.sessions.get(inbox_session)
                     self._move(account, taken, State.ACKED, session=theirs, evidence=TAKEN)
         return self._move(account, ranges, state, session=session, evidence=evidence, claimed=claimed, mute=mute)
 
@@ -66,7 +72,7 @@ class Deliveries:
         claimed: bool = False,
         mute: bool = False,
     ) -> bool:
-        """Move deliveries without asking their custodian."""
+        """Move deliveries without asking their external inbox."""
         batch = self._batch
         now_ms, followers = batch.now_ms, self._followers
         mute = state is State.OFFERED and (mute or (session is not None and not session.acknowledges))

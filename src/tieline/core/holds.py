@@ -102,10 +102,10 @@ class Holds:
 
     __slots__ = (
         "_batch",
-        "_custodians",
         "_directory",
         "_due",
         "_escalation",
+        "_external_inbox_sessions",
         "_limits",
         "_loops",
         "_queues",
@@ -124,7 +124,7 @@ class Holds:
         directory: Directory,
         loops: Loops,
         escalation: Escalation,
-        custodians: Mapping[MemberName, SessionId],
+        external_inbox_sessions: Mapping[MemberName, SessionId],
     ) -> None:
         self._batch = batch
         self._store = batch.store
@@ -132,7 +132,7 @@ class Holds:
         self._directory = directory
         self._loops = loops
         self._escalation = escalation
-        self._custodians = custodians
+        self._external_inbox_sessions = external_inbox_sessions
         self._standing: dict[str, _Standing] = {}
         self._queues: dict[_Stream, deque[_Part]] = {}
         # How many deliveries wait for the end of each pause, and in which streams.
@@ -213,12 +213,12 @@ class Holds:
     def keep(self, post: Post, stream: str, verdict: Verdict | None) -> str:
         """Hold the deliveries of a message that must wait; returns why, if there are any.
 
-        What a custodian has outside the hub is there for anybody to take, in the order of keys: it is never held.
+        What an external inbox has outside the hub is there for anybody to take, in the order of keys: it is never held.
         """
         reason = ""
         for name, number, key in zip(post.recipients, post.numbers, post.keys, strict=True):
             behind = (number, stream) in self._queues
-            if (verdict is None and not behind) or name in self._custodians:
+            if (verdict is None and not behind) or name in self._external_inbox_sessions:
                 continue
             reason = verdict.reason if verdict is not None else self._behind((number, stream))
             account = self._directory.accounts[number]
@@ -331,7 +331,7 @@ class Holds:
     # What is let go.
 
     def recheck(self, account: Account) -> None:
-        """A held delivery of a member has expired, or its member has a custodian now: look what may go on."""
+        """A held delivery of a member has expired, or its member has an external inbox now: look what may go on."""
         self._recheck_members.add(account.number)
 
     def work(self, most: int) -> bool:
@@ -396,7 +396,7 @@ class Holds:
             gone = account is None or not account.inbox.is_held(part.keys[part.start])
             paused = self._standing.get(part.name)
             waits = part.due_ms > self._batch.now_ms or (paused is not None and not paused.allowed)
-            waits = waits and not (account is not None and account.name in self._custodians)
+            waits = waits and not (account is not None and account.name in self._external_inbox_sessions)
             if waits and not gone:
                 break
             count = 1 if waits else min(len(part.keys) - part.start, most - released)

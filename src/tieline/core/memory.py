@@ -14,10 +14,10 @@ from tieline.core import team
 from tieline.core.batch import Batch, Work
 from tieline.core.channels import Channels
 from tieline.core.clock_and_ids import ClockAndIds
-from tieline.core.custody import Custody
 from tieline.core.directory import Directory
 from tieline.core.escalation import Escalation
 from tieline.core.expiry import Deadline
+from tieline.core.external_inboxes import ExternalInboxes
 from tieline.core.followers import Followers
 from tieline.core.holds import Holds
 from tieline.core.ladder import Move
@@ -45,7 +45,7 @@ class Memory:
         self.batch = Batch(store, clock_and_ids, limits)
         # What went wrong where no command can be refused for it; whoever drives the broker takes it from here.
         self.faults: list[Fault] = []
-        self.custody = Custody(self.batch)
+        self.external_inboxes = ExternalInboxes(self.batch)
         self.restore()
 
     @property
@@ -69,7 +69,7 @@ class Memory:
         self.followers = Followers(batch)
         # Work of batches that were published and are not committed yet.
         self._owed: list[Work] = []
-        self.custody.start_over()
+        self.external_inboxes.start_over()
         self.faults.clear()
         self._load(None, None)
 
@@ -82,7 +82,7 @@ class Memory:
         for take_back in reversed(batch.undo):
             take_back()
         batch.undo.clear()
-        self.custody.roll_back()
+        self.external_inboxes.roll_back()
         directory, end = self.directory, batch.ledger.end
         self._load(self.escalation, self.holds)
         self.directory.carry_over(directory)
@@ -115,7 +115,7 @@ class Memory:
         self._replay(foundation)
         self.deadlines = self._read_deadlines()
         self.escalation: Escalation = Escalation(batch, directory, self.followers)
-        self.holds: Holds = Holds(batch, directory, self.loops, self.escalation, self.custody.custodians)
+        self.holds: Holds = Holds(batch, directory, self.loops, self.escalation, self.external_inboxes.sessions)
         self.holds.restore(foundation.settings, holds)
         self.escalation.restore(foundation.settings, self.clock_and_ids.now_ms(), escalation)
 
@@ -191,7 +191,7 @@ class Memory:
         batch.undo.clear()
         batch.lazy.clear()
         self._owed.clear()
-        self.custody.commit()
+        self.external_inboxes.commit()
 
     def owe(self) -> None:
         """The outcome is published although it is not committed: what was decided so far must outlive a rollback."""
@@ -200,7 +200,7 @@ class Memory:
         batch.undo.clear()
         self._owed += batch.lazy
         batch.lazy.clear()
-        self.custody.owe()
+        self.external_inboxes.owe()
 
     def close(self) -> None:
         """Commit what is left, with a snapshot, so that the next start replays nothing."""

@@ -72,7 +72,7 @@ class Outcome(Struct):
     unseen: list[Unseen] = field(default_factory=list)
     ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
     unsettled: list[c.Settle] = field(default_factory=list)
-    """What the hub itself would have settled, and has to be won from a custodian first."""
+    """What the hub itself would have settled, and has to be won from an external inbox first."""
     warnings: list[str] = field(default_factory=list)
     """Sentences for the log of who runs the hub."""
     faults: list[Fault] = field(default_factory=list)

@@ -72,7 +72,7 @@ class SessionRules:
         self,
         batch: Batch,
         directory: Directory,
-        custodians: Mapping[MemberName, SessionId],
+        external_inbox_sessions: Mapping[MemberName, SessionId],
         holds: Holds,
         resumption: Resumption,
         sessions: Sessions,
@@ -83,7 +83,7 @@ class SessionRules:
         self._limits = batch.limits
         self._clock_and_ids = batch.clock_and_ids
         self._directory = directory
-        self._custodians = custodians
+        self._external_inbox_sessions = external_inbox_sessions
         self._holds = holds
         self._resumption = resumption
         self._sessions = sessions
@@ -114,7 +114,7 @@ class SessionRules:
             session.resume_id = grant.id if grant else self._clock_and_ids.session_id()
         self._take_over(command, account, session)
         account.touch(self._batch.now_ms)
-        if account.inbox.held and account.name in self._custodians:
+        if account.inbox.held and account.name in self._external_inbox_sessions:
             self._holds.recheck(account)
         self._sessions.open(session)
         token = self._grant(account, session.resume_id) if session.resume_id is not None else None

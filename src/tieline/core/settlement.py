@@ -1,7 +1,7 @@
-"""Settlement: what a command will settle, so that a custodian can win it before the command is decided.
+"""Settlement: what a command will settle, so that an external inbox can win it before the command is decided.
 
-Above: whoever drives the broker, and asks custodians; see `core.custody`. Below: the rules that settle deliveries, each
-of which says which ones a command names.
+Above: whoever drives the broker, and asks external inboxes; see `core.external_inboxes`. Below: the rules that settle
+deliveries, each of which says which ones a command names.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,10 +15,10 @@ from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Done, Reply
 from tieline.core.batch import Batch
-from tieline.core.custody import PAGE, Answers, Custody, each_unsettled
 from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.evidence import EvidenceRules
+from tieline.core.external_inboxes import PAGE, Answers, ExternalInboxes, each_unsettled
 from tieline.core.staleness import StalenessRules
 from tieline.core.wire_ids import WireIdRules
 
@@ -36,7 +36,7 @@ class SettlementRules:
         self,
         batch: Batch,
         directory: Directory,
-        custody: Custody,
+        external_inboxes: ExternalInboxes,
         deliveries: Deliveries,
         *,
         evidence: EvidenceRules,
@@ -46,7 +46,7 @@ class SettlementRules:
         self._store = batch.store
         self._limits = batch.limits
         self._directory = directory
-        self._custody = custody
+        self._external_inboxes = external_inboxes
         self._deliveries = deliveries
         self._evidence = evidence
         self._staleness = staleness
@@ -58,16 +58,16 @@ class SettlementRules:
             if isinstance(command, c.Send) and command.content.reply_to is None and command.content.supersedes is None:
                 continue
             for account, ranges, session in self._settled_by(command):
-                if self._custody.keeper(account, session) is not None:
+                if self._external_inboxes.session_to_ask(account, session) is not None:
                     wanted = self._unanswered(account, ranges, answers)
                     if wanted:
                         return account.name, wanted
         return None
 
     def settle(self, command: c.Settle) -> Reply:
-        """Do now what had to wait for the custodian."""
+        """Do now what had to wait for the external inbox."""
         account = self._directory.find(command.member)
-        if account is not None and (account.name, command.key) in self._custody.answers:
+        if account is not None and (account.name, command.key) in self._external_inboxes.answers:
             self._deliveries.move(account, one_key(command.key), command.state, evidence=command.evidence)
         return Done()
 
@@ -97,7 +97,9 @@ class SettlementRules:
             account = self._directory.find(command.name)
             if account is not None and session.refuse_without(MEMBERS_MANAGE) is None:
                 yield account, ((account.inbox.first_unsettled, account.inbox.next_key - 1),), None
-        elif session.account is not None and self._custody.keeper(session.account, session) is not None:
+        elif (
+            session.account is not None and self._external_inboxes.session_to_ask(session.account, session) is not None
+        ):
             yield session.account, self._settled_by_asking(session, session.account, command), session
 
     def _settled_by_asking(

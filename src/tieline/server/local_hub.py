@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from tieline.contract import command as c
 from tieline.contract.activity import ActivityRow
-from tieline.contract.hub import Custodian, Interest, Listener
+from tieline.contract.hub import ExternalInbox, Interest, Listener
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Reply
@@ -30,7 +30,7 @@ from tieline.core.broker import Broker
 from tieline.core.inquiry import Inquiry, SearchIndex
 from tieline.core.outcome import Deferred, Fault, Outcome, Unseen
 from tieline.core.store import ActivityStore, DamagedError, DiskError, StoreError
-from tieline.server.custody import Answer, Custodians, Custody
+from tieline.server.external_inboxes import Answer, AttachedInboxes, WaitingCommands
 from tieline.server.health import Health
 from tieline.server.recorder import Recorder
 from tieline.server.searcher import Searcher
@@ -112,9 +112,9 @@ class LocalHub:
         self._queue: queue.SimpleQueue[Item | Answer | None] = queue.SimpleQueue()
         # What it brought and is not decided yet.
         self._turns = Turns(self._replaced)
-        # Those of them that wait for a custodian.
-        self._custodians = Custodians(self._queue.put)
-        self._custody = Custody(broker, self._custodians, self._replaced)
+        # Those of them that wait for an external inbox.
+        self._inboxes = AttachedInboxes(self._queue.put)
+        self._waiting_commands = WaitingCommands(broker, self._inboxes, self._replaced)
         # Whether nothing is asked any more.
         self._stops = False
         # Whether the last batch left work that is due.
@@ -233,13 +233,13 @@ class LocalHub:
         """See `Hub.watch`."""
         return self._watches.add(interest, receiver)
 
-    def entrust(self, member: MemberName, session: SessionId, custodian: Custodian | None) -> None:
-        """See `Hub.entrust`. The broker only ever looks a name up, so this thread may change the table."""
-        if custodian is None:
-            self._broker.custody.custodians.pop(member, None)
+    def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
+        """See `Hub.set_external_inbox`. The broker only ever looks a name up, so this thread may change the table."""
+        if inbox is None:
+            self._broker.external_inboxes.sessions.pop(member, None)
         else:
-            self._broker.custody.custodians[member] = session
-        self._custodians.change(member, custodian)
+            self._broker.external_inboxes.sessions[member] = session
+        self._inboxes.change(member, inbox)
 
     def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
         """See `Hub.resolve`."""
@@ -259,7 +259,7 @@ class LocalHub:
             items = self._turns.take(self.limits.batch_max)
             stop = stop and not self._turns
             if self._lost:
-                items += self._custody.abandon()
+                items += self._waiting_commands.abandon()
                 # Memory may hold what was never committed: nothing may be decided from it, or written any more.
                 refusal = Refusal(Code.STORE_FAILED, "the store is lost; the hub is stopping")
                 self._loop.call_soon_threadsafe(self._give_up, items, refusal)
@@ -268,16 +268,16 @@ class LocalHub:
                     self._broker.store.close()
                     return
                 continue
-            items = self._custody.admit(items)
+            items = self._waiting_commands.admit(items)
             if items:
                 self._guard(partial(self._work, items), items)
-            for item in self._custody.ready():
+            for item in self._waiting_commands.ready():
                 self._guard(partial(self._work, [item]), [item])
                 if self._lost:
                     break
             lazy_since = self._settle(lazy_since)
             if stop:
-                self._loop.call_soon_threadsafe(self._refuse, self._custody.abandon(), _STOPPING)
+                self._loop.call_soon_threadsafe(self._refuse, self._waiting_commands.abandon(), _STOPPING)
                 self._guard(self._close)
                 self._broker.store.close()
                 return
@@ -317,7 +317,7 @@ class LocalHub:
         if item is None:
             self._stops = True
         elif isinstance(item, Answer):
-            self._custody.take(item)
+            self._waiting_commands.take(item)
         else:
             self._turns.add(item)
 
@@ -330,7 +330,7 @@ class LocalHub:
         self.tally.batches += 1
         for outcome in outcomes:
             if outcome.unsettled:
-                self._custody.add(outcome.unsettled)
+                self._waiting_commands.add(outcome.unsettled)
         self._loop.call_soon_threadsafe(self._publish, items, outcomes)
 
     def _decide(self, commands: Sequence[c.Command], retries: int = 1) -> Iterator[Outcome]:
@@ -420,8 +420,8 @@ class LocalHub:
         self.tally.commits += 1
         self.tally.commit_seconds += time.perf_counter() - started
         self.health.store.succeeded()
-        if self._broker.custody.finished:
-            self._custody.finish()
+        if self._broker.external_inboxes.finished:
+            self._waiting_commands.finish()
         if self._broker.faults:
             self._report(())
         self._note_checkpoint()

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from tieline.contract import command as c
 from tieline.contract.activity import ActivityRow
-from tieline.contract.hub import Custodian, Hub, Interest, Listener, Notice
+from tieline.contract.hub import ExternalInbox, Hub, Interest, Listener, Notice
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Refusal
@@ -55,8 +55,8 @@ class PaperHub(Hub):
     def watch(self, interest: Interest, receiver: Callable[[Notice], None]) -> Callable[[], None]:
         raise AssertionError("a session pump does not watch")
 
-    def entrust(self, member: MemberName, session: SessionId, custodian: Custodian | None) -> None:
-        raise AssertionError("a session pump entrusts nothing")
+    def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
+        raise AssertionError("a session pump sets no external inbox")
 
     def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
         raise AssertionError("a session pump is asked nothing")

@@ -89,8 +89,8 @@ class Adoption:
         self._channels = Channels(hub, self._roll)
         self._refreshed_at = 0.0
         self._postman = Postman()
-        # One thread, because what custodians do has an order. It works until the hub itself has stopped asking.
-        self._custody = ThreadPoolExecutor(1, "spool")
+        # One thread, because what external inboxes do has an order. It works until the hub itself has stopped asking.
+        self._spool_thread = ThreadPoolExecutor(1, "spool")
         self._notices = Notices(root, mailbox=self._stir, records=self._stir_records)
         self._intake = Intake(hub, self._mailboxes, self._shelves, self._session_of, self._stir)
         # What the clerk has to do.
@@ -452,7 +452,7 @@ class Adoption:
         self._mailboxes[name] = mailbox
         self._notices.watch(name)
         ended = partial(self._resident_ended, name)
-        resident = self._residents[name] = Resident(self._hub, name, shelf, self._postman, self._custody, ended)
+        resident = self._residents[name] = Resident(self._hub, name, shelf, self._postman, self._spool_thread, ended)
         return resident
 
     async def _house(self, mailbox: Mailbox, card: Card | None) -> None:

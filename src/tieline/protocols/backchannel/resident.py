@@ -44,15 +44,15 @@ class Resident:
         name: MemberName,
         shelf: Shelf,
         postman: Postman,
-        custody: Executor,
+        spool_thread: Executor,
         ended: Callable[[Refusal], None],
     ) -> None:
         self.name = name
         self.shelf = shelf
         self._hub = hub
         self._postman = postman
-        # Does what the hub asks of a custodian, in that order.
-        self._custody = custody
+        # Does what the hub asks of an external inbox, in that order.
+        self._spool_thread = spool_thread
         self._loop = asyncio.get_running_loop()
         # Told when the hub has ended the session.
         self._ended = ended
@@ -61,7 +61,7 @@ class Resident:
         self._parcels: list[Parcel] = []
         # Whether all that waited when the session began is on the shelf.
         self._caught_up = False
-        self._hub.entrust(name, shelf.session, self)
+        self._hub.set_external_inbox(name, shelf.session, self)
 
     @property
     def session(self) -> SessionId | None:
@@ -93,12 +93,12 @@ class Resident:
             self._pump = None
         else:
             self.shelf.session = pump.session
-            self._hub.entrust(self.name, pump.session, self)
+            self._hub.set_external_inbox(self.name, pump.session, self)
         return reply
 
     def resign(self) -> None:
         """Be asked no more before the hub settles a delivery."""
-        self._hub.entrust(self.name, self.shelf.session, None)
+        self._hub.set_external_inbox(self.name, self.shelf.session, None)
 
     async def receive(self, card: Card, *, anew: bool) -> Refusal | None:
         """Bring the shelf to where a hub before this one left it, and put there what waits.
@@ -167,11 +167,11 @@ class Resident:
                 )
         return True
 
-    # What the hub asks: the Custodian port.
+    # What the hub asks: the ExternalInbox port.
 
     def asked(self, question: Question) -> None:
         """Win deliveries from whoever could take them on the shelf."""
-        self._custody.submit(self._win, question)
+        self._spool_thread.submit(self._win, question)
 
     def _win(self, question: Question) -> None:
         won: list[int] = []
@@ -186,11 +186,11 @@ class Resident:
 
     def finish(self, keys: Sequence[int]) -> None:
         """What was won is settled."""
-        self._custody.submit(self.shelf.finish, keys)
+        self._spool_thread.submit(self.shelf.finish, keys)
 
     def give_back(self, keys: Sequence[int]) -> None:
         """What was won waits on the shelf again."""
-        self._custody.submit(self._give_back, keys)
+        self._spool_thread.submit(self._give_back, keys)
 
     def _give_back(self, keys: Sequence[int]) -> None:
         try:

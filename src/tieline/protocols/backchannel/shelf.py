@@ -217,7 +217,7 @@ class Shelf:
             # It stays until the commit, because a crash before that must find it.
             self._won[copy.key] = copy.path
 
-    # What a custodian does, on a thread of its own.
+    # The work of an external inbox, on a thread of its own.
 
     def win(self, message: Message, key: int) -> bool | None:
         """Take a delivery away from whoever could take it here."""

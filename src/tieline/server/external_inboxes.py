@@ -1,4 +1,4 @@
-"""Custody in the local hub: commands that wait until a custodian has won what they settle.
+"""External inboxes in the local hub: commands wait until an external inbox has won what they settle.
 
 Above: the local hub's main loop, on the broker's thread. Below: the rules in `core.settlement`. One command at a time
 waits for an answer, so that no delivery is asked for twice at once. Those that need an answer too wait behind it, and
@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import structlog
 
 from tieline.contract import command as c
-from tieline.contract.hub import Custodian, Question
+from tieline.contract.hub import ExternalInbox, Question
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.core.broker import Broker
-from tieline.core.custody import Answers
+from tieline.core.external_inboxes import Answers
 from tieline.core.settlement import Wanted
 from tieline.server.turns import Item
 
 Won = tuple[MemberName, int]
-"""A delivery that a custodian won, by member and key."""
+"""A delivery that an external inbox won, by member and key."""
 
 log = structlog.get_logger(__name__)
 
 
 class Answer:
-    """A custodian's answer, or, without a number, the news that a member has another custodian or none."""
+    """An external inbox's answer, or, without a number, the news that a member has another external inbox or none."""
 
     __slots__ = ("number", "taken", "won")
 
@@ -36,19 +36,19 @@ class Answer:
         self.taken = frozenset(taken)
 
 
-class Custodians:
-    """Custodians by their members. They are told on the event loop, and may be told from any thread."""
+class AttachedInboxes:
+    """External inboxes by their members. They are told on the event loop, and may be told from any thread."""
 
     def __init__(self, answer: Callable[[Answer], None]) -> None:
         self._answer = answer
         self._loop = asyncio.get_running_loop()
-        self._custodians: dict[MemberName, Custodian] = {}
+        self._inboxes: dict[MemberName, ExternalInbox] = {}
 
-    def change(self, member: MemberName, custodian: Custodian | None) -> None:
-        """A member has another custodian, or none any more."""
-        if custodian is not None:
-            self._custodians[member] = custodian
-        elif self._custodians.pop(member, None) is not None:
+    def change(self, member: MemberName, inbox: ExternalInbox | None) -> None:
+        """A member has another external inbox, or none any more."""
+        if inbox is not None:
+            self._inboxes[member] = inbox
+        elif self._inboxes.pop(member, None) is not None:
             self._answer(Answer())
 
     def ask(self, question: Question) -> None:
@@ -64,13 +64,13 @@ class Custodians:
         self._loop.call_soon_threadsafe(self._tell, won, False)
 
     def _ask(self, question: Question) -> None:
-        custodian = self._custodians.get(question.member)
+        inbox = self._inboxes.get(question.member)
         try:
-            if custodian is not None:
-                custodian.asked(question)
+            if inbox is not None:
+                inbox.asked(question)
                 return
         except Exception:
-            log.exception("a custodian failed", member=question.member)
+            log.exception("an external inbox failed", member=question.member)
         self._answer(Answer(question.number))
 
     def _tell(self, won: Sequence[Won], finished: bool) -> None:
@@ -78,26 +78,26 @@ class Custodians:
         for name, key in won:
             keys.setdefault(name, []).append(key)
         for name, theirs in keys.items():
-            custodian = self._custodians.get(name)
+            inbox = self._inboxes.get(name)
             try:
-                if custodian is not None:
-                    (custodian.finish if finished else custodian.give_back)(theirs)
+                if inbox is not None:
+                    (inbox.finish if finished else inbox.give_back)(theirs)
             except Exception:
                 # It must not keep the others from hearing.
-                log.exception("a custodian failed", member=name)
+                log.exception("an external inbox failed", member=name)
 
 
-class Custody:
-    """The commands that wait, in the order in which they were asked. Belongs to the broker's thread."""
+class WaitingCommands:
+    """Commands that wait for an external inbox, in the order of their submission. Belongs to the broker's thread."""
 
     def __init__(
         self,
         broker: Broker,
-        custodians: Custodians,
+        inboxes: AttachedInboxes,
         replaced: Callable[[c.Attach], Iterable[SessionId]],
     ) -> None:
         self._broker = broker
-        self._custodians = custodians
+        self._inboxes = inboxes
         self._replaced = replaced
         self._waiting: deque[Item] = deque()
         # How many commands of a session wait.
@@ -109,7 +109,7 @@ class Custody:
 
     def admit(self, items: list[Item]) -> list[Item]:
         """Those of the items that can be decided now; the others wait."""
-        if not self._broker.custody.custodians and not self._waiting:
+        if not self._broker.external_inboxes.sessions and not self._waiting:
             return items
         admitted = []
         for item in items:
@@ -129,7 +129,7 @@ class Custody:
         question = self._question
         if question is None or (answer.number and answer.number != question.number):
             return
-        if not answer.number and question.member in self._broker.custody.custodians:
+        if not answer.number and question.member in self._broker.external_inboxes.sessions:
             return
         self._question = None
         for key, _ in question.deliveries:
@@ -144,25 +144,25 @@ class Custody:
             if wanted is not None:
                 self._number += 1
                 self._question = Question(self._number, wanted[0], tuple(wanted[1]))
-                self._custodians.ask(self._question)
+                self._inboxes.ask(self._question)
                 return
             self._waiting.popleft()
             self._sessions -= Counter(_sessions(item))
-            self._broker.custody.answers = answers = self._answers
+            self._broker.external_inboxes.answers = answers = self._answers
             self._answers = {}
             try:
                 yield item
             finally:
-                self._broker.custody.answers = {}
+                self._broker.external_inboxes.answers = {}
             unused = self._broker.settlement.unused(answers)
             if unused:
-                self._custodians.give_back(unused)
+                self._inboxes.give_back(unused)
 
     def finish(self) -> None:
-        """Tell custodians what is settled durably."""
-        custody = self._broker.custody
-        finished, custody.finished = custody.finished, []
-        self._custodians.finish(finished)
+        """Tell external inboxes what is settled durably."""
+        inboxes = self._broker.external_inboxes
+        finished, inboxes.finished = inboxes.finished, []
+        self._inboxes.finish(finished)
 
     def abandon(self) -> list[Item]:
         """All that waits; no answer will come."""

@@ -1,10 +1,10 @@
-"""Custody: deliveries that somebody outside the hub can take as well, and whoever is first has them.
+"""External inboxes: deliveries that somebody outside the hub can take as well, and whoever is first has them.
 
 A local agent's unread messages are files that any of its processes may claim. Before the hub settles such a delivery,
-for whatever reason and session, the member's custodian must win it. `core.settlement` finds what has to be won before
-a command is decided; whoever drives the broker asks for that, and puts the answers here. What was won may then be
-settled; what was lost was taken, which acknowledges it. The custodian lets go of what it won after the commit, so that
-a crash in between finds it and can give it back. What was won and is not settled after all is given back.
+for whatever reason and session, the member's external inbox must win it. `core.settlement` finds what has to be won
+before a command is decided; whoever drives the broker asks for that, and puts the answers here. What was won may then
+be settled; what was lost was taken, which acknowledges it. The inbox lets go of what it won after the commit, so that a
+crash in between finds it and can give it back. What was won and is not settled after all is given back.
 """
 
 from collections.abc import Iterator
@@ -25,15 +25,15 @@ Answers = dict[tuple[MemberName, int], bool | None]
 """By member and key: true for what was won, false for what was taken, `None` where that cannot be told."""
 
 
-class Custody:
-    """Custodians, their answers, and the deliveries won from them."""
+class ExternalInboxes:
+    """External inboxes, their answers, and the deliveries won from them."""
 
-    __slots__ = ("_batch", "_owed", "_won", "answers", "custodians", "finished")
+    __slots__ = ("_batch", "_owed", "_won", "answers", "finished", "sessions")
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        # The sessions of custodians, by the name of their member.
-        self.custodians: dict[MemberName, SessionId] = {}
+        # The sessions of external inboxes, by the name of their member.
+        self.sessions: dict[MemberName, SessionId] = {}
         # What they answered for the commands that are being decided.
         self.answers: Answers = {}
         self.start_over()
@@ -43,25 +43,25 @@ class Custody:
         self._won: list[tuple[MemberName, int]] = []
         # How many of them are owed.
         self._owed = 0
-        # What was won and is settled, durably; whoever drives the broker tells the custodians.
+        # What was won and is settled, durably; whoever drives the broker tells the external inboxes.
         self.finished: list[tuple[MemberName, int]] = []
 
-    def keeper(self, account: Account, session: Session | None) -> SessionId | None:
-        """The session of the custodian that must be asked: there is one, and it is not itself who settles."""
-        keeper = self.custodians.get(account.name)
-        return None if session is not None and session.id == keeper else keeper
+    def session_to_ask(self, account: Account, session: Session | None) -> SessionId | None:
+        """The session of the external inbox that must be asked: there is one, and it is not itself who settles."""
+        inbox_session = self.sessions.get(account.name)
+        return None if session is not None and session.id == inbox_session else inbox_session
 
     def win(
         self, account: Account, ranges: Ranges, state: State, session: Session | None, why: str
     ) -> tuple[Ranges, Ranges]:
-        """Those of a custodian's deliveries that the hub may settle, and those that were taken outside."""
+        """Those of an external inbox's deliveries that the hub may settle, and those that were taken outside."""
         # A held delivery was not put outside yet.
         won = [(key, key) for first, last in ranges for key in _held(account, first, last)]
         taken: list[Range] = []
         for key in each_unsettled(account, ranges):
             if (account.name, key) not in self.answers:
                 if session is None:
-                    # A chore, or what came between the question and now: it is done when the custodian has answered.
+                    # A chore, or what came between the question and now: it is done when the inbox has answered.
                     self._batch.outcome.unsettled.append(
                         c.Settle(member=account.name, key=key, state=state, evidence=why)
                     )

@@ -1,4 +1,4 @@
-"""Custody: what somebody outside the hub can take as well is settled only by whoever was first."""
+"""External inboxes: what somebody outside the hub can take as well is settled only by whoever was first."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,13 +11,13 @@ from tieline.contract.delivery import State
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.message import Kind, Message
 from tieline.contract.reply import Accepted, Done
-from tieline.core.custody import EVIDENCE
+from tieline.core.external_inboxes import EVIDENCE
 
 BOB = MemberName("bob")
 
 
 class Shop(Winner):
-    """A custodian whose customers are bodies: what the test put among the taken was taken by somebody."""
+    """An external inbox whose customers are bodies: what the test put among the taken was taken by somebody."""
 
     def __init__(self) -> None:
         self.session = SessionId("")
@@ -52,7 +52,7 @@ class Street:
         self.alice, self.bob = desk.join("alice"), desk.join("bob")
         self.shop = Shop()
         self.keeper = self.shop.session = desk.attach("bob", "shop")
-        desk.entrust(BOB, self.shop)
+        desk.set_external_inbox(BOB, self.shop)
 
     def say(self, body: str, **fields: Any) -> MessageId:
         return self.desk.send(self.alice, "@bob", body, **fields).message_id
@@ -67,7 +67,7 @@ def street(desk: Desk) -> Street:
     return Street(desk)
 
 
-def test_a_claim_that_the_custodian_wins_is_the_claimers(street: Street) -> None:
+def test_a_claim_that_the_external_inbox_wins_is_the_claimers(street: Street) -> None:
     said = street.say("hello")
     assert street.desk.claim(street.bob, said) is not None
     assert street.shop.won == ["hello"]
@@ -120,7 +120,7 @@ def test_thousands_are_won_page_by_page(street: Street) -> None:
     assert street.desk.fetch(street.bob) == ()
 
 
-def test_the_custodians_own_session_settles_without_being_asked(street: Street) -> None:
+def test_the_inboxs_own_session_settles_without_being_asked(street: Street) -> None:
     said = street.say("hello")
     street.desk.expect(Done, c.AcknowledgeIds(street.keeper, message_ids=(said,), evidence="sold"))
     assert street.shop.won == []

@@ -1,4 +1,4 @@
-"""Custody in the local hub: a command waits until the custodian has answered, and its session waits with it."""
+"""A command waits until the external inbox has answered, and its session waits with it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ BOB = MemberName("bob")
 
 
 class Keeper:
-    """A custodian that answers when the test says so."""
+    """An external inbox that answers when the test says so."""
 
     def __init__(self, there: Office) -> None:
         self.hub = there.hub
@@ -32,13 +32,13 @@ class Keeper:
         self.finished: list[int] = []
         self.given_back: list[int] = []
         self.fails = False
-        there.hub.entrust(BOB, SessionId(""), self)
+        there.hub.set_external_inbox(BOB, SessionId(""), self)
 
     def asked(self, question: Question) -> None:
         self.questions.append(question)
 
     def finish(self, keys: Sequence[int]) -> None:
-        assert not self.fails, "a bug in a custodian"
+        assert not self.fails, "a bug in an external inbox"
         self.finished += keys
 
     def give_back(self, keys: Sequence[int]) -> None:
@@ -69,7 +69,7 @@ async def state(there: Office, message_id: MessageId) -> State:
     return reply.receipts[0].state
 
 
-async def test_a_claim_is_answered_only_after_the_custodian_has_won_it(office: Office) -> None:
+async def test_a_claim_is_answered_only_after_the_external_inbox_has_won_it(office: Office) -> None:
     keeper = Keeper(office)
     said = await office.accepted()
     claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
@@ -114,7 +114,7 @@ async def test_what_a_session_asks_after_a_claim_waits_with_it_and_nobody_else_d
     assert [delivery.key for delivery in left[0].deliveries] == [2]
 
 
-async def test_of_two_claims_of_one_delivery_one_has_it_and_the_custodian_is_asked_once(office: Office) -> None:
+async def test_of_two_claims_of_one_delivery_one_has_it_and_the_external_inbox_is_asked_once(office: Office) -> None:
     keeper = Keeper(office)
     said = await office.accepted()
     other = await office.attach("bob")
@@ -161,18 +161,18 @@ async def test_what_was_won_and_is_not_settled_after_all_is_given_back(office: O
     assert await state(office, said.message_id) is State.PENDING
 
 
-async def test_a_claim_is_decided_when_its_custodian_resigns(office: Office) -> None:
+async def test_a_claim_is_decided_when_its_external_inbox_goes(office: Office) -> None:
     keeper = Keeper(office)
     said = await office.accepted()
     claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
     await keeper.question()
-    office.hub.entrust(BOB, SessionId(""), None)
+    office.hub.set_external_inbox(BOB, SessionId(""), None)
     await until(lambda: bool(claimed))
     assert isinstance(claimed[0], Claimed)
     assert claimed[0].delivery is not None
 
 
-async def test_a_time_to_live_that_passes_ends_what_the_custodian_wins(office: Office) -> None:
+async def test_a_time_to_live_that_passes_ends_what_the_external_inbox_wins(office: Office) -> None:
     keeper = Keeper(office)
     said = []
     for body in ("there", "taken"):
@@ -184,19 +184,19 @@ async def test_a_time_to_live_that_passes_ends_what_the_custodian_wins(office: O
     assert [await state(office, each) for each in said if each] == [State.EXPIRED, State.ACKED]
 
 
-async def test_a_custodian_that_fails_after_the_commit_does_not_undo_it(office: Office) -> None:
+async def test_an_external_inbox_that_fails_after_the_commit_does_not_undo_it(office: Office) -> None:
     keeper = Keeper(office)
     keeper.fails = True
     said = await office.accepted()
     with capture_logs() as logs:
         claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
         await keeper.win()
-        await until(lambda: any(entry["event"] == "a custodian failed" for entry in logs))
+        await until(lambda: any(entry["event"] == "an external inbox failed" for entry in logs))
     assert isinstance(claimed[0], Claimed)
     assert await state(office, said.message_id) is State.ACKED
 
 
-async def test_what_waits_for_a_custodian_is_refused_when_the_hub_stops(folder: Path) -> None:
+async def test_what_waits_for_an_external_inbox_is_refused_when_the_hub_stops(folder: Path) -> None:
     there = Office(folder, Limits())
     await there.open()
     keeper = Keeper(there)
