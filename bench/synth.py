@@ -79,17 +79,19 @@ class _Wires(Struct, frozen=True):
     """The protocols that members are connected by."""
 
     names: tuple[str, ...]
-    """The hub's own, then the others, and at the end the mute one."""
-    mute: str
+    """The hub's own, then the others, and at the end the one without acknowledgements."""
+    ackless: str
     """One of those without an acknowledgement, if there is any: its members never say that they have something."""
     signing: frozenset[str]
 
     @classmethod
     def declared(cls) -> "_Wires":
         """Those that there are."""
-        mute = max((protocol.name for protocol in protocols() if not protocol.puppet().acknowledges), default="")
-        names = sorted((protocol.name for protocol in protocols()), key=lambda name: (name != mute, name), reverse=True)
-        return cls((_NATIVE, *names), mute, frozenset(signing()))
+        ackless = max((protocol.name for protocol in protocols() if not protocol.puppet().acknowledges), default="")
+        names = sorted(
+            (protocol.name for protocol in protocols()), key=lambda name: (name != ackless, name), reverse=True
+        )
+        return cls((_NATIVE, *names), ackless, frozenset(signing()))
 
 
 class _Plan(Struct, frozen=True, gc=False):
@@ -314,7 +316,7 @@ class Generator:
         else:
             offered = 1 + int(-30 * math.log(1 - chance.random()))
             ends = [(_OFFERED, offered)]
-            if self._protocols[recipient] != self._wires.mute:
+            if self._protocols[recipient] != self._wires.ackless:
                 acked = offered + int(-900 * math.log(1 - chance.random()))
                 if draw > 0.8 and acked > offered:
                     ends.append((_SEEN, acked - 1))
@@ -334,12 +336,12 @@ class Generator:
     def _move(self, at_ms: int, state: int, recipient: int, key: int) -> None:
         protocol = self._protocols[recipient]
         word = "claim" if state == _ACKED and key % 5 == 0 else _WORDS[state]
-        mute = ',"mute":true' if protocol == self._wires.mute and state == _OFFERED else ""
+        ackless = ',"mute":true' if protocol == self._wires.ackless and state == _OFFERED else ""
         offset = self._writer.append(
             at_ms,
             (
                 f'{{"event":"{word}",{self._told[recipient]}[[{key},{key}]],"at_ms":{at_ms},'
-                f'"session":"s{recipient}","protocol":"{protocol}"{mute}}}'
+                f'"session":"s{recipient}","protocol":"{protocol}"{ackless}}}'
             ).encode(),
         )
         self._writer.keep("step", (recipient + 1, state, key, key, offset))

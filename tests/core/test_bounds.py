@@ -181,12 +181,12 @@ def test_a_member_that_rotates_its_own_token_stays_connected(desk: Desk) -> None
 
 def test_what_does_not_fit_one_wire_is_dead_only_if_there_is_no_other(desk: Desk) -> None:
     ada, bob = desk.join("ada"), desk.join("bob")
-    mute = desk.attach("bob", acknowledges=False)
+    ackless = desk.attach("bob", acknowledges=False)
     first = desk.send(ada, "@bob")
-    desk.advance(mute, 1, State.DEAD, "too_large")
+    desk.advance(ackless, 1, State.DEAD, "too_large")
     assert [delivery.key for delivery in desk.fetch(bob)] == [1]
     desk.ask(c.Detach(bob))
-    desk.advance(mute, 1, State.DEAD, "too_large")
+    desk.advance(ackless, 1, State.DEAD, "too_large")
     (receipt,) = desk.expect(Receipts, c.ReadReceipts(ada, message_id=first.message_id)).receipts
     assert (receipt.state, receipt.steps[-1].evidence) == (State.DEAD, "too_large")
 

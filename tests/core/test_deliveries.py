@@ -326,10 +326,10 @@ def test_a_broadcast_expires_for_those_who_did_not_settle_it(desk: Desk) -> None
 
 def test_what_went_out_on_a_wire_without_acknowledgement_is_readable_but_no_backlog(desk: Desk) -> None:
     ada, _ = desk.join("ada"), desk.add("bob")
-    mute = desk.attach("bob", "agent-channels", acknowledges=False)
+    ackless = desk.attach("bob", "agent-channels", acknowledges=False)
     desk.send(ada, "@bob")
     assert desk.roster()["bob"].backlog == 1
-    desk.offered(mute, 1)
+    desk.offered(ackless, 1)
     for _ in range(2):
         assert desk.roster()["bob"].backlog == 0
         assert desk.bodies(desk.attach("bob")) == ["hello"]

@@ -23,22 +23,22 @@ class Model:
 
     def __init__(self) -> None:
         self.states: dict[int, State] = {}
-        self.muted: set[int] = set()
+        self.ackless: set[int] = set()
 
     def append(self) -> int:
         key = len(self.states) + 1
         self.states[key] = State.PENDING
         return key
 
-    def move(self, first: int, last: int, state: State, *, mute: bool) -> set[int]:
+    def move(self, first: int, last: int, state: State, *, ackless: bool) -> set[int]:
         moved = {key for key, before in self.states.items() if first <= key <= last and state in TRANSITIONS[before]}
-        if state is State.OFFERED and not mute:
-            # Offered again on a wire that can acknowledge, a muted delivery is waited for again.
-            again = {key for key in self.muted if first <= key <= last and self.states[key] is State.OFFERED}
+        if state is State.OFFERED and not ackless:
+            # Offered again on a wire that can acknowledge, an ackless delivery is waited for again.
+            again = {key for key in self.ackless if first <= key <= last and self.states[key] is State.OFFERED}
             moved |= again
         for key in moved:
             self.states[key] = state
-            (self.muted.add if mute else self.muted.discard)(key)
+            (self.ackless.add if ackless else self.ackless.discard)(key)
         return moved
 
     @property
@@ -61,11 +61,11 @@ def run(script: list[tuple[Any, ...]]) -> tuple[Inbox, Model]:
                     key = model.append()
                     assert inbox.next_key == key
                     assert inbox.append(offset_of(key), stream_seq=100 + key) == key
-            case ("move", first, last, state, mute):
-                mute = mute and state is State.OFFERED
-                ranges = inbox.move(first, last, state, mute=mute)
+            case ("move", first, last, state, ackless):
+                ackless = ackless and state is State.OFFERED
+                ranges = inbox.move(first, last, state, ackless=ackless)
                 covered = [key for low, high in ranges for key in range(low, high + 1)]
-                assert covered == sorted(model.move(first, last, state, mute=mute))
+                assert covered == sorted(model.move(first, last, state, ackless=ackless))
                 assert all(high + 1 < low for (_, high), (low, _) in pairwise(ranges)), "maximal"
             case _:
                 inbox = Inbox.from_image(inbox.image())
@@ -74,7 +74,7 @@ def run(script: list[tuple[Any, ...]]) -> tuple[Inbox, Model]:
 
 def assert_same(inbox: Inbox, model: Model) -> None:
     assert inbox.next_key == len(model.states) + 1
-    assert inbox.backlog == len([key for key in model.unsettled if key not in model.muted])
+    assert inbox.backlog == len([key for key in model.unsettled if key not in model.ackless])
     for key, state in model.states.items():
         entry = inbox.entry(key)
         if state in SETTLED:
@@ -87,7 +87,7 @@ def assert_same(inbox: Inbox, model: Model) -> None:
             assert inbox.state(key) is state
             assert inbox.find(offset_of(key)) == key
     assert inbox.first_unsettled <= min(model.unsettled, default=inbox.next_key)
-    assert list(inbox.awaited_offsets()) == [offset_of(key) for key in model.unsettled if key not in model.muted]
+    assert list(inbox.awaited_offsets()) == [offset_of(key) for key in model.unsettled if key not in model.ackless]
 
 
 @given(actions)
@@ -131,17 +131,17 @@ def test_what_was_not_seen_is_found_and_read(script: list[tuple[Any, ...]], firs
 
 
 @given(actions, st.integers(0, 400))
-def test_muted_deliveries_are_found_up_to_an_offset(script: list[tuple[Any, ...]], offset: int) -> None:
+def test_ackless_deliveries_are_found_up_to_an_offset(script: list[tuple[Any, ...]], offset: int) -> None:
     inbox, model = run(script)
-    found = [key for first, last in inbox.muted_until(offset) for key in range(first, last + 1)]
-    assert found == [key for key in model.unsettled if key in model.muted and offset_of(key) <= offset]
+    found = [key for first, last in inbox.ackless_until(offset) for key in range(first, last + 1)]
+    assert found == [key for key in model.unsettled if key in model.ackless and offset_of(key) <= offset]
 
 
 def test_a_delivery_offered_on_a_wire_without_acknowledgement_is_not_backlog_until_it_is_seen() -> None:
     inbox = Inbox()
     key = inbox.append(0, 1)
     assert inbox.backlog == 1
-    inbox.move(key, key, State.OFFERED, mute=True)
+    inbox.move(key, key, State.OFFERED, ackless=True)
     assert inbox.backlog == 0
     inbox.move(key, key, State.SEEN)
     assert inbox.backlog == 1

@@ -162,7 +162,7 @@ class Walk:
                 said = content(target, pick(("hello", "hi")), ttl_ms=ttl_ms, reply_to=reply_to, topic=pick(("", "t")))
                 return c.Send(session, content=said, wire_id=wire_id)
             case 4 | 5:
-                return c.Offered(session, first=key, last=key + 2, mute=pick((True, False)))
+                return c.Offered(session, first=key, last=key + 2, ackless=pick((True, False)))
             case 6 | 7:
                 state = pick((State.SEEN, State.ACKED, State.ACKED, State.DEAD))
                 return c.Advance(session, ranges=((key, key + chance.randrange(3)),), state=state, evidence="evidence")

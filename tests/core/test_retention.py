@@ -92,17 +92,17 @@ def test_a_forgotten_message_is_unknown(desk: Desk) -> None:
 
 def test_what_went_out_on_a_wire_without_acknowledgement_expires_with_its_message(desk: Desk) -> None:
     ada, _ = desk.join("ada"), desk.add("bob")
-    mute = desk.attach("bob", acknowledges=False)
-    desk.send(ada, "@bob", "old and muted")
-    desk.offered(mute, 1)
+    ackless = desk.attach("bob", acknowledges=False)
+    desk.send(ada, "@bob", "old and ackless")
+    desk.offered(ackless, 1)
     desk.pass_ms(DAY_MS)
-    assert desk.bodies(mute) == ["old and muted"]
-    desk.send(ada, "@bob", "young and muted")
-    desk.offered(mute, 2)
+    assert desk.bodies(ackless) == ["old and ackless"]
+    desk.send(ada, "@bob", "young and ackless")
+    desk.offered(ackless, 2)
     desk.pass_ms(HOUR_MS)
-    assert desk.bodies(mute) == ["young and muted"]
+    assert desk.bodies(ackless) == ["young and ackless"]
     desk.crash()
-    assert desk.bodies(desk.attach("bob")) == ["young and muted"]
+    assert desk.bodies(desk.attach("bob")) == ["young and ackless"]
 
 
 def test_a_followed_message_on_a_wire_without_acknowledgement_expires_without_harm(desk: Desk) -> None:

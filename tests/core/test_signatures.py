@@ -115,7 +115,7 @@ def test_a_mark_that_was_changed_in_the_store_breaks_the_audit(tmp_path: Path) -
 
 
 @pytest.fixture
-def mute(open_store: Callable[[], Store]) -> Desk:
+def secretless(open_store: Callable[[], Store]) -> Desk:
     """A desk whose hub has no secret to sign with."""
     desk = Desk(open_store)
     desk.broker = Broker(desk.store, desk.clock_and_ids, desk.limits, home_key=token_digest(HOME_KEY), signs=False)
@@ -123,33 +123,33 @@ def mute(open_store: Callable[[], Store]) -> Desk:
     return desk
 
 
-def test_with_no_secret_a_message_to_a_peer_is_refused_not_faked(mute: Desk) -> None:
-    register(mute, "peer")
-    ada = mute.join("ada")
-    assert mute.refused(c.Send(ada, content=content("@peer"))).code is Code.CANNOT_SIGN
+def test_with_no_secret_a_message_to_a_peer_is_refused_not_faked(secretless: Desk) -> None:
+    register(secretless, "peer")
+    ada = secretless.join("ada")
+    assert secretless.refused(c.Send(ada, content=content("@peer"))).code is Code.CANNOT_SIGN
 
 
-def test_with_no_secret_the_copies_of_peers_are_dead_with_that_reason(mute: Desk) -> None:
-    peer = register(mute, "peer")
-    ada, _ = mute.join("ada"), mute.add("bob")
-    sent = mute.send(ada, "*")
-    found = mute.receipts(ada, sent.message_id)
+def test_with_no_secret_the_copies_of_peers_are_dead_with_that_reason(secretless: Desk) -> None:
+    peer = register(secretless, "peer")
+    ada, _ = secretless.join("ada"), secretless.add("bob")
+    sent = secretless.send(ada, "*")
+    found = secretless.receipts(ada, sent.message_id)
     assert {name: (one.state, one.steps[-1].evidence) for name, one in found.items()} == {
         "bob": (State.PENDING, ""),
         "peer": (State.DEAD, "cannot_sign"),
     }
-    assert mute.fetch(peer) == ()
+    assert secretless.fetch(peer) == ()
 
 
-def test_with_no_secret_peers_reach_each_other_and_everybody_else(mute: Desk) -> None:
-    ada, bob = register(mute, "ada"), register(mute, "bob")
-    mute.add("cy")
-    send(mute, ada, "*", "signed by ada", Signature.UNVERIFIED)
-    assert mute.bodies(bob) == mute.bodies(mute.attach("cy")) == ["signed by ada"]
+def test_with_no_secret_peers_reach_each_other_and_everybody_else(secretless: Desk) -> None:
+    ada, bob = register(secretless, "ada"), register(secretless, "bob")
+    secretless.add("cy")
+    send(secretless, ada, "*", "signed by ada", Signature.UNVERIFIED)
+    assert secretless.bodies(bob) == secretless.bodies(secretless.attach("cy")) == ["signed by ada"]
 
 
-def test_with_no_secret_a_peer_that_has_a_token_of_its_own_can_be_reached_through_other_wires(mute: Desk) -> None:
-    register(mute, "peer")
-    token = mute.expect(Issued, c.RotateToken(mute.operator, name=MemberName("peer"))).token
-    mute.send(mute.join("ada"), "@peer", "hello")
-    assert mute.bodies(mute.attach_by_token(token)) == ["hello"]
+def test_with_no_secret_a_peer_that_has_a_token_of_its_own_can_be_reached_through_other_wires(secretless: Desk) -> None:
+    register(secretless, "peer")
+    token = secretless.expect(Issued, c.RotateToken(secretless.operator, name=MemberName("peer"))).token
+    secretless.send(secretless.join("ada"), "@peer", "hello")
+    assert secretless.bodies(secretless.attach_by_token(token)) == ["hello"]

@@ -195,7 +195,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.shut = False
-        self.mute = False
+        self.silent = False
         self._ends: list[WebSocketRoute] = []
 
     @classmethod
@@ -213,7 +213,7 @@ class Gate:
             await route.close()
             return
         server = route.connect_to_server()
-        server.on_message(lambda frames: None if self.mute else route.send(frames))
+        server.on_message(lambda frames: None if self.silent else route.send(frames))
         self._ends += [route, server]
 
     async def cut(self, page: Page) -> None:
@@ -276,13 +276,13 @@ async def test_a_connection_on_which_nobody_answers_is_given_up(there: Office) -
     page = await there.enter()
     await page.clock.install()
     gate = await Gate.before(page)
-    gate.mute = True
+    gate.silent = True
     # The first asks, and after a while another finds that nobody answered.
     await page.clock.run_for(6_000)
     await expect(page.get_by_text("Connected", exact=True)).to_be_visible()
     await page.clock.run_for(25_000)
     await expect(page.get_by_text("Connection lost")).to_be_visible()
-    gate.mute = False
+    gate.silent = False
     await page.clock.run_for(13_000)
     await expect(page.get_by_text("Connected", exact=True)).to_be_visible()
     alice = await there.there.join("alice")

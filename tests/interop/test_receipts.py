@@ -9,7 +9,7 @@ from tieline.client import HubRefused
 from tieline.contract.refusal import Code
 
 ACKNOWLEDGING = [protocol for protocol, driver in BY_PROTOCOL.items() if driver.acknowledges]
-MUTE = [protocol for protocol, driver in BY_PROTOCOL.items() if not driver.acknowledges]
+ACKLESS = [protocol for protocol, driver in BY_PROTOCOL.items() if not driver.acknowledges]
 
 
 @pytest.mark.slow
@@ -33,7 +33,7 @@ async def test_the_protocols_own_acknowledgement_is_the_last_step(folder: Path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", MUTE)
+@pytest.mark.parametrize("protocol", ACKLESS)
 async def test_on_a_wire_without_acknowledgement_it_is_offered_and_waiting_for_more_is_refused(
     folder: Path, protocol: str
 ) -> None:

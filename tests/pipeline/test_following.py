@@ -87,14 +87,14 @@ async def test_a_signal_ends_the_wait_at_once_also_for_a_hub_that_takes_connecti
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline_run, "_PAUSE_SECONDS", 0.05)
-    with socket.socket() as mute:
-        mute.bind(("127.0.0.1", 0))
-        mute.listen()
-        where = {"url": f"http://127.0.0.1:{mute.getsockname()[1]}", "token": "x"}
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        where = {"url": f"http://127.0.0.1:{silent.getsockname()[1]}", "token": "x"}
         noted: list[int] = []
         work = bring_in(monkeypatch, folder, where, noted, goes_away)
         running = asyncio.create_task(asyncio.to_thread(work, follow=True))
-        asked, _ = await asyncio.to_thread(mute.accept)
+        asked, _ = await asyncio.to_thread(silent.accept)
         noted.append(2)
         begun = time.monotonic()
         assert (await running).batches == 1

@@ -94,13 +94,13 @@ def test_a_batch_that_is_read_here_is_let_go_when_somebody_asks_and_nothing_else
 
 
 def test_a_run_that_is_asked_to_end_waits_for_no_hub(spark: SparkSession, scratch: Path) -> None:
-    with socket.socket() as mute:
-        mute.bind(("127.0.0.1", 0))
-        mute.listen()
-        where = {"url": f"http://127.0.0.1:{mute.getsockname()[1]}", "token": "x"}
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        where = {"url": f"http://127.0.0.1:{silent.getsockname()[1]}", "token": "x"}
         begun = time.monotonic()
         watch = Watch(stopped=lambda: time.monotonic() > begun + 1)
-        assert run(spark, Lake(scratch / "mute"), where, follow=True, watch=watch).batches == 0
+        assert run(spark, Lake(scratch / "silent"), where, follow=True, watch=watch).batches == 0
         assert time.monotonic() - begun < 20
 
 

@@ -100,7 +100,7 @@ class Offered(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
 
     first: int
     last: int
-    mute: bool = False
+    ackless: bool = False
     """They went out in a form that cannot be acknowledged, though the wire has others that can."""
 
 

@@ -4,7 +4,7 @@ Each is one link of the chain, so its fields are frozen in meaning: a field may 
 renamed. One event may cover many deliveries (`keys` are inclusive ranges), so that a broadcast stays cheap.
 """
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from tieline.contract.keys import Keys
 
@@ -35,8 +35,8 @@ class Moved(Event, frozen=True, omit_defaults=True, gc=False):
     session: str = ""
     protocol: str = ""
     evidence: str = ""
-    mute: bool = False
-    """They went out on a wire that has no acknowledgement."""
+    ackless: bool = field(default=False, name="mute")
+    """They went out on a wire that has no acknowledgement. Stored under an older word."""
 
 
 class Delivered(Moved, frozen=True, omit_defaults=True, tag="deliver", gc=False):

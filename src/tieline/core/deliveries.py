@@ -49,7 +49,7 @@ class Deliveries:
         session: Session | None = None,
         evidence: str = "",
         claimed: bool = False,
-        mute: bool = False,
+        ackless: bool = False,
     ) -> bool:
         """Move deliveries of a member, if an external inbox wins those to be settled; says whether any moved."""
         if self._external_inboxes.sessions and state in SETTLED:
@@ -59,7 +59,7 @@ class Deliveries:
                 if taken:
                     theirs = self._directory.sessions.get(inbox_session)
                     self._move(account, taken, State.ACKED, session=theirs, evidence=TAKEN)
-        return self._move(account, ranges, state, session=session, evidence=evidence, claimed=claimed, mute=mute)
+        return self._move(account, ranges, state, session=session, evidence=evidence, claimed=claimed, ackless=ackless)
 
     def _move(
         self,
@@ -70,12 +70,12 @@ class Deliveries:
         session: Session | None,
         evidence: str,
         claimed: bool = False,
-        mute: bool = False,
+        ackless: bool = False,
     ) -> bool:
         """Move deliveries without asking their external inbox."""
         batch = self._batch
         now_ms, followers = batch.now_ms, self._followers
-        mute = state is State.OFFERED and (mute or (session is not None and not session.acknowledges))
+        ackless = state is State.OFFERED and (ackless or (session is not None and not session.acknowledges))
         step = Step(state, now_ms, session.id if session else "", session.protocol if session else "", evidence)
         inbox, held = account.inbox, account.inbox.held
         moved = False
@@ -91,9 +91,9 @@ class Deliveries:
                     offset = inbox.offset(key)
                     if offset is not None and not (held and inbox.is_held(key)):
                         self._loops.reached(account.name, offset, now_ms, seen=state is not State.OFFERED)
-            done = inbox.move(first, last, state, mute=mute)
+            done = inbox.move(first, last, state, ackless=ackless)
             if done:
-                batch.ladder.note(account, done, step, Claimed if claimed else None, mute=mute)
+                batch.ladder.note(account, done, step, Claimed if claimed else None, ackless=ackless)
                 moved = True
         if inbox.held < held:
             self._holds.recheck(account)

@@ -38,7 +38,7 @@ class EvidenceRules:
         """Note that deliveries were written to the session's wire."""
         if session.account is not None:
             ranges = ((command.first, command.last),)
-            self._deliveries.move(session.account, ranges, State.OFFERED, session=session, mute=command.mute)
+            self._deliveries.move(session.account, ranges, State.OFFERED, session=session, ackless=command.ackless)
         return _DONE
 
     def advance(self, session: Session, command: c.Advance) -> Reply:
@@ -100,4 +100,4 @@ class EvidenceRules:
         """The key of the delivery that a member's answer to this message acknowledges, if there is one."""
         offset = self._loops.offset_of(message_id)
         key = account.inbox.find(offset) if offset is not None else None
-        return key if key is not None and account.inbox.is_muted(key) else None
+        return key if key is not None and account.inbox.is_ackless(key) else None

@@ -21,13 +21,13 @@ from tieline.contract.delivery import State
 from tieline.contract.keys import Range
 
 _SETTLED = 2 * State.ACKED
-_MUTE = 2 * State.OFFERED + 1
+_ACKLESS = 2 * State.OFFERED + 1
 _HELD = 2 * State.PENDING + 1
 _RUN = re.compile(rb"\x01+")
 _COMPACT_AT = 256
 _LOOKED_AT = 4096
 """Deliveries looked at for one answer beside those in it: whoever asks goes on from there."""
-_IS_AWAITED = bytes(rung < _SETTLED and rung != _MUTE for rung in range(256))
+_IS_AWAITED = bytes(rung < _SETTLED and rung != _ACKLESS for rung in range(256))
 """For each rung, whether somebody may still acknowledge a delivery on it."""
 
 
@@ -114,7 +114,7 @@ class Inbox:
             return None
         return self._base + index
 
-    def move(self, first: int, last: int, state: State, *, mute: bool = False) -> list[Range]:
+    def move(self, first: int, last: int, state: State, *, ackless: bool = False) -> list[Range]:
         """Move deliveries `first` to `last` to `state`; returns the ranges that did move.
 
         A delivery moves only upwards and never out of a settled state, so moving twice is moving once. A held one
@@ -124,16 +124,16 @@ class Inbox:
         high = min(last - self._base + 1, len(self._rungs))
         if low >= high:
             return []
-        rung = 2 * state + (1 if mute else 0)
+        rung = 2 * state + (1 if ackless else 0)
         segment = self._rungs[low:high]
         below = min(2 * state, _SETTLED)
         stuck = bool(self.held) and state < State.EXPIRED and _HELD in segment
         if max(segment) < below and not stuck:
             ranges = [(low + self._base, high + self._base - 1)]
         else:
-            # Offered again on a wire that can acknowledge, a muted delivery is waited for again.
-            unmuted = _MUTE if rung == _MUTE - 1 else -1
-            ranges = list(_runs(segment, below, unmuted, low + self._base, without=_HELD if stuck else -1))
+            # Offered again on a wire that can acknowledge, an ackless delivery is waited for again.
+            awaited_again = _ACKLESS if rung == _ACKLESS - 1 else -1
+            ranges = list(_runs(segment, below, awaited_again, low + self._base, without=_HELD if stuck else -1))
         for start, end in ranges:
             self._set(start - self._base, end - self._base + 1, rung)
         if state >= State.ACKED:
@@ -167,12 +167,12 @@ class Inbox:
     def _set(self, low: int, high: int, rung: int) -> None:
         if self.held:
             self.held -= self._rungs.count(_HELD, low, high)
-        if rung >= _SETTLED or rung == _MUTE:
+        if rung >= _SETTLED or rung == _ACKLESS:
             segment = self._rungs[low:high]
-            self.backlog -= (high - low) - segment.count(_MUTE)
-        elif _MUTE in self._rungs[low:high]:
-            # A muted offer that turned out to be seen waits for an acknowledgement again.
-            self.backlog += self._rungs[low:high].count(_MUTE)
+            self.backlog -= (high - low) - segment.count(_ACKLESS)
+        elif _ACKLESS in self._rungs[low:high]:
+            # An ackless offer that turned out to be seen waits for an acknowledgement again.
+            self.backlog += self._rungs[low:high].count(_ACKLESS)
         self._rungs[low:high] = bytes((rung,)) * (high - low)
 
     def _advance_head(self) -> None:
@@ -216,25 +216,25 @@ class Inbox:
             return []
         return list(_runs(self._rungs[low:high], 2 * State.SEEN, -1, low + self._base, without=_HELD))
 
-    def is_muted(self, key: int) -> bool:
+    def is_ackless(self, key: int) -> bool:
         """Whether a delivery went out on a wire without acknowledgement, and nothing has shown that it was read."""
         index = key - self._base
-        return self._head <= index < len(self._rungs) and self._rungs[index] == _MUTE
+        return self._head <= index < len(self._rungs) and self._rungs[index] == _ACKLESS
 
     def awaited_offsets(self) -> Iterator[int]:
         """Log offsets of all messages that somebody may still acknowledge here."""
         awaited = self._rungs[self._head :].translate(_IS_AWAITED)
         yield from compress(self._offsets[self._head :], awaited)
 
-    def muted_until(self, offset: int) -> list[Range]:
+    def ackless_until(self, offset: int) -> list[Range]:
         """Deliveries of messages up to a log offset that went out on a wire without acknowledgement, as ranges."""
         keys: list[Range] = []
         # Offsets grow with keys.
         end = bisect_right(self._offsets, offset, self._head)
-        index = self._rungs.find(_MUTE, self._head, end)
+        index = self._rungs.find(_ACKLESS, self._head, end)
         while index >= 0:
             keys.append((index + self._base, index + self._base))
-            index = self._rungs.find(_MUTE, index + 1, end)
+            index = self._rungs.find(_ACKLESS, index + 1, end)
         return keys
 
     def image(self) -> Image:
@@ -255,7 +255,7 @@ class Inbox:
         inbox._offsets.frombytes(image.offsets)
         inbox._stream_seqs.frombytes(image.stream_seqs)
         inbox._rungs = bytearray(image.rungs)
-        inbox.backlog = sum(1 for rung in inbox._rungs if rung < _SETTLED and rung != _MUTE)
+        inbox.backlog = sum(1 for rung in inbox._rungs if rung < _SETTLED and rung != _ACKLESS)
         inbox.held = inbox._rungs.count(_HELD)
         assert len(inbox._offsets) == len(inbox._stream_seqs) == len(inbox._rungs), "a torn snapshot"
         return inbox

@@ -29,13 +29,13 @@ STATES: dict[type[Moved], State] = {
 class Move:
     """Deliveries of one member that reached the same rung at the same time by the same evidence."""
 
-    __slots__ = ("account", "kind", "mute", "ranges", "step")
+    __slots__ = ("account", "ackless", "kind", "ranges", "step")
 
-    def __init__(self, account: Account, step: Step, kind: type[Moved], *, mute: bool) -> None:
+    def __init__(self, account: Account, step: Step, kind: type[Moved], *, ackless: bool) -> None:
         self.account = account
         self.step = step
         # Whether they were offered on a wire that has no acknowledgement.
-        self.mute = mute
+        self.ackless = ackless
         # The event that says so.
         self.kind = kind
         self.ranges: list[Range] = []
@@ -49,7 +49,7 @@ class Move:
         step = self.step
         keys: Keys = tuple(self.ranges)
         name, number = self.account.member.name, self.account.number
-        return self.kind(name, number, keys, step.at_ms, step.session, step.protocol, step.evidence, self.mute)
+        return self.kind(name, number, keys, step.at_ms, step.session, step.protocol, step.evidence, self.ackless)
 
 
 class Ladder:
@@ -70,14 +70,14 @@ class Ladder:
         step: Step,
         kind: type[Moved] | None = None,
         *,
-        mute: bool = False,
+        ackless: bool = False,
     ) -> None:
         """Collect a move that the inbox has made; without a kind, the event is the usual one of the state."""
         kind = kind or EVENTS[step.state]
-        key = (account.number, step, kind, mute)
+        key = (account.number, step, kind, ackless)
         move = self._moves.get(key)
         if move is None:
-            move = self._moves[key] = Move(account, step, kind, mute=mute)
+            move = self._moves[key] = Move(account, step, kind, ackless=ackless)
         move.add(ranges)
 
     def take(self) -> Iterator[Move]:

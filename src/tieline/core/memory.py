@@ -133,7 +133,7 @@ class Memory:
                             if event.state is State.PENDING:
                                 account.inbox.hold(first, last, held=event.held)
                             else:
-                                account.inbox.move(first, last, event.state, mute=event.mute)
+                                account.inbox.move(first, last, event.state, ackless=event.ackless)
 
     def _read_deadlines(self) -> list[Deadline]:
         """Deadlines of all deliveries that can expire, as a heap."""
@@ -157,8 +157,8 @@ class Memory:
                 if account is not None:
                     account.changed = True
                     for first, last in work.ranges:
-                        done = account.inbox.move(first, last, work.step.state, mute=work.mute)
-                        batch.ladder.note(account, done, work.step, work.kind, mute=work.mute)
+                        done = account.inbox.move(first, last, work.step.state, ackless=work.ackless)
+                        batch.ladder.note(account, done, work.step, work.kind, ackless=work.ackless)
             case Grant():
                 self.resumption.keep(work)
                 self.store.save_grant(work)

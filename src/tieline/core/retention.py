@@ -66,8 +66,8 @@ class Retention:
         if pruned:
             batch.dirty = True
             for account in accounts:
-                muted = account.inbox.muted_until(pruned[-1])
-                deliveries.move(account, muted, State.EXPIRED, evidence="kept as long as retention says")
+                ackless = account.inbox.ackless_until(pruned[-1])
+                deliveries.move(account, ackless, State.EXPIRED, evidence="kept as long as retention says")
         if following is None:
             self._keep = None
         else:

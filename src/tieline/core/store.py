@@ -244,7 +244,7 @@ class MovedReplay(Struct, frozen=True):
     number: int
     ranges: Ranges
     state: State
-    mute: bool
+    ackless: bool
     held: bool = False
     """If they are still pending: whether they are held since then, or released."""
 

@@ -180,8 +180,8 @@ class SessionPump:
 
         `window` is how many may be unacknowledged, `None` for a wire that cannot acknowledge. `unoffered_only` leaves
         out what was offered to some session before this one was there; `once` does that for some messages, those that
-        the wire writes in a form without acknowledgement (see `mute`). `replay` are settled deliveries that it wants
-        again.
+        the wire writes in a form without acknowledgement (see `offered_ackless`). `replay` are settled deliveries that
+        it wants again.
         """
         assert self.member is not None, "only a member receives"
         self._window = window
@@ -304,9 +304,9 @@ class SessionPump:
         if self._behind:
             self._catch_up()
 
-    def mute(self, key: int) -> None:
+    def offered_ackless(self, key: int) -> None:
         """A delivery that the wire declined in `write_deliveries` went out in a form without acknowledgement."""
-        self._hub.submit((c.Offered(self.session, first=key, last=key, mute=True),))
+        self._hub.submit((c.Offered(self.session, first=key, last=key, ackless=True),))
 
     def pause_writing(self) -> None:
         """The wire's buffer is full: offer nothing, and take no requests whose answers would have to wait too."""

@@ -95,7 +95,7 @@ def test_a_log_is_read_from_any_offset_on_up_to_a_limit(writer: Writer) -> None:
 def test_the_replay_tells_messages_and_moves_in_order_and_nothing_else(writer: Writer) -> None:
     writer.record()
     writer.accept(content("@bob", topic="build"), Route([2, 3], [1, 4], [1, 9]))
-    writer.advance(Delivered, (1, 3), (5, 5), mute=True)
+    writer.advance(Delivered, (1, 3), (5, 5), ackless=True)
     writer.advance(Claimed, (1, 1))
     writer.record()
     writer.advance(Expired, (2, 2), number=3)
@@ -105,7 +105,7 @@ def test_the_replay_tells_messages_and_moves_in_order_and_nothing_else(writer: W
     assert isinstance(sent, SentReplay)
     assert (sent.offset, sent.sender, sent.topic) == (1, "ada", "build")
     assert route_of(sent.route) == ([2, 3], [1, 4], [1, 9])
-    moved = [(m.number, tuple(map(tuple, m.ranges)), m.state, m.mute) for m in replay if isinstance(m, MovedReplay)]
+    moved = [(m.number, tuple(map(tuple, m.ranges)), m.state, m.ackless) for m in replay if isinstance(m, MovedReplay)]
     assert moved == [
         (2, ((1, 3), (5, 5)), State.OFFERED, True),
         (2, ((1, 1),), State.ACKED, False),

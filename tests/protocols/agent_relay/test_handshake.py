@@ -183,8 +183,8 @@ async def test_capabilities_may_be_left_out(relay: Relay) -> None:
 async def test_who_never_says_hello_is_hung_up_on(folder: Path) -> None:
     config = "[agent_relay]\nheartbeat_ms = 200\n[limits]\nhello_ms = 100\n"
     async with running(folder / "h", config) as relay:
-        mute = await relay.dial()
-        assert (await mute.failed())["code"] == "UNAUTHORIZED"
+        silent = await relay.dial()
+        assert (await silent.failed())["code"] == "UNAUTHORIZED"
 
 
 async def test_an_agent_that_says_what_it_runs_is_announced_to_the_others(relay: Relay) -> None:

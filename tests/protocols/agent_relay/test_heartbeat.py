@@ -33,12 +33,12 @@ async def test_any_frame_counts_as_life(brisk: Relay) -> None:
 
 
 async def test_a_client_that_never_answers_is_dropped_after_two_heartbeats(brisk: Relay) -> None:
-    alice, mute = await brisk.agent("alice"), await brisk.dial()
+    alice, silent = await brisk.agent("alice"), await brisk.dial()
     started = asyncio.get_running_loop().time()
     await alice.expect("PING")
     await alice.ended()
     assert asyncio.get_running_loop().time() - started >= 0.1
-    await mute.ended()
+    await silent.ended()
 
 
 # The rule itself, without a clock.

@@ -200,7 +200,7 @@ class RelayConnection(asyncio.Protocol):
                     self._unacknowledged.add(key)
             else:
                 # The frame has no acknowledgement, so it is offered, and that is all.
-                self._pump.mute(key)
+                self._pump.offered_ackless(key)
         if frames and self._transport is not None:
             self._transport.write(b"".join(frames))
         for message, _, _ in parcels:

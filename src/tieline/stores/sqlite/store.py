@@ -393,7 +393,7 @@ class SqliteStore:
             event = ledger.decode_event(event_bytes)
             if isinstance(event, Moved):
                 held = isinstance(event, Held)
-                yield MovedReplay(event.number, event.keys, STATES[type(event)], event.mute, held)
+                yield MovedReplay(event.number, event.keys, STATES[type(event)], event.ackless, held)
 
     def expiring(self) -> Iterator[tuple[int, Route]]:
         """See `Store.expiring`."""
