@@ -15,7 +15,7 @@ from hashlib import sha256
 
 from msgspec import UNSET, Struct, UnsetType
 
-from tieline.wire.allowance import Allowance, seconds
+from tieline.wire.rate_limit import RateLimit, seconds
 
 EXPIRES_MS = 300_000
 INTERVAL_SECONDS = 5
@@ -137,7 +137,7 @@ class Enrolments:
         # Both in the order in which they expire.
         self._by_device: dict[bytes, _Request] = {}
         self._by_user_code: dict[str, _Request] = {}
-        self._requests = Allowance(_REQUESTS_MAX, _REQUESTS_WINDOW_MS)
+        self._requests = RateLimit(_REQUESTS_MAX, _REQUESTS_WINDOW_MS)
         # Tokens of requests that expired before they were fetched.
         self._unfetched: list[Granted] = []
 
@@ -155,7 +155,7 @@ class Enrolments:
             oldest = next(iter(self._by_device.values()))
             wait_ms = oldest.waiting.expires_at_ms - now_ms
             return EnrolmentRefusal(429, "too many enrollments are waiting", max(1, seconds(wait_ms)))
-        self._requests.spend(source, now_ms)
+        self._requests.count(source, now_ms)
         device_code = _PREFIX + urlsafe_b64encode(self._randomness(_DEVICE_BYTES)).rstrip(b"=").decode("ascii")
         user_code = next(code for code in self._user_codes() if code not in self._by_user_code)
         waiting = Waiting(

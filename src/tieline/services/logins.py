@@ -27,7 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from tieline.services import totp
-from tieline.wire.allowance import Allowance, seconds
+from tieline.wire.rate_limit import RateLimit, seconds
 
 SESSION_MS = 7 * 24 * 3600 * 1000
 """A session lasts this long after its last use."""
@@ -112,8 +112,8 @@ class _Failures:
     """Wrong codes by name."""
 
     def __init__(self, most: int, names_max: int) -> None:
-        self._lately = Allowance(most, _WINDOW_MS, names_max)
-        self._today = Allowance(_DAY_FAILURES_MAX, _DAY_MS, names_max)
+        self._lately = RateLimit(most, _WINDOW_MS, names_max)
+        self._today = RateLimit(_DAY_FAILURES_MAX, _DAY_MS, names_max)
 
     def suspects(self, name: str, now_ms: int) -> bool:
         """True if there were too many."""
@@ -121,9 +121,9 @@ class _Failures:
 
     def add(self, name: str, now_ms: int, secrets: int = 1) -> None:
         """Count one that was tried against so many secrets."""
-        self._lately.spend(name, now_ms)
+        self._lately.count(name, now_ms)
         for _ in range(min(secrets, _DAY_FAILURES_MAX)):
-            self._today.spend(name, now_ms)
+            self._today.count(name, now_ms)
 
     def forgive(self, name: str) -> None:
         """Forget what was mistyped; the day's count stays, because a stranger may have made it."""

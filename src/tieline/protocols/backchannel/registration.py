@@ -17,7 +17,7 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import Credential, Member, Presence
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Channels, Issued, Roster
-from tieline.wire.allowance import Allowance
+from tieline.wire.rate_limit import RateLimit
 from tieline.wire.sessions import ask_all
 
 _TOKEN_BYTES = 32
@@ -44,7 +44,7 @@ class Registrar:
         # Digests, so that how long a comparison takes says nothing.
         self._room = sha256(room_token.encode()).digest() if room_token else None
         # Names that may still be registered without it.
-        self._open = Allowance(_OPEN_NAMES_MAX, _OPEN_WINDOW_MS)
+        self._open = RateLimit(_OPEN_NAMES_MAX, _OPEN_WINDOW_MS)
 
     def is_room(self, token: str) -> bool:
         """Whether this is the room's token."""
@@ -76,7 +76,7 @@ class Registrar:
         if isinstance(session, Refusal):
             return session
         # Before the answer, so that many at once do not get past it.
-        self._open.spend(None, now_ms)
+        self._open.count(None, now_ms)
         token = secrets.token_hex(_TOKEN_BYTES)
         issued, roster, channels = await ask_all(
             self._hub,
