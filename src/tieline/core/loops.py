@@ -44,8 +44,8 @@ _UNANSWERED_MAX = 32
 """Messages from one place that wait for an answer: more are not answered one by one."""
 
 
-class Trace(Struct, frozen=True, gc=False):
-    """What the rule remembers of a message."""
+class RecentMessage(Struct, frozen=True, gc=False):
+    """A message as the loop rule remembers it."""
 
     id: MessageId
     offset: int
@@ -75,10 +75,10 @@ class Trace(Struct, frozen=True, gc=False):
 class _Heard:
     """A message that reached a member."""
 
-    __slots__ = ("answered", "at_ms", "seen", "trace")
+    __slots__ = ("answered", "at_ms", "message", "seen")
 
-    def __init__(self, trace: Trace, at_ms: int) -> None:
-        self.trace = trace
+    def __init__(self, message: RecentMessage, at_ms: int) -> None:
+        self.message = message
         # When it was first offered to the member.
         self.at_ms = at_ms
         # Whether there is evidence that the member read it.
@@ -186,8 +186,8 @@ class Loops:
         self._limits = limits
         self._undo = undo
         size = limits.loop_memory_max
-        self._by_id: _Memory[str, Trace] = _Memory(size)
-        self._by_offset: _Memory[int, Trace] = _Memory(size)
+        self._by_id: _Memory[str, RecentMessage] = _Memory(size)
+        self._by_offset: _Memory[int, RecentMessage] = _Memory(size)
         # What reached whom, by recipient and log offset.
         self._heard: _Memory[tuple[str, int], _Heard] = _Memory(size)
         # By recipient and place.
@@ -207,7 +207,7 @@ class Loops:
         causes = self._take_causes(content, target, sender)
         if causes:
             best = self._best([heard for heard in causes if self._in_pace(heard, now_ms)])
-            cause = (best or causes[-1]).trace
+            cause = (best or causes[-1]).message
             answers = target == cause.place
             if best is None or not counts:
                 return Judgement(0, cause.id, answers=answers)
@@ -224,7 +224,7 @@ class Loops:
 
     def _judge_guess(self, content: Content, target: str, sender: str, guess: _Heard) -> Judgement:
         """Judge a message that may or may not pass on what its sender heard last."""
-        last = guess.trace
+        last = guess.message
         before, steps = self._round_before(sender, target, last)
         if before is None or guess.answered:
             return Judgement(0, content.reply_to, last.id)
@@ -232,15 +232,15 @@ class Loops:
         chain = last.chain if last.hops else before.chain
         return Judgement(before.hops + steps, last.id, last.id, chain, guess.at_ms)
 
-    def _round_before(self, sender: str, target: str, last: Trace) -> tuple[Trace | None, int]:
+    def _round_before(self, sender: str, target: str, last: RecentMessage) -> tuple[RecentMessage | None, int]:
         """The message of this sender to this target in the ring that ends with `last`, and how many steps back."""
-        trace: Trace | None = last
+        recent: RecentMessage | None = last
         for steps in range(1, _RING_MAX + 1):
-            if trace is None or trace.answers:
+            if recent is None or recent.answers:
                 return None, 0
-            if trace.sender == sender and trace.target == target:
-                return trace, steps
-            trace = None if trace.parent is None else self._by_id.get(trace.parent)
+            if recent.sender == sender and recent.target == target:
+                return recent, steps
+            recent = None if recent.parent is None else self._by_id.get(recent.parent)
         return None, 0
 
     def _take_causes(self, content: Content, target: str, sender: str) -> Sequence[_Heard]:
@@ -254,8 +254,8 @@ class Loops:
             return ()
         found = place.unanswered()
         # An objective has limits of its own, so what was said there is answered there.
-        elsewhere = [heard for heard in found if not (heard.trace.thread or "").startswith("obj:")]
-        found = [heard for heard in found if heard.trace.thread == content.thread] or elsewhere
+        elsewhere = [heard for heard in found if not (heard.message.thread or "").startswith("obj:")]
+        found = [heard for heard in found if heard.message.thread == content.thread] or elsewhere
         self._answer(found, place)
         return found
 
@@ -269,13 +269,13 @@ class Loops:
 
     def _take_named(self, message_id: MessageId, sender: str) -> _Heard | None:
         """What an explicit reply answers, if it is remembered, somebody else's, and not answered yet."""
-        trace = self._by_id.get(message_id)
-        if trace is None or trace.sender == sender:
+        recent = self._by_id.get(message_id)
+        if recent is None or recent.sender == sender:
             return None
-        heard = self._heard.get((sender, trace.offset))
+        heard = self._heard.get((sender, recent.offset))
         if heard is None:
-            heard = _Heard(trace, trace.at_ms)
-            self._heard.put((sender, trace.offset), heard)
+            heard = _Heard(recent, recent.at_ms)
+            self._heard.put((sender, recent.offset), heard)
         if heard.answered:
             return None
         self._answer([heard])
@@ -288,11 +288,11 @@ class Loops:
         """The message whose chain goes on: of each sender the longest chain, and of those the shortest with hops."""
         longest: dict[str, _Heard] = {}
         for heard in causes:
-            other = longest.get(heard.trace.sender)
-            if other is None or heard.trace.hops >= other.trace.hops:
-                longest[heard.trace.sender] = heard
+            other = longest.get(heard.message.sender)
+            if other is None or heard.message.hops >= other.message.hops:
+                longest[heard.message.sender] = heard
         chains = list(longest.values())
-        return min([heard for heard in chains if heard.trace.hops] or chains, key=_hops_of, default=None)
+        return min([heard for heard in chains if heard.message.hops] or chains, key=_hops_of, default=None)
 
     # What happened.
 
@@ -305,29 +305,29 @@ class Loops:
         target, hops = str(content.target), judgement.hops
         chain = (judgement.chain if hops else None) or message_id
         about = (target, content.thread, chain, judgement.parent, judgement.answers)
-        trace = Trace(message_id, offset, sender, hops, at_ms, *about)
-        self._by_id.put(message_id, trace)
-        self._by_offset.put(offset, trace)
+        recent = RecentMessage(message_id, offset, sender, hops, at_ms, *about)
+        self._by_id.put(message_id, recent)
+        self._by_offset.put(offset, recent)
 
     def reached(self, recipient: str, offset: int, now_ms: int, *, seen: bool) -> None:
         """A message was offered to a member, or there is evidence that the member read it."""
-        trace = self._by_offset.get(offset)
-        if trace is None or trace.sender == recipient:
+        recent = self._by_offset.get(offset)
+        if recent is None or recent.sender == recipient:
             return
         heard = self._heard.get((recipient, offset))
         if heard is None:
-            heard = _Heard(trace, now_ms)
+            heard = _Heard(recent, now_ms)
             self._heard.put((recipient, offset), heard)
         if not seen or heard.seen:
             return
         heard.seen = True
         self._latest.put((recipient, None), heard)
-        if trace.thread:
-            self._latest.put((recipient, trace.thread), heard)
-        place = self._places.get((recipient, trace.place))
+        if recent.thread:
+            self._latest.put((recipient, recent.thread), heard)
+        place = self._places.get((recipient, recent.place))
         if place is None:
             place = _Place()
-            self._places.put((recipient, trace.place), place)
+            self._places.put((recipient, recent.place), place)
         place.last_ms = now_ms
         place.heard.append(heard)
         if len(place.heard) > _UNANSWERED_MAX:
@@ -335,13 +335,13 @@ class Loops:
 
     def offset_of(self, message_id: MessageId) -> int | None:
         """The log offset of a remembered message."""
-        trace = self._by_id.get(message_id)
-        return trace.offset if trace is not None else None
+        recent = self._by_id.get(message_id)
+        return recent.offset if recent is not None else None
 
     def sender_of(self, message_id: MessageId | None) -> str:
         """Who said a remembered message."""
-        trace = self._by_id.get(message_id) if message_id is not None else None
-        return trace.sender if trace is not None else ""
+        recent = self._by_id.get(message_id) if message_id is not None else None
+        return recent.sender if recent is not None else ""
 
     def is_news(self, judgement: Judgement, what: str) -> bool:
         """Whether this is told of a chain for the first time."""
@@ -354,19 +354,19 @@ class Loops:
 
     def take_back(self, offsets: range) -> None:
         """Messages at these log offsets were taken back: others will stand there."""
-        gone = [trace for trace in map(self._by_offset.get, offsets) if trace is not None]
-        self._by_id.forget(trace.id for trace in gone)
-        self._by_offset.forget(trace.offset for trace in gone)
+        gone = [recent for recent in map(self._by_offset.get, offsets) if recent is not None]
+        self._by_id.forget(recent.id for recent in gone)
+        self._by_offset.forget(recent.offset for recent in gone)
 
     def forget(self, name: str) -> None:
         """Forget the chains that went through a conversation, so that they start anew."""
-        chains = {trace.chain for trace in self._by_offset.values() if trace.conversation == name}
-        gone = [trace for trace in self._by_offset.values() if trace.chain in chains]
-        self._by_id.forget(trace.id for trace in gone)
-        self._by_offset.forget(trace.offset for trace in gone)
-        offsets = {trace.offset for trace in gone}
+        chains = {recent.chain for recent in self._by_offset.values() if recent.conversation == name}
+        gone = [recent for recent in self._by_offset.values() if recent.chain in chains]
+        self._by_id.forget(recent.id for recent in gone)
+        self._by_offset.forget(recent.offset for recent in gone)
+        offsets = {recent.offset for recent in gone}
         for heard in self._heard.values():
-            if heard.trace.offset in offsets:
+            if heard.message.offset in offsets:
                 heard.answered = True
 
     def shift(self, step_ms: int) -> None:
@@ -385,4 +385,4 @@ def _ask_again(found: list[_Heard], place: _Place | None) -> None:
 
 
 def _hops_of(heard: _Heard) -> int:
-    return heard.trace.hops
+    return heard.message.hops
