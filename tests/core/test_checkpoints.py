@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.core.doubles import Desk
-from tieline.core.audit import Report, verify
+from tieline.core.audit import AuditReport, verify
 from tieline.core.checkpoints import Checkpoint, forged, genuine, sign
 from tieline.stores.sqlite import SqliteStore
 from tieline.stores.sqlite.inspection import open_inspection
@@ -62,7 +62,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check(home: Path, *checkpoints: Checkpoint) -> Report:
+def check(home: Path, *checkpoints: Checkpoint) -> AuditReport:
     inspection = open_inspection(home)
     try:
         return verify(inspection, checkpoints)

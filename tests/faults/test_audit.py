@@ -13,7 +13,7 @@ from tests.faults.test_kill import audit
 from tests.server.hubs import house, take
 from tieline.contract.chain import GENESIS, link
 from tieline.contract.delivery import State
-from tieline.core.audit import Report
+from tieline.core.audit import AuditReport
 from tieline.stores.sqlite.store import MAIN_FILE
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ class Copy:
         rows = self.database.execute("SELECT offset, event FROM log ORDER BY offset")
         return [offset for offset, event in rows if msgspec.json.decode(event)["event"] == kind]
 
-    def audit(self) -> Report:
+    def audit(self) -> AuditReport:
         self.database.close()
         return audit(self.home)
 

@@ -20,7 +20,7 @@ from tests.server.hubs import until
 from tieline.client import Client, Delivery, HubError, HubRefused, connect
 from tieline.contract.message import Kind
 from tieline.contract.refusal import Code
-from tieline.core.audit import Report, verify
+from tieline.core.audit import AuditReport, verify
 from tieline.stores.sqlite.inspection import open_inspection
 from tieline.wire.home import Running
 
@@ -168,7 +168,7 @@ class Recipient:
         self.bodies[message.id] = message.body
 
 
-def audit(home: Path) -> Report:
+def audit(home: Path) -> AuditReport:
     """Check the store as another process sees it."""
     inspection = open_inspection(home)
     try:

@@ -19,7 +19,7 @@ from tieline.cli.output import neutral_line, print_json, say, warn
 from tieline.cli.session import JsonOption, ended_by
 
 if TYPE_CHECKING:
-    from tieline.core.audit import Report
+    from tieline.core.audit import AuditReport
     from tieline.stores.sqlite.inspection import SqliteInspection
 
 audit_app = typer.Typer(help="Check and export the audit chain.", no_args_is_help=True)
@@ -86,7 +86,7 @@ def _verify(home: Path | None, kept: list[Path], *, json: bool) -> None:
     raise Failure(Exit.FAILED, f"the audit chain is broken at row {first.offset}: {first.what}")
 
 
-def _fields(report: "Report") -> dict[str, object]:
+def _fields(report: "AuditReport") -> dict[str, object]:
     import msgspec
 
     return msgspec.structs.asdict(report)

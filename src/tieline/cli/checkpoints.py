@@ -15,7 +15,7 @@ from tieline.cli.failure import Exit, Failure
 from tieline.core.checkpoints import KEY_BYTES, Checkpoint, forged, genuine, sign
 
 if TYPE_CHECKING:
-    from tieline.core.audit import Inspection, Report
+    from tieline.core.audit import AuditReport, Inspection
 
 KEY_FILE = "audit.key"
 CHECKPOINTS_FILE = "checkpoints.jsonl"
@@ -30,15 +30,15 @@ class Checkpoints:
         self._key_path = home / KEY_FILE
         self._path = home / CHECKPOINTS_FILE
 
-    def verify(self, inspection: "Inspection", kept: Sequence[Path]) -> "Report":
+    def verify(self, inspection: "Inspection", kept: Sequence[Path]) -> "AuditReport":
         """Check a log against the checkpoints of its home, and those that were kept elsewhere."""
-        from tieline.core.audit import FINDINGS_MAX, Finding, verify
+        from tieline.core.audit import FINDINGS_MAX, AuditFinding, verify
 
         checkpoints, problems = self.read(kept)
         report = verify(inspection, checkpoints)
         if not problems:
             return report
-        found = (*report.findings, *(Finding(report.rows, problem) for problem in problems))
+        found = (*report.findings, *(AuditFinding(report.rows, problem) for problem in problems))
         return msgspec.structs.replace(report, findings=found[:FINDINGS_MAX])
 
     def read(self, kept: Sequence[Path]) -> tuple[list[Checkpoint], list[str]]:

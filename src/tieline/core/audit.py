@@ -99,7 +99,7 @@ class Inspection(Protocol):
         """The offset of the first row that the last snapshot does not cover."""
 
 
-class Finding(Struct, frozen=True):
+class AuditFinding(Struct, frozen=True):
     """Something that is not as it must be."""
 
     offset: int
@@ -107,14 +107,14 @@ class Finding(Struct, frozen=True):
     what: str
 
 
-class Report(Struct, frozen=True):
-    """What an audit found."""
+class AuditReport(Struct, frozen=True):
+    """The result of an audit."""
 
     rows: int
     messages: int
     head: str
     """Hash of the last row: keep it elsewhere, and a cut tail will show."""
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
 
     @property
     def intact(self) -> bool:
@@ -146,7 +146,7 @@ class _Ranges:
 
 class _Audit:
     def __init__(self, inspection: Inspection) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[AuditFinding] = []
         self.message_count = 0
         self._messages = inspection.messages()
         self._steps = inspection.steps()
@@ -160,7 +160,7 @@ class _Audit:
 
     def find(self, offset: int, what: str) -> None:
         if len(self.findings) < FINDINGS_MAX:
-            self.findings.append(Finding(offset, what))
+            self.findings.append(AuditFinding(offset, what))
 
     def look_at(self, row: LogRow) -> None:
         """Compare a row with what is stored beside the log."""
@@ -255,7 +255,7 @@ class _Audit:
                     self.find(end, f"delivery {key} of member number {number} is settled, but no row says so")
 
 
-def verify(inspection: Inspection, checkpoints: Sequence[Checkpoint] = ()) -> Report:
+def verify(inspection: Inspection, checkpoints: Sequence[Checkpoint] = ()) -> AuditReport:
     """Check the whole log, that nothing is stored beside it that it does not say, and that it is as long as it was."""
     audit = _Audit(inspection)
     heads = {checkpoint.rows: checkpoint.head for checkpoint in checkpoints}
@@ -273,4 +273,4 @@ def verify(inspection: Inspection, checkpoints: Sequence[Checkpoint] = ()) -> Re
         if rows > 0:
             audit.find(end, f"the log is cut off: it ends at row {end}, and had {rows} rows at a checkpoint")
     audit.finish(inspection, end)
-    return Report(end, audit.message_count, head, tuple(audit.findings))
+    return AuditReport(end, audit.message_count, head, tuple(audit.findings))
