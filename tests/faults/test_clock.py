@@ -53,10 +53,10 @@ async def test_a_jump_of_thirty_days_deletes_and_expires_nothing_and_is_over_whe
             local_hub = there.hub.local_hub
             assert local_hub is not None
             hands.seconds = days * DAY_SECONDS
-            batches = local_hub.tally.batches
+            batches = local_hub.counters.batches
             for _ in range(3):
                 await local_hub.ask(c.Tick())
-            await until(lambda: local_hub.tally.batches > batches + 8)
+            await until(lambda: local_hub.counters.batches > batches + 8)
             assert len(await bob.history(limit=100)) == 5, "settled history is kept"
             assert [one.state for one in await alice.receipts(waiting.id)] == ["pending"]
             _, document = await health(there)

@@ -604,7 +604,7 @@ async def test_a_receiver_that_fails_keeps_nobody_else_from_hearing(office: Offi
     assert blind.messages == eye.messages == ["one", "two"]
     assert eye.changes == [MemberAppeared(MemberName("carol"))]
     assert len([entry for entry in logs if entry["event"] == "a receiver failed"]) >= 4
-    assert office.hub.tally.accepted == 2
+    assert office.hub.counters.accepted == 2
 
 
 async def test_a_listener_that_is_forgotten_hears_nothing_more_and_its_sibling_does(office: Office) -> None:
@@ -766,14 +766,14 @@ async def test_stopping_twice_is_no_error(folder: Path) -> None:
     await made.hub.stop()
 
 
-async def test_the_tally_counts_what_passed(office: Office) -> None:
+async def test_counters_count_what_passed(office: Office) -> None:
     await office.accepted()
     reply = await office.hub.ask(office.send(target="*"))
     assert isinstance(reply, Accepted)
-    tally = office.hub.tally
-    assert (tally.accepted, tally.deliveries) == (2, 2)
-    assert tally.commits >= 4
-    assert tally.commit_seconds > 0
+    counters = office.hub.counters
+    assert (counters.accepted, counters.deliveries) == (2, 2)
+    assert counters.commits >= 4
+    assert counters.commit_seconds > 0
     roster = await office.hub.ask(c.ListMembers(office.alice))
     assert isinstance(roster, Roster)
 

@@ -127,21 +127,21 @@ class _Collector:
         self._roster = roster
 
     def collect(self) -> Iterator[Metric]:
-        tally, recorder, health = self._hub.tally, self._hub.recorder, self._hub.health
+        counters, recorder, health = self._hub.counters, self._hub.recorder, self._hub.health
         for name, text, value in (
-            ("tieline_messages_accepted", "Messages made durable since the start", tally.accepted),
-            ("tieline_deliveries_created", "Deliveries of those messages", tally.deliveries),
-            ("tieline_batches", "Batches of commands decided", tally.batches),
-            ("tieline_commits", "Transactions committed", tally.commits),
-            ("tieline_commit_seconds", "Time spent in commits", tally.commit_seconds),
+            ("tieline_messages_accepted", "Messages made durable since the start", counters.accepted),
+            ("tieline_deliveries_created", "Deliveries of those messages", counters.deliveries),
+            ("tieline_batches", "Batches of commands decided", counters.batches),
+            ("tieline_commits", "Transactions committed", counters.commits),
+            ("tieline_commit_seconds", "Time spent in commits", counters.commit_seconds),
             ("tieline_commit_failures", "Transactions that failed", health.store.failures),
             ("tieline_checkpoint_failures", "Moves of the write-ahead log that failed", health.checkpoint.failures),
             ("tieline_activity_commit_failures", "Transactions of activity that failed", health.activity.failures),
             ("tieline_search_failures", "Failures of the search index", health.search.failures),
             ("tieline_faults", "Commands at which the hub failed", health.faults),
-            ("tieline_activity_events", "Events of activity made durable since the start", recorder.tally.events),
-            ("tieline_activity_commits", "Transactions of the activity log", recorder.tally.commits),
-            ("tieline_activity_commit_seconds", "Time spent in those", recorder.tally.commit_seconds),
+            ("tieline_activity_events", "Events of activity made durable since the start", recorder.counters.events),
+            ("tieline_activity_commits", "Transactions of the activity log", recorder.counters.commits),
+            ("tieline_activity_commit_seconds", "Time spent in those", recorder.counters.commit_seconds),
         ):
             yield CounterMetricFamily(name, text, value=value)
         severe = any(ailment.severe for ailment in health.ailments)

@@ -81,8 +81,8 @@ def _one_by_one(item: Item) -> Iterator[Item]:
         yield (command,), partial(answers.take, number)
 
 
-class Tally(Struct):
-    """What passed through since the start. Written by the event loop and the broker's thread, each its own fields."""
+class HubCounters(Struct):
+    """Counts since the start. Written by the event loop and the broker's thread, each its own fields."""
 
     accepted: int = 0
     deliveries: int = 0
@@ -108,7 +108,7 @@ class LocalHub:
         # Who tells a human of what was not seen.
         self._notify = notify
         self.limits = broker.limits
-        self.tally = Tally()
+        self.counters = HubCounters()
         self._queue: queue.SimpleQueue[Item | Answer | None] = queue.SimpleQueue()
         # What it brought and is not decided yet.
         self._turns = Turns(self._replaced)
@@ -327,7 +327,7 @@ class LocalHub:
     def _work(self, items: list[Item]) -> None:
         outcomes = list(self._decide([command for commands, _ in items for command in commands]))
         self._more = outcomes[-1].more
-        self.tally.batches += 1
+        self.counters.batches += 1
         for outcome in outcomes:
             if outcome.unsettled:
                 self._waiting_commands.add(outcome.unsettled)
@@ -417,8 +417,8 @@ class LocalHub:
             else:
                 self._report((Fault(0, "commit", error, _store_failed(str(error))),))
             return error
-        self.tally.commits += 1
-        self.tally.commit_seconds += time.perf_counter() - started
+        self.counters.commits += 1
+        self.counters.commit_seconds += time.perf_counter() - started
         self.health.store.succeeded()
         if self._broker.external_inboxes.finished:
             self._waiting_commands.finish()
@@ -520,8 +520,8 @@ class LocalHub:
                         listener.offer(message, key, stream_seq)
                     except Exception:
                         log.exception("a receiver failed")
-            self.tally.deliveries += len(post.keys)
-        self.tally.accepted += len(outcome.posts)
+            self.counters.deliveries += len(post.keys)
+        self.counters.accepted += len(outcome.posts)
         for warning in outcome.warnings:
             log.warning(warning)
         for name, keys in outcome.released.items():

@@ -45,8 +45,8 @@ def _breathe() -> None:
     time.sleep(0)
 
 
-class Tally(Struct):
-    """What was kept."""
+class RecorderCounters(Struct):
+    """Counts of what was kept."""
 
     events: int = 0
     commits: int = 0
@@ -79,7 +79,7 @@ class Recorder:
         self._stopping = False
         self._pruner: asyncio.TimerHandle | None = None
         # What was kept since the start; only the recorder's thread counts.
-        self.tally = Tally()
+        self.counters = RecorderCounters()
 
     def start(self) -> None:
         """Begin to work."""
@@ -190,9 +190,9 @@ class Recorder:
     def _commit(self, events: int) -> None:
         started = time.perf_counter()
         self._journal.commit()
-        self.tally.commits += 1
-        self.tally.commit_seconds += time.perf_counter() - started
-        self.tally.events += events
+        self.counters.commits += 1
+        self.counters.commit_seconds += time.perf_counter() - started
+        self.counters.events += events
         self._health.activity.succeeded()
 
     def _note(self, error: Exception) -> None:

@@ -316,7 +316,7 @@ async def test_a_writer_hears_what_is_new_from_its_connection_on_and_does_not_us
     await until(lambda: bool(scene.server._places["inbox-bob"]._clients))
     await alice.send("@bob", "before its first words")
     await writer.send({"msg": "written", "data": {}})
-    await until(lambda: scene.hub.local_hub is not None and scene.hub.local_hub.tally.accepted == 3)
+    await until(lambda: scene.hub.local_hub is not None and scene.hub.local_hub.counters.accepted == 3)
     await alice.send("@bob", "after")
     assert await writer.texts(2) == ["before its first words", "after"]
     monkeypatch.undo()
@@ -328,7 +328,7 @@ async def test_a_listener_that_speaks_does_not_hear_itself_and_its_words_stay_fo
     alice = await scene.join("alice")
     listener = await scene.listener("bob")
     await listener.send({"msg": "to myself", "data": {}})
-    await until(lambda: scene.hub.local_hub is not None and scene.hub.local_hub.tally.accepted == 1)
+    await until(lambda: scene.hub.local_hub is not None and scene.hub.local_hub.counters.accepted == 1)
     await alice.send("@bob", "from alice")
     assert (await listener.receive()).msg == "from alice"
     second = await scene.listener("bob")
