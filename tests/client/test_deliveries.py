@@ -6,7 +6,7 @@ from tests.client.ladder import reached, state_of
 from tests.server.hubs import House, bodies, silent, take
 
 
-async def test_a_delivery_climbs_the_ladder_by_evidence(there: House) -> None:
+async def test_a_delivery_moves_up_the_ladder_by_evidence(there: House) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     sent = await alice.send("@bob", "hello")
     (delivery,) = await take(bob, 1)

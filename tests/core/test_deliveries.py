@@ -17,7 +17,7 @@ from tieline.contract.reply import Claimed as ClaimedReply
 # The ladder
 
 
-def test_a_delivery_climbs_the_ladder_and_the_sender_sees_each_rung_with_its_evidence(desk: Desk) -> None:
+def test_a_delivery_moves_up_the_ladder_and_the_sender_sees_each_rung_with_its_evidence(desk: Desk) -> None:
     ada = desk.join("ada")
     bob = desk.attach_by_token(desk.add("bob"), "backchannel")
     sent = desk.send(ada, "@bob")

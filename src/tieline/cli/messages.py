@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tieline.client import Accepted, Client, ReceiptView
 
 _RUNGS = ("pending", "offered", "seen", "acked")
-"""What a delivery climbs; `expired` and `dead` are ends beside the ladder."""
+"""The ladder that a delivery moves up; `expired` and `dead` are ends beside it."""
 
 _RETRY_SECONDS = 10.0
 """A hub that restarts is back by then; a script would rather hear of one that is not."""
@@ -218,7 +218,7 @@ class Wait:
         while True:
             try:
                 for receipt in await client.follow(self._accepted.id, self._wait_for.value):
-                    self._climbed(receipt)
+                    self._advanced(receipt)
                 if not self._waiting():
                     return client
                 async for step in client.progress():
@@ -234,7 +234,7 @@ class Wait:
         goal = _RUNGS.index(self._wait_for.value)
         return not self._held and any(state in _RUNGS and _RUNGS.index(state) < goal for state in self._states.values())
 
-    def _climbed(self, receipt: "ReceiptView") -> None:
+    def _advanced(self, receipt: "ReceiptView") -> None:
         """Steps that were taken before we followed; those before a reconnection were printed already."""
         self._ways[receipt.member] = receipt.way
         # What is only slowed comes soon.

@@ -1,4 +1,4 @@
-"""Deliveries: one message for one recipient, climbing a ladder with evidence.
+"""Deliveries: one message for one recipient, moving up a ladder with evidence.
 
 The table below is the whole truth about which rung may follow which; documentation draws its diagram from it.
 """

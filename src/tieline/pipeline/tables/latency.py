@@ -1,4 +1,4 @@
-"""Latency: one row for each member, protocol and minute: how many of its deliveries climbed a rung then, and how long
+"""Latency: one row for each member, protocol and minute: how many of its deliveries moved up a rung then, and how long
 after they were sent.
 
 The minute is when the rung was reached, the protocol is the recipient's wire; it is empty for what no wire did.

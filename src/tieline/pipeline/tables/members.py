@@ -18,13 +18,13 @@ _SUMS = ("sent", "received", "offered", "acked", "refused", "exchanges", *_USED)
 def contribute(frames: Frames) -> Sequence[DataFrame]:
     """Each kind of fact by member and day."""
     one, rung = f.lit(1), f.col("rung")
-    climbed = frames.steps.where(rung.isin("offered", "acked"))
+    advanced = frames.steps.where(rung.isin("offered", "acked"))
     refused = frames.records.where((f.col("kind") == "refuse") & (f.col("member") != ""))
     user = f.coalesce("member", f.concat(f.lit("member-"), f.col("number")))
     return [
         _facts(frames.messages, f.col("sender"), "sent_ms", sent=one),
         _facts(frames.sendings, f.col("recipient"), "sent_ms", received=one),
-        _facts(climbed, f.col("recipient"), "at_ms", offered=rung == "offered", acked=rung == "acked"),
+        _facts(advanced, f.col("recipient"), "at_ms", offered=rung == "offered", acked=rung == "acked"),
         _facts(refused, f.col("member"), "at_ms", refused=f.col("count")),
         _facts(frames.exchanges, user, "ts_ms", exchanges=one, **{name: f.col(name) for name in _USED}),
     ]
