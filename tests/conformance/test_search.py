@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.doubles import START_MS, Desk, content
+from tests.core.doubles import START_MS, BrokerHarness, content
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
@@ -24,12 +24,12 @@ FORGETFUL = Limits(retention_ms=1000)
 
 
 class Library:
-    """A desk and an index over its store."""
+    """A harness and an index over its store."""
 
     def __init__(
         self, open_store: Callable[[], Store], open_index: Callable[[], SearchIndex], limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        self.desk = Desk(open_store, limits)
+        self.harness = BrokerHarness(open_store, limits)
         self._open_index = open_index
         self.index = open_index()
 
@@ -39,8 +39,8 @@ class Library:
 
     def find(self, session: SessionId, query: str, **narrow: Any) -> list[str]:
         """What a session finds."""
-        self.desk.decide(c.Search(session, query=query, **narrow))
-        (deferred,) = self.desk.outcome.replies
+        self.harness.decide(c.Search(session, query=query, **narrow))
+        (deferred,) = self.harness.outcome.replies
         assert isinstance(deferred, Deferred)
         assert isinstance(deferred.work, Inquiry)
         return [message.content.body for message in self.index.find(deferred.work)]
@@ -72,16 +72,16 @@ def library(make_library: Callable[[Limits], Library]) -> Library:
 
 
 def test_all_words_must_be_there_and_the_newest_comes_first(library: Library) -> None:
-    ada, _ = library.desk.join("ada"), library.desk.join("bob")
+    ada, _ = library.harness.join("ada"), library.harness.join("bob")
     for body in ("the red fox", "the red hen", "a fox, all RED", "a dog"):
-        library.desk.send(ada, "@bob", body)
+        library.harness.send(ada, "@bob", body)
     assert library.find(ada, "red fox") == ["a fox, all RED", "the red fox"]
     assert library.find(ada, "cow") == []
 
 
 def test_a_phrase_a_beginning_a_title_and_letters_with_accents_are_found(library: Library) -> None:
-    ada, _ = library.desk.join("ada"), library.desk.join("bob")
-    library.desk.send(ada, "@bob", "deploy to the naïve cluster", title="Release notes")
+    ada, _ = library.harness.join("ada"), library.harness.join("bob")
+    library.harness.send(ada, "@bob", "deploy to the naïve cluster", title="Release notes")
     assert library.find(ada, '"the naive cluster"') == ["deploy to the naïve cluster"]
     assert library.find(ada, '"cluster the"') == []
     assert library.find(ada, "clus*") == library.find(ada, "release") == ["deploy to the naïve cluster"]
@@ -92,26 +92,26 @@ def test_a_phrase_a_beginning_a_title_and_letters_with_accents_are_found(library
     "query", ["fox) OR (dog", "a'; DROP TABLE said; --", 'fox" AND "dog', "NEAR(fox dog)", "body:fox", "-fox", "fox^2"]
 )
 def test_a_query_is_words_and_nothing_else(library: Library, query: str) -> None:
-    ada, _ = library.desk.join("ada"), library.desk.join("bob")
-    library.desk.send(ada, "@bob", "a fox")
-    library.desk.send(ada, "@bob", "a dog")
+    ada, _ = library.harness.join("ada"), library.harness.join("bob")
+    library.harness.send(ada, "@bob", "a fox")
+    library.harness.send(ada, "@bob", "a dog")
     assert library.find(ada, query) in ([], ["a fox"])
 
 
 def test_a_query_without_a_word_is_refused(library: Library) -> None:
-    ada = library.desk.join("ada")
+    ada = library.harness.join("ada")
     for query in ("", "  ", "** --", "😀", "x" * 1001):
-        assert library.desk.refused(c.Search(ada, query=query)).code is Code.INVALID_REQUEST
+        assert library.harness.refused(c.Search(ada, query=query)).code is Code.INVALID_REQUEST
 
 
 def test_it_is_narrowed_by_sender_peer_thread_and_time(library: Library) -> None:
-    desk = library.desk
-    ada, bob, _ = desk.join("ada"), desk.join("bob"), desk.join("cy")
-    desk.send(ada, "@bob", "note 1", thread="t")
-    desk.pass_ms(10)
-    first = desk.send(bob, "@ada", "note 2")
-    desk.pass_ms(10)
-    desk.send(ada, "@cy", "note 3", reply_to=first.message_id)
+    harness = library.harness
+    ada, bob, _ = harness.join("ada"), harness.join("bob"), harness.join("cy")
+    harness.send(ada, "@bob", "note 1", thread="t")
+    harness.pass_ms(10)
+    first = harness.send(bob, "@ada", "note 2")
+    harness.pass_ms(10)
+    harness.send(ada, "@cy", "note 3", reply_to=first.message_id)
     assert library.find(ada, "note", sender="bob") == ["note 2"]
     assert library.find(ada, "note", place="@bob") == ["note 2", "note 1"]
     assert library.find(ada, "note", place="t") == ["note 1"]
@@ -131,32 +131,32 @@ def test_the_terms_of_a_query() -> None:
 
 
 def test_a_member_finds_what_it_sent_and_was_sent_and_nothing_of_others(library: Library) -> None:
-    desk = library.desk
-    ada, bob, eve = desk.join("ada"), desk.join("bob"), desk.join("eve")
-    desk.send(ada, "@bob", "secret one")
-    desk.send(bob, "@ada", "secret two")
-    desk.send(eve, "@eve", "secret mine")
+    harness = library.harness
+    ada, bob, eve = harness.join("ada"), harness.join("bob"), harness.join("eve")
+    harness.send(ada, "@bob", "secret one")
+    harness.send(bob, "@ada", "secret two")
+    harness.send(eve, "@eve", "secret mine")
     assert library.find(ada, "secret") == library.find(bob, "secret") == ["secret two", "secret one"]
     assert library.find(eve, "secret") == ["secret mine"]
     assert library.find(eve, "secret", place="@ada") == []
-    assert library.find(desk.operator, "secret") == ["secret mine", "secret two", "secret one"]
+    assert library.find(harness.operator, "secret") == ["secret mine", "secret two", "secret one"]
 
 
 def test_who_joins_later_does_not_find_what_a_former_member_of_its_name_was_told(library: Library) -> None:
-    desk = library.desk
-    ada, _ = desk.join("ada"), desk.join("bob")
-    desk.send(ada, "@bob", "secret")
-    desk.remove("bob")
-    assert library.find(desk.join("bob"), "secret") == []
+    harness = library.harness
+    ada, _ = harness.join("ada"), harness.join("bob")
+    harness.send(ada, "@bob", "secret")
+    harness.remove("bob")
+    assert library.find(harness.join("bob"), "secret") == []
 
 
 def test_channels_are_searched_by_who_is_in_them(library: Library) -> None:
-    desk = library.desk
-    ada, bob, eve = desk.join("ada"), desk.join("bob"), desk.join("eve")
+    harness = library.harness
+    ada, bob, eve = harness.join("ada"), harness.join("bob"), harness.join("eve")
     for session in (ada, bob):
-        desk.subscribe(session, "dev")
-    desk.send(ada, "#dev", "plan in dev")
-    desk.send(ada, "*", "plan for all")
+        harness.subscribe(session, "dev")
+    harness.send(ada, "#dev", "plan in dev")
+    harness.send(ada, "*", "plan for all")
     assert library.find(bob, "plan") == ["plan for all", "plan in dev"]
     assert library.find(eve, "plan") == ["plan for all"]
     assert library.find(bob, "plan", place="#dev") == ["plan in dev"]
@@ -164,61 +164,61 @@ def test_channels_are_searched_by_who_is_in_them(library: Library) -> None:
 
 
 def test_the_thread_of_an_objective_is_searched_by_who_has_a_part_in_it(library: Library) -> None:
-    desk = library.desk
-    ada, bob, eve = desk.join("ada", "objectives.create"), desk.join("bob"), desk.join("eve")
+    harness = library.harness
+    ada, bob, eve = harness.join("ada", "objectives.create"), harness.join("bob"), harness.join("eve")
     create = c.CreateObjective(session=ada, title="t", outcome="o", assignee=MemberName("bob"))
-    place = f"obj:{desk.expect(ObjectiveState, create).objective.id}"
-    desk.send(bob, place, "progress report")
+    place = f"obj:{harness.expect(ObjectiveState, create).objective.id}"
+    harness.send(bob, place, "progress report")
     assert library.find(ada, "progress") == library.find(bob, "progress", place=place) == ["progress report"]
     assert library.find(eve, "progress") == library.find(eve, "progress", place=place) == []
 
 
 def test_what_is_signed_badly_is_found_by_its_own_protocol_alone(library: Library) -> None:
-    desk = library.desk
-    ada, token = desk.join("ada"), desk.add("bob")
-    desk.expect(Accepted, c.Send(ada, content=content("@bob", "forged"), signature=Signature.FAILED))
-    assert library.find(desk.attach_by_token(token, "elsewhere"), "forged") == []
-    assert library.find(desk.attach_by_token(token, "hub"), "forged") == ["forged"]
+    harness = library.harness
+    ada, token = harness.join("ada"), harness.add("bob")
+    harness.expect(Accepted, c.Send(ada, content=content("@bob", "forged"), signature=Signature.FAILED))
+    assert library.find(harness.attach_by_token(token, "elsewhere"), "forged") == []
+    assert library.find(harness.attach_by_token(token, "hub"), "forged") == ["forged"]
 
 
 def test_somebody_without_an_identity_may_not_search(library: Library) -> None:
     attach = c.Attach(protocol="agent-channels", credential=Unnamed("client-0", "general"))
-    stranger = library.desk.expect(Attached, attach).session
-    assert library.desk.refused(c.Search(stranger, query="word")).code is Code.FORBIDDEN
+    stranger = library.harness.expect(Attached, attach).session
+    assert library.harness.refused(c.Search(stranger, query="word")).code is Code.FORBIDDEN
 
 
 # How the index follows the log.
 
 
 def test_what_was_not_committed_is_not_found(library: Library) -> None:
-    desk = library.desk
-    ada, _ = desk.join("ada"), desk.join("bob")
-    desk.decide(c.Send(ada, content=content("@bob", "unsaid")))
+    harness = library.harness
+    ada, _ = harness.join("ada"), harness.join("bob")
+    harness.decide(c.Send(ada, content=content("@bob", "unsaid")))
     assert library.find(ada, "unsaid") == []
-    desk.broker.commit()
+    harness.broker.commit()
     assert library.find(ada, "unsaid") == ["unsaid"]
 
 
 def test_what_was_said_is_found_after_a_restart(library: Library) -> None:
-    desk = library.desk
-    ada, _ = desk.join("ada"), desk.join("bob")
-    desk.send(ada, "@bob", "before")
+    harness = library.harness
+    ada, _ = harness.join("ada"), harness.join("bob")
+    harness.send(ada, "@bob", "before")
     assert library.find(ada, "before") == ["before"]
-    desk.restart()
+    harness.restart()
     library.reopen()
-    desk.send(desk.attach("ada"), "@bob", "before and after")
-    assert library.find(desk.attach("ada"), "before") == ["before and after", "before"]
+    harness.send(harness.attach("ada"), "@bob", "before and after")
+    assert library.find(harness.attach("ada"), "before") == ["before and after", "before"]
 
 
 def test_what_retention_forgot_is_found_no_more(make_library: Callable[[Limits], Library]) -> None:
     library = make_library(FORGETFUL)
-    desk = library.desk
-    ada, bob = desk.join("ada"), desk.join("bob")
-    desk.send(ada, "@bob", "old words")
-    desk.advance(bob, 1)
+    harness = library.harness
+    ada, bob = harness.join("ada"), harness.join("bob")
+    harness.send(ada, "@bob", "old words")
+    harness.advance(bob, 1)
     assert library.find(ada, "words") == ["old words"]
-    desk.pass_ms(60 * 60 * 1000 + 1)
-    desk.send(ada, "@bob", "new words")
+    harness.pass_ms(60 * 60 * 1000 + 1)
+    harness.send(ada, "@bob", "new words")
     assert library.find(ada, "words") == ["new words"]
 
 
@@ -229,9 +229,9 @@ def indexed(index: SearchIndex) -> int:
 
 def test_it_takes_in_what_is_new_while_nobody_writes(tmp_path: Path) -> None:
     library = sqlite(tmp_path, DEFAULT_LIMITS)
-    ada, _ = library.desk.join("ada"), library.desk.join("bob")
+    ada, _ = library.harness.join("ada"), library.harness.join("bob")
     for number in range(3):
-        library.desk.send(ada, "@bob", f"number {number}")
+        library.harness.send(ada, "@bob", f"number {number}")
         assert not library.index.work()
         assert indexed(library.index) == 0
     for _ in range(3):
@@ -242,13 +242,13 @@ def test_it_takes_in_what_is_new_while_nobody_writes(tmp_path: Path) -> None:
 
 def test_what_retention_forgot_leaves_the_index_too(tmp_path: Path) -> None:
     library = sqlite(tmp_path, FORGETFUL)
-    ada, bob = library.desk.join("ada"), library.desk.join("bob")
-    library.desk.send(ada, "@bob", "old words")
-    library.desk.advance(bob, 1)
+    ada, bob = library.harness.join("ada"), library.harness.join("bob")
+    library.harness.send(ada, "@bob", "old words")
+    library.harness.advance(bob, 1)
     for _ in range(4):
         library.index.work()
     assert indexed(library.index) == 1
-    library.desk.pass_ms(60 * 60 * 1000 + 1)
+    library.harness.pass_ms(60 * 60 * 1000 + 1)
     for _ in range(4):
         library.index.work()
     assert indexed(library.index) == 0
@@ -257,8 +257,8 @@ def test_what_retention_forgot_leaves_the_index_too(tmp_path: Path) -> None:
 
 def test_a_damaged_index_and_one_of_another_log_are_made_anew(tmp_path: Path) -> None:
     library = sqlite(tmp_path, DEFAULT_LIMITS)
-    ada, _ = library.desk.join("ada"), library.desk.join("bob")
-    library.desk.send(ada, "@bob", "kept words")
+    ada, _ = library.harness.join("ada"), library.harness.join("bob")
+    library.harness.send(ada, "@bob", "kept words")
     assert library.find(ada, "kept") == ["kept words"]
     library.index.close()
     (tmp_path / SEARCH_FILE).write_bytes(b"not a database, but long enough to look like one" * 100)

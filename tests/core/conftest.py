@@ -1,17 +1,17 @@
-"""A desk over the embedded store, which syncs nothing here."""
+"""A harness over the embedded store, which syncs nothing here."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.core.doubles import Desk
+from tests.core.doubles import BrokerHarness
 from tests.core.objective_team import Team
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.core.store import Store
 from tieline.stores.sqlite import SqliteStore
 
-MakeDesk = Callable[[Limits], Desk]
+MakeHarness = Callable[[Limits], BrokerHarness]
 
 
 @pytest.fixture
@@ -21,18 +21,18 @@ def open_store(tmp_path: Path) -> Callable[[], Store]:
 
 
 @pytest.fixture
-def make_desk(open_store: Callable[[], Store]) -> MakeDesk:
-    """Make a desk with limits of the test's choice."""
-    return lambda limits: Desk(open_store, limits)
+def make_harness(open_store: Callable[[], Store]) -> MakeHarness:
+    """Make a harness with limits of the test's choice."""
+    return lambda limits: BrokerHarness(open_store, limits)
 
 
 @pytest.fixture
-def desk(make_desk: MakeDesk) -> Desk:
-    """Give a desk with the limits that the hub has by default."""
-    return make_desk(DEFAULT_LIMITS)
+def harness(make_harness: MakeHarness) -> BrokerHarness:
+    """Give a harness with the limits that the hub has by default."""
+    return make_harness(DEFAULT_LIMITS)
 
 
 @pytest.fixture
-def team(desk: Desk) -> Team:
-    """Give a team at that desk."""
-    return Team(desk)
+def team(harness: BrokerHarness) -> Team:
+    """Give a team in that harness."""
+    return Team(harness)

@@ -1,4 +1,4 @@
-"""What tests of the broker share: a clock and ids that the test sets, and a desk to ask from."""
+"""What tests of the broker share: a clock and ids that the test sets, and a harness around a broker."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -90,7 +90,7 @@ class Winner(Protocol):
         """What was won is not settled after all."""
 
 
-class Desk:
+class BrokerHarness:
     """A broker over a store, asked one command at a time, each made durable before its reply is looked at."""
 
     def __init__(self, open_store: Callable[[], Store], limits: Limits = DEFAULT_LIMITS) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.core.doubles import Desk
+from tests.core.doubles import BrokerHarness
 from tieline.contract import command as c
 from tieline.contract import objective as o
 from tieline.contract.identifiers import MemberName, SessionId
@@ -23,44 +23,44 @@ CHANGES: dict[type[o.Change], o.AnyChange] = {
 class Team:
     """ada makes objectives, bob does them, wes watches, cy is not concerned, mo manages members."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, harness: BrokerHarness) -> None:
+        self.harness = harness
         self.sessions = {
-            "ada": desk.join("ada", "objectives.create"),
-            "bob": desk.join("bob"),
-            "wes": desk.join("wes"),
-            "cy": desk.join("cy"),
-            "mo": desk.join("mo", "members.manage"),
+            "ada": harness.join("ada", "objectives.create"),
+            "bob": harness.join("bob"),
+            "wes": harness.join("wes"),
+            "cy": harness.join("cy"),
+            "mo": harness.join("mo", "members.manage"),
         }
 
     def join(self, name: str, *permissions: str) -> SessionId:
-        self.sessions[name] = self.desk.join(name, *permissions)
+        self.sessions[name] = self.harness.join(name, *permissions)
         return self.sessions[name]
 
     def create(self, by: str = "ada", **fields: Any) -> o.Objective:
         given = {"title": "ship it", "outcome": "users have it", "assignee": "bob", "watchers": ("wes",), **fields}
         command = c.CreateObjective(session=self.sessions[by], **given)
-        return self.desk.expect(ObjectiveState, command).objective
+        return self.harness.expect(ObjectiveState, command).objective
 
     def change(self, by: str, objective: o.Objective, change: o.AnyChange) -> o.Objective:
-        return self.desk.expect(
+        return self.harness.expect(
             ObjectiveState, c.ChangeObjective(self.sessions[by], objective_id=objective.id, change=change)
         ).objective
 
     def refused(self, by: str, objective: o.Objective, change: o.AnyChange) -> Code:
-        return self.desk.refused(c.ChangeObjective(self.sessions[by], objective_id=objective.id, change=change)).code
+        return self.harness.refused(c.ChangeObjective(self.sessions[by], objective_id=objective.id, change=change)).code
 
     def view(self, by: str, objective: o.Objective) -> ObjectiveView:
-        return self.desk.expect(ObjectiveView, c.ViewObjective(self.sessions[by], objective_id=objective.id))
+        return self.harness.expect(ObjectiveView, c.ViewObjective(self.sessions[by], objective_id=objective.id))
 
     def listed(self, by: str, **query: Any) -> list[str]:
-        return [found.id for found in self.desk.expect(ObjectiveList, self.query(by, **query)).objectives]
+        return [found.id for found in self.harness.expect(ObjectiveList, self.query(by, **query)).objectives]
 
     def query(self, by: str, **query: Any) -> c.ListObjectives:
         return c.ListObjectives(self.sessions[by], **query)
 
     def inbox(self, name: str) -> list[Message]:
-        return [delivery.message for delivery in self.desk.fetch(self.sessions[name])]
+        return [delivery.message for delivery in self.harness.fetch(self.sessions[name])]
 
     def told(self, name: str) -> list[str]:
         """The kinds of the lifecycle messages in a member's inbox."""
@@ -69,8 +69,8 @@ class Team:
     def forget(self) -> None:
         """Acknowledge all that anybody has."""
         for session in self.sessions.values():
-            for delivery in self.desk.fetch(session):
-                self.desk.advance(session, delivery.key)
+            for delivery in self.harness.fetch(session):
+                self.harness.advance(session, delivery.key)
 
     def stand(self, status: o.Status) -> o.Objective:
         """An objective that stands so."""

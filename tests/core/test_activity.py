@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.core.conftest import MakeDesk
-from tests.core.doubles import START_MS, Desk
+from tests.core.conftest import MakeHarness
+from tests.core.doubles import START_MS, BrokerHarness
 from tieline.contract import command as c
 from tieline.contract.activity import ActivityRow
 from tieline.contract.identifiers import MemberName, SessionId
@@ -18,31 +18,31 @@ from tieline.contract.reply import Activity, Done, LogRows, MemberState, Recorde
 ADA = MemberName("ada")
 
 
-def record(desk: Desk, session: SessionId, *events: dict[str, Any]) -> int:
-    return desk.expect(Recorded, c.RecordActivity(session, events=events)).count
+def record(harness: BrokerHarness, session: SessionId, *events: dict[str, Any]) -> int:
+    return harness.expect(Recorded, c.RecordActivity(session, events=events)).count
 
 
-def rows(desk: Desk, session: SessionId, **query: Any) -> list[dict[str, Any]]:
-    found = desk.expect(Activity, c.ReadActivity(session, member=query.pop("member", ADA), **query)).rows
+def rows(harness: BrokerHarness, session: SessionId, **query: Any) -> list[dict[str, Any]]:
+    found = harness.expect(Activity, c.ReadActivity(session, member=query.pop("member", ADA), **query)).rows
     return [msgspec.json.decode(row.event) for row in found]
 
 
-def test_activity_is_kept_in_its_own_dense_log_and_delivered_to_nobody(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    main = len(desk.log())
-    assert record(desk, ada, {"kind": "llm", "tokens": 7}, {"kind": "http"}) == 2
-    assert record(desk, bob, {"kind": "llm"}) == 1
-    kept = desk.log("activity")
+def test_activity_is_kept_in_its_own_dense_log_and_delivered_to_nobody(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    main = len(harness.log())
+    assert record(harness, ada, {"kind": "llm", "tokens": 7}, {"kind": "http"}) == 2
+    assert record(harness, bob, {"kind": "llm"}) == 1
+    kept = harness.log("activity")
     assert [(row.offset, row.hash) for row in kept] == [(0, ""), (1, ""), (2, "")]
     assert kept[0].event == b'{"kind":"llm","tokens":7}'
-    assert len(desk.log()) == main
-    assert desk.bodies(bob) == []
+    assert len(harness.log()) == main
+    assert harness.bodies(bob) == []
 
 
-def test_a_row_says_whose_it_is_what_it_is_and_when_it_was(desk: Desk) -> None:
-    ada = desk.join("ada")
-    record(desk, ada, {"kind": "llm_exchange", "ts": 5}, {"ts": "later", "kind": 7}, {"ts": True})
-    found = desk.expect(Activity, c.ReadActivity(ada, member=ADA)).rows
+def test_a_row_says_whose_it_is_what_it_is_and_when_it_was(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
+    record(harness, ada, {"kind": "llm_exchange", "ts": 5}, {"ts": "later", "kind": 7}, {"ts": True})
+    found = harness.expect(Activity, c.ReadActivity(ada, member=ADA)).rows
     assert found == (
         ActivityRow(2, ADA, "", START_MS, START_MS, b'{"ts":true}'),
         ActivityRow(1, ADA, "7", START_MS, START_MS, b'{"ts":"later","kind":7}'),
@@ -50,79 +50,80 @@ def test_a_row_says_whose_it_is_what_it_is_and_when_it_was(desk: Desk) -> None:
     )
 
 
-def test_activity_is_read_by_time_and_kind_newest_first(desk: Desk) -> None:
-    ada = desk.join("ada")
+def test_activity_is_read_by_time_and_kind_newest_first(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
     for ts, kind in ((10, "llm"), (30, "http"), (20, "llm")):
-        record(desk, ada, {"ts": ts, "kind": kind})
-    assert [row["ts"] for row in rows(desk, ada)] == [30, 20, 10]
-    assert [row["ts"] for row in rows(desk, ada, from_ms=10, to_ms=20)] == [20, 10]
-    assert [row["ts"] for row in rows(desk, ada, kinds=("http",))] == [30]
-    assert [row["ts"] for row in rows(desk, ada, limit=1)] == [30]
+        record(harness, ada, {"ts": ts, "kind": kind})
+    assert [row["ts"] for row in rows(harness, ada)] == [30, 20, 10]
+    assert [row["ts"] for row in rows(harness, ada, from_ms=10, to_ms=20)] == [20, 10]
+    assert [row["ts"] for row in rows(harness, ada, kinds=("http",))] == [30]
+    assert [row["ts"] for row in rows(harness, ada, limit=1)] == [30]
 
 
-def test_activity_is_for_itself_and_who_has_the_permission(desk: Desk) -> None:
-    ada, bob, eve = desk.join("ada"), desk.join("bob"), desk.join("eve", "activity.read")
-    record(desk, ada, {"n": 1})
-    for session in (ada, eve, desk.operator):
-        assert rows(desk, session) == [{"n": 1}]
-        desk.expect(Done, c.FollowActivity(session, member=ADA))
+def test_activity_is_for_itself_and_who_has_the_permission(harness: BrokerHarness) -> None:
+    ada, bob, eve = harness.join("ada"), harness.join("bob"), harness.join("eve", "activity.read")
+    record(harness, ada, {"n": 1})
+    for session in (ada, eve, harness.operator):
+        assert rows(harness, session) == [{"n": 1}]
+        harness.expect(Done, c.FollowActivity(session, member=ADA))
     for command in (
         c.ReadActivity(bob, member=ADA),
         c.FollowActivity(bob, member=ADA),
         c.ReadActivity(bob, member=MemberName("nobody")),
     ):
-        assert desk.refused(command).code is Code.FORBIDDEN
-    assert desk.refused(c.ReadActivity(eve, member=MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
-    assert rows(desk, bob, member=MemberName("bob")) == []
+        assert harness.refused(command).code is Code.FORBIDDEN
+    assert harness.refused(c.ReadActivity(eve, member=MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
+    assert rows(harness, bob, member=MemberName("bob")) == []
 
 
-def test_who_loses_the_permission_follows_nobody_any_more(desk: Desk) -> None:
-    desk.add("ada")
-    eve, own = desk.join("eve", "activity.read"), desk.attach("eve")
-    desk.expect(Done, c.FollowActivity(eve, member=ADA))
-    desk.expect(Done, c.FollowActivity(own, member=MemberName("eve")))
-    desk.expect(MemberState, c.UpdateMember(desk.operator, name=MemberName("eve"), permissions=()))
-    assert [session for session, _ in desk.outcome.ended] == [eve]
+def test_who_loses_the_permission_follows_nobody_any_more(harness: BrokerHarness) -> None:
+    harness.add("ada")
+    eve, own = harness.join("eve", "activity.read"), harness.attach("eve")
+    harness.expect(Done, c.FollowActivity(eve, member=ADA))
+    harness.expect(Done, c.FollowActivity(own, member=MemberName("eve")))
+    harness.expect(MemberState, c.UpdateMember(harness.operator, name=MemberName("eve"), permissions=()))
+    assert [session for session, _ in harness.outcome.ended] == [eve]
 
 
-def test_a_new_member_of_an_old_name_has_none_of_its_activity(desk: Desk) -> None:
-    record(desk, desk.join("ada"), {"n": 1})
-    desk.remove("ada")
-    assert rows(desk, desk.join("ada")) == []
+def test_a_new_member_of_an_old_name_has_none_of_its_activity(harness: BrokerHarness) -> None:
+    record(harness, harness.join("ada"), {"n": 1})
+    harness.remove("ada")
+    assert rows(harness, harness.join("ada")) == []
 
 
-def test_secrets_are_taken_out_before_anything_is_kept(desk: Desk) -> None:
-    ada = desk.join("ada")
+def test_secrets_are_taken_out_before_anything_is_kept(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
     event = {"kind": "opaque_http", "requestHeaders": {"Authorization": "Bearer abcdefgh12345678"}}
-    record(desk, ada, event)
-    assert rows(desk, ada) == [{"kind": "opaque_http", "requestHeaders": {"Authorization": REDACTED}}]
-    assert b"abcdefgh" not in desk.log("activity")[0].event
+    record(harness, ada, event)
+    assert rows(harness, ada) == [{"kind": "opaque_http", "requestHeaders": {"Authorization": REDACTED}}]
+    assert b"abcdefgh" not in harness.log("activity")[0].event
 
 
 @pytest.mark.parametrize("how", ["restart", "crash"])
-def test_activity_goes_on_where_it_was_when_the_hub_comes_back(desk: Desk, how: str) -> None:
-    desk.add("ada")
-    record(desk, desk.attach("ada"), {"n": 1})
-    getattr(desk, how)()
-    record(desk, desk.attach("ada"), {"n": 2})
-    assert [(row.offset, row.event) for row in desk.log("activity")] == [(0, b'{"n":1}'), (1, b'{"n":2}')]
+def test_activity_goes_on_where_it_was_when_the_hub_comes_back(harness: BrokerHarness, how: str) -> None:
+    harness.add("ada")
+    record(harness, harness.attach("ada"), {"n": 1})
+    getattr(harness, how)()
+    record(harness, harness.attach("ada"), {"n": 2})
+    assert [(row.offset, row.event) for row in harness.log("activity")] == [(0, b'{"n":1}'), (1, b'{"n":2}')]
 
 
-def test_activity_that_was_not_committed_is_not_read_and_is_gone_after_a_crash(desk: Desk) -> None:
-    desk.add("ada")
-    _, read = desk.decide(
-        c.RecordActivity(desk.attach("ada"), events=({"n": 1},)), c.ReadLog(desk.operator, log="activity", start=0)
+def test_activity_that_was_not_committed_is_not_read_and_is_gone_after_a_crash(harness: BrokerHarness) -> None:
+    harness.add("ada")
+    _, read = harness.decide(
+        c.RecordActivity(harness.attach("ada"), events=({"n": 1},)),
+        c.ReadLog(harness.operator, log="activity", start=0),
     )
     assert isinstance(read, LogRows)
     assert read.rows == ()
-    desk.crash()
-    assert desk.log("activity") == ()
-    record(desk, desk.attach("ada"), {"n": 2})
-    assert [row.event for row in desk.log("activity")] == [b'{"n":2}']
+    harness.crash()
+    assert harness.log("activity") == ()
+    record(harness, harness.attach("ada"), {"n": 2})
+    assert [row.event for row in harness.log("activity")] == [b'{"n":2}']
 
 
-def test_only_members_have_activity(desk: Desk) -> None:
-    assert desk.refused(c.RecordActivity(desk.operator, events=({},))).code is Code.INVALID_REQUEST
+def test_only_members_have_activity(harness: BrokerHarness) -> None:
+    assert harness.refused(c.RecordActivity(harness.operator, events=({},))).code is Code.INVALID_REQUEST
 
 
 def _deep(levels: int) -> dict[str, Any]:
@@ -145,11 +146,11 @@ def _deep(levels: int) -> dict[str, Any]:
     ],
     ids=["none", "too many", "surrogate", "surrogate kind", "no JSON", "too deep", "too large"],
 )
-def test_an_upload_that_cannot_be_kept_is_refused_whole(make_desk: MakeDesk, events: Any, code: Code) -> None:
-    desk = make_desk(msgspec.structs.replace(DEFAULT_LIMITS, activity_event_bytes_max=1000))
-    ada = desk.join("ada")
-    assert desk.refused(c.RecordActivity(ada, events=events)).code is code
+def test_an_upload_that_cannot_be_kept_is_refused_whole(make_harness: MakeHarness, events: Any, code: Code) -> None:
+    harness = make_harness(msgspec.structs.replace(DEFAULT_LIMITS, activity_event_bytes_max=1000))
+    ada = harness.join("ada")
+    assert harness.refused(c.RecordActivity(ada, events=events)).code is code
     if 0 < len(events) < 500:
-        assert desk.refused(c.RecordActivity(ada, events=({"n": 1}, *events))).code is code
-    assert desk.log("activity") == ()
-    assert record(desk, ada, *[{"n": number} for number in range(500)]) == 500
+        assert harness.refused(c.RecordActivity(ada, events=({"n": 1}, *events))).code is code
+    assert harness.log("activity") == ()
+    assert record(harness, ada, *[{"n": number} for number in range(500)]) == 500

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.core.conftest import MakeDesk
-from tests.core.doubles import Desk, content
+from tests.core.conftest import MakeHarness
+from tests.core.doubles import BrokerHarness, content
 from tieline.contract import channel as ch
 from tieline.contract import command as c
 from tieline.contract.delivery import State
@@ -15,38 +15,38 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, ChannelState, History, Issued, ObjectiveState, Receipts
 
 
-def refusals(desk: Desk) -> list[Refused]:
-    return [event for event in desk.events() if isinstance(event, Refused)]
+def refusals(harness: BrokerHarness) -> list[Refused]:
+    return [event for event in harness.events() if isinstance(event, Refused)]
 
 
-def test_many_refusals_of_a_kind_share_a_row(desk: Desk) -> None:
-    ada = desk.join("ada")
+def test_many_refusals_of_a_kind_share_a_row(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
     for _ in range(100):
-        desk.refused(c.Send(ada, content=content("@nobody")))
-    assert [(row.code, row.speaker, row.count) for row in refusals(desk)] == [(Code.UNKNOWN_MEMBER, "ada", 1)]
-    desk.clock_and_ids.time_ms += desk.broker.limits.refusal_row_ms
-    desk.refused(c.Send(ada, content=content("@nobody")))
-    assert [row.count for row in refusals(desk)] == [1, 100]
+        harness.refused(c.Send(ada, content=content("@nobody")))
+    assert [(row.code, row.speaker, row.count) for row in refusals(harness)] == [(Code.UNKNOWN_MEMBER, "ada", 1)]
+    harness.clock_and_ids.time_ms += harness.broker.limits.refusal_row_ms
+    harness.refused(c.Send(ada, content=content("@nobody")))
+    assert [row.count for row in refusals(harness)] == [1, 100]
 
 
-def test_refusals_of_different_kinds_and_speakers_have_rows_of_their_own(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
+def test_refusals_of_different_kinds_and_speakers_have_rows_of_their_own(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
     for session in (ada, bob):
-        desk.refused(c.Send(session, content=content("@nobody")))
-        desk.refused(c.Send(session, content=content("#nowhere")))
-    assert len(refusals(desk)) == 4
+        harness.refused(c.Send(session, content=content("@nobody")))
+        harness.refused(c.Send(session, content=content("#nowhere")))
+    assert len(refusals(harness)) == 4
 
 
-def test_a_stranger_cannot_write_what_it_calls_itself_into_the_log(desk: Desk) -> None:
-    desk.refused(c.Attach(protocol="hub", credential=ByToken("wrong"), member=MemberName("x" * 1_000_000)))
-    assert max(len(row.event) for row in desk.log()) < 1000
+def test_a_stranger_cannot_write_what_it_calls_itself_into_the_log(harness: BrokerHarness) -> None:
+    harness.refused(c.Attach(protocol="hub", credential=ByToken("wrong"), member=MemberName("x" * 1_000_000)))
+    assert max(len(row.event) for row in harness.log()) < 1000
 
 
-def test_strangers_who_invent_names_share_the_rows_of_their_cause(desk: Desk) -> None:
+def test_strangers_who_invent_names_share_the_rows_of_their_cause(harness: BrokerHarness) -> None:
     for number in range(400):
-        desk.refused(_stranger(f"invented-{number}"))
-    desk.pass_ms(desk.limits.refusal_row_ms)
-    rows = refusals(desk)
+        harness.refused(_stranger(f"invented-{number}"))
+    harness.pass_ms(harness.limits.refusal_row_ms)
+    rows = refusals(harness)
     assert [(row.code, row.speaker, row.protocol, row.what, row.count) for row in rows] == [
         (Code.UNAUTHORIZED, "", "hub", "Attach", 1),
         (Code.UNAUTHORIZED, "", "hub", "Attach", 399),
@@ -54,242 +54,244 @@ def test_strangers_who_invent_names_share_the_rows_of_their_cause(desk: Desk) ->
     assert [row.claimed for row in rows] == [("invented-0",), ("invented-1", "invented-2", "invented-3")]
 
 
-def test_refusals_that_were_counted_when_the_hub_stops_are_in_the_log(desk: Desk) -> None:
+def test_refusals_that_were_counted_when_the_hub_stops_are_in_the_log(harness: BrokerHarness) -> None:
     for number in range(400):
-        desk.refused(_stranger(f"invented-{number}"))
-    desk.restart()
-    assert [row.count for row in refusals(desk)] == [1, 399]
+        harness.refused(_stranger(f"invented-{number}"))
+    harness.restart()
+    assert [row.count for row in refusals(harness)] == [1, 399]
 
 
-def test_clients_without_an_identity_share_rows_too(desk: Desk) -> None:
+def test_clients_without_an_identity_share_rows_too(harness: BrokerHarness) -> None:
     for number in range(50):
-        session = desk.expect(
+        session = harness.expect(
             Attached, c.Attach(protocol="paper", credential=Unnamed(f"client-{number}", "dev"))
         ).session
-        desk.refused(c.Send(session, content=content("@nobody")))
-    assert [(row.speaker, row.claimed) for row in refusals(desk)] == [("", ("client-0@dev",))]
+        harness.refused(c.Send(session, content=content("@nobody")))
+    assert [(row.speaker, row.claimed) for row in refusals(harness)] == [("", ("client-0@dev",))]
 
 
-def test_what_strangers_add_to_the_log_in_a_day_is_bounded(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(refusal_rows_max=5))
+def test_what_strangers_add_to_the_log_in_a_day_is_bounded(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(refusal_rows_max=5))
     asked = 0
     for _ in range(24 * 60):
         for protocol in ("paper", "stone"):
-            desk.refused(_stranger(f"invented-{asked}", protocol))
+            harness.refused(_stranger(f"invented-{asked}", protocol))
             asked += 1
-        desk.pass_ms(60_000)
-    rows = refusals(desk)
+        harness.pass_ms(60_000)
+    rows = refusals(harness)
     assert len(rows) <= 25 * (5 + 2)
     assert asked - sum(row.count for row in rows) <= 2 * 60 + 2
 
 
-def test_a_cause_that_is_new_has_its_row_at_once_however_many_refusals_came_before(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(refusal_rows_max=2))
-    ada = desk.join("ada")
+def test_a_cause_that_is_new_has_its_row_at_once_however_many_refusals_came_before(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(refusal_rows_max=2))
+    ada = harness.join("ada")
     for _ in range(10):
-        desk.refused(_stranger("mallory"))
-        desk.pass_ms(desk.limits.refusal_row_ms)
-    desk.refused(_stranger("mallory", "stone"))
-    desk.refused(c.Send(ada, content=content("@nobody")))
-    assert [(row.speaker, row.protocol) for row in refusals(desk)][-2:] == [("", "stone"), ("ada", "hub")]
+        harness.refused(_stranger("mallory"))
+        harness.pass_ms(harness.limits.refusal_row_ms)
+    harness.refused(_stranger("mallory", "stone"))
+    harness.refused(c.Send(ada, content=content("@nobody")))
+    assert [(row.speaker, row.protocol) for row in refusals(harness)][-2:] == [("", "stone"), ("ada", "hub")]
 
 
-def test_a_members_refusals_add_few_rows_in_an_hour(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(refusal_rows_max=5))
-    ada = desk.join("ada")
+def test_a_members_refusals_add_few_rows_in_an_hour(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(refusal_rows_max=5))
+    ada = harness.join("ada")
     for _ in range(300):
-        desk.refused(c.Send(ada, content=content("@nobody")))
-        desk.pass_ms(desk.limits.refusal_row_ms)
-    assert len(refusals(desk)) <= 2 * 5 + 1
-    assert {row.speaker for row in refusals(desk)} == {"ada"}
+        harness.refused(c.Send(ada, content=content("@nobody")))
+        harness.pass_ms(harness.limits.refusal_row_ms)
+    assert len(refusals(harness)) <= 2 * 5 + 1
+    assert {row.speaker for row in refusals(harness)} == {"ada"}
 
 
-def test_a_name_that_cannot_be_written_down_is_refused_like_any_other(desk: Desk) -> None:
-    desk.refused(_stranger("half \ud800 a pair"))
-    assert refusals(desk)[0].claimed == ("half ? a pair",)
+def test_a_name_that_cannot_be_written_down_is_refused_like_any_other(harness: BrokerHarness) -> None:
+    harness.refused(_stranger("half \ud800 a pair"))
+    assert refusals(harness)[0].claimed == ("half ? a pair",)
 
 
 def _stranger(name: str, protocol: str = "hub") -> c.Attach:
     return c.Attach(protocol=protocol, credential=ByToken("wrong"), member=MemberName(name))
 
 
-def test_evidence_is_short(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    desk.send(ada, "@bob")
-    long = "x" * (desk.broker.limits.text_bytes_max + 1)
-    assert desk.refused(c.Advance(bob, ranges=((1, 1),), state=State.SEEN, evidence=long)).code is Code.INVALID_REQUEST
+def test_evidence_is_short(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    harness.send(ada, "@bob")
+    long = "x" * (harness.broker.limits.text_bytes_max + 1)
+    assert (
+        harness.refused(c.Advance(bob, ranges=((1, 1),), state=State.SEEN, evidence=long)).code is Code.INVALID_REQUEST
+    )
 
 
-def test_too_many_streams_are_refused_and_known_ones_go_on(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(streams_max=2))
-    ada = desk.join("ada")
-    desk.add("bob")
+def test_too_many_streams_are_refused_and_known_ones_go_on(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(streams_max=2))
+    ada = harness.join("ada")
+    harness.add("bob")
     for topic in ("one", "two"):
-        desk.send(ada, "@bob", topic=topic)
-    assert desk.refused(c.Send(ada, content=content("@bob", topic="three"))).code is Code.TOO_MANY_STREAMS
-    desk.send(ada, "@bob", topic="one")
+        harness.send(ada, "@bob", topic=topic)
+    assert harness.refused(c.Send(ada, content=content("@bob", topic="three"))).code is Code.TOO_MANY_STREAMS
+    harness.send(ada, "@bob", topic="one")
 
 
-def test_a_member_with_too_many_streams_still_hears_everybody_without_a_topic(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(streams_max=2))
-    ada, carol = desk.join("ada"), desk.join("carol")
-    desk.add("bob")
+def test_a_member_with_too_many_streams_still_hears_everybody_without_a_topic(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(streams_max=2))
+    ada, carol = harness.join("ada"), harness.join("carol")
+    harness.add("bob")
     for topic in ("one", "two"):
-        desk.send(ada, "@bob", topic=topic)
-    assert desk.send(carol, "@bob").recipients == 1
-    assert desk.send(carol, "#general").recipients == 2
+        harness.send(ada, "@bob", topic=topic)
+    assert harness.send(carol, "@bob").recipients == 1
+    assert harness.send(carol, "#general").recipients == 2
 
 
 @pytest.mark.parametrize("settle", ["ack", "remove"])
-def test_a_settled_message_is_followed_no_more(desk: Desk, settle: str) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    sent = desk.send(ada, "@bob")
-    desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
-    assert desk.broker.followers.by_offset
+def test_a_settled_message_is_followed_no_more(harness: BrokerHarness, settle: str) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    sent = harness.send(ada, "@bob")
+    harness.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
+    assert harness.broker.followers.by_offset
     if settle == "ack":
-        desk.advance(bob, 1)
+        harness.advance(bob, 1)
     else:
-        desk.remove("bob")
-    assert not desk.broker.followers.by_offset
-    desk.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
-    assert not desk.broker.followers.by_offset
+        harness.remove("bob")
+    assert not harness.broker.followers.by_offset
+    harness.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
+    assert not harness.broker.followers.by_offset
 
 
-def test_too_many_followed_messages_are_refused(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(follows_max=1))
-    ada = desk.join("ada")
-    desk.add("bob")
-    one, two = desk.send(ada, "@bob"), desk.send(ada, "@bob")
+def test_too_many_followed_messages_are_refused(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(follows_max=1))
+    ada = harness.join("ada")
+    harness.add("bob")
+    one, two = harness.send(ada, "@bob"), harness.send(ada, "@bob")
     for _ in range(2):
-        desk.expect(Receipts, c.Follow(ada, message_id=one.message_id))
-    assert desk.refused(c.Follow(ada, message_id=two.message_id)).code is Code.TOO_MANY_FOLLOWED
+        harness.expect(Receipts, c.Follow(ada, message_id=one.message_id))
+    assert harness.refused(c.Follow(ada, message_id=two.message_id)).code is Code.TOO_MANY_FOLLOWED
 
 
-def test_sessions_of_a_token_end_with_it(desk: Desk) -> None:
-    by_token, by_key = desk.join("ada"), desk.attach("ada")
-    desk.expect(Issued, c.RotateToken(desk.operator, name=MemberName("ada")))
-    assert [(session, why.code) for session, why in desk.outcome.ended] == [(by_token, Code.UNAUTHORIZED)]
-    assert desk.refused(c.Send(by_token, content=content("*"))).code is Code.UNKNOWN_SESSION
-    desk.send(by_key, "@ada")
+def test_sessions_of_a_token_end_with_it(harness: BrokerHarness) -> None:
+    by_token, by_key = harness.join("ada"), harness.attach("ada")
+    harness.expect(Issued, c.RotateToken(harness.operator, name=MemberName("ada")))
+    assert [(session, why.code) for session, why in harness.outcome.ended] == [(by_token, Code.UNAUTHORIZED)]
+    assert harness.refused(c.Send(by_token, content=content("*"))).code is Code.UNKNOWN_SESSION
+    harness.send(by_key, "@ada")
 
 
-def test_a_member_that_rotates_its_own_token_stays_connected(desk: Desk) -> None:
-    ada = desk.join("ada")
-    desk.expect(Issued, c.RotateToken(ada, name=MemberName("ada")))
-    desk.send(ada, "@ada")
+def test_a_member_that_rotates_its_own_token_stays_connected(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
+    harness.expect(Issued, c.RotateToken(ada, name=MemberName("ada")))
+    harness.send(ada, "@ada")
 
 
-def test_what_does_not_fit_one_wire_is_dead_only_if_there_is_no_other(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    ackless = desk.attach("bob", acknowledges=False)
-    first = desk.send(ada, "@bob")
-    desk.advance(ackless, 1, State.DEAD, "too_large")
-    assert [delivery.key for delivery in desk.fetch(bob)] == [1]
-    desk.ask(c.Detach(bob))
-    desk.advance(ackless, 1, State.DEAD, "too_large")
-    (receipt,) = desk.expect(Receipts, c.ReadReceipts(ada, message_id=first.message_id)).receipts
+def test_what_does_not_fit_one_wire_is_dead_only_if_there_is_no_other(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    ackless = harness.attach("bob", acknowledges=False)
+    first = harness.send(ada, "@bob")
+    harness.advance(ackless, 1, State.DEAD, "too_large")
+    assert [delivery.key for delivery in harness.fetch(bob)] == [1]
+    harness.ask(c.Detach(bob))
+    harness.advance(ackless, 1, State.DEAD, "too_large")
+    (receipt,) = harness.expect(Receipts, c.ReadReceipts(ada, message_id=first.message_id)).receipts
     assert (receipt.state, receipt.steps[-1].evidence) == (State.DEAD, "too_large")
 
 
 # A member's own share of what everybody needs.
 
 
-def test_one_member_cannot_take_all_channels(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(channels_max=5, member_channels_max=3, subscriptions_max=4))
-    ada, bob = desk.join("ada"), desk.join("bob")
+def test_one_member_cannot_take_all_channels(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(channels_max=5, member_channels_max=3, subscriptions_max=4))
+    ada, bob = harness.join("ada"), harness.join("bob")
     for name in ("a", "b", "c"):
-        desk.subscribe(ada, name)
-    refusal = desk.refused(c.Subscribe(ada, channel=ChannelName("d")))
+        harness.subscribe(ada, name)
+    refusal = harness.refused(c.Subscribe(ada, channel=ChannelName("d")))
     assert (refusal.code, refusal.message) == (Code.TOO_MANY_CHANNELS, "ada has made 3 channels already")
-    assert desk.refused(c.CreateChannel(ada, name=ChannelName("d"))).code is Code.TOO_MANY_CHANNELS
-    desk.subscribe(bob, "d")
-    desk.subscribe(ada, "d")
-    desk.subscribe(bob, "e")
-    refusal = desk.refused(c.Subscribe(ada, channel=ChannelName("e")))
+    assert harness.refused(c.CreateChannel(ada, name=ChannelName("d"))).code is Code.TOO_MANY_CHANNELS
+    harness.subscribe(bob, "d")
+    harness.subscribe(ada, "d")
+    harness.subscribe(bob, "e")
+    refusal = harness.refused(c.Subscribe(ada, channel=ChannelName("e")))
     assert (refusal.code, refusal.message) == (Code.TOO_MANY_CHANNELS, "ada is in 4 channels already")
-    desk.ask(c.Unsubscribe(ada, channel=ChannelName("a")))
-    desk.restart()
-    ada = desk.attach("ada")
-    desk.subscribe(ada, "e")
+    harness.ask(c.Unsubscribe(ada, channel=ChannelName("a")))
+    harness.restart()
+    ada = harness.attach("ada")
+    harness.subscribe(ada, "e")
 
 
-def test_one_sender_cannot_take_all_streams_of_a_recipient(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(topics_max=2))
-    ada, eve, _ = desk.join("ada"), desk.join("eve"), desk.join("bob")
+def test_one_sender_cannot_take_all_streams_of_a_recipient(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(topics_max=2))
+    ada, eve, _ = harness.join("ada"), harness.join("eve"), harness.join("bob")
     for topic in ("one", "two", "one"):
-        desk.send(ada, "@bob", topic=topic)
-    assert desk.refused(c.Send(ada, content=content("@bob", topic="three"))).code is Code.TOO_MANY_STREAMS
-    desk.send(ada, "@bob")
-    desk.send(eve, "@bob", topic="three")
+        harness.send(ada, "@bob", topic=topic)
+    assert harness.refused(c.Send(ada, content=content("@bob", topic="three"))).code is Code.TOO_MANY_STREAMS
+    harness.send(ada, "@bob")
+    harness.send(eve, "@bob", topic="three")
 
 
-def test_one_session_cannot_follow_all_that_may_be_followed(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(session_follows_max=2))
-    ada, eve, bob = desk.join("ada"), desk.join("eve"), desk.join("bob")
-    sent = [desk.send(ada, "@bob").message_id for _ in range(3)]
+def test_one_session_cannot_follow_all_that_may_be_followed(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(session_follows_max=2))
+    ada, eve, bob = harness.join("ada"), harness.join("eve"), harness.join("bob")
+    sent = [harness.send(ada, "@bob").message_id for _ in range(3)]
     for message_id in sent[:2]:
-        desk.expect(Receipts, c.Follow(ada, message_id=message_id))
-    assert desk.refused(c.Follow(ada, message_id=sent[2])).code is Code.TOO_MANY_FOLLOWED
-    desk.expect(Receipts, c.Follow(eve, message_id=desk.send(eve, "@bob").message_id))
-    desk.ask(c.Advance(bob, ranges=((1, 4),), state=State.ACKED))
-    assert len(desk.outcome.progress) == 3
-    desk.expect(Receipts, c.Follow(ada, message_id=sent[2]))
+        harness.expect(Receipts, c.Follow(ada, message_id=message_id))
+    assert harness.refused(c.Follow(ada, message_id=sent[2])).code is Code.TOO_MANY_FOLLOWED
+    harness.expect(Receipts, c.Follow(eve, message_id=harness.send(eve, "@bob").message_id))
+    harness.ask(c.Advance(bob, ranges=((1, 4),), state=State.ACKED))
+    assert len(harness.outcome.progress) == 3
+    harness.expect(Receipts, c.Follow(ada, message_id=sent[2]))
 
 
-def test_one_member_cannot_take_all_objectives(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(member_objectives_max=1))
-    ada, eve = (desk.join(name, "objectives.create") for name in ("ada", "eve"))
+def test_one_member_cannot_take_all_objectives(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(member_objectives_max=1))
+    ada, eve = (harness.join(name, "objectives.create") for name in ("ada", "eve"))
 
     def create(session: SessionId) -> c.CreateObjective:
         return c.CreateObjective(session=session, title="t", outcome="o", assignee=MemberName("ada"))
 
-    desk.expect(ObjectiveState, create(ada))
-    assert desk.refused(create(ada)).code is Code.TOO_MANY_OBJECTIVES
-    desk.expect(ObjectiveState, create(eve))
+    harness.expect(ObjectiveState, create(ada))
+    assert harness.refused(create(ada)).code is Code.TOO_MANY_OBJECTIVES
+    harness.expect(ObjectiveState, create(eve))
 
 
-def test_one_command_moves_only_so_many_ranges(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(ranges_max=2))
-    bob = desk.join("bob")
+def test_one_command_moves_only_so_many_ranges(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(ranges_max=2))
+    bob = harness.join("bob")
     ranges = ((1, 1), (3, 3), (5, 5))
-    assert desk.refused(c.Advance(bob, ranges=ranges, state=State.ACKED)).code is Code.INVALID_REQUEST
-    assert desk.refused(c.Discard(bob, ranges=ranges, reason="old")).code is Code.INVALID_REQUEST
+    assert harness.refused(c.Advance(bob, ranges=ranges, state=State.ACKED)).code is Code.INVALID_REQUEST
+    assert harness.refused(c.Discard(bob, ranges=ranges, reason="old")).code is Code.INVALID_REQUEST
 
 
-def test_a_channel_has_only_so_many_names(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(channel_names_max=2))
-    ada = desk.join("ada")
-    made = desk.expect(ChannelState, c.CreateChannel(ada, name=ChannelName("a"))).channel
+def test_a_channel_has_only_so_many_names(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(channel_names_max=2))
+    ada = harness.join("ada")
+    made = harness.expect(ChannelState, c.CreateChannel(ada, name=ChannelName("a"))).channel
     for name in ("b", "c"):
-        desk.expect(ChannelState, c.ChangeChannel(ada, channel=made.id, change=ch.Rename(name)))
-    assert desk.refused(c.ChangeChannel(ada, channel=made.id, change=ch.Rename("d"))).code is Code.TOO_MANY_CHANNELS
+        harness.expect(ChannelState, c.ChangeChannel(ada, channel=made.id, change=ch.Rename(name)))
+    assert harness.refused(c.ChangeChannel(ada, channel=made.id, change=ch.Rename("d"))).code is Code.TOO_MANY_CHANNELS
 
 
-def test_a_name_that_is_free_again_costs_the_same_however_many_channels_there_are(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits())
-    ada, bob = desk.join("ada"), desk.join("bob")
-    made = desk.expect(ChannelState, c.CreateChannel(ada, name=ChannelName("dev"))).channel
-    desk.expect(Accepted, c.Send(ada, content=content("#dev", "of the first"), allow_empty=True))
-    desk.expect(ChannelState, c.ChangeChannel(ada, channel=made.id, change=ch.Rename("old")))
-    desk.subscribe(bob, "dev")
+def test_a_name_that_is_free_again_costs_the_same_however_many_channels_there_are(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits())
+    ada, bob = harness.join("ada"), harness.join("bob")
+    made = harness.expect(ChannelState, c.CreateChannel(ada, name=ChannelName("dev"))).channel
+    harness.expect(Accepted, c.Send(ada, content=content("#dev", "of the first"), allow_empty=True))
+    harness.expect(ChannelState, c.ChangeChannel(ada, channel=made.id, change=ch.Rename("old")))
+    harness.subscribe(bob, "dev")
     for _ in range(2):
-        assert desk.expect(History, c.ReadHistory(bob, peer="#dev")).messages == ()
-        desk.restart()
-        bob = desk.attach("bob")
-    ada = desk.attach("ada")
-    desk.ask(c.Unsubscribe(ada, channel=ChannelName("old")))
-    desk.ask(c.Unsubscribe(bob, channel=ChannelName("dev")))
-    desk.subscribe(bob, "dev")
-    assert [message.content.body for message in desk.expect(History, c.ReadHistory(bob, peer="#dev")).messages] == [
+        assert harness.expect(History, c.ReadHistory(bob, peer="#dev")).messages == ()
+        harness.restart()
+        bob = harness.attach("bob")
+    ada = harness.attach("ada")
+    harness.ask(c.Unsubscribe(ada, channel=ChannelName("old")))
+    harness.ask(c.Unsubscribe(bob, channel=ChannelName("dev")))
+    harness.subscribe(bob, "dev")
+    assert [message.content.body for message in harness.expect(History, c.ReadHistory(bob, peer="#dev")).messages] == [
         "of the first"
     ]
 
 
-def test_near_names_are_looked_for_a_few_times_in_a_batch(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits())
-    ada = desk.join("ada")
+def test_near_names_are_looked_for_a_few_times_in_a_batch(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits())
+    ada = harness.join("ada")
     for _ in range(2):
-        replies = desk.ask_all(*(c.Send(ada, content=content("@adda")) for _ in range(100)))
+        replies = harness.ask_all(*(c.Send(ada, content=content("@adda")) for _ in range(100)))
         near = [reply.near for reply in replies if isinstance(reply, Refusal)]
         assert len(near) == 100
         assert near[:16] == [("ada",)] * 16

@@ -5,7 +5,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from tests.core.doubles import Desk, content
+from tests.core.doubles import BrokerHarness, content
 from tieline.contract import command as c
 from tieline.contract.identifiers import MessageId, SessionId
 from tieline.contract.objective import Unblock
@@ -36,18 +36,18 @@ def of_a_session_that_has_ended(kind: type[Any]) -> c.Command:
     return made
 
 
-def test_every_command_has_one_rule(desk: Desk) -> None:
-    with_session = set(desk.broker._rules)
+def test_every_command_has_one_rule(harness: BrokerHarness) -> None:
+    with_session = set(harness.broker._rules)
     assert with_session | SESSIONLESS == COMMANDS
     assert not with_session & SESSIONLESS
 
 
 @pytest.mark.parametrize("kind", sorted(COMMANDS - SESSIONLESS, key=str))
-def test_a_session_that_has_ended_is_refused_whatever_it_asks(desk: Desk, kind: type[Any]) -> None:
-    reply = desk.ask(of_a_session_that_has_ended(kind))
+def test_a_session_that_has_ended_is_refused_whatever_it_asks(harness: BrokerHarness, kind: type[Any]) -> None:
+    reply = harness.ask(of_a_session_that_has_ended(kind))
     if kind in (c.Offered, c.Detach):
         assert isinstance(reply, Done)
     else:
         assert isinstance(reply, Refusal)
         assert reply.code is Code.UNKNOWN_SESSION
-    assert not desk.outcome.urgent
+    assert not harness.outcome.urgent

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.core.conftest import MakeDesk
-from tests.core.doubles import START_MS, Desk, content
+from tests.core.conftest import MakeHarness
+from tests.core.doubles import START_MS, BrokerHarness, content
 from tieline.contract import channel as ch
 from tieline.contract import command as c
 from tieline.contract.event import ChannelChanged, Subscribed, Unsubscribed
@@ -23,45 +23,45 @@ ADA, BOB, CY = MemberName("ada"), MemberName("bob"), MemberName("cy")
 class Club:
     """ada, bob and cy."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.sessions = {name: desk.join(name) for name in ("ada", "bob", "cy")}
+    def __init__(self, harness: BrokerHarness) -> None:
+        self.harness = harness
+        self.sessions = {name: harness.join(name) for name in ("ada", "bob", "cy")}
 
     def create(self, by: str, name: str) -> ChannelView:
-        return self.desk.expect(ChannelState, c.CreateChannel(self.sessions[by], name=ChannelName(name))).channel
+        return self.harness.expect(ChannelState, c.CreateChannel(self.sessions[by], name=ChannelName(name))).channel
 
     def change(self, by: str, channel: str, change: ch.AnyChange) -> ChannelView:
-        return self.desk.expect(
+        return self.harness.expect(
             ChannelState, c.ChangeChannel(self.sessions[by], channel=channel, change=change)
         ).channel
 
     def refused(self, by: str, channel: str, change: ch.AnyChange) -> Code:
-        return self.desk.refused(c.ChangeChannel(self.sessions[by], channel=channel, change=change)).code
+        return self.harness.refused(c.ChangeChannel(self.sessions[by], channel=channel, change=change)).code
 
     def view(self, channel: str) -> ChannelView:
-        return self.desk.expect(ChannelState, c.ViewChannel(self.sessions["ada"], channel=channel)).channel
+        return self.harness.expect(ChannelState, c.ViewChannel(self.sessions["ada"], channel=channel)).channel
 
     def roles(self, channel: str) -> dict[str, str]:
         return {member.name: member.role.value for member in self.view(channel).members}
 
     def listed(self) -> list[str]:
-        return [view.name for view in self.desk.expect(Channels, c.ListChannels(self.sessions["ada"])).channels]
+        return [view.name for view in self.harness.expect(Channels, c.ListChannels(self.sessions["ada"])).channels]
 
     def say(self, by: str, target: str, body: str) -> None:
-        self.desk.expect(Accepted, c.Send(self.sessions[by], content=content(target, body), allow_empty=True))
+        self.harness.expect(Accepted, c.Send(self.sessions[by], content=content(target, body), allow_empty=True))
 
     def history(self, by: str | None, peer: str | None = None) -> list[str]:
-        session = self.desk.operator if by is None else self.sessions[by]
-        return [said.content.body for said in self.desk.expect(History, c.ReadHistory(session, peer=peer)).messages]
+        session = self.harness.operator if by is None else self.sessions[by]
+        return [said.content.body for said in self.harness.expect(History, c.ReadHistory(session, peer=peer)).messages]
 
     def attach(self) -> None:
         """Come back after the hub was away."""
-        self.sessions = {name: self.desk.attach(name) for name in self.sessions}
+        self.sessions = {name: self.harness.attach(name) for name in self.sessions}
 
 
 @pytest.fixture
-def club(desk: Desk) -> Club:
-    return Club(desk)
+def club(harness: BrokerHarness) -> Club:
+    return Club(harness)
 
 
 # How they come.
@@ -80,15 +80,15 @@ def test_whoever_makes_a_channel_is_its_admin(club: Club) -> None:
         members=(admin,),
     )
     assert made.id
-    assert club.desk.outcome.changes == [SubscriptionsChanged(ADA), ChannelAppeared(ChannelName("dev"), made.id)]
+    assert club.harness.outcome.changes == [SubscriptionsChanged(ADA), ChannelAppeared(ChannelName("dev"), made.id)]
     assert club.view("dev") == club.view(made.id) == made
-    events = [event for event in club.desk.events() if isinstance(event, ChannelChanged | Subscribed)]
+    events = [event for event in club.harness.events() if isinstance(event, ChannelChanged | Subscribed)]
     assert events == [Subscribed("ada", "dev"), ChannelChanged(id=made.id, name="dev", by="ada", what="create")]
 
 
 def test_whoever_subscribes_first_makes_the_channel_and_is_its_admin(club: Club) -> None:
-    club.desk.subscribe(club.sessions["bob"], "dev")
-    club.desk.subscribe(club.sessions["ada"], "dev")
+    club.harness.subscribe(club.sessions["bob"], "dev")
+    club.harness.subscribe(club.sessions["ada"], "dev")
     assert club.roles("dev") == {"bob": "admin", "ada": "member"}
     assert club.view("dev").created_by == "bob"
     assert club.view("dev").subscribers == (ADA, BOB)
@@ -96,7 +96,7 @@ def test_whoever_subscribes_first_makes_the_channel_and_is_its_admin(club: Club)
 
 @pytest.mark.parametrize("name", [GENERAL, USERS])
 def test_channels_that_hold_their_members_by_themselves_stay_as_they_are(club: Club, name: ChannelName) -> None:
-    assert club.desk.refused(c.CreateChannel(club.sessions["ada"], name=name)).code is Code.RESERVED_NAME
+    assert club.harness.refused(c.CreateChannel(club.sessions["ada"], name=name)).code is Code.RESERVED_NAME
     for change in (ch.Rename(ChannelName("x")), ch.Archive(), ch.Enter(), ch.Admit(BOB), ch.Dismiss(ADA)):
         assert club.refused("ada", name, change) is Code.RESERVED_NAME
     shown = club.view(name)
@@ -109,8 +109,10 @@ def test_everybody_is_in_general(club: Club) -> None:
 
 def test_a_name_is_one_channels_at_a_time(club: Club) -> None:
     club.create("ada", "dev")
-    assert club.desk.refused(c.CreateChannel(club.sessions["bob"], name=ChannelName("dev"))).code is Code.NAME_TAKEN
-    assert club.desk.refused(c.CreateChannel(club.sessions["bob"], name=ChannelName("a b"))).code is Code.INVALID_NAME
+    assert club.harness.refused(c.CreateChannel(club.sessions["bob"], name=ChannelName("dev"))).code is Code.NAME_TAKEN
+    assert (
+        club.harness.refused(c.CreateChannel(club.sessions["bob"], name=ChannelName("a b"))).code is Code.INVALID_NAME
+    )
     club.create("bob", "ops")
     assert club.refused("bob", "ops", ch.Rename(ChannelName("dev"))) is Code.NAME_TAKEN
     assert club.refused("bob", "ops", ch.Rename(ChannelName("general"))) is Code.RESERVED_NAME
@@ -118,22 +120,27 @@ def test_a_name_is_one_channels_at_a_time(club: Club) -> None:
 
 def test_only_a_member_makes_or_enters_a_channel(club: Club) -> None:
     club.create("ada", "dev")
-    operator = club.desk.operator
-    assert club.desk.refused(c.CreateChannel(operator, name=ChannelName("ops"))).code is Code.INVALID_REQUEST
-    assert club.desk.refused(c.ChangeChannel(operator, channel="dev", change=ch.Enter())).code is Code.INVALID_REQUEST
+    operator = club.harness.operator
+    assert club.harness.refused(c.CreateChannel(operator, name=ChannelName("ops"))).code is Code.INVALID_REQUEST
+    assert (
+        club.harness.refused(c.ChangeChannel(operator, channel="dev", change=ch.Enter())).code is Code.INVALID_REQUEST
+    )
 
 
-def test_there_are_only_so_many_channels_and_archived_ones_count(make_desk: MakeDesk) -> None:
-    club = Club(make_desk(msgspec.structs.replace(DEFAULT_LIMITS, channels_max=2)))
+def test_there_are_only_so_many_channels_and_archived_ones_count(make_harness: MakeHarness) -> None:
+    club = Club(make_harness(msgspec.structs.replace(DEFAULT_LIMITS, channels_max=2)))
     club.create("ada", "one")
     club.create("ada", "two")
     club.change("ada", "one", ch.Archive())
     assert (
-        club.desk.refused(c.CreateChannel(club.sessions["ada"], name=ChannelName("x"))).code is Code.TOO_MANY_CHANNELS
+        club.harness.refused(c.CreateChannel(club.sessions["ada"], name=ChannelName("x"))).code
+        is Code.TOO_MANY_CHANNELS
     )
-    assert club.desk.refused(c.Subscribe(club.sessions["ada"], channel=ChannelName("x"))).code is Code.TOO_MANY_CHANNELS
-    club.desk.expect(Done, c.Unsubscribe(club.sessions["ada"], channel=ChannelName("two")))
-    club.desk.subscribe(club.sessions["ada"], "x")
+    assert (
+        club.harness.refused(c.Subscribe(club.sessions["ada"], channel=ChannelName("x"))).code is Code.TOO_MANY_CHANNELS
+    )
+    club.harness.expect(Done, c.Unsubscribe(club.sessions["ada"], channel=ChannelName("two")))
+    club.harness.subscribe(club.sessions["ada"], "x")
 
 
 # Who is in them.
@@ -141,12 +148,12 @@ def test_there_are_only_so_many_channels_and_archived_ones_count(make_desk: Make
 
 def test_anybody_may_enter_and_leave(club: Club) -> None:
     club.create("ada", "dev")
-    club.desk.pass_ms(5)
+    club.harness.pass_ms(5)
     entered = club.change("bob", "dev", ch.Enter())
     assert entered.members[-1] == ch.ChannelMember(BOB, ch.Role.MEMBER, START_MS + 5)
     assert club.change("bob", "dev", ch.Enter()) == entered
     assert club.change("bob", "dev", ch.Dismiss(BOB)).subscribers == (ADA,)
-    left = [event for event in club.desk.events() if isinstance(event, Unsubscribed)]
+    left = [event for event in club.harness.events() if isinstance(event, Unsubscribed)]
     assert left == [Unsubscribed("bob", "dev")]
 
 
@@ -164,19 +171,19 @@ def test_admins_say_who_else_is_in_it(club: Club) -> None:
 
 def test_the_operator_may_do_what_an_admin_may(club: Club) -> None:
     club.create("ada", "dev")
-    command = c.ChangeChannel(club.desk.operator, channel="dev", change=ch.Admit(BOB, ch.Role.ADMIN))
-    assert club.desk.expect(ChannelState, command).channel.subscribers == (ADA, BOB)
+    command = c.ChangeChannel(club.harness.operator, channel="dev", change=ch.Admit(BOB, ch.Role.ADMIN))
+    assert club.harness.expect(ChannelState, command).channel.subscribers == (ADA, BOB)
 
 
 def test_whoever_is_in_it_hears_what_is_said(club: Club) -> None:
     club.create("ada", "dev")
     club.change("ada", "dev", ch.Admit(BOB))
     club.say("ada", "#dev", "hello")
-    assert club.desk.bodies(club.sessions["bob"]) == ["hello"]
-    assert club.desk.bodies(club.sessions["cy"]) == []
+    assert club.harness.bodies(club.sessions["bob"]) == ["hello"]
+    assert club.harness.bodies(club.sessions["cy"]) == []
     club.change("ada", "dev", ch.Dismiss(BOB))
     club.say("ada", "#dev", "again")
-    assert club.desk.bodies(club.sessions["bob"]) == ["hello"]
+    assert club.harness.bodies(club.sessions["bob"]) == ["hello"]
 
 
 def test_a_role_can_be_given_and_taken(club: Club) -> None:
@@ -187,7 +194,7 @@ def test_a_role_can_be_given_and_taken(club: Club) -> None:
     club.change("bob", "dev", ch.Admit(ADA, ch.Role.MEMBER))
     assert club.roles("dev") == {"bob": "admin", "ada": "member"}
     assert club.refused("bob", "dev", ch.Admit(BOB, ch.Role.MEMBER)) is Code.FORBIDDEN
-    changed = [event for event in club.desk.events() if isinstance(event, ChannelChanged) and event.member]
+    changed = [event for event in club.harness.events() if isinstance(event, ChannelChanged) and event.member]
     assert changed == [
         ChannelChanged(id=made.id, name="dev", by="ada", what="admin", member="bob"),
         ChannelChanged(id=made.id, name="dev", by="bob", what="member", member="ada"),
@@ -201,30 +208,30 @@ def test_by_command_the_last_admin_leaves_last(club: Club) -> None:
     club.change("ada", "dev", ch.Dismiss(BOB))
     club.change("ada", "dev", ch.Dismiss(ADA))
     assert club.listed() == ["general"]
-    assert club.desk.outcome.changes == []
+    assert club.harness.outcome.changes == []
 
 
 @pytest.mark.parametrize("how", ["unsubscribe", "remove"])
 def test_when_the_last_admin_goes_otherwise_whoever_has_been_there_longest_becomes_one(club: Club, how: str) -> None:
     club.create("ada", "dev")
-    club.desk.pass_ms(5)
+    club.harness.pass_ms(5)
     club.change("cy", "dev", ch.Enter())
-    club.desk.pass_ms(5)
+    club.harness.pass_ms(5)
     club.change("bob", "dev", ch.Enter())
     if how == "remove":
-        club.desk.remove("ada")
-        club.sessions["ada"] = club.desk.join("ada")
+        club.harness.remove("ada")
+        club.sessions["ada"] = club.harness.join("ada")
     else:
-        club.desk.expect(Done, c.Unsubscribe(club.sessions["ada"], channel=ChannelName("dev")))
+        club.harness.expect(Done, c.Unsubscribe(club.sessions["ada"], channel=ChannelName("dev")))
     assert club.roles("dev") == {"cy": "admin", "bob": "member"}
 
 
 def test_a_channel_that_its_last_member_leaves_is_gone(club: Club) -> None:
     made = club.create("ada", "dev")
-    club.desk.expect(Done, c.Unsubscribe(club.sessions["ada"], channel=ChannelName("dev")))
-    assert club.desk.outcome.changes == [SubscriptionsChanged(ADA), ChannelVanished(ChannelName("dev"))]
+    club.harness.expect(Done, c.Unsubscribe(club.sessions["ada"], channel=ChannelName("dev")))
+    assert club.harness.outcome.changes == [SubscriptionsChanged(ADA), ChannelVanished(ChannelName("dev"))]
     for name in ("dev", made.id):
-        assert club.desk.refused(c.ViewChannel(club.sessions["ada"], channel=name)).code is Code.UNKNOWN_CHANNEL
+        assert club.harness.refused(c.ViewChannel(club.sessions["ada"], channel=name)).code is Code.UNKNOWN_CHANNEL
     assert club.create("bob", "dev").id != made.id
 
 
@@ -236,16 +243,16 @@ def test_a_renamed_channel_keeps_who_is_in_it_and_what_was_said(club: Club) -> N
     club.change("bob", "dev", ch.Enter())
     club.say("ada", "#dev", "before")
     renamed = club.change("ada", "dev", ch.Rename(ChannelName("design")))
-    assert club.desk.outcome.changes == [
+    assert club.harness.outcome.changes == [
         ChannelVanished(ChannelName("dev")),
         ChannelAppeared(ChannelName("design"), made.id),
     ]
     assert (renamed.id, renamed.name, renamed.subscribers) == (made.id, "design", (ADA, BOB))
     club.say("ada", "#design", "after")
-    assert club.desk.bodies(club.sessions["bob"]) == ["before", "after"]
+    assert club.harness.bodies(club.sessions["bob"]) == ["before", "after"]
     assert club.history("bob", "#design") == club.history("bob", f"chan:{made.id}") == ["after", "before"]
     assert club.history("bob") == ["after", "before"]
-    assert club.desk.refused(c.Send(club.sessions["ada"], content=content("#dev"))).code is Code.UNKNOWN_CHANNEL
+    assert club.harness.refused(c.Send(club.sessions["ada"], content=content("#dev"))).code is Code.UNKNOWN_CHANNEL
 
 
 def test_only_an_admin_renames_or_archives(club: Club) -> None:
@@ -258,16 +265,16 @@ def test_only_an_admin_renames_or_archives(club: Club) -> None:
 
 def test_renaming_to_its_own_name_changes_nothing(club: Club) -> None:
     made = club.create("ada", "dev")
-    end = club.desk.broker.ledger.end
+    end = club.harness.broker.ledger.end
     assert club.change("ada", "dev", ch.Rename(ChannelName("dev"))) == made
-    assert club.desk.broker.ledger.end == end
+    assert club.harness.broker.ledger.end == end
 
 
 def test_a_name_that_was_given_up_brings_nothing_of_the_other_channel(club: Club) -> None:
     club.create("ada", "dev")
     club.say("ada", "#dev", "of the first")
     club.change("ada", "dev", ch.Rename(ChannelName("design")))
-    club.desk.subscribe(club.sessions["bob"], "dev")
+    club.harness.subscribe(club.sessions["bob"], "dev")
     club.say("bob", "#dev", "of the second")
     assert club.history("bob", "#dev") == ["of the second"]
     assert club.history("ada", "#design") == ["of the first"]
@@ -284,7 +291,7 @@ def test_a_channel_made_by_command_brings_nothing_that_was_said_under_its_name_b
 
 def test_what_was_said_to_nobody_is_there_for_who_subscribes_first(club: Club) -> None:
     club.say("bob", "#dev", "to nobody")
-    club.desk.subscribe(club.sessions["ada"], "dev")
+    club.harness.subscribe(club.sessions["ada"], "dev")
     assert club.history("ada", "#dev") == ["to nobody"]
 
 
@@ -295,16 +302,18 @@ def test_an_archived_channel_is_read_and_not_written_to(club: Club) -> None:
     made = club.create("ada", "dev")
     club.change("bob", "dev", ch.Enter())
     club.say("ada", "#dev", "last words")
-    club.desk.pass_ms(7)
+    club.harness.pass_ms(7)
     archived = club.change("ada", "dev", ch.Archive())
     assert archived.archived_at_ms == START_MS + 7
-    assert club.desk.outcome.changes == [ChannelVanished(ChannelName("dev"))]
+    assert club.harness.outcome.changes == [ChannelVanished(ChannelName("dev"))]
     assert club.listed() == ["general"]
     assert club.view("dev") == club.view(made.id) == archived
     for allow_empty in (False, True):
         sent = c.Send(club.sessions["ada"], content=content("#dev"), allow_empty=allow_empty)
-        assert club.desk.refused(sent).code is Code.CHANNEL_ARCHIVED
-    assert club.desk.refused(c.Subscribe(club.sessions["cy"], channel=ChannelName("dev"))).code is Code.CHANNEL_ARCHIVED
+        assert club.harness.refused(sent).code is Code.CHANNEL_ARCHIVED
+    assert (
+        club.harness.refused(c.Subscribe(club.sessions["cy"], channel=ChannelName("dev"))).code is Code.CHANNEL_ARCHIVED
+    )
     for change in (ch.Rename(ChannelName("x")), ch.Enter(), ch.Admit(CY), ch.Dismiss(ADA)):
         assert club.refused("ada", "dev", change) is Code.CHANNEL_ARCHIVED
     assert club.history("bob", f"chan:{made.id}") == club.history("bob", "#dev") == ["last words"]
@@ -342,9 +351,9 @@ def test_nobody_reads_a_channel_that_it_is_not_in(club: Club) -> None:
     assert club.history("bob") == []
 
 
-def test_the_channel_of_the_humans_is_read_by_them(desk: Desk) -> None:
-    club = Club(desk)
-    club.sessions["hal"] = desk.join("hal", kind=MemberKind.HUMAN)
+def test_the_channel_of_the_humans_is_read_by_them(harness: BrokerHarness) -> None:
+    club = Club(harness)
+    club.sessions["hal"] = harness.join("hal", kind=MemberKind.HUMAN)
     club.say("ada", "#users", "for people")
     assert club.history("hal", "#users") == club.history("hal") == ["for people"]
     assert club.history("bob", "#users") == club.history("bob") == []
@@ -358,15 +367,15 @@ def test_everything_is_there_after_a_restart(club: Club, how: str) -> None:
     club.change("ada", "dev", ch.Rename(ChannelName("design")))
     gone = club.create("ada", "gone")
     club.change("ada", "gone", ch.Archive())
-    club.desk.subscribe(club.sessions["cy"], "ops")
+    club.harness.subscribe(club.sessions["cy"], "ops")
     before = [club.view(name) for name in ("design", gone.id, "ops")]
-    getattr(club.desk, how)()
+    getattr(club.harness, how)()
     club.attach()
     assert [club.view(name) for name in ("design", gone.id, "ops")] == before
     assert club.listed() == ["design", "general", "ops"]
     club.say("ada", "#design", "after")
     assert club.history("bob", "#design") == ["after", "before"]
-    assert club.desk.refused(c.Send(club.sessions["ada"], content=content("#gone"))).code is Code.CHANNEL_ARCHIVED
+    assert club.harness.refused(c.Send(club.sessions["ada"], content=content("#gone"))).code is Code.CHANNEL_ARCHIVED
 
 
 def _changes(club: Club) -> list[tuple[SessionId, str, Any]]:
@@ -383,8 +392,8 @@ def test_what_was_not_committed_never_was(club: Club) -> None:
     club.create("ada", "dev")
     before = club.view("dev")
     commands = [c.ChangeChannel(session, channel=channel, change=change) for session, channel, change in _changes(club)]
-    assert not any(isinstance(reply, Refusal) for reply in club.desk.decide(*commands))
-    club.desk.crash()
+    assert not any(isinstance(reply, Refusal) for reply in club.harness.decide(*commands))
+    club.harness.crash()
     club.attach()
     assert club.view("dev") == before
     assert club.listed() == ["dev", "general"]

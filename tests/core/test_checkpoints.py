@@ -7,7 +7,7 @@ import apsw
 import pytest
 from msgspec import structs
 
-from tests.core.doubles import Desk
+from tests.core.doubles import BrokerHarness
 from tieline.core.audit import AuditReport, verify
 from tieline.core.checkpoints import Checkpoint, forged, genuine, sign
 from tieline.stores.sqlite import SqliteStore
@@ -54,11 +54,11 @@ def test_a_checkpoint_taken_out_of_the_middle_shows(spoil: Callable[[list[Checkp
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A home with a few rows in its log."""
-    desk = Desk(lambda: SqliteStore(tmp_path, synchronous="OFF"))
-    ada, _ = desk.join("ada"), desk.join("bob")
+    harness = BrokerHarness(lambda: SqliteStore(tmp_path, synchronous="OFF"))
+    ada, _ = harness.join("ada"), harness.join("bob")
     for number in range(5):
-        desk.send(ada, "@bob", str(number))
-    desk.broker.close()
+        harness.send(ada, "@bob", str(number))
+    harness.broker.close()
     return tmp_path
 
 

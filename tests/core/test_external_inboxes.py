@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.doubles import Desk, Winner, content
+from tests.core.doubles import BrokerHarness, Winner, content
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
@@ -47,66 +47,66 @@ class Shop(Winner):
 class Street:
     """Alice writes to bob, whose deliveries lie in a shop as well."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.alice, self.bob = desk.join("alice"), desk.join("bob")
+    def __init__(self, harness: BrokerHarness) -> None:
+        self.harness = harness
+        self.alice, self.bob = harness.join("alice"), harness.join("bob")
         self.shop = Shop()
-        self.keeper = self.shop.session = desk.attach("bob", "shop")
-        desk.set_external_inbox(BOB, self.shop)
+        self.keeper = self.shop.session = harness.attach("bob", "shop")
+        harness.set_external_inbox(BOB, self.shop)
 
     def say(self, body: str, **fields: Any) -> MessageId:
-        return self.desk.send(self.alice, "@bob", body, **fields).message_id
+        return self.harness.send(self.alice, "@bob", body, **fields).message_id
 
     def last_step(self, message_id: MessageId) -> tuple[State, str, str]:
-        step = self.desk.receipts(self.alice, message_id)["bob"].steps[-1]
+        step = self.harness.receipts(self.alice, message_id)["bob"].steps[-1]
         return step.state, step.protocol, step.evidence
 
 
 @pytest.fixture
-def street(desk: Desk) -> Street:
-    return Street(desk)
+def street(harness: BrokerHarness) -> Street:
+    return Street(harness)
 
 
 def test_a_claim_that_the_external_inbox_wins_is_the_claimers(street: Street) -> None:
     said = street.say("hello")
-    assert street.desk.claim(street.bob, said) is not None
+    assert street.harness.claim(street.bob, said) is not None
     assert street.shop.won == ["hello"]
     assert street.shop.finished == [1]
-    assert street.desk.claim(street.bob, said) is None
+    assert street.harness.claim(street.bob, said) is None
 
 
 def test_a_claim_for_what_was_taken_outside_gets_nothing_and_it_is_acknowledged(street: Street) -> None:
     street.shop.taken.add("hello")
     said = street.say("hello")
-    assert street.desk.claim(street.bob, said) is None
+    assert street.harness.claim(street.bob, said) is None
     assert street.last_step(said) == (State.ACKED, "shop", EVIDENCE)
     assert street.shop.finished == []
 
 
 def test_what_was_won_is_finished_only_after_the_commit(street: Street) -> None:
     street.say("hello")
-    street.desk.decide(c.Advance(street.bob, ranges=((1, 1),)))
+    street.harness.decide(c.Advance(street.bob, ranges=((1, 1),)))
     assert street.shop.won == ["hello"]
     assert street.shop.finished == []
-    street.desk.commit()
+    street.harness.commit()
     assert street.shop.finished == [1]
 
 
 def test_what_was_won_and_not_committed_is_never_finished(street: Street) -> None:
     said = street.say("hello")
-    street.desk.decide(c.Advance(street.bob, ranges=((1, 1),)))
-    street.desk.crash()
-    street.desk.commit()
+    street.harness.decide(c.Advance(street.bob, ranges=((1, 1),)))
+    street.harness.crash()
+    street.harness.commit()
     assert street.shop.finished == []
-    assert street.desk.state(said, "bob") is State.PENDING
+    assert street.harness.state(said, "bob") is State.PENDING
 
 
 def test_an_acknowledgement_of_many_settles_those_that_were_won_and_no_other(street: Street) -> None:
     street.shop.taken, street.shop.unclear = {"3"}, {"4"}
     said = [street.say(str(number)) for number in range(6)]
-    street.desk.ask(c.Advance(street.bob, ranges=((1, 6),)))
+    street.harness.ask(c.Advance(street.bob, ranges=((1, 6),)))
     assert street.shop.won == ["0", "1", "2", "5"]
-    states = [street.desk.state(each, "bob") for each in said]
+    states = [street.harness.state(each, "bob") for each in said]
     assert states == [State.ACKED] * 4 + [State.PENDING, State.ACKED]
     assert street.last_step(said[3])[2] == EVIDENCE
     assert street.shop.finished == [1, 2, 3, 6]
@@ -115,14 +115,14 @@ def test_an_acknowledgement_of_many_settles_those_that_were_won_and_no_other(str
 def test_thousands_are_won_page_by_page(street: Street) -> None:
     for number in range(700):
         street.say(str(number), kind=Kind.EVENT)
-    street.desk.ask(c.Advance(street.bob, ranges=((1, 10_000),)))
+    street.harness.ask(c.Advance(street.bob, ranges=((1, 10_000),)))
     assert street.shop.won == [str(number) for number in range(700)]
-    assert street.desk.fetch(street.bob) == ()
+    assert street.harness.fetch(street.bob) == ()
 
 
 def test_the_inboxs_own_session_settles_without_being_asked(street: Street) -> None:
     said = street.say("hello")
-    street.desk.expect(Done, c.AcknowledgeIds(street.keeper, message_ids=(said,), evidence="sold"))
+    street.harness.expect(Done, c.AcknowledgeIds(street.keeper, message_ids=(said,), evidence="sold"))
     assert street.shop.won == []
     assert street.last_step(said) == (State.ACKED, "shop", "sold")
 
@@ -130,7 +130,7 @@ def test_the_inboxs_own_session_settles_without_being_asked(street: Street) -> N
 def test_acknowledging_by_the_id_of_a_message_has_to_be_won_too(street: Street) -> None:
     street.shop.taken.add("taken")
     lost, won = street.say("taken"), street.say("there")
-    street.desk.expect(Done, c.AcknowledgeIds(street.bob, message_ids=(lost, won)))
+    street.harness.expect(Done, c.AcknowledgeIds(street.bob, message_ids=(lost, won)))
     assert street.last_step(lost)[2] == EVIDENCE
     assert street.last_step(won)[2] == ""
     assert street.shop.finished == [2]
@@ -139,63 +139,63 @@ def test_acknowledging_by_the_id_of_a_message_has_to_be_won_too(street: Street) 
 def test_a_time_to_live_that_passes_ends_what_nobody_has_taken(street: Street) -> None:
     street.shop.taken.add("taken")
     lost, won = street.say("taken", ttl_ms=10), street.say("there", ttl_ms=10)
-    street.desk.pass_ms(20)
-    assert street.desk.state(lost, "bob") is State.ACKED
-    assert street.desk.state(won, "bob") is State.EXPIRED
+    street.harness.pass_ms(20)
+    assert street.harness.state(lost, "bob") is State.ACKED
+    assert street.harness.state(won, "bob") is State.EXPIRED
 
 
 def test_a_member_that_is_removed_leaves_dead_what_nobody_has_taken(street: Street) -> None:
     street.shop.taken.add("taken")
     lost, won = street.say("taken"), street.say("there")
-    street.desk.remove("bob")
-    assert street.desk.state(lost, "bob") is State.ACKED
-    assert street.desk.state(won, "bob") is State.DEAD
+    street.harness.remove("bob")
+    assert street.harness.state(lost, "bob") is State.ACKED
+    assert street.harness.state(won, "bob") is State.DEAD
 
 
 def test_offering_and_seeing_need_not_be_won(street: Street) -> None:
     said = street.say("hello")
-    street.desk.offered(street.bob, 1)
-    street.desk.advance(street.bob, 1, State.SEEN)
-    assert street.desk.state(said, "bob") is State.SEEN
+    street.harness.offered(street.bob, 1)
+    street.harness.advance(street.bob, 1, State.SEEN)
+    assert street.harness.state(said, "bob") is State.SEEN
     assert street.shop.won == []
 
 
 def test_other_members_are_not_asked_for(street: Street) -> None:
-    said = street.desk.send(street.bob, "@alice").message_id
-    assert street.desk.claim(street.alice, said) is not None
+    said = street.harness.send(street.bob, "@alice").message_id
+    assert street.harness.claim(street.alice, said) is not None
     assert street.shop.won == []
 
 
 # Messages whose recipients their sender has chosen.
 
 
-def test_a_sender_that_has_chosen_its_recipients_reaches_them_and_nobody_else(desk: Desk) -> None:
-    sessions = {name: desk.join(name) for name in ("ada", "bob", "cy")}
+def test_a_sender_that_has_chosen_its_recipients_reaches_them_and_nobody_else(harness: BrokerHarness) -> None:
+    sessions = {name: harness.join(name) for name in ("ada", "bob", "cy")}
     for session in sessions.values():
-        desk.subscribe(session, "dev")
+        harness.subscribe(session, "dev")
     only = (MemberName("bob"), MemberName("ada"), MemberName("bob"))
-    accepted = desk.expect(Accepted, c.Send(sessions["ada"], content=content("#dev"), only=only))
+    accepted = harness.expect(Accepted, c.Send(sessions["ada"], content=content("#dev"), only=only))
     assert accepted.recipients == 2
-    assert {name: desk.bodies(session) for name, session in sessions.items()} == {
+    assert {name: harness.bodies(session) for name, session in sessions.items()} == {
         "ada": ["hello"],
         "bob": ["hello"],
         "cy": [],
     }
-    (delivery,) = desk.fetch(sessions["bob"])
+    (delivery,) = harness.fetch(sessions["bob"])
     assert str(delivery.message.content.target) == "#dev"
 
 
-def test_a_chosen_recipient_that_nobody_knows_is_refused(desk: Desk) -> None:
-    ada = desk.join("ada")
-    refusal = desk.refused(c.Send(ada, content=content("#dev"), only=(MemberName("ad"),)))
+def test_a_chosen_recipient_that_nobody_knows_is_refused(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
+    refusal = harness.refused(c.Send(ada, content=content("#dev"), only=(MemberName("ad"),)))
     assert refusal.code == "unknown_member"
     assert refusal.near == ("ada",)
 
 
 @pytest.mark.parametrize("unverified", [False, True])
-def test_a_name_that_somebody_wrote_down_is_not_verified(desk: Desk, *, unverified: bool) -> None:
-    ada = desk.join("ada")
-    desk.expect(Accepted, c.Send(ada, content=content("@ada"), unverified=unverified))
-    (delivery,) = desk.fetch(ada)
+def test_a_name_that_somebody_wrote_down_is_not_verified(harness: BrokerHarness, *, unverified: bool) -> None:
+    ada = harness.join("ada")
+    harness.expect(Accepted, c.Send(ada, content=content("@ada"), unverified=unverified))
+    (delivery,) = harness.fetch(ada)
     assert delivery.message.sender == "ada"
     assert delivery.message.verified is not unverified

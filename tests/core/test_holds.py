@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.core.conftest import MakeDesk
-from tests.core.doubles import Desk, content
+from tests.core.conftest import MakeHarness
+from tests.core.doubles import BrokerHarness, content
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.event import Allowed, Held, Paused, Released, Resumed
@@ -29,41 +29,41 @@ STEP_MS = 1000
 
 
 class Room:
-    """Members at a desk who read what comes, and answer."""
+    """Members of a broker who read what comes, and answer."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, harness: BrokerHarness) -> None:
+        self.harness = harness
         self.sessions: dict[str, SessionId] = {}
         # What each member was given, in that order.
         self.given: dict[str, list[str]] = {}
 
     def join(self, *names: str, kind: MemberKind = MemberKind.AGENT) -> None:
         for name in names:
-            self.sessions[name] = self.desk.join(name, kind=kind)
+            self.sessions[name] = self.harness.join(name, kind=kind)
             self.given[name] = []
 
     def attach(self) -> None:
         """Come back after a restart."""
         for name in self.sessions:
-            self.sessions[name] = self.desk.attach(name)
+            self.sessions[name] = self.harness.attach(name)
 
     def say(self, sender: str, target: str, body: str = "thanks", **fields: Any) -> Accepted:
-        return self.desk.send(self.sessions[sender], target, body, **fields)
+        return self.harness.send(self.sessions[sender], target, body, **fields)
 
     def read(self, name: str) -> list[str]:
         """Take all that there is for a member, but notices."""
-        waiting = self.desk.fetch(self.sessions[name])
+        waiting = self.harness.fetch(self.sessions[name])
         deliveries = [delivery for delivery in waiting if delivery.message.sender != SPEAKER]
         for delivery in deliveries:
-            self.desk.offered(self.sessions[name], delivery.key)
-            self.desk.advance(self.sessions[name], delivery.key)
+            self.harness.offered(self.sessions[name], delivery.key)
+            self.harness.advance(self.sessions[name], delivery.key)
         bodies = [delivery.message.content.body for delivery in deliveries]
         self.given[name] += bodies
         return bodies
 
     def notices(self, name: str) -> list[str]:
         """The events that a member is told of, which are left where they are."""
-        deliveries = self.desk.fetch(self.sessions[name])
+        deliveries = self.harness.fetch(self.sessions[name])
         told = [delivery.message.content.data for delivery in deliveries if delivery.message.sender == SPEAKER]
         return [data["event"] for data in told if data is not None]
 
@@ -75,7 +75,7 @@ class Room:
             speaker, hearer = pair[turn % 2], pair[1 - turn % 2]
             said.append(self.say(speaker, f"@{hearer}", f"{turn}", **fields))
             self.wait_for(hearer)
-            self.desk.pass_ms(STEP_MS)
+            self.harness.pass_ms(STEP_MS)
         return said
 
     def wait_for(self, name: str, most_ms: int = 200_000) -> None:
@@ -83,13 +83,13 @@ class Room:
         for _ in range(most_ms // 250):
             if self.read(name):
                 return
-            self.desk.pass_ms(250)
+            self.harness.pass_ms(250)
         raise AssertionError(f"{name} was given nothing in {most_ms} ms")
 
 
 @pytest.fixture
-def room(make_desk: MakeDesk) -> Room:
-    made = Room(make_desk(LIMITS))
+def room(make_harness: MakeHarness) -> Room:
+    made = Room(make_harness(LIMITS))
     made.join("ada", "bob", "cy")
     made.join("hana", kind=MemberKind.HUMAN)
     return made
@@ -115,23 +115,23 @@ def test_acknowledging_with_an_open_end_hides_nothing_from_the_rule(room: Room) 
     for turn in range(LIMITS.hops_max + 2):
         speaker, hearer = ("ada", "bob") if turn % 2 == 0 else ("bob", "ada")
         held.append(room.say(speaker, f"@{hearer}", f"{turn}").held)
-        room.desk.pass_ms(LIMITS.space_ms_max)
-        room.desk.expect(Done, c.Advance(room.sessions[hearer], ranges=((1, 10**9),), state=State.ACKED))
-        room.desk.pass_ms(STEP_MS)
+        room.harness.pass_ms(LIMITS.space_ms_max)
+        room.harness.expect(Done, c.Advance(room.sessions[hearer], ranges=((1, 10**9),), state=State.ACKED))
+        room.harness.pass_ms(STEP_MS)
     assert held[-1]
 
 
 def test_a_chain_past_the_soft_limit_is_spaced_more_and_more_and_people_are_told_once(room: Room) -> None:
-    desk = room.desk
+    harness = room.harness
     waits = []
     for turn in range(LIMITS.hops_max + 1):
         speaker, hearer = ("ada", "bob") if turn % 2 == 0 else ("bob", "ada")
         accepted = room.say(speaker, f"@{hearer}", f"{turn}")
-        before = desk.clock_and_ids.time_ms
+        before = harness.clock_and_ids.time_ms
         room.wait_for(hearer)
-        waits.append(desk.clock_and_ids.time_ms - before)
+        waits.append(harness.clock_and_ids.time_ms - before)
         assert bool(accepted.held) == bool(waits[-1])
-        desk.pass_ms(STEP_MS)
+        harness.pass_ms(STEP_MS)
     assert waits == [0] * 5 + [4000, 9000, 14_000, 19_000]
     assert room.notices("hana") == ["slowed"]
     assert room.notices("ada") == room.notices("bob") == []
@@ -140,13 +140,13 @@ def test_a_chain_past_the_soft_limit_is_spaced_more_and_more_and_people_are_told
 def test_a_slowed_message_says_why_and_names_the_setting_and_the_command(room: Room) -> None:
     room.alternate("ada", "bob", 5)
     accepted = room.say("bob", "@ada")
-    receipt = room.desk.receipts(room.sessions["bob"], accepted.message_id)["ada"]
+    receipt = room.harness.receipts(room.sessions["bob"], accepted.message_id)["ada"]
     assert receipt.state is State.PENDING
     assert receipt.held == accepted.held == receipt.steps[-1].evidence
     assert "hops_soft = 4" in receipt.held
     assert "tieline allow @ada+@bob" in receipt.held
     room.wait_for("ada")
-    receipt = room.desk.receipts(room.sessions["bob"], accepted.message_id)["ada"]
+    receipt = room.harness.receipts(room.sessions["bob"], accepted.message_id)["ada"]
     assert (receipt.held, receipt.state) == ("", State.ACKED)
 
 
@@ -155,7 +155,7 @@ def test_a_chain_that_is_slower_than_its_spacing_is_not_delayed(room: Room) -> N
         speaker, hearer = ("ada", "bob") if turn % 2 == 0 else ("bob", "ada")
         assert not room.say(speaker, f"@{hearer}").held
         room.read(hearer)
-        room.desk.pass_ms(LIMITS.space_ms_max)
+        room.harness.pass_ms(LIMITS.space_ms_max)
 
 
 # Held.
@@ -165,11 +165,11 @@ def test_past_the_hard_limit_a_message_is_accepted_and_held_and_people_and_agent
     said = [stuck.say("bob", "@ada", f"held {number}") for number in range(1, 4)]
     assert all("hops_max = 8" in accepted.held for accepted in said)
     assert stuck.read("ada") == []
-    assert stuck.desk.state(said[-1].message_id, "ada") is State.PENDING
+    assert stuck.harness.state(said[-1].message_id, "ada") is State.PENDING
     assert stuck.notices("hana") == ["slowed", "held"]
     assert stuck.notices("ada") == stuck.notices("bob") == ["held"]
     assert stuck.notices("cy") == []
-    body = stuck.desk.fetch(stuck.sessions["hana"])[-1].message.content.body
+    body = stuck.harness.fetch(stuck.sessions["hana"])[-1].message.content.body
     assert "hops_max = 8" in body
     assert "tieline resume @ada+@bob" in body
 
@@ -177,28 +177,28 @@ def test_past_the_hard_limit_a_message_is_accepted_and_held_and_people_and_agent
 def test_resuming_delivers_what_is_held_in_order_and_the_chain_starts_anew(stuck: Room) -> None:
     for number in range(1, 5):
         stuck.say("bob", "@ada", f"held {number}")
-    stuck.desk.expect(Done, c.ResumeThread(stuck.sessions["hana"], thread="@bob+@ada"))
-    assert [len(keys) for keys in stuck.desk.outcome.released.values()] == [5]
+    stuck.harness.expect(Done, c.ResumeThread(stuck.sessions["hana"], thread="@bob+@ada"))
+    assert [len(keys) for keys in stuck.harness.outcome.released.values()] == [5]
     assert stuck.read("ada") == bodies(5)
-    stuck.desk.pass_ms(STEP_MS)
+    stuck.harness.pass_ms(STEP_MS)
     assert not any(accepted.held for accepted in stuck.alternate("ada", "bob", 4))
-    assert [event.by for event in stuck.desk.events() if isinstance(event, Resumed)] == ["hana"]
+    assert [event.by for event in stuck.harness.events() if isinstance(event, Resumed)] == ["hana"]
 
 
 def test_a_hold_that_cools_down_lets_one_message_pass_at_a_time_and_ends_when_none_is_left(stuck: Room) -> None:
     stuck.say("bob", "@ada", "held 1")
-    stuck.desk.pass_ms(LIMITS.pause_ms - 1)
+    stuck.harness.pass_ms(LIMITS.pause_ms - 1)
     assert stuck.read("ada") == []
-    stuck.desk.pass_ms(1)
+    stuck.harness.pass_ms(1)
     assert stuck.read("ada") == ["held 0"]
-    stuck.desk.pass_ms(STEP_MS)
+    stuck.harness.pass_ms(STEP_MS)
     # The agent answers, and so it goes on: the storm costs a message in ten minutes.
     assert stuck.say("ada", "@bob", "again").held
-    stuck.desk.pass_ms(LIMITS.pause_ms)
+    stuck.harness.pass_ms(LIMITS.pause_ms)
     assert (stuck.read("ada"), stuck.read("bob")) == (["held 1"], [])
-    stuck.desk.pass_ms(LIMITS.pause_ms)
+    stuck.harness.pass_ms(LIMITS.pause_ms)
     assert (stuck.read("ada"), stuck.read("bob")) == ([], ["again"])
-    stuck.desk.pass_ms(LIMITS.pause_ms)
+    stuck.harness.pass_ms(LIMITS.pause_ms)
     assert not stuck.say("bob", "@ada").held
 
 
@@ -219,13 +219,13 @@ def test_people_and_scripts_are_never_held_for_hops(room: Room) -> None:
 def test_a_channel_held_for_agents_still_takes_what_scripts_and_people_say(room: Room) -> None:
     room.join("cron", kind=MemberKind.SCRIPT)
     for name in room.sessions:
-        room.desk.subscribe(room.sessions[name], "dev")
+        room.harness.subscribe(room.sessions[name], "dev")
     held = ""
     for turn in range(LIMITS.hops_max + 2):
         held = room.say("ada" if turn % 2 == 0 else "bob", "#dev", f"{turn}").held
         room.read("ada")
         room.read("bob")
-        room.desk.pass_ms(LIMITS.space_ms_max)
+        room.harness.pass_ms(LIMITS.space_ms_max)
     assert "hops_max" in held
     assert not room.say("cron", "#dev").held
     assert not room.say("hana", "#dev").held
@@ -243,27 +243,27 @@ def test_behind_a_held_message_everything_of_its_stream_is_held_and_nothing_of_o
     assert not stuck.say("bob", "@ada", "other stream", topic="topic", thread="another").held
     assert not stuck.say("bob", "@cy").held
     assert stuck.read("ada") == ["other stream"]
-    stuck.desk.expect(Done, c.ResumeThread(stuck.desk.operator, thread="@ada+@bob"))
+    stuck.harness.expect(Done, c.ResumeThread(stuck.harness.operator, thread="@ada+@bob"))
     assert stuck.read("ada") == bodies(3)
 
 
 def test_a_stream_waits_for_each_of_its_pauses_in_turn(room: Room) -> None:
     for thread in ("one", "two"):
-        room.desk.expect(Done, c.PauseThread(room.desk.operator, thread=f"thread:{thread}"))
+        room.harness.expect(Done, c.PauseThread(room.harness.operator, thread=f"thread:{thread}"))
     for number, thread in enumerate(("one", "two", "", "one")):
         assert room.say("ada", "@bob", f"held {number}", thread=thread or None).held
-    room.desk.expect(Done, c.ResumeThread(room.desk.operator, thread="thread:two"))
+    room.harness.expect(Done, c.ResumeThread(room.harness.operator, thread="thread:two"))
     assert room.read("bob") == []
-    room.desk.expect(Done, c.ResumeThread(room.desk.operator, thread="thread:one"))
+    room.harness.expect(Done, c.ResumeThread(room.harness.operator, thread="thread:one"))
     assert room.read("bob") == bodies(4)
 
 
 def test_a_message_in_a_channel_waits_for_those_alone_whose_stream_is_held(stuck: Room) -> None:
     for name in ("ada", "cy", "bob"):
-        stuck.desk.subscribe(stuck.sessions[name], "dev")
+        stuck.harness.subscribe(stuck.sessions[name], "dev")
     accepted = stuck.say("bob", "#dev", "held 1")
     assert stuck.read("cy") == ["held 1"]
-    receipts = stuck.desk.receipts(stuck.sessions["bob"], accepted.message_id)
+    receipts = stuck.harness.receipts(stuck.sessions["bob"], accepted.message_id)
     assert (bool(receipts["ada"].held), bool(receipts["cy"].held)) == (True, False)
 
 
@@ -271,38 +271,38 @@ def test_a_message_in_a_channel_waits_for_those_alone_whose_stream_is_held(stuck
 
 
 def test_a_held_delivery_cannot_be_read_claimed_or_acknowledged(stuck: Room) -> None:
-    desk, ada = stuck.desk, stuck.sessions["ada"]
+    harness, ada = stuck.harness, stuck.sessions["ada"]
     held = stuck.say("bob", "@ada", "held 1").message_id
-    key = desk.receipts(stuck.sessions["bob"], held)["ada"].key
-    assert desk.claim(ada, held) is None
-    desk.advance(ada, key)
-    desk.advance(ada, key, State.SEEN)
-    desk.offered(ada, 1, key)
-    desk.expect(Done, c.AcknowledgeIds(ada, message_ids=(held,)))
-    assert desk.state(held, "ada") is State.PENDING
-    assert key not in [delivery.key for delivery in desk.fetch(ada)]
-    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
-    assert desk.expect(Claimed, c.Claim(ada, message_id=held)).delivery is not None
+    key = harness.receipts(stuck.sessions["bob"], held)["ada"].key
+    assert harness.claim(ada, held) is None
+    harness.advance(ada, key)
+    harness.advance(ada, key, State.SEEN)
+    harness.offered(ada, 1, key)
+    harness.expect(Done, c.AcknowledgeIds(ada, message_ids=(held,)))
+    assert harness.state(held, "ada") is State.PENDING
+    assert key not in [delivery.key for delivery in harness.fetch(ada)]
+    harness.expect(Done, c.ResumeThread(harness.operator, thread="@ada+@bob"))
+    assert harness.expect(Claimed, c.Claim(ada, message_id=held)).delivery is not None
 
 
-def test_held_messages_count_in_the_backlog_and_past_it_the_usual_refusal_comes(make_desk: MakeDesk) -> None:
-    room = Room(make_desk(Limits(backlog_max=3)))
+def test_held_messages_count_in_the_backlog_and_past_it_the_usual_refusal_comes(make_harness: MakeHarness) -> None:
+    room = Room(make_harness(Limits(backlog_max=3)))
     room.join("ada", "bob")
-    room.desk.expect(Done, c.PauseThread(room.desk.operator, thread="@ada+@bob"))
+    room.harness.expect(Done, c.PauseThread(room.harness.operator, thread="@ada+@bob"))
     for _ in range(3):
         assert room.say("ada", "@bob").held
-    presence = room.desk.roster()["bob"]
+    presence = room.harness.roster()["bob"]
     assert (presence.backlog, presence.held) == (3, 3)
-    refusal = room.desk.refused(c.Send(room.sessions["ada"], content=content("@bob")))
+    refusal = room.harness.refused(c.Send(room.sessions["ada"], content=content("@bob")))
     assert refusal.code is Code.BACKLOG_FULL
 
 
 def test_a_time_to_live_runs_on_while_held_and_what_stands_behind_goes_on(room: Room) -> None:
-    room.desk.expect(Done, c.PauseThread(room.desk.operator, thread="thread:t"))
+    room.harness.expect(Done, c.PauseThread(room.harness.operator, thread="thread:t"))
     mortal = room.say("ada", "@bob", "mortal", thread="t", ttl_ms=5000)
     assert room.say("ada", "@bob", "behind").held
-    room.desk.pass_ms(5000)
-    receipt = room.desk.receipts(room.sessions["ada"], mortal.message_id)["bob"]
+    room.harness.pass_ms(5000)
+    receipt = room.harness.receipts(room.sessions["ada"], mortal.message_id)["bob"]
     assert (receipt.state, receipt.held) == (State.EXPIRED, "")
     assert receipt.steps[-1].evidence == "time to live passed while it was held"
     assert room.read("bob") == ["behind"]
@@ -310,54 +310,54 @@ def test_a_time_to_live_runs_on_while_held_and_what_stands_behind_goes_on(room: 
 
 def test_a_removed_member_takes_its_held_deliveries_along(stuck: Room) -> None:
     held = stuck.say("bob", "@ada").message_id
-    stuck.desk.remove("ada")
-    assert stuck.desk.receipts(stuck.sessions["bob"], held)["ada"].state is State.DEAD
-    stuck.desk.pass_ms(2 * LIMITS.pause_ms)
-    stuck.desk.pass_ms(2 * LIMITS.pause_ms)
-    assert not stuck.desk.broker.holds.any
+    stuck.harness.remove("ada")
+    assert stuck.harness.receipts(stuck.sessions["bob"], held)["ada"].state is State.DEAD
+    stuck.harness.pass_ms(2 * LIMITS.pause_ms)
+    stuck.harness.pass_ms(2 * LIMITS.pause_ms)
+    assert not stuck.harness.broker.holds.any
 
 
 def test_a_held_delivery_is_escalated_only_after_it_was_released(stuck: Room) -> None:
-    desk = stuck.desk
+    harness = stuck.harness
     ways = Reach((Leg(Way.PUSH, 1000), Leg(Way.NOTIFY, 1000)), notify="hana")
-    desk.ask(c.SetReach(desk.operator, name=stuck.desk.roster()["ada"].member.name, reach=ways))
+    harness.ask(c.SetReach(harness.operator, name=stuck.harness.roster()["ada"].member.name, reach=ways))
     stuck.say("bob", "@ada")
-    desk.pass_ms(10_000)
-    desk.pass_ms(10_000)
+    harness.pass_ms(10_000)
+    harness.pass_ms(10_000)
     assert "unseen" not in stuck.notices("hana")
-    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
-    desk.pass_ms(10_000)
-    desk.pass_ms(10_000)
+    harness.expect(Done, c.ResumeThread(harness.operator, thread="@ada+@bob"))
+    harness.pass_ms(10_000)
+    harness.pass_ms(10_000)
     assert "unseen" in stuck.notices("hana")
 
 
 def test_who_follows_a_message_is_told_at_once_that_it_is_held(stuck: Room) -> None:
     held = stuck.say("bob", "@ada").message_id
-    receipts = stuck.desk.expect(Receipts, c.Follow(stuck.sessions["bob"], message_id=held)).receipts
+    receipts = stuck.harness.expect(Receipts, c.Follow(stuck.sessions["bob"], message_id=held)).receipts
     assert [bool(receipt.held) for receipt in receipts] == [True]
 
 
 def test_after_its_release_a_receipt_says_that_a_message_was_held_and_names_no_command(stuck: Room) -> None:
     held = stuck.say("bob", "@ada").message_id
-    assert "tieline allow" in stuck.desk.receipts(stuck.sessions["bob"], held)["ada"].steps[-1].evidence
-    stuck.desk.expect(Done, c.ResumeThread(stuck.sessions["hana"], thread="@ada+@bob"))
-    receipt = stuck.desk.receipts(stuck.sessions["bob"], held)["ada"]
+    assert "tieline allow" in stuck.harness.receipts(stuck.sessions["bob"], held)["ada"].steps[-1].evidence
+    stuck.harness.expect(Done, c.ResumeThread(stuck.sessions["hana"], thread="@ada+@bob"))
+    receipt = stuck.harness.receipts(stuck.sessions["bob"], held)["ada"]
     assert (receipt.state, receipt.held) == (State.PENDING, "")
     assert receipt.steps[-1].evidence.startswith("was held: agents answered each other")
     assert "tieline" not in receipt.steps[-1].evidence
 
 
 def test_an_acknowledgement_over_a_held_message_is_told_to_nobody_who_follows_it(room: Room) -> None:
-    desk, ada, bob = room.desk, room.sessions["ada"], room.sessions["bob"]
-    desk.expect(Done, c.PauseThread(room.sessions["hana"], thread="@ada+@bob"))
+    harness, ada, bob = room.harness, room.sessions["ada"], room.sessions["bob"]
+    harness.expect(Done, c.PauseThread(room.sessions["hana"], thread="@ada+@bob"))
     held = room.say("ada", "@bob", "held 0").message_id
     room.say("cy", "@bob", "passes")
-    desk.expect(Receipts, c.Follow(ada, message_id=held))
-    desk.expect(Done, c.Advance(bob, ranges=((1, 2),), state=State.ACKED))
-    assert desk.outcome.progress == []
-    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
-    desk.advance(bob, 1)
-    assert [(session, step.state) for session, step in desk.outcome.progress] == [(ada, State.ACKED)]
+    harness.expect(Receipts, c.Follow(ada, message_id=held))
+    harness.expect(Done, c.Advance(bob, ranges=((1, 2),), state=State.ACKED))
+    assert harness.outcome.progress == []
+    harness.expect(Done, c.ResumeThread(harness.operator, thread="@ada+@bob"))
+    harness.advance(bob, 1)
+    assert [(session, step.state) for session, step in harness.outcome.progress] == [(ada, State.ACKED)]
 
 
 # Stewards.
@@ -365,76 +365,76 @@ def test_an_acknowledgement_over_a_held_message_is_told_to_nobody_who_follows_it
 
 def test_a_pause_by_hand_holds_what_agents_and_scripts_say_and_ends_by_itself(room: Room) -> None:
     room.join("cron", kind=MemberKind.SCRIPT)
-    room.desk.expect(Done, c.PauseThread(room.sessions["hana"], thread="#dev"))
+    room.harness.expect(Done, c.PauseThread(room.sessions["hana"], thread="#dev"))
     for name in ("ada", "bob", "cron", "hana"):
-        room.desk.subscribe(room.sessions[name], "dev")
+        room.harness.subscribe(room.sessions[name], "dev")
     assert "hana paused #dev" in room.say("ada", "#dev", "0").held
     assert room.say("cron", "#dev", "1").held
     assert not room.say("hana", "#dev", "2").held
     assert not room.say("ada", "@bob", "3", topic="t").held
-    room.desk.pass_ms(LIMITS.pause_ms)
+    room.harness.pass_ms(LIMITS.pause_ms)
     assert room.read("bob") == ["0", "1", "2", "3"]
-    events = room.desk.events()
+    events = room.harness.events()
     assert [(event.thread, event.by) for event in events if isinstance(event, Paused)] == [("#dev", "hana")]
     assert [event.by for event in events if isinstance(event, Resumed)] == [""]
     assert not room.say("ada", "#dev").held
 
 
 def test_allowing_a_conversation_lifts_its_limits_for_a_while_and_delivers_what_is_held(stuck: Room) -> None:
-    stuck.desk.expect(Done, c.AllowThread(stuck.sessions["hana"], thread="@bob+@ada", for_ms=100_000))
+    stuck.harness.expect(Done, c.AllowThread(stuck.sessions["hana"], thread="@bob+@ada", for_ms=100_000))
     assert stuck.read("ada") == ["held 0"]
-    stuck.desk.pass_ms(STEP_MS)
+    stuck.harness.pass_ms(STEP_MS)
     assert not any(accepted.held for accepted in stuck.alternate("ada", "bob", 50))
-    assert [event.thread for event in stuck.desk.events() if isinstance(event, Allowed)] == ["@ada+@bob"]
-    stuck.desk.pass_ms(100_000)
+    assert [event.thread for event in stuck.harness.events() if isinstance(event, Allowed)] == ["@ada+@bob"]
+    stuck.harness.pass_ms(100_000)
     assert any(accepted.held for accepted in stuck.alternate("ada", "bob", LIMITS.hops_soft + 2))
 
 
 def test_the_limits_are_higher_inside_an_open_objective_for_those_with_a_part_in_it(stuck: Room) -> None:
-    desk = stuck.desk
-    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
+    harness = stuck.harness
+    harness.expect(Done, c.ResumeThread(harness.operator, thread="@ada+@bob"))
     stuck.read("ada")
-    lead = desk.join("lead", OBJECTIVES_CREATE)
+    lead = harness.join("lead", OBJECTIVES_CREATE)
     create = c.CreateObjective(session=lead, title="t", outcome="o", assignee=MemberName("ada"))
-    objective = desk.expect(ObjectiveState, create).objective
+    objective = harness.expect(ObjectiveState, create).objective
     thread = f"obj:{objective.id}"
     # To name an objective is not to have a part in it.
     assert any(accepted.held for accepted in stuck.alternate("bob", "cy", 6, thread=thread))
-    desk.expect(ObjectiveState, c.ChangeObjective(lead, objective_id=objective.id, change=Watch(add=("bob",))))
-    desk.pass_ms(LIMITS.reply_window_ms)
+    harness.expect(ObjectiveState, c.ChangeObjective(lead, objective_id=objective.id, change=Watch(add=("bob",))))
+    harness.pass_ms(LIMITS.reply_window_ms)
     assert not any(accepted.held for accepted in stuck.alternate("ada", "bob", 20, thread=thread))
-    desk.pass_ms(LIMITS.reply_window_ms)
-    desk.expect(
+    harness.pass_ms(LIMITS.reply_window_ms)
+    harness.expect(
         ObjectiveState, c.ChangeObjective(stuck.sessions["ada"], objective_id=objective.id, change=Complete("done"))
     )
     stuck.read("bob")
     for name in (thread, "obj:nothing"):
         assert any(accepted.held for accepted in stuck.alternate("ada", "bob", 6, thread=name))
-        desk.pass_ms(LIMITS.reply_window_ms)
+        harness.pass_ms(LIMITS.reply_window_ms)
 
 
-def test_only_stewards_pause_resume_and_allow_and_only_what_is_a_conversation(desk: Desk) -> None:
-    ada = desk.join("ada")
+def test_only_stewards_pause_resume_and_allow_and_only_what_is_a_conversation(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
     for make in (c.PauseThread, c.ResumeThread, c.AllowThread):
-        assert desk.refused(make(ada, thread="@ada+@bob")).code is Code.FORBIDDEN
+        assert harness.refused(make(ada, thread="@ada+@bob")).code is Code.FORBIDDEN
         for name in ("", "ada", "@ada", "@+@bob", "#" + "x" * 1000):
-            assert desk.refused(make(desk.operator, thread=name)).code is Code.INVALID_REQUEST
+            assert harness.refused(make(harness.operator, thread=name)).code is Code.INVALID_REQUEST
         for name in ("*", "#dev", "obj:obj-1", "thread:t-1"):
-            desk.expect(Done, make(desk.operator, thread=name))
-    for for_ms in (0, -1, desk.limits.ttl_ms_max + 1):
-        assert desk.refused(c.AllowThread(desk.operator, thread="*", for_ms=for_ms)).code is Code.INVALID_REQUEST
+            harness.expect(Done, make(harness.operator, thread=name))
+    for for_ms in (0, -1, harness.limits.ttl_ms_max + 1):
+        assert harness.refused(c.AllowThread(harness.operator, thread="*", for_ms=for_ms)).code is Code.INVALID_REQUEST
 
 
-def test_resuming_what_is_not_paused_is_no_error_and_leaves_no_trace(desk: Desk) -> None:
-    desk.expect(Done, c.ResumeThread(desk.operator, thread="thread:nothing"))
-    assert not any(isinstance(event, Resumed) for event in desk.events())
+def test_resuming_what_is_not_paused_is_no_error_and_leaves_no_trace(harness: BrokerHarness) -> None:
+    harness.expect(Done, c.ResumeThread(harness.operator, thread="thread:nothing"))
+    assert not any(isinstance(event, Resumed) for event in harness.events())
 
 
 def test_pauses_are_listed_with_their_end_their_reason_and_how_much_waits(stuck: Room) -> None:
     stuck.say("bob", "@ada")
-    stuck.desk.expect(Done, c.PauseThread(stuck.sessions["hana"], thread="#dev"))
-    stuck.desk.expect(Done, c.AllowThread(stuck.sessions["hana"], thread="#ops"))
-    listed = stuck.desk.expect(Pauses, c.ListPauses(stuck.sessions["hana"])).pauses
+    stuck.harness.expect(Done, c.PauseThread(stuck.sessions["hana"], thread="#dev"))
+    stuck.harness.expect(Done, c.AllowThread(stuck.sessions["hana"], thread="#ops"))
+    listed = stuck.harness.expect(Pauses, c.ListPauses(stuck.sessions["hana"])).pauses
     assert [(pause.conversation, pause.by, pause.held, pause.allowed) for pause in listed] == [
         ("@ada+@bob", "", 2, False),
         ("#dev", "hana", 0, False),
@@ -443,98 +443,100 @@ def test_pauses_are_listed_with_their_end_their_reason_and_how_much_waits(stuck:
     assert "hops_max = 8" in listed[0].reason
 
 
-def test_past_their_limit_the_pauses_that_end_first_are_let_go(make_desk: MakeDesk) -> None:
-    room = Room(make_desk(Limits(holds_max=2)))
+def test_past_their_limit_the_pauses_that_end_first_are_let_go(make_harness: MakeHarness) -> None:
+    room = Room(make_harness(Limits(holds_max=2)))
     room.join("ada", "bob")
     for thread in ("one", "two", "three"):
-        room.desk.expect(Done, c.PauseThread(room.desk.operator, thread=f"thread:{thread}"))
+        room.harness.expect(Done, c.PauseThread(room.harness.operator, thread=f"thread:{thread}"))
         assert room.say("ada", "@bob", thread, thread=thread).held
-        room.desk.pass_ms(1)
+        room.harness.pass_ms(1)
     assert room.read("bob") == ["one"]
 
 
 # Restarts.
 
 
-@pytest.mark.parametrize("how", [Desk.restart, Desk.crash])
-def test_what_is_held_stays_held_through_a_restart_and_comes_in_order(stuck: Room, how: Callable[[Desk], None]) -> None:
+@pytest.mark.parametrize("how", [BrokerHarness.restart, BrokerHarness.crash])
+def test_what_is_held_stays_held_through_a_restart_and_comes_in_order(
+    stuck: Room, how: Callable[[BrokerHarness], None]
+) -> None:
     first = stuck.say("bob", "@ada", "held 1").message_id
     stuck.say("bob", "@ada", "held 2", kind=Kind.STATUS)
-    how(stuck.desk)
+    how(stuck.harness)
     stuck.attach()
     assert stuck.read("ada") == []
-    receipt = stuck.desk.receipts(stuck.sessions["bob"], first)["ada"]
+    receipt = stuck.harness.receipts(stuck.sessions["bob"], first)["ada"]
     assert "hops_max = 8" in receipt.held
     assert stuck.say("bob", "@ada", "held 3").held
-    how(stuck.desk)
+    how(stuck.harness)
     stuck.attach()
-    stuck.desk.expect(Done, c.ResumeThread(stuck.desk.operator, thread="@ada+@bob"))
-    how(stuck.desk)
+    stuck.harness.expect(Done, c.ResumeThread(stuck.harness.operator, thread="@ada+@bob"))
+    how(stuck.harness)
     stuck.attach()
     assert stuck.read("ada") == bodies(4)
-    assert not stuck.desk.broker.holds.any
+    assert not stuck.harness.broker.holds.any
 
 
-@pytest.mark.parametrize("how", [Desk.restart, Desk.crash])
-def test_what_was_slowed_comes_in_order_after_a_restart(room: Room, how: Callable[[Desk], None]) -> None:
+@pytest.mark.parametrize("how", [BrokerHarness.restart, BrokerHarness.crash])
+def test_what_was_slowed_comes_in_order_after_a_restart(room: Room, how: Callable[[BrokerHarness], None]) -> None:
     room.alternate("ada", "bob", 5)
     assert room.say("bob", "@ada", "held 0").held
     assert room.say("bob", "@ada", "held 1").held
-    how(room.desk)
+    how(room.harness)
     room.attach()
-    room.desk.pass_ms(0)
+    room.harness.pass_ms(0)
     assert room.read("ada") == bodies(2)
 
 
-@pytest.mark.parametrize("how", [Desk.restart, Desk.crash])
+@pytest.mark.parametrize("how", [BrokerHarness.restart, BrokerHarness.crash])
 def test_a_hold_goes_on_cooling_down_and_a_lifted_limit_stays_lifted_after_a_restart(
-    stuck: Room, how: Callable[[Desk], None]
+    stuck: Room, how: Callable[[BrokerHarness], None]
 ) -> None:
     stuck.say("bob", "@ada", "held 1")
-    stuck.desk.expect(Done, c.AllowThread(stuck.desk.operator, thread="@ada+@cy", for_ms=10_000_000))
-    how(stuck.desk)
+    stuck.harness.expect(Done, c.AllowThread(stuck.harness.operator, thread="@ada+@cy", for_ms=10_000_000))
+    how(stuck.harness)
     stuck.attach()
-    stuck.desk.pass_ms(LIMITS.pause_ms)
+    stuck.harness.pass_ms(LIMITS.pause_ms)
     assert stuck.read("ada") == ["held 0"]
-    assert stuck.desk.broker.holds.allows(content("@cy"), "ada", stuck.desk.clock_and_ids.time_ms)
+    assert stuck.harness.broker.holds.allows(content("@cy"), "ada", stuck.harness.clock_and_ids.time_ms)
 
 
 def test_what_was_decided_and_not_committed_is_neither_held_nor_released(stuck: Room) -> None:
-    stuck.desk.decide(c.ResumeThread(stuck.desk.operator, thread="@ada+@bob"))
-    stuck.desk.crash()
+    stuck.harness.decide(c.ResumeThread(stuck.harness.operator, thread="@ada+@bob"))
+    stuck.harness.crash()
     stuck.attach()
     assert stuck.read("ada") == []
     assert stuck.say("bob", "@ada", "held 1").held
 
 
 def test_what_is_rolled_back_leaves_what_is_held_as_it_was(stuck: Room) -> None:
-    desk = stuck.desk
-    desk.decide(
+    harness = stuck.harness
+    harness.decide(
         c.Send(stuck.sessions["bob"], content=content("@ada", "taken back")),
-        c.PauseThread(desk.operator, thread="#dev"),
+        c.PauseThread(harness.operator, thread="#dev"),
     )
-    desk.decide(c.ResumeThread(desk.operator, thread="@ada+@bob"))
-    desk.broker.roll_back()
-    (pause,) = desk.expect(Pauses, c.ListPauses(desk.operator)).pauses
+    harness.decide(c.ResumeThread(harness.operator, thread="@ada+@bob"))
+    harness.broker.roll_back()
+    (pause,) = harness.expect(Pauses, c.ListPauses(harness.operator)).pauses
     assert (pause.conversation, pause.held) == ("@ada+@bob", 1)
     stuck.say("bob", "@ada", "held 1")
-    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
+    harness.expect(Done, c.ResumeThread(harness.operator, thread="@ada+@bob"))
     assert stuck.read("ada") == bodies(2)
 
 
 def test_a_rollback_reads_no_message_that_was_held_before(stuck: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = stuck.desk
+    harness = stuck.harness
     for number in range(1, 4):
         stuck.say("bob", "@ada", f"held {number}", topic="" if number % 2 else "other")
-    desk.decide(c.Send(stuck.sessions["bob"], content=content("@ada", "taken back")))
+    harness.decide(c.Send(stuck.sessions["bob"], content=content("@ada", "taken back")))
     with monkeypatch.context() as patch:
-        patch.setattr(type(desk.store), "messages", lambda *_: pytest.fail("known before"))
-        desk.broker.roll_back()
-    desk.pass_ms(1000)
+        patch.setattr(type(harness.store), "messages", lambda *_: pytest.fail("known before"))
+        harness.broker.roll_back()
+    harness.pass_ms(1000)
     assert stuck.read("ada") == []
-    (pause,) = desk.expect(Pauses, c.ListPauses(desk.operator)).pauses
+    (pause,) = harness.expect(Pauses, c.ListPauses(harness.operator)).pauses
     assert pause.held == 4
-    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
+    harness.expect(Done, c.ResumeThread(harness.operator, thread="@ada+@bob"))
     assert stuck.read("ada") == bodies(4)
 
 
@@ -546,11 +548,11 @@ def test_held_deliveries_that_expire_together_are_looked_at_once(stuck: Room) ->
             Watched.walks += 1
             return super().__iter__()
 
-    desk, holds = stuck.desk, stuck.desk.broker.holds
+    harness, holds = stuck.harness, stuck.harness.broker.holds
     for number in range(20):
         stuck.say("bob", "@ada", topic=f"{number}", ttl_ms=1000)
     holds._queues = Watched(holds._queues)
-    desk.pass_ms(1000)
+    harness.pass_ms(1000)
     assert Watched.walks == 1
     assert len(holds._queues) == 1
 
@@ -559,17 +561,17 @@ def test_one_batch_releases_a_bounded_number_and_the_next_ones_go_on_in_order(
     stuck: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "_CHORES_MAX", 4)
-    desk = stuck.desk
+    harness = stuck.harness
     for number in range(1, 10):
         stuck.say("bob", "@ada", f"held {number}")
-    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
-    released = [desk.outcome.released[MemberName("ada")]]
+    harness.expect(Done, c.ResumeThread(harness.operator, thread="@ada+@bob"))
+    released = [harness.outcome.released[MemberName("ada")]]
     # Order is kept although something is said meanwhile.
     assert stuck.say("bob", "@ada", "held 10").held
-    released.append(desk.outcome.released[MemberName("ada")])
-    while desk.outcome.more:
-        desk.ask_all()
-        released.append(desk.outcome.released[MemberName("ada")])
+    released.append(harness.outcome.released[MemberName("ada")])
+    while harness.outcome.more:
+        harness.ask_all()
+        released.append(harness.outcome.released[MemberName("ada")])
     assert [len(keys) for keys in released] == [4, 4, 3]
     assert stuck.read("ada") == bodies(11)
 
@@ -579,36 +581,36 @@ def test_one_batch_expires_a_bounded_number_and_the_next_ones_go_on(
 ) -> None:
     monkeypatch.setattr(broker, "_CHORES_MAX", 4)
     said = [room.say("cy", "@ada", ttl_ms=1000).message_id for _ in range(10)]
-    room.desk.pass_ms(1000)
-    left = [len(room.desk.broker.deadlines)]
-    while room.desk.outcome.more:
-        room.desk.ask_all()
-        left.append(len(room.desk.broker.deadlines))
+    room.harness.pass_ms(1000)
+    left = [len(room.harness.broker.deadlines)]
+    while room.harness.outcome.more:
+        room.harness.ask_all()
+        left.append(len(room.harness.broker.deadlines))
     assert left == [6, 2, 0]
-    assert {room.desk.state(each, "ada") for each in said} == {State.EXPIRED}
+    assert {room.harness.state(each, "ada") for each in said} == {State.EXPIRED}
 
 
 def test_the_pauses_of_a_batch_are_written_once(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[str] = []
-    desk = room.desk
-    save = type(desk.store).save_setting
+    harness = room.harness
+    save = type(harness.store).save_setting
 
     def count(store: Any, key: str, value: bytes) -> None:
         saved.append(key)
         save(store, key, value)
 
-    monkeypatch.setattr(type(desk.store), "save_setting", count)
-    desk.ask_all(*(c.PauseThread(desk.operator, thread=f"#c{number}") for number in range(50)))
+    monkeypatch.setattr(type(harness.store), "save_setting", count)
+    harness.ask_all(*(c.PauseThread(harness.operator, thread=f"#c{number}") for number in range(50)))
     assert saved == ["holds"]
-    desk.crash()
-    assert len(desk.expect(Pauses, c.ListPauses(desk.operator)).pauses) == 50
+    harness.crash()
+    assert len(harness.expect(Pauses, c.ListPauses(harness.operator)).pauses) == 50
 
 
 def test_a_slowed_message_is_still_slowed_after_a_rollback(room: Room) -> None:
     room.alternate("ada", "bob", 5)
     assert room.say("bob", "@ada", "held 0").held
-    room.desk.broker.roll_back()
-    room.desk.pass_ms(250)
+    room.harness.broker.roll_back()
+    room.harness.pass_ms(250)
     assert room.read("ada") == []
     room.wait_for("ada")
     assert room.given["ada"][-1] == "held 0"
@@ -619,12 +621,12 @@ def test_a_chain_is_counted_and_told_of_although_each_message_failed_once(room: 
     for turn in range(LIMITS.hops_max + 2):
         speaker, hearer = pair[turn % 2], pair[1 - turn % 2]
         send = c.Send(room.sessions[speaker], content=content(f"@{hearer}", f"{turn}"))
-        room.desk.decide(send)
-        room.desk.broker.roll_back()
-        held = room.desk.expect(Accepted, send).held
+        room.harness.decide(send)
+        room.harness.broker.roll_back()
+        held = room.harness.expect(Accepted, send).held
         if turn <= LIMITS.hops_max:
             room.wait_for(hearer)
-            room.desk.pass_ms(STEP_MS)
+            room.harness.pass_ms(STEP_MS)
     assert held
     assert room.notices("hana") == ["slowed", "held"]
 
@@ -632,12 +634,12 @@ def test_a_chain_is_counted_and_told_of_although_each_message_failed_once(room: 
 @pytest.mark.parametrize("step_ms", [30 * 24 * 3600 * 1000, -30 * 24 * 3600 * 1000])
 def test_a_clock_that_is_set_neither_releases_nor_keeps_anything(stuck: Room, step_ms: int) -> None:
     stuck.say("bob", "@ada", "held 1")
-    stuck.desk.clock_and_ids.set_clock(step_ms)
-    stuck.desk.pass_ms(1000)
+    stuck.harness.clock_and_ids.set_clock(step_ms)
+    stuck.harness.pass_ms(1000)
     assert stuck.read("ada") == []
-    stuck.desk.restart()
+    stuck.harness.restart()
     stuck.attach()
-    stuck.desk.pass_ms(LIMITS.pause_ms - 1000)
+    stuck.harness.pass_ms(LIMITS.pause_ms - 1000)
     assert stuck.read("ada") == ["held 0"]
 
 
@@ -646,44 +648,44 @@ def test_a_clock_that_is_set_neither_releases_nor_keeps_anything(stuck: Room, st
 def test_a_clock_that_is_set_changes_no_pause_although_its_batch_is_taken_back(
     stuck: Room, step_ms: int, *, owed: bool
 ) -> None:
-    desk = stuck.desk
-    desk.clock_and_ids.set_clock(step_ms)
-    desk.decide(c.Tick())
+    harness = stuck.harness
+    harness.clock_and_ids.set_clock(step_ms)
+    harness.decide(c.Tick())
     if owed:
-        desk.broker.owe()
-    desk.broker.roll_back()
-    desk.broker.roll_back()
-    desk.pass_ms(1000)
-    desk.broker.roll_back()
+        harness.broker.owe()
+    harness.broker.roll_back()
+    harness.broker.roll_back()
+    harness.pass_ms(1000)
+    harness.broker.roll_back()
     assert stuck.read("ada") == []
-    desk.crash()
+    harness.crash()
     stuck.attach()
-    desk.pass_ms(LIMITS.pause_ms - 1000)
+    harness.pass_ms(LIMITS.pause_ms - 1000)
     assert stuck.read("ada") == ["held 0"]
 
 
 def test_a_release_that_fails_is_tried_again_later_and_the_commands_beside_it_are_decided(
     stuck: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = stuck.desk
+    harness = stuck.harness
 
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(desk.broker.holds), "_release", fail)
+        patch.setattr(type(harness.broker.holds), "_release", fail)
         assert not stuck.say("cy", "@ada", "beside").held
-        replies = desk.ask_all(c.ResumeThread(desk.operator, thread="@ada+@bob"), c.Tick())
+        replies = harness.ask_all(c.ResumeThread(harness.operator, thread="@ada+@bob"), c.Tick())
         assert replies == [Done(), Done()]
-        assert [str(fault.error) for fault in desk.outcome.faults] == ["a bug"]
+        assert [str(fault.error) for fault in harness.outcome.faults] == ["a bug"]
     assert stuck.read("ada") == ["beside"]
-    desk.pass_ms(60_000)
+    harness.pass_ms(60_000)
     assert stuck.read("ada") == ["held 0"]
 
 
 def test_the_log_says_what_was_held_why_and_when_it_was_released(stuck: Room) -> None:
-    stuck.desk.expect(Done, c.ResumeThread(stuck.desk.operator, thread="@ada+@bob"))
-    events = stuck.desk.events()
+    stuck.harness.expect(Done, c.ResumeThread(stuck.harness.operator, thread="@ada+@bob"))
+    events = stuck.harness.events()
     held = [event for event in events if isinstance(event, Held)]
     released = [event for event in events if isinstance(event, Released)]
     assert [event.keys for event in held] == [event.keys for event in released]
@@ -693,30 +695,30 @@ def test_the_log_says_what_was_held_why_and_when_it_was_released(stuck: Room) ->
 # The whole.
 
 
-def test_a_coordinator_with_ten_workers_is_slowed_at_most(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits())
-    room = Room(desk)
+def test_a_coordinator_with_ten_workers_is_slowed_at_most(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits())
+    room = Room(harness)
     workers = [f"w{number}" for number in range(10)]
     room.join("lead", *workers)
     rounds = dict.fromkeys(workers, 0)
     # Who speaks to whom next, and when: a step takes a second from when somebody was given something.
-    due = [(desk.clock_and_ids.time_ms, "lead", name) for name in workers]
+    due = [(harness.clock_and_ids.time_ms, "lead", name) for name in workers]
     slowed = False
     for _ in range(10_000):
-        if not due and not any(presence.backlog for presence in desk.roster().values()):
+        if not due and not any(presence.backlog for presence in harness.roster().values()):
             break
-        for at_ms, speaker, hearer in [entry for entry in due if entry[0] <= desk.clock_and_ids.time_ms]:
+        for at_ms, speaker, hearer in [entry for entry in due if entry[0] <= harness.clock_and_ids.time_ms]:
             due.remove((at_ms, speaker, hearer))
             slowed |= "hops_soft" in room.say(speaker, f"@{hearer}", speaker).held
             if speaker == "lead":
                 rounds[hearer] += 1
         for name in (*workers, "lead"):
             answered = [sender for sender in room.read(name) if name != "lead" or rounds[sender] < 40]
-            due += [(desk.clock_and_ids.time_ms + STEP_MS, name, sender) for sender in answered]
-        desk.pass_ms(STEP_MS)
+            due += [(harness.clock_and_ids.time_ms + STEP_MS, name, sender) for sender in answered]
+        harness.pass_ms(STEP_MS)
     assert rounds == dict.fromkeys(workers, 40)
     assert (len(room.given["lead"]), slowed) == (400, True)
-    assert not any(isinstance(event, Paused) for event in desk.events())
+    assert not any(isinstance(event, Paused) for event in harness.events())
 
 
 def test_a_ring_is_slowed_then_held_and_resumed_in_order(room: Room) -> None:
@@ -725,60 +727,60 @@ def test_a_ring_is_slowed_then_held_and_resumed_in_order(room: Room) -> None:
     while not said or "hops_max" not in said[-1]:
         if said:
             room.wait_for(ring[len(said) % 3])
-            room.desk.pass_ms(STEP_MS)
+            room.harness.pass_ms(STEP_MS)
         turn = len(said)
         said.append(room.say(ring[turn % 3], f"@{ring[(turn + 1) % 3]}", f"{turn}").held)
         assert turn < 100
     assert any("hops_soft" in held for held in said)
     assert room.notices("hana") == ["slowed", "held"]
-    pause = room.desk.expect(Pauses, c.ListPauses(room.desk.operator)).pauses[0]
-    room.desk.expect(Done, c.ResumeThread(room.desk.operator, thread=pause.conversation))
+    pause = room.harness.expect(Pauses, c.ListPauses(room.harness.operator)).pauses[0]
+    room.harness.expect(Done, c.ResumeThread(room.harness.operator, thread=pause.conversation))
     assert room.read(ring[len(said) % 3]) == [f"{len(said) - 1}"]
     given = [body for bodies in room.given.values() for body in bodies]
     assert sorted(given, key=int) == [f"{number}" for number in range(len(said))]
 
 
-def test_a_message_says_how_many_hops_led_to_it(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    first = desk.send(ada, "@bob")
-    desk.advance(bob, 1)
-    desk.pass_ms(STEP_MS)
-    desk.send(bob, "@ada")
-    message = desk.fetch(ada)[0].message
+def test_a_message_says_how_many_hops_led_to_it(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    first = harness.send(ada, "@bob")
+    harness.advance(bob, 1)
+    harness.pass_ms(STEP_MS)
+    harness.send(bob, "@ada")
+    message = harness.fetch(ada)[0].message
     assert (message.hops, message.cause) == (1, first.message_id)
 
 
-def test_two_programs_that_alternate_ten_thousand_times_are_never_held(desk: Desk) -> None:
-    sessions = [desk.join("ada"), desk.join("bob")]
+def test_two_programs_that_alternate_ten_thousand_times_are_never_held(harness: BrokerHarness) -> None:
+    sessions = [harness.join("ada"), harness.join("bob")]
     keys = [0, 0]
     for turn in range(10_000):
         speaker, hearer = turn % 2, 1 - turn % 2
         keys[hearer] += 1
-        (accepted, *_) = desk.decide(
+        (accepted, *_) = harness.decide(
             c.Send(sessions[speaker], content=content(("@bob", "@ada")[speaker])),
             c.Offered(sessions[hearer], first=keys[hearer], last=keys[hearer]),
             c.Advance(sessions[hearer], ranges=((keys[hearer], keys[hearer]),)),
         )
         assert isinstance(accepted, Accepted)
         assert not accepted.held
-        desk.clock_and_ids.time_ms += 2
-    desk.broker.commit()
-    assert {presence.backlog for presence in desk.roster().values()} == {0}
+        harness.clock_and_ids.time_ms += 2
+    harness.broker.commit()
+    assert {presence.backlog for presence in harness.roster().values()} == {0}
 
 
-def test_scripts_that_alternate_a_step_a_second_are_never_held(desk: Desk) -> None:
-    room = Room(desk)
+def test_scripts_that_alternate_a_step_a_second_are_never_held(harness: BrokerHarness) -> None:
+    room = Room(harness)
     room.join("ada", "bob", kind=MemberKind.SCRIPT)
     assert not any(accepted.held for accepted in room.alternate("ada", "bob", 500))
 
 
 def test_a_kind_can_be_declared_later(stuck: Room) -> None:
-    desk = stuck.desk
+    harness = stuck.harness
     for name in ("ada", "bob"):
-        desk.ask(c.UpdateMember(desk.operator, name=desk.roster()[name].member.name, kind=MemberKind.SCRIPT))
-    desk.expect(Done, c.ResumeThread(desk.operator, thread="@ada+@bob"))
-    desk.restart()
+        harness.ask(c.UpdateMember(harness.operator, name=harness.roster()[name].member.name, kind=MemberKind.SCRIPT))
+    harness.expect(Done, c.ResumeThread(harness.operator, thread="@ada+@bob"))
+    harness.restart()
     stuck.attach()
-    assert desk.roster()["ada"].member.kind is MemberKind.SCRIPT
+    assert harness.roster()["ada"].member.kind is MemberKind.SCRIPT
     stuck.read("ada")
     assert not any(accepted.held for accepted in stuck.alternate("ada", "bob", 40))

@@ -2,7 +2,7 @@
 
 from blake3 import blake3
 
-from tests.core.doubles import Desk
+from tests.core.doubles import BrokerHarness
 from tieline.contract.chain import GENESIS, link, seal
 from tieline.contract.event import Sent, Subscribed
 from tieline.core.ledger import Ledger, decode_event, encode_content
@@ -43,15 +43,15 @@ def test_an_event_is_read_back_from_its_bytes() -> None:
     assert decode_event(Ledger().append(event, 0).event) == event
 
 
-def test_the_log_of_a_broker_is_one_unbroken_chain_over_restarts(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    desk.send(ada, "@bob")
-    desk.offered(bob, 1)
-    desk.crash()
-    desk.send(desk.attach("bob"), "@ada")
-    desk.restart()
-    desk.subscribe(desk.attach("ada"), "dev")
-    rows = desk.log()
+def test_the_log_of_a_broker_is_one_unbroken_chain_over_restarts(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    harness.send(ada, "@bob")
+    harness.offered(bob, 1)
+    harness.crash()
+    harness.send(harness.attach("bob"), "@ada")
+    harness.restart()
+    harness.subscribe(harness.attach("ada"), "dev")
+    rows = harness.log()
     assert [row.offset for row in rows] == list(range(len(rows)))
     previous = GENESIS
     for row in rows:
@@ -60,14 +60,14 @@ def test_the_log_of_a_broker_is_one_unbroken_chain_over_restarts(desk: Desk) -> 
     assert len(rows) >= 6
 
 
-def test_the_chain_holds_the_digest_of_all_that_is_stored_of_a_message(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    accepted = desk.send(ada, "@bob", "hold this", data={"n": 1})
-    event = decode_event(desk.log()[accepted.offset].event)
+def test_the_chain_holds_the_digest_of_all_that_is_stored_of_a_message(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    accepted = harness.send(ada, "@bob", "hold this", data={"n": 1})
+    event = decode_event(harness.log()[accepted.offset].event)
     assert isinstance(event, Sent)
     assert event.id == accepted.message_id
     assert (event.sender, event.target, event.recipients) == ("ada", "@bob", 1)
-    (delivery,) = desk.fetch(bob)
+    (delivery,) = harness.fetch(bob)
     message, route = delivery.message, Route([2], [delivery.key], [delivery.stream_seq]).pack()
     stamps = (message.id, "ada", message.protocol, 1, message.sent_at_ms)
     assert event.digest == seal(encode_content(message.content), route, *stamps)

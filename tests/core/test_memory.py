@@ -10,7 +10,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from tests.core.doubles import Desk, content
+from tests.core.doubles import BrokerHarness, content
 from tests.core.test_external_inboxes import BOB, Shop
 from tieline.contract import command as c
 from tieline.contract.delivery import State
@@ -77,31 +77,31 @@ for _name in _WATCHED:
     setattr(FaultyStore, _name, _watch(_name))
 
 
-def open_desk(folder: Path, limits: Limits = DEFAULT_LIMITS) -> Desk:
-    """A desk over such a store."""
-    return Desk(lambda: FaultyStore(folder, synchronous="OFF"), limits)
+def open_harness(folder: Path, limits: Limits = DEFAULT_LIMITS) -> BrokerHarness:
+    """A harness over such a store."""
+    return BrokerHarness(lambda: FaultyStore(folder, synchronous="OFF"), limits)
 
 
 @pytest.fixture
-def faulty(tmp_path: Path) -> Desk:
-    """A desk over such a store."""
-    return open_desk(tmp_path / "faulty")
+def faulty(tmp_path: Path) -> BrokerHarness:
+    """A harness over such a store."""
+    return open_harness(tmp_path / "faulty")
 
 
-def store_of(desk: Desk) -> FaultyStore:
-    assert isinstance(desk.store, FaultyStore)
-    return desk.store
+def store_of(harness: BrokerHarness) -> FaultyStore:
+    assert isinstance(harness.store, FaultyStore)
+    return harness.store
 
 
-def work(desk: Desk, commands: Sequence[c.Command]) -> Outcome:
+def work(harness: BrokerHarness, commands: Sequence[c.Command]) -> Outcome:
     """Decide a batch as the local hub does: what is left after a cut is a batch of its own."""
     outcome = Outcome()
     while len(outcome.replies) < len(commands):
-        part = desk.handle(commands[len(outcome.replies) :])
+        part = harness.handle(commands[len(outcome.replies) :])
         if part.urgent:
-            desk.commit()
+            harness.commit()
         else:
-            desk.broker.owe()
+            harness.broker.owe()
         for field in ("replies", "changes", "posts", "progress", "faults"):
             getattr(outcome, field).extend(getattr(part, field))
     return outcome
@@ -113,10 +113,10 @@ def plain(text: str) -> str:
 
 
 class Walk:
-    """A random life at a desk. Two walks of one seed do the same, whatever the ids are that their desks give."""
+    """A random life of a broker. Two walks of one seed do the same, whatever the ids are that their harnesses give."""
 
-    def __init__(self, desk: Desk, seed: int) -> None:
-        self.desk = desk
+    def __init__(self, harness: BrokerHarness, seed: int) -> None:
+        self.harness = harness
         self.chance = random.Random(seed)
         self.sessions: list[SessionId] = []
         self.messages: list[MessageId] = []
@@ -127,18 +127,18 @@ class Walk:
         for name in NAMES:
             kind = MemberKind.HUMAN if name == "di" else MemberKind.AGENT
             permissions = ("objectives.create", "members.manage", "team.manage") if name == "ada" else ()
-            desk.add(name, *permissions, kind=kind)
-            self.sessions.append(desk.attach(name))
-        desk.subscribe(self.sessions[0], "dev")
-        desk.subscribe(self.sessions[1], "dev")
+            harness.add(name, *permissions, kind=kind)
+            self.sessions.append(harness.attach(name))
+        harness.subscribe(self.sessions[0], "dev")
+        harness.subscribe(self.sessions[1], "dev")
         reach = Reach((Leg(Way.PUSH, 400), Leg(Way.PULL, 0)))
-        desk.ask(c.SetReach(desk.operator, name=MemberName("cy"), reach=reach))
-        decide = desk.broker._decide
+        harness.ask(c.SetReach(harness.operator, name=MemberName("cy"), reach=reach))
+        decide = harness.broker._decide
 
         def decide_or_raise(command: c.Command) -> Reply | Deferred:
             if command is not self.poison:
                 return decide(command)
-            store = store_of(desk)
+            store = store_of(harness)
             store.left, store.late = self.calls, self.late
             try:
                 decide(command)
@@ -146,7 +146,7 @@ class Walk:
                 store.left = None
             raise Bug("at the end")
 
-        desk.broker._decide = decide_or_raise  # type: ignore[method-assign]
+        harness.broker._decide = decide_or_raise  # type: ignore[method-assign]
 
     def command(self) -> c.Command:
         chance, pick = self.chance, self.chance.choice
@@ -173,9 +173,9 @@ class Walk:
             case 10:
                 return pick((c.Subscribe, c.Unsubscribe))(session, channel=ChannelName(pick(("dev", "ops"))))
             case 11:
-                return c.AddMember(self.desk.operator, name=MemberName(f"new{self.made}"))
+                return c.AddMember(self.harness.operator, name=MemberName(f"new{self.made}"))
             case 12:
-                return c.RotateToken(self.desk.operator, name=MemberName(name))
+                return c.RotateToken(self.harness.operator, name=MemberName(name))
             case 13:
                 return c.UpdateTeam(self.sessions[0], directive=f"do {self.made}")
             case 14:
@@ -193,17 +193,17 @@ class Walk:
 
     def batch(self, *, poisoned: bool) -> None:
         """Do some things at once; the poison, if there is one, somewhere among them."""
-        self.desk.clock_and_ids.time_ms += self.chance.randrange(500)
+        self.harness.clock_and_ids.time_ms += self.chance.randrange(500)
         commands = [self.command() for _ in range(self.chance.randrange(1, 8))]
         poison, place = self.command(), self.chance.randrange(len(commands) + 1)
         if isinstance(poison, c.Tick):
             # Its chores rest when they fail, which has a test of its own.
-            poison = c.ListMembers(self.desk.operator)
+            poison = c.ListMembers(self.harness.operator)
         self.calls, self.late = self.chance.randrange(1, 5), self.chance.random() < 0.5
         if poisoned:
             self.poison = poison
             commands.insert(place, poison)
-        outcome = work(self.desk, commands)
+        outcome = work(self.harness, commands)
         if poisoned:
             refusal = outcome.replies.pop(place)
             assert isinstance(refusal, Refusal)
@@ -240,7 +240,7 @@ class Walk:
 
     def state(self) -> dict[str, Any]:
         """All that anybody could find out, but for ids and when a member was last active, be it in vain."""
-        broker = self.desk.broker
+        broker = self.harness.broker
         accounts = {account.name: account for account in broker.directory.accounts.values()}
         return {
             "inboxes": {name: list(self.deliveries(name)) for name in accounts},
@@ -266,21 +266,21 @@ class Walk:
         }
 
     def deliveries(self, name: str) -> Iterator[tuple[int, int, State, str]]:
-        inbox = self.desk.broker.directory.find(name)
+        inbox = self.harness.broker.directory.find(name)
         assert inbox is not None
         for entry in inbox.inbox.read(0, 1000)[0]:
-            messages, _ = self.desk.store.messages([entry.offset], 10_000)
+            messages, _ = self.harness.store.messages([entry.offset], 10_000)
             yield entry.key, entry.stream_seq, entry.state, plain(messages[entry.offset].content.body)
 
     def log(self) -> list[str]:
         """What the log says, without ids and hashes; moves may stand before or after what was said in their batch."""
-        events = [ledger.decode_event(row.event) for row in self.desk.store.read_log(0, 10_000)[0]]
+        events = [ledger.decode_event(row.event) for row in self.harness.store.read_log(0, 10_000)[0]]
         return sorted(plain(str(event)) for event in events)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_life_with_commands_that_raise_is_the_life_without_them(seed: int, tmp_path: Path) -> None:
-    calm, troubled = (Walk(open_desk(tmp_path / where), seed) for where in ("a", "b"))
+    calm, troubled = (Walk(open_harness(tmp_path / where), seed) for where in ("a", "b"))
     for _ in range(14):
         calm.batch(poisoned=False)
         troubled.batch(poisoned=True)
@@ -288,10 +288,10 @@ def test_a_life_with_commands_that_raise_is_the_life_without_them(seed: int, tmp
         assert troubled.told == calm.told
         assert troubled.state() == calm.state()
     for walk in (calm, troubled):
-        walk.desk.broker.commit()
+        walk.harness.broker.commit()
     assert troubled.log() == calm.log()
     before = troubled.state()
-    troubled.desk.crash()
+    troubled.harness.crash()
     after = troubled.state()
     for part in (
         "inboxes",
@@ -309,15 +309,15 @@ def test_a_life_with_commands_that_raise_is_the_life_without_them(seed: int, tmp
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_life_with_commits_that_fail_is_the_life_without_what_they_held(seed: int, tmp_path: Path) -> None:
-    calm, troubled = (Walk(open_desk(tmp_path / where), seed) for where in ("a", "b"))
+    calm, troubled = (Walk(open_harness(tmp_path / where), seed) for where in ("a", "b"))
     for _ in range(14):
         commands = [troubled.command() for _ in range(5)]
-        troubled.desk.broker.handle(commands)
-        store_of(troubled.desk).full = True
+        troubled.harness.broker.handle(commands)
+        store_of(troubled.harness).full = True
         with pytest.raises(DiskError):
-            troubled.desk.broker.commit()
-        store_of(troubled.desk).full = False
-        troubled.desk.broker.roll_back()
+            troubled.harness.broker.commit()
+        store_of(troubled.harness).full = False
+        troubled.harness.broker.roll_back()
         for _ in range(5):
             calm.command()
         calm.batch(poisoned=False)
@@ -331,23 +331,25 @@ def test_a_life_with_commits_that_fail_is_the_life_without_what_they_held(seed: 
 
 @pytest.mark.parametrize("field", ["after", "before"])
 @pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**80, -(2**63) - 1])
-def test_a_position_beyond_every_log_is_an_empty_page_or_all_of_it(desk: Desk, field: str, number: int) -> None:
-    alice = desk.join("alice")
-    desk.send(alice, "@alice")
+def test_a_position_beyond_every_log_is_an_empty_page_or_all_of_it(
+    harness: BrokerHarness, field: str, number: int
+) -> None:
+    alice = harness.join("alice")
+    harness.send(alice, "@alice")
     for forward in (True, False):
         command = c.ReadHistory(alice, forward=forward)
-        found = desk.expect(History, replace(command, **{field: number})).messages
+        found = harness.expect(History, replace(command, **{field: number})).messages
         everything = (number > 0) == (field == "before")
         assert len(found) == everything
 
 
-def test_a_token_that_would_expire_after_the_end_of_time_is_refused(desk: Desk) -> None:
-    alice = desk.join("alice")
-    refusal = desk.refused(c.IssueToken(alice, name=MemberName("alice"), expires_at_ms=2**63))
+def test_a_token_that_would_expire_after_the_end_of_time_is_refused(harness: BrokerHarness) -> None:
+    alice = harness.join("alice")
+    refusal = harness.refused(c.IssueToken(alice, name=MemberName("alice"), expires_at_ms=2**63))
     assert refusal.code is Code.INVALID_REQUEST
 
 
-def test_a_read_that_raises_costs_no_rollback(faulty: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_that_raises_costs_no_rollback(faulty: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = faulty.join("alice")
     monkeypatch.setattr(faulty.broker, "roll_back", lambda: pytest.fail("nothing had changed"))
     store_of(faulty).left = 1
@@ -357,7 +359,9 @@ def test_a_read_that_raises_costs_no_rollback(faulty: Desk, monkeypatch: pytest.
     assert isinstance(second, Accepted)
 
 
-def test_an_expiry_that_raises_keeps_nobody_from_being_served(faulty: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expiry_that_raises_keeps_nobody_from_being_served(
+    faulty: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     shop = Shop()
     faulty.set_external_inbox(BOB, shop)
@@ -372,7 +376,7 @@ def test_an_expiry_that_raises_keeps_nobody_from_being_served(faulty: Desk, monk
 
 
 def test_an_expiry_that_failed_once_comes_later_and_costs_one_rollback(
-    faulty: Desk, monkeypatch: pytest.MonkeyPatch
+    faulty: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice = faulty.join("alice")
     faulty.add("bob")
@@ -392,7 +396,7 @@ def test_an_expiry_that_failed_once_comes_later_and_costs_one_rollback(
 
 
 def test_a_delivery_that_never_expires_is_tried_ever_less_and_the_others_expire(
-    faulty: Desk, monkeypatch: pytest.MonkeyPatch
+    faulty: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice = faulty.join("alice")
     faulty.add("bob")
@@ -416,7 +420,9 @@ def test_a_delivery_that_never_expires_is_tried_ever_less_and_the_others_expire(
     assert faulty.state(other, "alice") is State.EXPIRED
 
 
-def test_a_chore_that_raises_rests_and_the_others_are_done(faulty: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chore_that_raises_rests_and_the_others_are_done(
+    faulty: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried: list[int] = []
 
     def fail(*_: object) -> None:
@@ -433,7 +439,7 @@ def test_a_chore_that_raises_rests_and_the_others_are_done(faulty: Desk, monkeyp
 # What is owed.
 
 
-def test_an_acknowledgement_that_was_answered_survives_a_commit_that_fails(faulty: Desk) -> None:
+def test_an_acknowledgement_that_was_answered_survives_a_commit_that_fails(faulty: BrokerHarness) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     first, second = faulty.send(alice, "@bob", "1").message_id, faulty.send(alice, "@bob", "2").message_id
     work(faulty, (c.Offered(bob, first=1, last=2), c.Advance(bob, ranges=((1, 1),)), c.Detach(bob)))
@@ -446,47 +452,47 @@ def test_an_acknowledgement_that_was_answered_survives_a_commit_that_fails(fault
     assert faulty.bodies(faulty.attach("bob")) == ["2"]
 
 
-def fill(desk: Desk, *commands: c.Command) -> None:
+def fill(harness: BrokerHarness, *commands: c.Command) -> None:
     """Decide these, and find that the disk is full."""
-    desk.handle(commands)
-    store_of(desk).full = True
+    harness.handle(commands)
+    store_of(harness).full = True
     with pytest.raises(DiskError):
-        desk.commit()
-    store_of(desk).full = False
-    desk.roll_back()
+        harness.commit()
+    store_of(harness).full = False
+    harness.roll_back()
 
 
 def test_an_owed_right_to_take_up_a_session_needs_no_disk_to_roll_back(tmp_path: Path) -> None:
-    desk = open_desk(tmp_path)
-    desk.add("alice", token="a token of twenty characters")
+    harness = open_harness(tmp_path)
+    harness.add("alice", token="a token of twenty characters")
     hello = c.Attach(protocol="hub", credential=ByToken("a token of twenty characters"), resumable=True)
-    first = desk.expect(Attached, hello)
-    second = desk.expect(Attached, replace(hello, resume_token=first.resume_token))
-    store_of(desk)._main.set_busy_timeout(0)
-    work(desk, (c.Confirm(second.session),))
+    first = harness.expect(Attached, hello)
+    second = harness.expect(Attached, replace(hello, resume_token=first.resume_token))
+    store_of(harness)._main.set_busy_timeout(0)
+    work(harness, (c.Confirm(second.session),))
     blocker = apsw.Connection(str(tmp_path / MAIN_FILE))
-    desk.broker.handle((c.Send(second.session, content=content("@alice")),))
+    harness.broker.handle((c.Send(second.session, content=content("@alice")),))
     blocker.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError):
-        desk.broker.commit()
-    desk.broker.roll_back()
+        harness.broker.commit()
+    harness.broker.roll_back()
     blocker.execute("ROLLBACK")
     blocker.close()
-    store_of(desk).retry()
-    desk.broker.commit()
-    desk.crash()
-    assert desk.refused(replace(hello, resume_token=first.resume_token)).code is Code.RESUME_REFUSED
-    assert desk.expect(Attached, replace(hello, resume_token=second.resume_token)).resumed
+    store_of(harness).retry()
+    harness.broker.commit()
+    harness.crash()
+    assert harness.refused(replace(hello, resume_token=first.resume_token)).code is Code.RESUME_REFUSED
+    assert harness.expect(Attached, replace(hello, resume_token=second.resume_token)).resumed
 
 
-def test_a_right_of_a_removed_member_is_not_kept(faulty: Desk) -> None:
+def test_a_right_of_a_removed_member_is_not_kept(faulty: BrokerHarness) -> None:
     token = faulty.add("alice")
     resumable = c.Attach(protocol="hub", credential=ByToken(token), resumable=True)
     work(faulty, (resumable, c.RemoveMember(faulty.operator, name=MemberName("alice"))))
     assert faulty.store.restore().grants == []
 
 
-def test_keys_of_a_batch_that_failed_are_given_again(faulty: Desk) -> None:
+def test_keys_of_a_batch_that_failed_are_given_again(faulty: BrokerHarness) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     fill(
         faulty,
@@ -498,7 +504,7 @@ def test_keys_of_a_batch_that_failed_are_given_again(faulty: Desk) -> None:
     assert not kept.duplicate
 
 
-def test_sessions_that_a_failed_batch_opened_or_ended_are_as_they_were(faulty: Desk) -> None:
+def test_sessions_that_a_failed_batch_opened_or_ended_are_as_they_were(faulty: BrokerHarness) -> None:
     token = faulty.add("alice")
     alice = faulty.attach_by_token(token)
     fill(faulty, c.RotateToken(faulty.operator, name=MemberName("alice")))
@@ -510,7 +516,7 @@ def test_sessions_that_a_failed_batch_opened_or_ended_are_as_they_were(faulty: D
     assert faulty.roster()["alice"].sessions == ("hub",)
 
 
-def test_who_follows_a_message_hears_of_a_step_that_failed_once(faulty: Desk) -> None:
+def test_who_follows_a_message_hears_of_a_step_that_failed_once(faulty: BrokerHarness) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     said = faulty.send(alice, "@bob")
     faulty.ask(c.Follow(alice, message_id=said.message_id))
@@ -519,7 +525,7 @@ def test_who_follows_a_message_hears_of_a_step_that_failed_once(faulty: Desk) ->
     assert [(session, step.state) for session, step in outcome.progress] == [(alice, State.ACKED)]
 
 
-def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_again(faulty: Desk) -> None:
+def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_again(faulty: BrokerHarness) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     shop = Shop()
     faulty.set_external_inbox(BOB, shop)
@@ -530,7 +536,7 @@ def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_agai
     assert shop.finished == [1]
 
 
-def test_what_was_won_for_an_answered_acknowledgement_is_not_given_back(faulty: Desk) -> None:
+def test_what_was_won_for_an_answered_acknowledgement_is_not_given_back(faulty: BrokerHarness) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     shop = Shop()
     faulty.set_external_inbox(BOB, shop)
@@ -543,20 +549,22 @@ def test_what_was_won_for_an_answered_acknowledgement_is_not_given_back(faulty: 
 
 
 def test_a_rollback_after_a_rollback_replays_little(tmp_path: Path) -> None:
-    desk = open_desk(tmp_path, Limits(snapshot_rows=100_000))
-    alice = desk.join("alice")
+    harness = open_harness(tmp_path, Limits(snapshot_rows=100_000))
+    alice = harness.join("alice")
     for _ in range(5):
-        desk.ask_all(*(c.Send(alice, content=content("@alice")) for _ in range(1000)))
-    fill(desk, c.Send(alice, content=content("@alice")))
-    desk.send(alice, "@alice")
-    replayed = list(desk.store.replay(desk.store.restore().snapshot_end))
+        harness.ask_all(*(c.Send(alice, content=content("@alice")) for _ in range(1000)))
+    fill(harness, c.Send(alice, content=content("@alice")))
+    harness.send(alice, "@alice")
+    replayed = list(harness.store.replay(harness.store.restore().snapshot_end))
     assert len(replayed) < 2000
-    desk.broker.roll_back()
-    desk.expect(Done, c.Advance(alice, ranges=((1, 5001),)))
-    assert desk.fetch(alice) == ()
+    harness.broker.roll_back()
+    harness.expect(Done, c.Advance(alice, ranges=((1, 5001),)))
+    assert harness.fetch(alice) == ()
 
 
-def test_a_failing_look_ahead_for_wire_ids_costs_nobody_anything(faulty: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_look_ahead_for_wire_ids_costs_nobody_anything(
+    faulty: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ada, bob = faulty.join("ada"), faulty.join("bob")
 
     def fail(_: object) -> None:

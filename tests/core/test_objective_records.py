@@ -30,17 +30,17 @@ def test_lists_are_narrowed_by_status_and_assignee_and_read_page_by_page(team: T
     mine = team.create(assignee="cy")
     assert team.listed("ada", statuses=(o.Status.BLOCKED, o.Status.DONE)) == [made[2].id, made[1].id]
     assert team.listed("ada", assignee=MemberName("cy")) == [mine.id]
-    page = team.desk.expect(ObjectiveList, team.query("ada", limit=3))
+    page = team.harness.expect(ObjectiveList, team.query("ada", limit=3))
     assert not page.complete
-    rest = team.desk.expect(ObjectiveList, team.query("ada", limit=3, before=page.objectives[-1].id))
+    rest = team.harness.expect(ObjectiveList, team.query("ada", limit=3, before=page.objectives[-1].id))
     assert rest.complete
     assert [one.id for one in (*page.objectives, *rest.objectives)] == team.listed("ada")
-    assert team.desk.refused(team.query("ada", assignee=MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
+    assert team.harness.refused(team.query("ada", assignee=MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
 
 
 def test_the_event_log_tells_everything_in_order(team: Team) -> None:
     made = team.create()
-    team.desk.pass_ms(5)
+    team.harness.pass_ms(5)
     team.change("bob", made, o.Block("stuck"))
     told = team.view("wes", made)
     assert [(event.at_ms - START_MS, event.actor, event.what) for event in told.events] == [
@@ -49,7 +49,7 @@ def test_the_event_log_tells_everything_in_order(team: Team) -> None:
         (5, "bob", o.Blocked("stuck")),
     ]
     assert told.complete
-    later = team.desk.expect(
+    later = team.harness.expect(
         ObjectiveView, c.ViewObjective(team.sessions["wes"], objective_id=made.id, after=told.events[1].offset)
     )
     assert later.events == told.events[2:]
@@ -92,9 +92,9 @@ def test_everything_is_there_after_a_restart(team: Team, how: str) -> None:
     objectives = [team.stand(status) for status in o.Status]
     before = [team.view("ada", objective) for objective in objectives]
     told = team.told("bob")
-    getattr(team.desk, how)()
+    getattr(team.harness, how)()
     for name in team.sessions:
-        team.sessions[name] = team.desk.attach(name)
+        team.sessions[name] = team.harness.attach(name)
     assert [team.view("ada", objective) for objective in objectives] == before
     assert team.told("bob") == told
     assert team.change("bob", objectives[0], o.Complete("after all")).status is o.Status.DONE
@@ -105,10 +105,10 @@ def test_what_was_not_committed_never_was(team: Team) -> None:
     made = team.create()
     before = team.view("ada", made)
     told = team.told("ada")
-    team.desk.decide(c.ChangeObjective(team.sessions["bob"], objective_id=made.id, change=o.Complete("lost")))
-    team.desk.crash()
+    team.harness.decide(c.ChangeObjective(team.sessions["bob"], objective_id=made.id, change=o.Complete("lost")))
+    team.harness.crash()
     for name in team.sessions:
-        team.sessions[name] = team.desk.attach(name)
+        team.sessions[name] = team.harness.attach(name)
     assert team.view("ada", made) == before
     assert team.told("ada") == told
     assert team.change("bob", made, o.Complete("kept")).result == "kept"
@@ -117,12 +117,12 @@ def test_what_was_not_committed_never_was(team: Team) -> None:
 def test_each_step_is_a_link_of_the_chain_followed_by_its_message(team: Team) -> None:
     made = team.create(watchers=())
     team.change("bob", made, o.Complete("it works"))
-    events = [event for event in team.desk.events() if isinstance(event, ObjectiveChanged | Sent)]
+    events = [event for event in team.harness.events() if isinstance(event, ObjectiveChanged | Sent)]
     assert [type(event) for event in events] == [ObjectiveChanged, Sent, ObjectiveChanged, Sent]
     last = events[-2]
     assert isinstance(last, ObjectiveChanged)
     assert (last.id, last.kind, last.by, last.status, last.assignee) == (made.id, "completed", "bob", "done", "bob")
     offsets = [event.offset for event in team.view("bob", made).events]
     assert offsets == [
-        row.offset for row, event in zip(team.desk.log(), team.desk.events(), strict=True) if event in events[::2]
+        row.offset for row, event in zip(team.harness.log(), team.harness.events(), strict=True) if event in events[::2]
     ]

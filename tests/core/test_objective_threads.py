@@ -1,6 +1,6 @@
 """Who hears of an objective, and what is said in its thread."""
 
-from tests.core.doubles import Desk, content
+from tests.core.doubles import BrokerHarness, content
 from tests.core.objective_team import Team, event_of
 from tieline.contract import command as c
 from tieline.contract import objective as o
@@ -36,7 +36,7 @@ def test_who_leaves_the_thread_hears_of_that_and_of_nothing_later(team: Team) ->
     assert team.told("bob") == ["reassigned"]
     assert team.told("wes") == ["reassigned", "watcher_removed"]
     assert team.told("cy") == team.told("ada") == ["reassigned", "watcher_removed", "completed"]
-    assert team.desk.fetch(boss) == ()
+    assert team.harness.fetch(boss) == ()
 
 
 def test_a_watcher_is_told_by_the_event_that_makes_it_one(team: Team) -> None:
@@ -114,7 +114,7 @@ def test_the_body_says_it_in_aligned_lines_that_a_value_cannot_forge(team: Team)
 def test_what_is_said_in_the_thread_reaches_everybody_else_in_it(team: Team) -> None:
     made = team.create()
     team.forget()
-    accepted = team.desk.expect(
+    accepted = team.harness.expect(
         Accepted, c.Send(team.sessions["wes"], content=content(f"obj:{made.id}", "how is it going?"))
     )
     assert accepted.recipients == 3
@@ -124,25 +124,27 @@ def test_what_is_said_in_the_thread_reaches_everybody_else_in_it(team: Team) -> 
 
 def test_the_thread_stays_open_after_the_end(team: Team) -> None:
     made = team.stand(o.Status.DONE)
-    team.desk.restart()
-    bob = team.desk.attach("bob")
-    assert team.desk.expect(Accepted, c.Send(bob, content=content(f"obj:{made.id}", "one more thing"))).recipients == 3
+    team.harness.restart()
+    bob = team.harness.attach("bob")
+    assert (
+        team.harness.expect(Accepted, c.Send(bob, content=content(f"obj:{made.id}", "one more thing"))).recipients == 3
+    )
 
 
-def test_one_may_talk_alone_in_ones_own_thread(desk: Desk) -> None:
-    ada = desk.join("ada", "objectives.create")
+def test_one_may_talk_alone_in_ones_own_thread(harness: BrokerHarness) -> None:
+    ada = harness.join("ada", "objectives.create")
     command = c.CreateObjective(session=ada, title="t", outcome="o", assignee=MemberName("ada"))
-    made = desk.expect(ObjectiveState, command).objective
-    assert desk.expect(Accepted, c.Send(ada, content=content(f"obj:{made.id}", "note to self"))).recipients == 0
+    made = harness.expect(ObjectiveState, command).objective
+    assert harness.expect(Accepted, c.Send(ada, content=content(f"obj:{made.id}", "note to self"))).recipients == 0
 
 
 def test_a_thread_is_read_by_those_in_it_and_nobody_else(team: Team) -> None:
     made = team.create(watchers=())
-    team.desk.expect(Accepted, c.Send(team.sessions["bob"], content=content(f"obj:{made.id}", "on it")))
+    team.harness.expect(Accepted, c.Send(team.sessions["bob"], content=content(f"obj:{made.id}", "on it")))
 
     def history(name: str, peer: str | None) -> list[str]:
         command = c.ReadHistory(team.sessions[name], peer=peer)
-        return [message.content.body.split("\n")[0] for message in team.desk.expect(History, command).messages]
+        return [message.content.body.split("\n")[0] for message in team.harness.expect(History, command).messages]
 
     said = ["on it", f"[objective assigned] {made.id}"]
     for peer in (None, f"obj:{made.id}"):
@@ -158,14 +160,14 @@ def test_a_thread_is_read_by_those_in_it_and_nobody_else(team: Team) -> None:
 def test_who_was_taken_out_of_the_thread_cannot_speak_in_it(team: Team) -> None:
     made = team.create()
     team.change("ada", made, o.Watch(remove=(MemberName("wes"),)))
-    refused = team.desk.refused(c.Send(team.sessions["wes"], content=content(f"obj:{made.id}")))
+    refused = team.harness.refused(c.Send(team.sessions["wes"], content=content(f"obj:{made.id}")))
     assert refused.code is Code.UNKNOWN_OBJECTIVE
 
 
 def test_a_new_member_of_an_old_name_has_no_part_in_it(team: Team) -> None:
     made = team.create()
-    team.desk.remove("bob")
-    team.sessions["bob"] = team.desk.join("bob")
+    team.harness.remove("bob")
+    team.sessions["bob"] = team.harness.join("bob")
     assert team.listed("bob") == []
     assert team.refused("bob", made, o.Complete("mine!")) is Code.UNKNOWN_OBJECTIVE
     assert team.view("ada", made).objective.assignee == "bob"
@@ -176,6 +178,6 @@ def test_a_new_member_of_an_old_name_has_no_part_in_it(team: Team) -> None:
 
 def test_a_watcher_that_was_removed_from_the_hub_can_be_removed_from_the_list(team: Team) -> None:
     made = team.create()
-    team.desk.remove("wes")
+    team.harness.remove("wes")
     team.sessions.pop("wes")
     assert team.change("ada", made, o.Watch(remove=(MemberName("wes"),))).watchers == ()

@@ -49,13 +49,13 @@ def test_assignee_and_originator_are_no_watchers_and_nobody_watches_twice(team: 
 
 def test_each_change_leaves_its_mark(team: Team) -> None:
     made = team.create()
-    team.desk.pass_ms(1000)
+    team.harness.pass_ms(1000)
     blocked = team.change("bob", made, o.Block("  waiting "))
     assert (blocked.status, blocked.block_reason, blocked.updated_at_ms) == ("blocked", "waiting", START_MS + 1000)
     active = team.change("bob", made, o.Unblock())
     assert (active.status, active.block_reason) == ("active", None)
     team.change("bob", made, o.Block("again"))
-    team.desk.pass_ms(1000)
+    team.harness.pass_ms(1000)
     done = team.change("bob", made, o.Complete("it works"))
     assert (done.status, done.result, done.block_reason) == ("done", "it works", None)
     assert done.completed_at_ms == done.updated_at_ms == START_MS + 2000
@@ -80,7 +80,8 @@ def test_the_transition_table_is_what_happens(team: Team, kind: type[o.Change], 
     else:
         assert team.change(by, objective, CHANGES[kind]).status is after
         assert (
-            team.desk.expect(ObjectiveView, c.ViewObjective(boss, objective_id=objective.id)).objective.status is after
+            team.harness.expect(ObjectiveView, c.ViewObjective(boss, objective_id=objective.id)).objective.status
+            is after
         )
 
 
@@ -128,11 +129,11 @@ def test_whoever_has_no_part_in_it_may_do_what_its_permission_allows_and_no_more
     made = team.create()
     command = c.ChangeObjective(team.sessions["sam"], objective_id=made.id, change=CHANGES[kind])
     if permission is not None and permission == RIGHTS[kind].permission:
-        team.desk.expect(ObjectiveState, command)
+        team.harness.expect(ObjectiveState, command)
     elif permission is None or permission in ("team.manage", "activity.read"):
-        assert team.desk.refused(command).code is Code.UNKNOWN_OBJECTIVE
+        assert team.harness.refused(command).code is Code.UNKNOWN_OBJECTIVE
     else:
-        assert team.desk.refused(command).code is Code.FORBIDDEN
+        assert team.harness.refused(command).code is Code.FORBIDDEN
 
 
 @pytest.mark.parametrize(
@@ -148,9 +149,9 @@ def test_whoever_has_no_part_in_it_may_do_what_its_permission_allows_and_no_more
 def test_each_party_may_do_its_part(team: Team, kind: type[o.Change], by: str, allowed: set[type[o.Change]]) -> None:
     command = c.ChangeObjective(team.sessions[by], objective_id=team.create().id, change=CHANGES[kind])
     if kind in allowed:
-        team.desk.expect(ObjectiveState, command)
+        team.harness.expect(ObjectiveState, command)
     else:
-        assert team.desk.refused(command).code is Code.FORBIDDEN
+        assert team.harness.refused(command).code is Code.FORBIDDEN
 
 
 @pytest.mark.parametrize("status", o.Status)
@@ -161,19 +162,19 @@ def test_the_rights_of_a_viewer_are_the_changes_that_make_an_event(
 ) -> None:
     team.join("boss", *TEAM_PERMISSIONS)
     objective = team.stand(status)
-    broker = team.desk.broker
+    broker = team.harness.broker
     row, session = broker.objectives.find(objective.id), broker.directory.sessions[team.sessions[by]]
     assert row is not None
     before = len(team.view(by, objective).events)
-    team.desk.ask(c.ChangeObjective(team.sessions[by], objective_id=objective.id, change=CHANGES[kind]))
+    team.harness.ask(c.ChangeObjective(team.sessions[by], objective_id=objective.id, change=CHANGES[kind]))
     changed = len(team.view(by, objective).events) > before
     assert (kind.__struct_config__.tag in rights_of(row, session)) == changed
 
 
 def test_the_operator_has_no_rights_over_an_objective(team: Team) -> None:
-    row = team.desk.broker.objectives.find(team.create().id)
+    row = team.harness.broker.objectives.find(team.create().id)
     assert row is not None
-    assert rights_of(row, team.desk.broker.directory.sessions[team.desk.operator]) == ()
+    assert rights_of(row, team.harness.broker.directory.sessions[team.harness.operator]) == ()
 
 
 @pytest.mark.parametrize("permission", [None, *TEAM_PERMISSIONS])
@@ -181,18 +182,19 @@ def test_only_who_has_the_permission_creates(team: Team, permission: str | None)
     session = team.join("sam", *([permission] if permission else []))
     command = c.CreateObjective(session=session, title="t", outcome="o", assignee=MemberName("bob"))
     if permission == "objectives.create":
-        team.desk.expect(ObjectiveState, command)
+        team.harness.expect(ObjectiveState, command)
     else:
-        assert team.desk.refused(command).code is Code.FORBIDDEN
+        assert team.harness.refused(command).code is Code.FORBIDDEN
 
 
 def test_the_operator_sees_all_objectives_and_changes_none(team: Team) -> None:
     made = team.create()
-    operator = team.desk.operator
-    assert team.desk.expect(ObjectiveView, c.ViewObjective(operator, objective_id=made.id)).objective == made
-    assert team.desk.expect(ObjectiveList, c.ListObjectives(operator)).objectives == (made,)
+    operator = team.harness.operator
+    assert team.harness.expect(ObjectiveView, c.ViewObjective(operator, objective_id=made.id)).objective == made
+    assert team.harness.expect(ObjectiveList, c.ListObjectives(operator)).objectives == (made,)
     assert (
-        team.desk.refused(c.ChangeObjective(operator, objective_id=made.id, change=o.Cancel())).code is Code.FORBIDDEN
+        team.harness.refused(c.ChangeObjective(operator, objective_id=made.id, change=o.Cancel())).code
+        is Code.FORBIDDEN
     )
 
 
@@ -208,7 +210,7 @@ def test_a_stranger_gets_the_same_answer_for_an_objective_that_is_and_one_that_i
             c.ListObjectives(session, before=objective_id),
             c.Send(session, content=content(f"obj:{objective_id}")),
         ]
-        refusals = [team.desk.refused(command) for command in commands]
+        refusals = [team.harness.refused(command) for command in commands]
         assert {refusal.code for refusal in refusals} == {Code.UNKNOWN_OBJECTIVE}
         return [refusal.message.replace(objective_id, "") for refusal in refusals]
 

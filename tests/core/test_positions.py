@@ -1,7 +1,7 @@
 """Streams from the recipient's side: where they stand, and what is given again."""
 
-from tests.core.conftest import MakeDesk
-from tests.core.doubles import Desk, content
+from tests.core.conftest import MakeHarness
+from tests.core.doubles import BrokerHarness, content
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import SessionId
@@ -11,20 +11,20 @@ from tieline.contract.reply import Fetched, Streams, StreamView
 DAY_MS = 24 * 3600 * 1000
 
 
-def streams(desk: Desk, session: SessionId, *positions: c.Position) -> Streams:
-    return desk.expect(Streams, c.ReadStreams(session, positions=positions))
+def streams(harness: BrokerHarness, session: SessionId, *positions: c.Position) -> Streams:
+    return harness.expect(Streams, c.ReadStreams(session, positions=positions))
 
 
-def acknowledge(desk: Desk, session: SessionId, *keys: int) -> None:
+def acknowledge(harness: BrokerHarness, session: SessionId, *keys: int) -> None:
     for key in keys:
-        desk.advance(session, key)
+        harness.advance(session, key)
 
 
-def test_every_stream_of_a_member_is_told_by_topic_and_peer(desk: Desk) -> None:
-    ada, bob, eve = desk.join("ada"), desk.join("bob"), desk.join("eve")
+def test_every_stream_of_a_member_is_told_by_topic_and_peer(harness: BrokerHarness) -> None:
+    ada, bob, eve = harness.join("ada"), harness.join("bob"), harness.join("eve")
     for sender, topic in ((ada, "chat"), (ada, "chat"), (eve, "chat"), (ada, "")):
-        desk.send(sender, "@bob", topic=topic)
-    told = streams(desk, bob)
+        harness.send(sender, "@bob", topic=topic)
+    told = streams(harness, bob)
     assert told.streams == (
         StreamView(topic="", peer="ada", position=None, last_seq=1),
         StreamView(topic="chat", peer="ada", position=None, last_seq=2),
@@ -33,72 +33,72 @@ def test_every_stream_of_a_member_is_told_by_topic_and_peer(desk: Desk) -> None:
     assert (told.replay, told.stale) == ((), False)
 
 
-def test_settled_deliveries_after_a_position_are_replayed_in_order(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
+def test_settled_deliveries_after_a_position_are_replayed_in_order(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
     for _ in range(5):
-        desk.send(ada, "@bob", topic="chat")
-    acknowledge(desk, bob, 1, 2, 3, 4)
-    told = streams(desk, bob, c.Position("chat", 2))
+        harness.send(ada, "@bob", topic="chat")
+    acknowledge(harness, bob, 1, 2, 3, 4)
+    told = streams(harness, bob, c.Position("chat", 2))
     assert [(item.key, item.stream_seq) for item in told.replay] == [(3, 3), (4, 4)]
     assert not told.stale
 
 
-def test_a_position_without_a_peer_is_for_each_peer_that_has_none_of_its_own(desk: Desk) -> None:
-    ada, bob, eve = desk.join("ada"), desk.join("bob"), desk.join("eve")
+def test_a_position_without_a_peer_is_for_each_peer_that_has_none_of_its_own(harness: BrokerHarness) -> None:
+    ada, bob, eve = harness.join("ada"), harness.join("bob"), harness.join("eve")
     for sender in (ada, eve, ada, eve):
-        desk.send(sender, "@bob", topic="chat")
-    acknowledge(desk, bob, 1, 2, 3, 4)
-    told = streams(desk, bob, c.Position("chat", 1), c.Position("chat", 2, "eve"))
+        harness.send(sender, "@bob", topic="chat")
+    acknowledge(harness, bob, 1, 2, 3, 4)
+    told = streams(harness, bob, c.Position("chat", 1), c.Position("chat", 2, "eve"))
     assert [item.key for item in told.replay] == [3]
     assert [(view.peer, view.position) for view in told.streams] == [("ada", 1), ("eve", 2)]
 
 
-def test_what_was_offered_is_replayed_to_whoever_is_given_each_delivery_once(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.attach_by_token(desk.add("bob"), acknowledges=False)
+def test_what_was_offered_is_replayed_to_whoever_is_given_each_delivery_once(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.attach_by_token(harness.add("bob"), acknowledges=False)
     for _ in range(4):
-        desk.send(ada, "@bob", topic="chat")
-    desk.offered(bob, 1, 3)
-    told = streams(desk, bob, c.Position("chat", 1))
+        harness.send(ada, "@bob", topic="chat")
+    harness.offered(bob, 1, 3)
+    told = streams(harness, bob, c.Position("chat", 1))
     assert [item.key for item in told.replay] == [2, 3]
     assert not told.stale
 
 
-def test_a_position_ahead_of_the_hub_asks_for_nothing(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    desk.send(ada, "@bob", topic="chat")
-    assert streams(desk, bob, c.Position("chat", 99)).replay == ()
+def test_a_position_ahead_of_the_hub_asks_for_nothing(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    harness.send(ada, "@bob", topic="chat")
+    assert streams(harness, bob, c.Position("chat", 99)).replay == ()
 
 
-def test_what_retention_forgot_makes_a_position_stale(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(retention_ms=DAY_MS))
-    ada, bob = desk.join("ada"), desk.join("bob")
-    desk.send(ada, "@bob", topic="chat")
-    desk.advance(bob, 1)
-    desk.pass_ms(2 * DAY_MS)
-    assert streams(desk, bob, c.Position("chat", 0)).stale
-    assert not streams(desk, bob, c.Position("chat", 1)).stale
+def test_what_retention_forgot_makes_a_position_stale(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(retention_ms=DAY_MS))
+    ada, bob = harness.join("ada"), harness.join("bob")
+    harness.send(ada, "@bob", topic="chat")
+    harness.advance(bob, 1)
+    harness.pass_ms(2 * DAY_MS)
+    assert streams(harness, bob, c.Position("chat", 0)).stale
+    assert not streams(harness, bob, c.Position("chat", 1)).stale
 
 
-def test_streams_go_on_after_a_crash(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    desk.send(ada, "@bob", topic="chat")
-    desk.advance(bob, 1)
-    desk.crash()
-    told = streams(desk, desk.attach("bob"), c.Position("chat", 0))
+def test_streams_go_on_after_a_crash(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    harness.send(ada, "@bob", topic="chat")
+    harness.advance(bob, 1)
+    harness.crash()
+    told = streams(harness, harness.attach("bob"), c.Position("chat", 0))
     assert [item.key for item in told.replay] == [1]
 
 
-def test_a_fetch_gives_replayed_deliveries_among_the_unsettled_ones_page_by_page(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
+def test_a_fetch_gives_replayed_deliveries_among_the_unsettled_ones_page_by_page(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
     for _ in range(6):
-        desk.send(ada, "@bob")
-    acknowledge(desk, bob, 1, 2, 4, 5)
-    replay = streams(desk, bob, c.Position("", 1)).replay
+        harness.send(ada, "@bob")
+    acknowledge(harness, bob, 1, 2, 4, 5)
+    replay = streams(harness, bob, c.Position("", 1)).replay
     assert [item.key for item in replay] == [2, 4, 5]
     given: list[tuple[int, State]] = []
     after, complete = 0, False
     while not complete:
-        page = desk.expect(
+        page = harness.expect(
             Fetched, c.Fetch(bob, after=after, limit=2, replay=tuple(item for item in replay if item.key > after))
         )
         assert len(page.deliveries) <= 2
@@ -108,19 +108,19 @@ def test_a_fetch_gives_replayed_deliveries_among_the_unsettled_ones_page_by_page
     assert given == [(2, acked), (3, pending), (4, acked), (5, acked), (6, pending)]
 
 
-def test_much_that_is_missing_is_found_page_by_page_and_nothing_of_it_is_left_out(desk: Desk) -> None:
-    ada, bob, eve = desk.join("ada"), desk.join("bob"), desk.join("eve")
-    desk.subscribe(bob, "dev")
+def test_much_that_is_missing_is_found_page_by_page_and_nothing_of_it_is_left_out(harness: BrokerHarness) -> None:
+    ada, bob, eve = harness.join("ada"), harness.join("bob"), harness.join("eve")
+    harness.subscribe(bob, "dev")
     total = 1500
     sends = [c.Send(ada, content=content("@bob" if number % 3 else "#dev", topic="chat")) for number in range(total)]
     others = [c.Send(ada, content=content("@eve", topic="chat")) for _ in range(100)]
-    desk.ask_all(*sends, *others, c.Send(eve, content=content("@bob", topic="chat")))
-    desk.ask(c.Advance(bob, ranges=((1, total - 10),), state=State.ACKED))
+    harness.ask_all(*sends, *others, c.Send(eve, content=content("@bob", topic="chat")))
+    harness.ask(c.Advance(bob, ranges=((1, total - 10),), state=State.ACKED))
     positions = (c.Position("chat", 2, "ada"), c.Position("chat", 0, "eve"))
     found: list[int] = []
     following, pages = None, 0
     while True:
-        told = desk.expect(Streams, c.ReadStreams(bob, positions=positions, following=following))
+        told = harness.expect(Streams, c.ReadStreams(bob, positions=positions, following=following))
         assert not told.stale
         found += [item.stream_seq for item in told.replay]
         pages += 1

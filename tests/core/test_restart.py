@@ -16,7 +16,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.core.doubles import Desk, content
+from tests.core.doubles import BrokerHarness, content
 from tieline.contract import command as c
 from tieline.contract.delivery import SETTLED, State
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId
@@ -57,7 +57,7 @@ class Restarts(RuleBasedStateMachine):
     def begin(self, snapshot_rows: int) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tieline-test-"))
         limits = Limits(snapshot_rows=snapshot_rows, retention_ms=DAY_MS, hops_max=3)
-        self.desk = Desk(self.make_opener(), limits)
+        self.harness = BrokerHarness(self.make_opener(), limits)
         # Every message that was accepted, and those among them that were committed.
         self.sent: list[MessageId] = []
         self.kept = 0
@@ -69,23 +69,23 @@ class Restarts(RuleBasedStateMachine):
         self.won: set[tuple[str, int, MessageId]] = set()
         self.kept_won: set[tuple[str, int, MessageId]] = set()
         for name in ("ada", "bob"):
-            self.decide(c.AddMember(self.desk.operator, name=MemberName(name)))
+            self.decide(c.AddMember(self.harness.operator, name=MemberName(name)))
         self.commit()
 
     def make_opener(self) -> Callable[[], Store]:
         raise NotImplementedError
 
     def teardown(self) -> None:
-        if hasattr(self, "desk"):
-            self.desk.store.close()
+        if hasattr(self, "harness"):
+            self.harness.store.close()
             shutil.rmtree(self.folder)
 
     # What the machine looks at.
 
     def decide(self, command: c.Command) -> Any:
         """Ask, and commit nothing; check the posts that came of it."""
-        (reply,) = self.desk.decide(command)
-        for post in self.desk.outcome.posts:
+        (reply,) = self.harness.decide(command)
+        for post in self.harness.outcome.posts:
             sender, topic = post.message.sender, post.message.content.topic
             for recipient, stream_seq in zip(post.recipients, post.stream_seqs, strict=True):
                 stream = (sender, topic, recipient, self.generation[recipient])
@@ -100,10 +100,10 @@ class Restarts(RuleBasedStateMachine):
 
     def view(self) -> dict[str, Any]:
         """All that can be seen of the hub, but for sessions."""
-        desk = self.desk
-        operator = desk.operator
+        harness = self.harness
+        operator = harness.operator
         shown: dict[str, Any] = {}
-        for name, presence in desk.roster().items():
+        for name, presence in harness.roster().items():
             session = self.session(name)
             fetched = self.decide(c.Fetch(session, limit=1000))
             assert isinstance(fetched, Fetched)
@@ -173,7 +173,7 @@ class Restarts(RuleBasedStateMachine):
     @rule(name=names, what=st.sampled_from(["join", "leave", "add", "remove", "act"]))
     def manage(self, name: str, what: str) -> None:
         session = self.session(name)
-        operator, member = self.desk.operator, MemberName(name)
+        operator, member = self.harness.operator, MemberName(name)
         if what == "add":
             if isinstance(self.decide(c.AddMember(operator, name=member)), Issued):
                 self.generation[name] += 1
@@ -191,24 +191,24 @@ class Restarts(RuleBasedStateMachine):
         make=st.sampled_from([c.PauseThread, c.PauseThread, c.ResumeThread, c.AllowThread]),
     )
     def steward(self, name: str, make: type[c.PauseThread | c.ResumeThread | c.AllowThread]) -> None:
-        assert self.decide(make(self.desk.operator, thread=name)) == Done()
+        assert self.decide(make(self.harness.operator, thread=name)) == Done()
 
     @rule(milliseconds=st.sampled_from([1, 100, 3600 * 1000, 2 * DAY_MS]))
     def wait(self, milliseconds: int) -> None:
-        self.desk.clock_and_ids.time_ms += milliseconds
+        self.harness.clock_and_ids.time_ms += milliseconds
         self.decide(c.Tick())
 
     # How it goes down.
 
     @rule()
     def commit(self) -> None:
-        self.desk.broker.commit()
-        self.desk.journal.commit()
+        self.harness.broker.commit()
+        self.harness.journal.commit()
         self.kept = len(self.sent)
         self.kept_streams = dict(self.streams)
         self.kept_generation = dict(self.generation)
         self.kept_won = set(self.won)
-        self.kept_ms = self.desk.clock_and_ids.time_ms
+        self.kept_ms = self.harness.clock_and_ids.time_ms
         self.kept_view = self.view()
         # Look at once, before a snapshot hides what a replay would give.
         self.crash(restore_only=True)
@@ -216,13 +216,13 @@ class Restarts(RuleBasedStateMachine):
     @rule(restore_only=st.booleans())
     def crash(self, restore_only: bool) -> None:
         # Back to the time of the last commit: what would have expired since then is not the subject.
-        self.desk.clock_and_ids.time_ms = self.kept_ms
+        self.harness.clock_and_ids.time_ms = self.kept_ms
         if restore_only:
-            self.desk.broker.restore()
-            self.desk.journal.restore()
-            self.desk.operator = self.desk.attach(None)
+            self.harness.broker.restore()
+            self.harness.journal.restore()
+            self.harness.operator = self.harness.attach(None)
         else:
-            self.desk.crash()
+            self.harness.crash()
         del self.sent[self.kept :]
         self.streams = dict(self.kept_streams)
         self.generation = dict(self.kept_generation)
@@ -232,10 +232,10 @@ class Restarts(RuleBasedStateMachine):
     @rule()
     def stop_and_start(self) -> None:
         self.commit()
-        self.desk.restart()
+        self.harness.restart()
         assert self.view() == self.kept_view
         # A broker that starts from a snapshot and one that replays the log cannot be told apart either.
-        self.desk.crash()
+        self.harness.crash()
         assert self.view() == self.kept_view
 
 

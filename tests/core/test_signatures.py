@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.core.doubles import HOME_KEY, Desk, content
+from tests.core.doubles import HOME_KEY, BrokerHarness, content
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import MemberName, SessionId
@@ -25,82 +25,86 @@ P = "peerbus"
 CONFINED = [Signature.FAILED, Signature.MISNAMED]
 
 
-def send(desk: Desk, session: SessionId, target: str, body: str, signature: Signature) -> Accepted:
-    return desk.expect(Accepted, c.Send(session, content=content(target, body, original=b"{}"), signature=signature))
+def send(harness: BrokerHarness, session: SessionId, target: str, body: str, signature: Signature) -> Accepted:
+    return harness.expect(Accepted, c.Send(session, content=content(target, body, original=b"{}"), signature=signature))
 
 
-def register(desk: Desk, name: str) -> SessionId:
+def register(harness: BrokerHarness, name: str) -> SessionId:
     attach = c.Attach(protocol=P, credential=ByShared("token"), member=MemberName(name), exclusive=True)
-    return desk.expect(Attached, attach).session
+    return harness.expect(Attached, attach).session
 
 
 @pytest.mark.parametrize("signature", list(Signature))
 @pytest.mark.parametrize("how", [None, "restart", "crash"])
-def test_a_message_keeps_its_mark_and_receipts_show_it(desk: Desk, signature: Signature, how: str | None) -> None:
-    ada, _ = register(desk, "ada"), register(desk, "bob")
-    sent = send(desk, ada, "@bob", "x", signature)
+def test_a_message_keeps_its_mark_and_receipts_show_it(
+    harness: BrokerHarness, signature: Signature, how: str | None
+) -> None:
+    ada, _ = register(harness, "ada"), register(harness, "bob")
+    sent = send(harness, ada, "@bob", "x", signature)
     if how is not None:
-        getattr(desk, how)()
-    (delivery,) = desk.fetch(register(desk, "bob"))
+        getattr(harness, how)()
+    (delivery,) = harness.fetch(register(harness, "bob"))
     assert delivery.message.signature is signature
-    evidence = desk.receipts(desk.operator, sent.message_id)["bob"].steps[0].evidence
+    evidence = harness.receipts(harness.operator, sent.message_id)["bob"].steps[0].evidence
     assert evidence == (f"signature {signature}" if signature else "")
 
 
 @pytest.mark.parametrize("signature", CONFINED)
-def test_what_is_signed_badly_is_given_to_sessions_of_its_own_protocol_alone(desk: Desk, signature: Signature) -> None:
-    ada, _ = register(desk, "ada"), desk.add("bob")
-    bad = send(desk, ada, "@bob", "bad", signature)
-    good = send(desk, ada, "@bob", "good", Signature.VERIFIED)
-    elsewhere, peer = desk.attach("bob", "hub"), desk.attach("bob", P)
-    assert desk.bodies(elsewhere) == ["good"]
-    assert desk.bodies(peer) == ["bad", "good"]
-    assert desk.claim(elsewhere, bad.message_id) is None
-    assert desk.claim(elsewhere, good.message_id) is not None
-    assert desk.claim(peer, bad.message_id) is not None
+def test_what_is_signed_badly_is_given_to_sessions_of_its_own_protocol_alone(
+    harness: BrokerHarness, signature: Signature
+) -> None:
+    ada, _ = register(harness, "ada"), harness.add("bob")
+    bad = send(harness, ada, "@bob", "bad", signature)
+    good = send(harness, ada, "@bob", "good", Signature.VERIFIED)
+    elsewhere, peer = harness.attach("bob", "hub"), harness.attach("bob", P)
+    assert harness.bodies(elsewhere) == ["good"]
+    assert harness.bodies(peer) == ["bad", "good"]
+    assert harness.claim(elsewhere, bad.message_id) is None
+    assert harness.claim(elsewhere, good.message_id) is not None
+    assert harness.claim(peer, bad.message_id) is not None
 
 
-def test_a_badly_signed_message_waits_for_a_session_of_its_protocol(desk: Desk) -> None:
-    ada, _ = register(desk, "ada"), desk.add("bob")
-    sent = send(desk, ada, "@bob", "bad", Signature.FAILED)
-    assert desk.bodies(desk.attach("bob", "hub")) == []
-    assert desk.state(sent.message_id, "bob") is State.PENDING
-    assert desk.roster()["bob"].backlog == 1
+def test_a_badly_signed_message_waits_for_a_session_of_its_protocol(harness: BrokerHarness) -> None:
+    ada, _ = register(harness, "ada"), harness.add("bob")
+    sent = send(harness, ada, "@bob", "bad", Signature.FAILED)
+    assert harness.bodies(harness.attach("bob", "hub")) == []
+    assert harness.state(sent.message_id, "bob") is State.PENDING
+    assert harness.roster()["bob"].backlog == 1
 
 
-def test_history_shows_it_to_its_sender_to_peers_and_to_the_operator_with_its_mark(desk: Desk) -> None:
-    ada, _ = register(desk, "ada"), desk.add("bob")
-    send(desk, ada, "@bob", "bad", Signature.FAILED)
-    for reader in (desk.operator, ada, desk.attach("ada", "hub"), desk.attach("bob", P)):
-        (message,) = desk.expect(History, c.ReadHistory(reader)).messages
+def test_history_shows_it_to_its_sender_to_peers_and_to_the_operator_with_its_mark(harness: BrokerHarness) -> None:
+    ada, _ = register(harness, "ada"), harness.add("bob")
+    send(harness, ada, "@bob", "bad", Signature.FAILED)
+    for reader in (harness.operator, ada, harness.attach("ada", "hub"), harness.attach("bob", P)):
+        (message,) = harness.expect(History, c.ReadHistory(reader)).messages
         assert (message.sender, message.signature) == ("ada", Signature.FAILED)
-    assert desk.expect(History, c.ReadHistory(desk.attach("bob", "hub"))).messages == ()
+    assert harness.expect(History, c.ReadHistory(harness.attach("bob", "hub"))).messages == ()
 
 
-def test_an_operator_that_speaks_as_a_member_sees_what_that_member_sees(desk: Desk) -> None:
-    ada, _ = register(desk, "ada"), desk.add("bob")
-    send(desk, ada, "@bob", "bad", Signature.FAILED)
-    send(desk, ada, "@bob", "good", Signature.VERIFIED)
+def test_an_operator_that_speaks_as_a_member_sees_what_that_member_sees(harness: BrokerHarness) -> None:
+    ada, _ = register(harness, "ada"), harness.add("bob")
+    send(harness, ada, "@bob", "bad", Signature.FAILED)
+    send(harness, ada, "@bob", "good", Signature.VERIFIED)
     attach = c.Attach(protocol="hub", credential=ByHomeKey(HOME_KEY), member=MemberName("bob"))
-    page = desk.expect(History, c.ReadHistory(desk.expect(Attached, attach).session)).messages
+    page = harness.expect(History, c.ReadHistory(harness.expect(Attached, attach).session)).messages
     assert [message.content.body for message in page] == ["good"]
 
 
-def test_badly_signed_messages_do_not_hide_what_was_said_before_them(desk: Desk) -> None:
-    ada, _ = register(desk, "ada"), desk.add("bob")
+def test_badly_signed_messages_do_not_hide_what_was_said_before_them(harness: BrokerHarness) -> None:
+    ada, _ = register(harness, "ada"), harness.add("bob")
     for number in range(4):
-        send(desk, ada, "@bob", f"good {number}", Signature.VERIFIED)
+        send(harness, ada, "@bob", f"good {number}", Signature.VERIFIED)
         for _ in range(5):
-            send(desk, ada, "@bob", "bad", Signature.FAILED)
-    page = desk.expect(History, c.ReadHistory(desk.attach("bob", "hub"), limit=3)).messages
+            send(harness, ada, "@bob", "bad", Signature.FAILED)
+    page = harness.expect(History, c.ReadHistory(harness.attach("bob", "hub"), limit=3)).messages
     assert [message.content.body for message in page] == ["good 3", "good 2", "good 1"]
 
 
 def test_a_mark_that_was_changed_in_the_store_breaks_the_audit(tmp_path: Path) -> None:
-    desk = Desk(lambda: SqliteStore(tmp_path, synchronous="OFF"))
-    ada, _ = register(desk, "ada"), register(desk, "bob")
-    offset = send(desk, ada, "@bob", "bad", Signature.FAILED).offset
-    desk.broker.close()
+    harness = BrokerHarness(lambda: SqliteStore(tmp_path, synchronous="OFF"))
+    ada, _ = register(harness, "ada"), register(harness, "bob")
+    offset = send(harness, ada, "@bob", "bad", Signature.FAILED).offset
+    harness.broker.close()
     for mark, intact in (("failed", True), ("verified", False), ("", False)):
         with apsw.Connection(str(tmp_path / "tieline.db")) as database:
             database.execute("UPDATE message SET signature = ?", (mark,))
@@ -115,21 +119,23 @@ def test_a_mark_that_was_changed_in_the_store_breaks_the_audit(tmp_path: Path) -
 
 
 @pytest.fixture
-def secretless(open_store: Callable[[], Store]) -> Desk:
-    """A desk whose hub has no secret to sign with."""
-    desk = Desk(open_store)
-    desk.broker = Broker(desk.store, desk.clock_and_ids, desk.limits, home_key=token_digest(HOME_KEY), signs=False)
-    desk.operator = desk.attach(None)
-    return desk
+def secretless(open_store: Callable[[], Store]) -> BrokerHarness:
+    """A harness whose hub has no secret to sign with."""
+    harness = BrokerHarness(open_store)
+    harness.broker = Broker(
+        harness.store, harness.clock_and_ids, harness.limits, home_key=token_digest(HOME_KEY), signs=False
+    )
+    harness.operator = harness.attach(None)
+    return harness
 
 
-def test_with_no_secret_a_message_to_a_peer_is_refused_not_faked(secretless: Desk) -> None:
+def test_with_no_secret_a_message_to_a_peer_is_refused_not_faked(secretless: BrokerHarness) -> None:
     register(secretless, "peer")
     ada = secretless.join("ada")
     assert secretless.refused(c.Send(ada, content=content("@peer"))).code is Code.CANNOT_SIGN
 
 
-def test_with_no_secret_the_copies_of_peers_are_dead_with_that_reason(secretless: Desk) -> None:
+def test_with_no_secret_the_copies_of_peers_are_dead_with_that_reason(secretless: BrokerHarness) -> None:
     peer = register(secretless, "peer")
     ada, _ = secretless.join("ada"), secretless.add("bob")
     sent = secretless.send(ada, "*")
@@ -141,14 +147,16 @@ def test_with_no_secret_the_copies_of_peers_are_dead_with_that_reason(secretless
     assert secretless.fetch(peer) == ()
 
 
-def test_with_no_secret_peers_reach_each_other_and_everybody_else(secretless: Desk) -> None:
+def test_with_no_secret_peers_reach_each_other_and_everybody_else(secretless: BrokerHarness) -> None:
     ada, bob = register(secretless, "ada"), register(secretless, "bob")
     secretless.add("cy")
     send(secretless, ada, "*", "signed by ada", Signature.UNVERIFIED)
     assert secretless.bodies(bob) == secretless.bodies(secretless.attach("cy")) == ["signed by ada"]
 
 
-def test_with_no_secret_a_peer_that_has_a_token_of_its_own_can_be_reached_through_other_wires(secretless: Desk) -> None:
+def test_with_no_secret_a_peer_that_has_a_token_of_its_own_can_be_reached_through_other_wires(
+    secretless: BrokerHarness,
+) -> None:
     register(secretless, "peer")
     token = secretless.expect(Issued, c.RotateToken(secretless.operator, name=MemberName("peer"))).token
     secretless.send(secretless.join("ada"), "@peer", "hello")

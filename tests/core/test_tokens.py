@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from tests.core.conftest import MakeDesk
-from tests.core.doubles import START_MS, Desk
+from tests.core.conftest import MakeHarness
+from tests.core.doubles import START_MS, BrokerHarness
 from tieline.contract import command as c
 from tieline.contract.event import Registered
 from tieline.contract.identifiers import MemberName, SessionId
@@ -17,149 +17,151 @@ ADA = MemberName("ada")
 CHOSEN = "a token of my own choice"
 
 
-def tokens(desk: Desk, session: SessionId, name: MemberName = ADA) -> tuple[TokenView, ...]:
-    return desk.expect(Tokens, c.ListTokens(session, name=name)).tokens
+def tokens(harness: BrokerHarness, session: SessionId, name: MemberName = ADA) -> tuple[TokenView, ...]:
+    return harness.expect(Tokens, c.ListTokens(session, name=name)).tokens
 
 
-def opens(desk: Desk, token: str) -> bool:
-    reply = desk.ask(c.Attach(protocol="hub", credential=ByToken(token)))
+def opens(harness: BrokerHarness, token: str) -> bool:
+    reply = harness.ask(c.Attach(protocol="hub", credential=ByToken(token)))
     return isinstance(reply, Attached)
 
 
-def test_one_more_token_opens_sessions_beside_the_first(desk: Desk) -> None:
-    first = desk.add("ada")
-    ada = desk.attach_by_token(first)
-    desk.clock_and_ids.time_ms += 5
-    issued = desk.expect(TokenIssued, c.IssueToken(ada, name=ADA, label="laptop", expires_at_ms=START_MS + 100))
+def test_one_more_token_opens_sessions_beside_the_first(harness: BrokerHarness) -> None:
+    first = harness.add("ada")
+    ada = harness.attach_by_token(first)
+    harness.clock_and_ids.time_ms += 5
+    issued = harness.expect(TokenIssued, c.IssueToken(ada, name=ADA, label="laptop", expires_at_ms=START_MS + 100))
     assert issued.member == "ada"
     assert issued.view == TokenView(issued.view.id, "laptop", "ada", START_MS + 5, START_MS + 100, None)
-    assert opens(desk, first)
-    assert opens(desk, issued.token)
-    listed = tokens(desk, ada)
+    assert opens(harness, first)
+    assert opens(harness, issued.token)
+    listed = tokens(harness, ada)
     assert [view.label for view in listed] == ["", "laptop"]
     assert [view.last_used_ms for view in listed] == [START_MS + 5, START_MS + 5]
-    assert Registered("ada", "ada", "one more token") in desk.events()
+    assert Registered("ada", "ada", "one more token") in harness.events()
 
 
-def test_a_token_can_be_chosen(desk: Desk) -> None:
-    ada = desk.join("ada")
-    assert desk.expect(TokenIssued, c.IssueToken(ada, name=ADA, token=CHOSEN)).token == CHOSEN
-    assert opens(desk, CHOSEN)
-    assert desk.refused(c.IssueToken(ada, name=ADA, token=CHOSEN)).code is Code.INVALID_REQUEST
-    assert desk.refused(c.IssueToken(ada, name=ADA, token="short")).code is Code.INVALID_REQUEST
+def test_a_token_can_be_chosen(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
+    assert harness.expect(TokenIssued, c.IssueToken(ada, name=ADA, token=CHOSEN)).token == CHOSEN
+    assert opens(harness, CHOSEN)
+    assert harness.refused(c.IssueToken(ada, name=ADA, token=CHOSEN)).code is Code.INVALID_REQUEST
+    assert harness.refused(c.IssueToken(ada, name=ADA, token="short")).code is Code.INVALID_REQUEST
 
 
-def test_a_token_that_has_expired_opens_nothing_and_is_not_listed(desk: Desk) -> None:
-    ada = desk.join("ada")
-    token = desk.expect(TokenIssued, c.IssueToken(ada, name=ADA, expires_at_ms=START_MS + 10)).token
-    desk.clock_and_ids.time_ms += 9
-    assert opens(desk, token)
-    desk.clock_and_ids.time_ms += 1
-    assert not opens(desk, token)
-    assert len(tokens(desk, ada)) == 1
-    assert desk.refused(c.IssueToken(ada, name=ADA, expires_at_ms=START_MS + 10)).code is Code.INVALID_REQUEST
+def test_a_token_that_has_expired_opens_nothing_and_is_not_listed(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
+    token = harness.expect(TokenIssued, c.IssueToken(ada, name=ADA, expires_at_ms=START_MS + 10)).token
+    harness.clock_and_ids.time_ms += 9
+    assert opens(harness, token)
+    harness.clock_and_ids.time_ms += 1
+    assert not opens(harness, token)
+    assert len(tokens(harness, ada)) == 1
+    assert harness.refused(c.IssueToken(ada, name=ADA, expires_at_ms=START_MS + 10)).code is Code.INVALID_REQUEST
 
 
-def test_when_a_token_expires_its_own_sessions_end_and_no_others(desk: Desk) -> None:
-    first = desk.add("ada")
-    ada = desk.attach_by_token(first)
-    issued = desk.expect(TokenIssued, c.IssueToken(ada, name=ADA, label="laptop", expires_at_ms=START_MS + 100))
-    laptop = desk.attach_by_token(issued.token)
-    desk.pass_ms(99)
-    assert desk.outcome.ended == []
-    desk.pass_ms(1)
-    assert [(session, why.code) for session, why in desk.outcome.ended] == [(laptop, Code.UNAUTHORIZED)]
-    assert [view.label for view in tokens(desk, ada)] == [""]
-    desk.pass_ms(1)
-    assert desk.outcome.ended == []
+def test_when_a_token_expires_its_own_sessions_end_and_no_others(harness: BrokerHarness) -> None:
+    first = harness.add("ada")
+    ada = harness.attach_by_token(first)
+    issued = harness.expect(TokenIssued, c.IssueToken(ada, name=ADA, label="laptop", expires_at_ms=START_MS + 100))
+    laptop = harness.attach_by_token(issued.token)
+    harness.pass_ms(99)
+    assert harness.outcome.ended == []
+    harness.pass_ms(1)
+    assert [(session, why.code) for session, why in harness.outcome.ended] == [(laptop, Code.UNAUTHORIZED)]
+    assert [view.label for view in tokens(harness, ada)] == [""]
+    harness.pass_ms(1)
+    assert harness.outcome.ended == []
 
 
-def test_a_token_that_is_given_again_for_longer_lasts_longer(desk: Desk) -> None:
-    ada = desk.attach_by_token(desk.add("ada"))
-    issued = desk.expect(TokenIssued, c.IssueToken(ada, name=ADA, label="", expires_at_ms=START_MS + 100, token=CHOSEN))
-    desk.expect(Done, c.RevokeToken(ada, name=ADA, token_id=issued.view.id))
-    desk.expect(TokenIssued, c.IssueToken(ada, name=ADA, label="", expires_at_ms=START_MS + 200, token=CHOSEN))
-    desk.pass_ms(150)
-    assert opens(desk, CHOSEN)
-    desk.pass_ms(50)
-    assert not opens(desk, CHOSEN)
+def test_a_token_that_is_given_again_for_longer_lasts_longer(harness: BrokerHarness) -> None:
+    ada = harness.attach_by_token(harness.add("ada"))
+    issued = harness.expect(
+        TokenIssued, c.IssueToken(ada, name=ADA, label="", expires_at_ms=START_MS + 100, token=CHOSEN)
+    )
+    harness.expect(Done, c.RevokeToken(ada, name=ADA, token_id=issued.view.id))
+    harness.expect(TokenIssued, c.IssueToken(ada, name=ADA, label="", expires_at_ms=START_MS + 200, token=CHOSEN))
+    harness.pass_ms(150)
+    assert opens(harness, CHOSEN)
+    harness.pass_ms(50)
+    assert not opens(harness, CHOSEN)
 
 
-def test_revoking_one_ends_its_own_sessions_and_no_others(desk: Desk) -> None:
-    ada = desk.join("ada")
-    second = desk.expect(TokenIssued, c.IssueToken(ada, name=ADA))
-    other = desk.attach_by_token(second.token)
-    desk.expect(Done, c.RevokeToken(ada, name=ADA, token_id=second.view.id))
-    assert [session for session, _ in desk.outcome.ended] == [other]
-    assert desk.outcome.ended[0][1].code is Code.UNAUTHORIZED
-    assert not opens(desk, second.token)
-    assert len(tokens(desk, ada)) == 1
-    assert desk.refused(c.RevokeToken(ada, name=ADA, token_id=second.view.id)).code is Code.UNKNOWN_TOKEN
+def test_revoking_one_ends_its_own_sessions_and_no_others(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
+    second = harness.expect(TokenIssued, c.IssueToken(ada, name=ADA))
+    other = harness.attach_by_token(second.token)
+    harness.expect(Done, c.RevokeToken(ada, name=ADA, token_id=second.view.id))
+    assert [session for session, _ in harness.outcome.ended] == [other]
+    assert harness.outcome.ended[0][1].code is Code.UNAUTHORIZED
+    assert not opens(harness, second.token)
+    assert len(tokens(harness, ada)) == 1
+    assert harness.refused(c.RevokeToken(ada, name=ADA, token_id=second.view.id)).code is Code.UNKNOWN_TOKEN
 
 
-def test_whoever_revokes_its_own_token_hears_that_it_is_done_and_ends(desk: Desk) -> None:
-    ada = desk.join("ada")
-    (view,) = tokens(desk, ada)
-    desk.expect(Done, c.RevokeToken(ada, name=ADA, token_id=view.id))
-    assert [session for session, _ in desk.outcome.ended] == [ada]
+def test_whoever_revokes_its_own_token_hears_that_it_is_done_and_ends(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
+    (view,) = tokens(harness, ada)
+    harness.expect(Done, c.RevokeToken(ada, name=ADA, token_id=view.id))
+    assert [session for session, _ in harness.outcome.ended] == [ada]
 
 
-def test_rotating_replaces_all_of_them(desk: Desk) -> None:
-    first = desk.add("ada")
-    ada = desk.attach_by_token(first)
-    second = desk.expect(TokenIssued, c.IssueToken(ada, name=ADA)).token
-    fresh = desk.expect(Issued, c.RotateToken(ada, name=ADA)).token
-    assert [opens(desk, token) for token in (first, second, fresh)] == [False, False, True]
-    assert len(tokens(desk, ada)) == 1
+def test_rotating_replaces_all_of_them(harness: BrokerHarness) -> None:
+    first = harness.add("ada")
+    ada = harness.attach_by_token(first)
+    second = harness.expect(TokenIssued, c.IssueToken(ada, name=ADA)).token
+    fresh = harness.expect(Issued, c.RotateToken(ada, name=ADA)).token
+    assert [opens(harness, token) for token in (first, second, fresh)] == [False, False, True]
+    assert len(tokens(harness, ada)) == 1
 
 
-def test_tokens_are_ones_own_business_and_that_of_those_who_manage_members(desk: Desk) -> None:
-    ada, bob, mo = desk.join("ada"), desk.join("bob"), desk.join("mo", "members.manage")
-    (view,) = tokens(desk, ada)
+def test_tokens_are_ones_own_business_and_that_of_those_who_manage_members(harness: BrokerHarness) -> None:
+    ada, bob, mo = harness.join("ada"), harness.join("bob"), harness.join("mo", "members.manage")
+    (view,) = tokens(harness, ada)
     for command in (
         c.IssueToken(bob, name=ADA),
         c.ListTokens(bob, name=ADA),
         c.RevokeToken(bob, name=ADA, token_id=view.id),
     ):
-        assert desk.refused(command).code is Code.FORBIDDEN
-    assert desk.expect(TokenIssued, c.IssueToken(mo, name=ADA)).view.created_by == "mo"
-    assert len(tokens(desk, mo)) == len(tokens(desk, desk.operator)) == 2
-    desk.expect(Done, c.RevokeToken(mo, name=ADA, token_id=view.id))
-    assert desk.refused(c.ListTokens(mo, name=MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
+        assert harness.refused(command).code is Code.FORBIDDEN
+    assert harness.expect(TokenIssued, c.IssueToken(mo, name=ADA)).view.created_by == "mo"
+    assert len(tokens(harness, mo)) == len(tokens(harness, harness.operator)) == 2
+    harness.expect(Done, c.RevokeToken(mo, name=ADA, token_id=view.id))
+    assert harness.refused(c.ListTokens(mo, name=MemberName("nobody"))).code is Code.UNKNOWN_MEMBER
 
 
 @pytest.mark.parametrize("how", ["restart", "crash"])
-def test_tokens_are_there_after_a_restart_and_revoked_ones_are_not(desk: Desk, how: str) -> None:
-    ada = desk.join("ada")
-    kept = desk.expect(TokenIssued, c.IssueToken(ada, name=ADA, label="kept", expires_at_ms=START_MS + 1000))
-    gone = desk.expect(TokenIssued, c.IssueToken(ada, name=ADA))
-    desk.expect(Done, c.RevokeToken(ada, name=ADA, token_id=gone.view.id))
-    getattr(desk, how)()
-    assert opens(desk, kept.token)
-    assert not opens(desk, gone.token)
-    listed = tokens(desk, desk.operator)
+def test_tokens_are_there_after_a_restart_and_revoked_ones_are_not(harness: BrokerHarness, how: str) -> None:
+    ada = harness.join("ada")
+    kept = harness.expect(TokenIssued, c.IssueToken(ada, name=ADA, label="kept", expires_at_ms=START_MS + 1000))
+    gone = harness.expect(TokenIssued, c.IssueToken(ada, name=ADA))
+    harness.expect(Done, c.RevokeToken(ada, name=ADA, token_id=gone.view.id))
+    getattr(harness, how)()
+    assert opens(harness, kept.token)
+    assert not opens(harness, gone.token)
+    listed = tokens(harness, harness.operator)
     assert [(view.id, view.label, view.expires_at_ms) for view in listed][1:] == [
         (kept.view.id, "kept", START_MS + 1000)
     ]
 
 
-def test_a_removed_member_has_no_tokens(desk: Desk) -> None:
-    first = desk.add("ada")
-    second = desk.expect(TokenIssued, c.IssueToken(desk.operator, name=ADA)).token
-    desk.remove("ada")
-    assert not opens(desk, first)
-    assert not opens(desk, second)
+def test_a_removed_member_has_no_tokens(harness: BrokerHarness) -> None:
+    first = harness.add("ada")
+    second = harness.expect(TokenIssued, c.IssueToken(harness.operator, name=ADA)).token
+    harness.remove("ada")
+    assert not opens(harness, first)
+    assert not opens(harness, second)
 
 
-def test_a_member_has_only_so_many_and_expired_ones_make_room(make_desk: MakeDesk) -> None:
-    desk = make_desk(msgspec.structs.replace(DEFAULT_LIMITS, tokens_max=2))
-    ada = desk.join("ada")
-    desk.expect(TokenIssued, c.IssueToken(ada, name=ADA, expires_at_ms=START_MS + 1))
-    assert desk.refused(c.IssueToken(ada, name=ADA)).code is Code.TOO_MANY_TOKENS
-    desk.clock_and_ids.time_ms += 1
-    desk.expect(TokenIssued, c.IssueToken(ada, name=ADA))
-    assert len(tokens(desk, ada)) == 2
+def test_a_member_has_only_so_many_and_expired_ones_make_room(make_harness: MakeHarness) -> None:
+    harness = make_harness(msgspec.structs.replace(DEFAULT_LIMITS, tokens_max=2))
+    ada = harness.join("ada")
+    harness.expect(TokenIssued, c.IssueToken(ada, name=ADA, expires_at_ms=START_MS + 1))
+    assert harness.refused(c.IssueToken(ada, name=ADA)).code is Code.TOO_MANY_TOKENS
+    harness.clock_and_ids.time_ms += 1
+    harness.expect(TokenIssued, c.IssueToken(ada, name=ADA))
+    assert len(tokens(harness, ada)) == 2
 
 
-def test_a_label_has_a_limit(desk: Desk) -> None:
-    assert desk.refused(c.IssueToken(desk.join("ada"), name=ADA, label="x" * 5000)).code is Code.INVALID_REQUEST
+def test_a_label_has_a_limit(harness: BrokerHarness) -> None:
+    assert harness.refused(c.IssueToken(harness.join("ada"), name=ADA, label="x" * 5000)).code is Code.INVALID_REQUEST

@@ -2,53 +2,53 @@
 
 import pytest
 
-from tests.core.conftest import MakeDesk
-from tests.core.doubles import Desk, content
+from tests.core.conftest import MakeHarness
+from tests.core.doubles import BrokerHarness, content
 from tieline.contract import command as c
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted
 
 
-def test_the_same_id_with_the_same_content_is_accepted_once(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    first = desk.send(ada, "@bob", "once", wire_id="w-1")
-    again = desk.send(ada, "@bob", "once", wire_id="w-1")
+def test_the_same_id_with_the_same_content_is_accepted_once(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    first = harness.send(ada, "@bob", "once", wire_id="w-1")
+    again = harness.send(ada, "@bob", "once", wire_id="w-1")
     assert not first.duplicate
     assert again == Accepted(message_id=first.message_id, offset=first.offset, recipients=1, duplicate=True)
-    assert desk.outcome.posts == []
-    assert desk.bodies(bob) == ["once"]
+    assert harness.outcome.posts == []
+    assert harness.bodies(bob) == ["once"]
 
 
-def test_the_same_id_with_other_content_is_refused(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    desk.send(ada, "@bob", "one", wire_id="w-1")
+def test_the_same_id_with_other_content_is_refused(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    harness.send(ada, "@bob", "one", wire_id="w-1")
     for other in (content("@bob", "two"), content("@bob", "one", title="t"), content("*", "one")):
-        assert desk.refused(c.Send(ada, content=other, wire_id="w-1")).code is Code.WIRE_ID_REUSED
-    assert desk.bodies(bob) == ["one"]
+        assert harness.refused(c.Send(ada, content=other, wire_id="w-1")).code is Code.WIRE_ID_REUSED
+    assert harness.bodies(bob) == ["one"]
 
 
-def test_an_id_belongs_to_one_member_on_one_protocol(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    ada_elsewhere = desk.attach("ada", "peerbus")
-    desk.add("cy")
+def test_an_id_belongs_to_one_member_on_one_protocol(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    ada_elsewhere = harness.attach("ada", "peerbus")
+    harness.add("cy")
     ids = {
-        desk.send(ada, "@cy", "from ada", wire_id="1").message_id,
-        desk.send(bob, "@cy", "from bob", wire_id="1").message_id,
-        desk.send(ada_elsewhere, "@cy", "from ada, elsewhere", wire_id="1").message_id,
+        harness.send(ada, "@cy", "from ada", wire_id="1").message_id,
+        harness.send(bob, "@cy", "from bob", wire_id="1").message_id,
+        harness.send(ada_elsewhere, "@cy", "from ada, elsewhere", wire_id="1").message_id,
     }
     assert len(ids) == 3
 
 
-def test_another_session_of_the_member_on_that_protocol_repeats_harmlessly(desk: Desk) -> None:
-    ada, _ = desk.join("ada"), desk.add("bob")
-    first = desk.send(ada, "@bob", wire_id="1")
-    assert desk.send(desk.attach("ada"), "@bob", wire_id="1").message_id == first.message_id
+def test_another_session_of_the_member_on_that_protocol_repeats_harmlessly(harness: BrokerHarness) -> None:
+    ada, _ = harness.join("ada"), harness.add("bob")
+    first = harness.send(ada, "@bob", wire_id="1")
+    assert harness.send(harness.attach("ada"), "@bob", wire_id="1").message_id == first.message_id
 
 
-def test_a_repetition_within_one_batch_is_seen(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    first, again, other = desk.ask_all(
+def test_a_repetition_within_one_batch_is_seen(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    first, again, other = harness.ask_all(
         c.Send(ada, content=content("@bob", "one"), wire_id="1"),
         c.Send(ada, content=content("@bob", "one"), wire_id="1"),
         c.Send(ada, content=content("@bob", "two"), wire_id="1"),
@@ -57,65 +57,65 @@ def test_a_repetition_within_one_batch_is_seen(desk: Desk) -> None:
     assert again == Accepted(message_id=first.message_id, offset=first.offset, recipients=1, duplicate=True)
     assert isinstance(other, Refusal)
     assert other.code is Code.WIRE_ID_REUSED
-    assert desk.bodies(bob) == ["one"]
+    assert harness.bodies(bob) == ["one"]
 
 
 @pytest.mark.parametrize("how", ["restart", "crash"])
-def test_a_repetition_after_the_hub_came_back_is_seen(desk: Desk, how: str) -> None:
-    desk.add("ada")
-    desk.add("bob")
-    first = desk.send(desk.attach("ada"), "@bob", "one", wire_id="1", data={"a": 1, "b": [1.5, None]})
-    getattr(desk, how)()
-    again = desk.send(desk.attach("ada"), "@bob", "one", wire_id="1", data={"a": 1, "b": [1.5, None]})
+def test_a_repetition_after_the_hub_came_back_is_seen(harness: BrokerHarness, how: str) -> None:
+    harness.add("ada")
+    harness.add("bob")
+    first = harness.send(harness.attach("ada"), "@bob", "one", wire_id="1", data={"a": 1, "b": [1.5, None]})
+    getattr(harness, how)()
+    again = harness.send(harness.attach("ada"), "@bob", "one", wire_id="1", data={"a": 1, "b": [1.5, None]})
     assert again == Accepted(message_id=first.message_id, offset=first.offset, recipients=1, duplicate=True)
     assert (
-        desk.refused(c.Send(desk.attach("ada"), content=content("@bob", "two"), wire_id="1")).code
+        harness.refused(c.Send(harness.attach("ada"), content=content("@bob", "two"), wire_id="1")).code
         is Code.WIRE_ID_REUSED
     )
 
 
-def test_an_id_of_a_message_that_was_never_committed_is_free_again(desk: Desk) -> None:
-    desk.add("ada")
-    desk.add("bob")
-    desk.decide(c.Send(desk.attach("ada"), content=content("@bob", "lost"), wire_id="1"))
-    desk.crash()
-    assert not desk.send(desk.attach("ada"), "@bob", "kept", wire_id="1").duplicate
+def test_an_id_of_a_message_that_was_never_committed_is_free_again(harness: BrokerHarness) -> None:
+    harness.add("ada")
+    harness.add("bob")
+    harness.decide(c.Send(harness.attach("ada"), content=content("@bob", "lost"), wire_id="1"))
+    harness.crash()
+    assert not harness.send(harness.attach("ada"), "@bob", "kept", wire_id="1").duplicate
 
 
-def test_a_repetition_is_answered_even_when_the_recipient_is_gone(desk: Desk) -> None:
-    ada, _ = desk.join("ada"), desk.add("bob")
-    desk.send(ada, "@bob", wire_id="1")
-    desk.remove("bob")
-    assert desk.send(ada, "@bob", wire_id="1").duplicate
+def test_a_repetition_is_answered_even_when_the_recipient_is_gone(harness: BrokerHarness) -> None:
+    ada, _ = harness.join("ada"), harness.add("bob")
+    harness.send(ada, "@bob", wire_id="1")
+    harness.remove("bob")
+    assert harness.send(ada, "@bob", wire_id="1").duplicate
 
 
-def test_a_repetition_says_how_many_it_went_to(desk: Desk) -> None:
-    ada = desk.join("ada")
+def test_a_repetition_says_how_many_it_went_to(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
     for name in ("b1", "b2", "b3"):
-        desk.add(name)
-    desk.send(ada, "*", wire_id="1")
-    desk.add("b4")
-    assert desk.send(ada, "*", wire_id="1").recipients == 3
+        harness.add(name)
+    harness.send(ada, "*", wire_id="1")
+    harness.add("b4")
+    assert harness.send(ada, "*", wire_id="1").recipients == 3
 
 
-def test_an_id_is_neither_empty_nor_longer_than_the_limit(make_desk: MakeDesk) -> None:
-    desk = make_desk(Limits(text_bytes_max=8))
-    ada, _ = desk.join("ada"), desk.add("bob")
-    desk.send(ada, "@bob", wire_id="é" * 4)
+def test_an_id_is_neither_empty_nor_longer_than_the_limit(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(text_bytes_max=8))
+    ada, _ = harness.join("ada"), harness.add("bob")
+    harness.send(ada, "@bob", wire_id="é" * 4)
     for wire_id in ("", "x" * 9, "é" * 5):
-        assert desk.refused(c.Send(ada, content=content("@bob"), wire_id=wire_id)).code is Code.INVALID_MESSAGE
+        assert harness.refused(c.Send(ada, content=content("@bob"), wire_id=wire_id)).code is Code.INVALID_MESSAGE
 
 
-def test_messages_without_an_id_are_never_taken_for_each_other(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    desk.send(ada, "@bob", "same")
-    desk.send(ada, "@bob", "same")
-    assert desk.bodies(bob) == ["same", "same"]
+def test_messages_without_an_id_are_never_taken_for_each_other(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    harness.send(ada, "@bob", "same")
+    harness.send(ada, "@bob", "same")
+    assert harness.bodies(bob) == ["same", "same"]
 
 
-def test_a_name_made_anew_does_not_inherit_the_ids_that_its_predecessor_used(desk: Desk) -> None:
-    ada, bob = desk.join("ada"), desk.join("bob")
-    desk.send(ada, "@bob", "from the first ada", wire_id="1")
-    desk.remove("ada")
-    assert not desk.send(desk.join("ada"), "@bob", "from the second ada", wire_id="1").duplicate
-    assert desk.bodies(bob) == ["from the first ada", "from the second ada"]
+def test_a_name_made_anew_does_not_inherit_the_ids_that_its_predecessor_used(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    harness.send(ada, "@bob", "from the first ada", wire_id="1")
+    harness.remove("ada")
+    assert not harness.send(harness.join("ada"), "@bob", "from the second ada", wire_id="1").duplicate
+    assert harness.bodies(bob) == ["from the first ada", "from the second ada"]

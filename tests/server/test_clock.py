@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from tests.core.doubles import Desk, FakeClockAndIds
+from tests.core.doubles import BrokerHarness, FakeClockAndIds
 from tieline.contract import command as c
 from tieline.contract.limits import Limits
 from tieline.contract.reply import History
@@ -121,49 +121,49 @@ class MachineClockAndIds(FakeClockAndIds):
 
 
 @pytest.fixture
-def desk() -> Desk:
-    """A desk with one settled message, which the next start finds."""
+def harness() -> BrokerHarness:
+    """A harness with one settled message, which the next start finds."""
     store = SqliteStore(IN_MEMORY)
-    desk = Desk(lambda: store)
-    ada = desk.join("ada")
-    desk.send(ada, "@ada", "settled")
-    desk.advance(ada, 1)
-    return desk
+    harness = BrokerHarness(lambda: store)
+    ada = harness.join("ada")
+    harness.send(ada, "@ada", "settled")
+    harness.advance(ada, 1)
+    return harness
 
 
-def start(desk: Desk, ahead_ms: int) -> Machine:
+def start(harness: BrokerHarness, ahead_ms: int) -> Machine:
     """Start again on a machine whose clock is ahead."""
     machine = Machine()
     machine.wall += ahead_ms
     machine.clock = Clock(Limits(), lambda: machine.wall, lambda: machine.steady)
-    desk.clock_and_ids = MachineClockAndIds(machine)
-    desk.open()
+    harness.clock_and_ids = MachineClockAndIds(machine)
+    harness.open()
     return machine
 
 
-def remembered(desk: Desk) -> list[str]:
-    desk.ask(c.Tick())
-    return [message.content.body for message in desk.expect(History, c.ReadHistory(desk.operator)).messages]
+def remembered(harness: BrokerHarness) -> list[str]:
+    harness.ask(c.Tick())
+    return [message.content.body for message in harness.expect(History, c.ReadHistory(harness.operator)).messages]
 
 
-def test_a_start_far_in_the_future_deletes_nothing_until_the_clock_stayed_there(desk: Desk) -> None:
-    machine = start(desk, 40 * DAY_MS)
-    assert remembered(desk) == ["settled"]
+def test_a_start_far_in_the_future_deletes_nothing_until_the_clock_stayed_there(harness: BrokerHarness) -> None:
+    machine = start(harness, 40 * DAY_MS)
+    assert remembered(harness) == ["settled"]
     machine.wait(PATIENCE_MS - 1)
-    assert remembered(desk) == ["settled"]
+    assert remembered(harness) == ["settled"]
     machine.wait(1)
-    assert remembered(desk) == []
+    assert remembered(harness) == []
 
 
-def test_a_clock_that_was_wrong_at_the_start_and_is_set_right_deletes_nothing_ever(desk: Desk) -> None:
-    machine = start(desk, 40 * DAY_MS)
+def test_a_clock_that_was_wrong_at_the_start_and_is_set_right_deletes_nothing_ever(harness: BrokerHarness) -> None:
+    machine = start(harness, 40 * DAY_MS)
     machine.wait(PATIENCE_MS // 2)
-    assert remembered(desk) == ["settled"]
+    assert remembered(harness) == ["settled"]
     with capture_logs():
         machine.wall -= 40 * DAY_MS
         for _ in range(60):
             machine.wait(60_000)
-            assert remembered(desk) == ["settled"]
+            assert remembered(harness) == ["settled"]
     assert machine.clock.now_ms() == machine.wall
     assert not machine.clock.doubted
 

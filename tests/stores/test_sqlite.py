@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from tests.conformance.store.writer import Writer
-from tests.core.doubles import Desk, content
+from tests.core.doubles import BrokerHarness, content
 from tests.faults.processes import ROOT, SOAK
 from tieline.contract import command as c
 from tieline.contract.chain import GENESIS, link
@@ -318,13 +318,13 @@ def test_a_batch_is_stored_whole_however_many_rows_go_into_one_statement(tmp_pat
 
 
 def test_a_batch_of_accepted_messages_makes_one_sync_through_the_broker(tmp_path: Path, vfs: CountingVfs) -> None:
-    desk = Desk(lambda: SqliteStore(tmp_path, vfs=vfs.name))
-    ada, bob = desk.join("ada"), desk.join("bob")
+    harness = BrokerHarness(lambda: SqliteStore(tmp_path, vfs=vfs.name))
+    ada, bob = harness.join("ada"), harness.join("bob")
     vfs.syncs.clear()
     sends = [c.Send(ada, content=content("@bob", str(number)), wire_id=str(number)) for number in range(100)]
-    desk.ask_all(*sends, c.Fetch(bob), c.Offered(bob, first=1, last=100), c.Advance(bob, ranges=((1, 50),)))
+    harness.ask_all(*sends, c.Fetch(bob), c.Offered(bob, first=1, last=100), c.Advance(bob, ranges=((1, 50),)))
     assert vfs.syncs == [f"{MAIN_FILE}-wal"]
-    desk.store.close()
+    harness.store.close()
 
 
 def test_activity_is_synced_on_its_own_file_alone(tmp_path: Path, vfs: CountingVfs) -> None:
