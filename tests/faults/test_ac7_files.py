@@ -36,7 +36,7 @@ ALL = 1_000_000
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if SOAK else 120)]
 
 
-class Desk:
+class FileWriter:
     """A member's paths, and what may be at each."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
@@ -124,16 +124,16 @@ def hub(folder: Path) -> Iterator[HubProcess]:
     process.kill()
 
 
-async def live(office: Office, desks: list[Desk], url: str) -> None:
+async def live(office: Office, writers: list[FileWriter], url: str) -> None:
     """Everybody works until the hub is gone."""
 
-    async def run(desk: Desk) -> None:
+    async def run(writer: FileWriter) -> None:
         with contextlib.suppress(*GONE):
-            async with office.line(url, desk.name) as line:
-                await desk.work(line)
+            async with office.line(url, writer.name) as line:
+                await writer.work(line)
 
     async with asyncio.timeout(30):
-        await asyncio.gather(*map(run, desks))
+        await asyncio.gather(*map(run, writers))
 
 
 async def test_a_hub_killed_amid_uploads_keeps_what_it_answered_and_no_content_that_nobody_has(hub: HubProcess) -> None:
@@ -142,25 +142,25 @@ async def test_a_hub_killed_amid_uploads_keeps_what_it_answered_and_no_content_t
     async with await connect(home=hub.home) as operator:
         tokens = {name: (await operator.add_member(name, permissions=("objectives.create",))).token for name in MEMBERS}
     office = Office(tokens, chance)
-    desks = [Desk(name, random.Random(chance.random())) for name in MEMBERS]
+    writers = [FileWriter(name, random.Random(chance.random())) for name in MEMBERS]
     found: dict[str, str | None] = {}
     for _ in range(ROUNDS):
-        living = asyncio.create_task(live(office, desks, running.http))
+        living = asyncio.create_task(live(office, writers, running.http))
         await asyncio.sleep(chance.uniform(0.1, 0.5))
         hub.kill()
         await living
         attached = attachments(hub.home)
         running = await hub.start()
         found = check_disk(hub.home)
-        for desk in desks:
-            desk.look(found)
-            assert desk.given.items() <= found.items(), "what was attached stays with its objective"
+        for writer in writers:
+            writer.look(found)
+            assert writer.given.items() <= found.items(), "what was attached stays with its objective"
         copies = {path for path in found if path.startswith("/objectives/")}
         assert copies == attached, "a copy for each objective, and none for one that was never made"
     assert await hub.stop() == 0
     assert audit(hub.home).intact
     assert check_disk(hub.home) == found
-    assert sum(len(desk.answered) for desk in desks) > ROUNDS, "there was no load to speak of"
+    assert sum(len(writer.answered) for writer in writers) > ROUNDS, "there was no load to speak of"
 
 
 async def test_copies_for_an_objective_that_was_never_made_go_at_the_next_start_and_others_find_theirs(

@@ -90,9 +90,9 @@ class Voice:
         await self._stage.turn()
         self._stage.recorder.said(self.name, "(hangs up)")
         await self._peer.close()
-        desk = await self._stage.there.operator()
+        operator = await self._stage.there.operator()
         async with asyncio.timeout(10):
-            while any(one.name == self.name and one.sessions for one in await desk.members()):
+            while any(one.name == self.name and one.sessions for one in await operator.members()):
                 pass
 
 

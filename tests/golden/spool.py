@@ -24,22 +24,22 @@ class Spool:
 
     async def joined(self, name: str, *channels: str) -> None:
         """Wait until an agent is a member of the hub, there, and in its channels."""
-        desk = await self.stage.there.operator()
+        operator = await self.stage.there.operator()
 
         async def is_there() -> bool:
-            there = [one.name for one in await desk.members() if "spool" in one.sessions]
-            joined = [f"#{one.name}" for one in await desk.channels() if name in one.subscribers]
+            there = [one.name for one in await operator.members() if "spool" in one.sessions]
+            joined = [f"#{one.name}" for one in await operator.channels() if name in one.subscribers]
             return name in there and set(channels) <= set(joined)
 
         await eventually(is_there)
 
     async def reached(self, body: str, state: str) -> None:
         """Wait until the hub has a message with this body, and its delivery has come so far."""
-        desk = await self.stage.there.operator()
+        operator = await self.stage.there.operator()
 
         async def is_there() -> bool:
-            found = [message.id for message in await desk.history() if message.body == body]
-            receipts = [receipt for one in found for receipt in await desk.receipts(one)]
+            found = [message.id for message in await operator.history() if message.body == body]
+            receipts = [receipt for one in found for receipt in await operator.receipts(one)]
             return any(receipt.state == state for receipt in receipts)
 
         await eventually(is_there)

@@ -88,15 +88,15 @@ class Driver:
 
     async def leave(self) -> None:
         """Hang up, and wait until the hub has seen it. What stays are sessions of requests, which hear nothing."""
-        desk = await self.there.operator()
-        before = await self._sessions(desk)
+        operator = await self.there.operator()
+        before = await self._sessions(operator)
         await self.hang_up()
         async with asyncio.timeout(WAIT_SECONDS):
-            while await self._sessions(desk) >= before:
+            while await self._sessions(operator) >= before:
                 pass
 
-    async def _sessions(self, desk: Client) -> int:
-        return sum(len(one.sessions) for one in await desk.members() if one.name == self.name)
+    async def _sessions(self, operator: Client) -> int:
+        return sum(len(one.sessions) for one in await operator.members() if one.name == self.name)
 
     async def hear_several(self, count: int) -> list[Heard]:
         """Wait for this many messages."""

@@ -35,8 +35,8 @@ async def test_a_post_to_a_name_that_nobody_has_is_kept_in_the_log_where_the_wir
         await speaker.send("@nobody", "hello")
         await speaker.send("@speaker", "the last")
         assert (await speaker.hear()).body == "the last"
-        desk = await place.there.operator()
-        assert any('"unknown_member"' in row.event for row in (await desk.read_log()).rows)
+        operator = await place.there.operator()
+        assert any('"unknown_member"' in row.event for row in (await operator.read_log()).rows)
 
 
 @pytest.mark.slow

@@ -113,9 +113,9 @@ async def test_what_waits_for_members_who_are_away_survives_a_restart_of_the_hub
             speaker = await place.driver(protocol, f"speaker-{protocol}")
             for name in names.values():
                 await speaker.send(f"@{name}", f"{protocol} to {name}")
-        desk = await place.there.operator()
+        operator = await place.there.operator()
         async with asyncio.timeout(10):
-            while sum(one.backlog for one in await desk.members()) < len(PROTOCOLS) ** 2:
+            while sum(one.backlog for one in await operator.members()) < len(PROTOCOLS) ** 2:
                 pass
         tokens = place.there.tokens
     async with town(folder / "h", store="sqlite:unsafe", tokens=tokens) as place:

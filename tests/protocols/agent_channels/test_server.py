@@ -59,10 +59,10 @@ class Scene(House):
 
     async def listeners(self, member: str) -> int:
         """How many listen at an inbox."""
-        members = {view.name: view for view in await self.desk.members()}
+        members = {view.name: view for view in await self.operator_client.members()}
         return members[member].sessions.count("agent-channels")
 
-    desk: Client
+    operator_client: Client
 
     @property
     def server(self) -> ChannelsServer:
@@ -86,13 +86,13 @@ async def open_scene(built: House) -> Scene:
     made = Scene(built.home, built.hub, built.running)
     made._clients = built._clients
     made.peers = []
-    made.desk = await made.operator()
+    made.operator_client = await made.operator()
     return made
 
 
 async def hears_nothing(scene: Scene, peer: Peer) -> None:
     """See that nothing waits for a client once everything said so far has passed through the hub."""
-    await scene.desk.members()
+    await scene.operator_client.members()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await peer.receive()
@@ -131,7 +131,7 @@ async def test_a_writer_that_hangs_up_at_once_is_heard_all_the_same(scene: Scene
     )
     assert await other.texts(2) == ["first on dev", "second on dev"]
     async with asyncio.timeout(10):
-        while any("agent-channels" in member.sessions for member in await scene.desk.members()):
+        while any("agent-channels" in member.sessions for member in await scene.operator_client.members()):
             pass
 
 
@@ -380,7 +380,7 @@ async def test_members_and_channels_get_sockets_as_they_appear_and_lose_them_as_
     await carol.subscribe("dev")
     await until(lambda: scene.group() == ["general", "inbox-alice", "inbox-bob", "inbox-carol", "dev"])
     client, listener = await scene.dial("dev"), await scene.listener("carol")
-    await scene.desk.remove_member("carol")
+    await scene.operator_client.remove_member("carol")
     await until(lambda: scene.group() == ["general", "inbox-alice", "inbox-bob"])
     assert await client.closed() == b""
     assert await listener.closed() == b""
@@ -478,12 +478,12 @@ async def test_members_added_in_bulk_cost_few_writes_of_group_json_and_a_socket_
 
     monkeypatch.setattr(ChannelGroup, "_write", counted)
     names = [f"bulk-{number}" for number in range(1000)]
-    await asyncio.gather(*(scene.desk.add_member(name) for name in names))
+    await asyncio.gather(*(scene.operator_client.add_member(name) for name in names))
     await until(lambda: len(scene.group()) == 3 + len(names))
     assert len(writes) <= 100, "it is written for many at once"
     assert all((scene.sockets / f"inbox-{name}.sock").is_socket() for name in names)
     before = len(writes)
-    await asyncio.gather(*(scene.desk.remove_member(name) for name in names))
+    await asyncio.gather(*(scene.operator_client.remove_member(name) for name in names))
     await until(lambda: scene.group() == ["general", "inbox-alice", "inbox-bob"])
     assert len(writes) - before <= 100, "it was one for each of a thousand"
 
@@ -505,7 +505,7 @@ async def test_stopping_in_the_middle_of_a_change_leaves_no_socket_open(
     async with house(folder / "h", store="sqlite:unsafe") as built:
         scene = await open_scene(built)
         monkeypatch.setattr(ChannelGroup, "_open", slowly)
-        await scene.desk.add_member("late")
+        await scene.operator_client.add_member("late")
         await opened.wait()
         sockets = scene.sockets
     assert list(sockets.glob("*.sock")) == []
@@ -513,8 +513,8 @@ async def test_stopping_in_the_middle_of_a_change_leaves_no_socket_open(
 
 async def test_a_name_that_goes_and_comes_back_at_once_has_its_socket(scene: Scene) -> None:
     for _ in range(20):
-        removed = scene.desk.remove_member("bob")
-        added = scene.desk.add_member("bob")
+        removed = scene.operator_client.remove_member("bob")
+        added = scene.operator_client.add_member("bob")
         await asyncio.gather(removed, added)
     await scene.add("carol")
     await until(lambda: scene.group() == ["general", "inbox-alice", "inbox-bob", "inbox-carol"])

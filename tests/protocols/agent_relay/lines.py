@@ -44,8 +44,8 @@ class Line:
 
     async def backlog(self, name: str) -> int:
         """What a member has not settled, as the hub sees it."""
-        desk = await self.house.operator()
-        return next(member.backlog for member in await desk.members() if member.name == name)
+        operator = await self.house.operator()
+        return next(member.backlog for member in await operator.members() if member.name == name)
 
     async def settled(self, name: str) -> None:
         """Wait until a member has settled everything."""

@@ -45,16 +45,16 @@ class Relay(House):
     async def leave(self, wire: Wire) -> None:
         """Hang up without a word, and wait until the hub has seen it."""
         await wire.close()
-        desk = await self.operator()
+        operator = await self.operator()
         async with asyncio.timeout(WAIT_SECONDS):
-            while any(member.name == wire.name and member.sessions for member in await desk.members()):
+            while any(member.name == wire.name and member.sessions for member in await operator.members()):
                 pass
 
     async def events(self) -> list[AnyEvent]:
         """All that is in the main log."""
-        desk = await self.operator()
+        operator = await self.operator()
         found: list[AnyEvent] = []
-        while page := (await desk.read_log("main", len(found))).rows:
+        while page := (await operator.read_log("main", len(found))).rows:
             found += [decode_event(row.event.encode()) for row in page]
         return found
 

@@ -145,8 +145,8 @@ async def test_a_daemon_that_sends_garbage_is_left_and_tried_again(daemon: Daemo
 async def test_send_returns_when_the_message_is_durable(line: Line) -> None:
     alice, _bob = await line.client("alice"), await line.client("bob")
     accepted = await alice.send("bob", "hi")
-    desk = await line.house.operator()
-    (receipt,) = await desk.receipts(accepted.message_id)
+    operator = await line.house.operator()
+    (receipt,) = await operator.receipts(accepted.message_id)
     assert receipt.member == "bob"
     assert accepted.id == line.said("SEND")[0]["id"]
 

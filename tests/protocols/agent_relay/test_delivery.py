@@ -150,8 +150,10 @@ async def test_ttl_ms_expires_a_delivery(relay: Relay) -> None:
     await relay.leave(bob)
     await alice.send(said("milk", "bob", payload_meta={"ttl_ms": 1}))
     accepted = await alice.expect("ACK")
-    desk = await relay.operator()
+    operator = await relay.operator()
     async with asyncio.timeout(WAIT_SECONDS):
-        while [one.state for one in await desk.receipts(MessageId(accepted["payload"]["message_id"]))] != ["expired"]:
+        while [one.state for one in await operator.receipts(MessageId(accepted["payload"]["message_id"]))] != [
+            "expired"
+        ]:
             pass
     await (await relay.agent("bob")).silent()

@@ -175,7 +175,7 @@ def test_anything_heard_is_a_sign_of_life() -> None:
 # Requests
 
 
-class Desk:
+class RequestsHarness:
     """Requests, and what became of them."""
 
     def __init__(self) -> None:
@@ -198,76 +198,76 @@ class Desk:
 
 
 def test_requests_are_written_once_in_order_and_again_in_order_on_the_next_connection() -> None:
-    desk = Desk()
+    harness = RequestsHarness()
     for name in "abc":
-        desk.ask(name)
-    assert desk.written() == [b"a", b"b", b"c"]
-    assert desk.written() == []
-    desk.hear("ACK", {"ack_id": "b", "message_id": "m"})
-    desk.ask("d")
-    desk.requests.rewind()
-    assert desk.written() == [b"a", b"c", b"d"]
+        harness.ask(name)
+    assert harness.written() == [b"a", b"b", b"c"]
+    assert harness.written() == []
+    harness.hear("ACK", {"ack_id": "b", "message_id": "m"})
+    harness.ask("d")
+    harness.requests.rewind()
+    assert harness.written() == [b"a", b"c", b"d"]
 
 
 def test_a_request_that_nobody_waits_for_is_not_written() -> None:
-    desk = Desk()
-    dropped = desk.ask("a")
-    desk.ask("b")
-    desk.requests.drop(dropped)
-    assert desk.written() == [b"b"]
-    desk.requests.rewind()
-    assert desk.written() == [b"b"]
+    harness = RequestsHarness()
+    dropped = harness.ask("a")
+    harness.ask("b")
+    harness.requests.drop(dropped)
+    assert harness.written() == [b"b"]
+    harness.requests.rewind()
+    assert harness.written() == [b"b"]
 
 
 def test_dropping_an_old_request_leaves_a_new_one_under_its_id() -> None:
-    desk = Desk()
-    old = desk.ask("a")
-    desk.requests.drop(old)
-    desk.ask("a")
-    desk.requests.drop(old)
-    assert "a" in desk.requests
-    assert desk.written() == [b"a"]
+    harness = RequestsHarness()
+    old = harness.ask("a")
+    harness.requests.drop(old)
+    harness.ask("a")
+    harness.requests.drop(old)
+    assert "a" in harness.requests
+    assert harness.written() == [b"a"]
 
 
 def test_a_message_is_accepted_by_the_hubs_ack_and_refused_by_its_nack() -> None:
-    desk = Desk()
-    desk.ask("a")
-    desk.ask("b")
-    assert desk.hear("ACK", {"ack_id": "a", "message_id": "m-1"})
-    assert desk.hear("NACK", {"ack_id": "b", "code": "NOT_FOUND", "message": "nobody"})
-    assert desk.outcomes["a"] == Accepted("a", "m-1")
-    refused = desk.outcomes["b"]
+    harness = RequestsHarness()
+    harness.ask("a")
+    harness.ask("b")
+    assert harness.hear("ACK", {"ack_id": "a", "message_id": "m-1"})
+    assert harness.hear("NACK", {"ack_id": "b", "code": "NOT_FOUND", "message": "nobody"})
+    assert harness.outcomes["a"] == Accepted("a", "m-1")
+    refused = harness.outcomes["b"]
     assert isinstance(refused, RelayRefused)
     assert (refused.code, refused.message) == ("NOT_FOUND", "nobody")
 
 
 def test_a_question_to_an_agent_is_not_answered_by_the_hubs_ack_but_by_the_agents() -> None:
-    desk = Desk()
-    desk.ask("a", Expected.ANSWER)
-    assert not desk.hear("ACK", {"ack_id": "a", "message_id": "m-1"})
-    assert "a" in desk.requests
+    harness = RequestsHarness()
+    harness.ask("a", Expected.ANSWER)
+    assert not harness.hear("ACK", {"ack_id": "a", "message_id": "m-1"})
+    assert "a" in harness.requests
     payload = {"ack_id": "d-1", "correlationId": "a", "response": True, "responseData": {"x": 1}}
-    assert desk.hear("ACK", payload, sender="bob")
-    assert desk.outcomes["a"] == Answer("bob", True, {"x": 1})
+    assert harness.hear("ACK", payload, sender="bob")
+    assert harness.outcomes["a"] == Answer("bob", True, {"x": 1})
 
 
 def test_a_question_to_an_agent_ends_with_the_error_of_its_correlation_id() -> None:
-    desk = Desk()
-    desk.ask("a", Expected.ANSWER)
-    assert desk.hear("ERROR", {"code": "TIMEOUT", "message": "late", "correlationId": "a"}, id="h-1")
-    assert desk.outcomes["a"].code == "TIMEOUT"
+    harness = RequestsHarness()
+    harness.ask("a", Expected.ANSWER)
+    assert harness.hear("ERROR", {"code": "TIMEOUT", "message": "late", "correlationId": "a"}, id="h-1")
+    assert harness.outcomes["a"].code == "TIMEOUT"
 
 
 def test_a_question_to_the_hub_is_answered_by_any_frame_under_its_id() -> None:
-    desk = Desk()
-    desk.ask("a", Expected.REPLY)
-    assert desk.hear("STATUS_RESPONSE", {"version": "1"}, id="a")
-    assert desk.outcomes["a"] == {"version": "1"}
+    harness = RequestsHarness()
+    harness.ask("a", Expected.REPLY)
+    assert harness.hear("STATUS_RESPONSE", {"version": "1"}, id="a")
+    assert harness.outcomes["a"] == {"version": "1"}
 
 
 def test_what_answers_nothing_is_not_taken_for_an_answer() -> None:
-    desk = Desk()
-    desk.ask("a")
+    harness = RequestsHarness()
+    harness.ask("a")
     for kind, payload in (
         ("ACK", {}),
         ("ACK", {"ack_id": None}),
@@ -276,19 +276,19 @@ def test_what_answers_nothing_is_not_taken_for_an_answer() -> None:
         ("ERROR", {"code": "X"}),
         ("STATUS_RESPONSE", {}),
     ):
-        assert not desk.hear(kind, payload, id="other")
-    assert not desk.hear("STATUS_RESPONSE", {}, id="a")
-    assert desk.outcomes == {}
+        assert not harness.hear(kind, payload, id="other")
+    assert not harness.hear("STATUS_RESPONSE", {}, id="a")
+    assert harness.outcomes == {}
 
 
 def test_all_who_wait_hear_that_there_will_be_no_answers() -> None:
-    desk = Desk()
+    harness = RequestsHarness()
     for name in "ab":
-        desk.ask(name)
+        harness.ask(name)
     end = RelayClosed("closed")
-    desk.requests.fail(end)
-    assert desk.outcomes == {"a": end, "b": end}
-    assert desk.written() == []
+    harness.requests.fail(end)
+    assert harness.outcomes == {"a": end, "b": end}
+    assert harness.written() == []
 
 
 # Memory

@@ -212,9 +212,9 @@ async def test_what_an_agent_prints_is_kept_as_its_activity(relay: Relay) -> Non
     alice = await relay.agent("alice")
     await alice.send(frame("LOG", {"data": "some output\n", "timestamp": 1734440000123}), frame("LOG", {"data": 7}))
     await alice.silent()
-    desk = await relay.operator()
+    operator = await relay.operator()
     async with asyncio.timeout(WAIT_SECONDS):
-        while not (rows := (await desk.read_log("activity")).rows):
+        while not (rows := (await operator.read_log("activity")).rows):
             pass
     (event,) = [json.loads(row.event) for row in rows]
     assert (event["kind"], event["data"], event["ts"]) == ("log", "some output\n", 1734440000123)

@@ -155,9 +155,9 @@ async def test_a_newer_client_takes_the_name_over_and_the_older_does_not_fight(h
 
 async def test_a_user_may_be_connected_twice_and_hears_everything_at_both(here: Place) -> None:
     alice = await here.join("Alice")
-    desk = await here.join("Una", label="desk", entityType="user", displayName="Una")
+    laptop = await here.join("Una", label="desk", entityType="user", displayName="Una")
     phone = await here.join("Una", label="phone", entityType="user", displayName="Una")
     await alice.say("Una", "dinner")
-    await desk.hears("dinner")
+    await laptop.hears("dinner")
     await phone.hears("dinner")
-    assert desk.states == phone.states == ["CONNECTING", "HANDSHAKING", "READY"]
+    assert laptop.states == phone.states == ["CONNECTING", "HANDSHAKING", "READY"]

@@ -10,11 +10,11 @@ from tests.server.hubs import WAIT_SECONDS
 from tieline.client import Client
 
 
-async def refusals(desk: Client, *expected: str) -> None:
+async def refusals(operator: Client, *expected: str) -> None:
     """Wait until the audit chain has exactly these refusals of sends, by code."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
-            rows = [json.loads(row.event) for row in (await desk.read_log("main", 0, 10_000)).rows]
+            rows = [json.loads(row.event) for row in (await operator.read_log("main", 0, 10_000)).rows]
             found = sorted(row["code"] for row in rows if row["event"] == "refuse" and row["what"] == "Send")
             if found == sorted(expected):
                 return
@@ -22,7 +22,7 @@ async def refusals(desk: Client, *expected: str) -> None:
 
 async def receipts(hub: Bus, wire_id: str) -> dict[str, tuple[str, str]]:
     """State and evidence of a message's deliveries, by recipient."""
-    desk = await hub.operator()
-    (message,) = [one for one in await desk.history(limit=1000) if one.wire_id == wire_id]
-    found = await desk.receipts(message.id)
+    operator = await hub.operator()
+    (message,) = [one for one in await operator.history(limit=1000) if one.wire_id == wire_id]
+    found = await operator.receipts(message.id)
     return {receipt.member: (receipt.state, receipt.steps[-1].evidence) for receipt in found}

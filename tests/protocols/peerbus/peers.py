@@ -249,9 +249,9 @@ class Bus(House):
     async def leave(self, peer: Peer) -> None:
         """Hang up, and wait until the hub has seen it."""
         await peer.close()
-        desk = await self.operator()
+        operator = await self.operator()
         async with asyncio.timeout(WAIT_SECONDS):
-            while any(one.name == peer.name and "peerbus" in one.sessions for one in await desk.members()):
+            while any(one.name == peer.name and "peerbus" in one.sessions for one in await operator.members()):
                 pass
 
 

@@ -59,16 +59,16 @@ async def test_two_adapters_talk(folder: Path, door: str) -> None:
         assert (heard.envelope.source, heard.envelope.kind) == ("peer-bus", "msg")
         (heard,) = await take(alice, 1)
         assert (heard.json(), heard.envelope.to, heard.key) == ("to all", "*", f"{heard.envelope.id}|alice")
-        desk = await hub.operator()
-        assert {one.signature for one in await desk.history()} == {"verified"}
+        operator = await hub.operator()
+        assert {one.signature for one in await operator.history()} == {"verified"}
 
 
 async def test_confirm_returns_when_everything_is_durable(hub: Bus) -> None:
     async with pair(hub) as (alice, _):
         ids = [await alice.send("bob", number) for number in range(20)]
         await alice.confirm()
-        desk = await hub.operator()
-        assert {one.wire_id for one in await desk.history(limit=100)} == set(ids)
+        operator = await hub.operator()
+        assert {one.wire_id for one in await operator.history(limit=100)} == set(ids)
         assert not alice._unconfirmed
 
 

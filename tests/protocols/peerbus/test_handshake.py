@@ -397,15 +397,15 @@ async def test_rejections_are_in_the_audit_chain(hub: Bus) -> None:
     await rejected(hub, register("alice", OTHER_TOKEN))
     await rejected(hub, register("bob", "wrong"))
     expected = {("name_taken", "alice", "peerbus"), ("unauthorized", "bob", "peerbus")}
-    desk = await hub.operator()
+    operator = await hub.operator()
     async with asyncio.timeout(WAIT_SECONDS):
         # Nobody waits for such rows, so they may come a little later.
-        while await refusals(desk) != expected:
+        while await refusals(operator) != expected:
             pass
 
 
-async def refusals(desk: Client) -> set[tuple[str, str, str]]:
-    rows = [json.loads(row.event) for row in (await desk.read_log("main", 0, 1000)).rows]
+async def refusals(operator: Client) -> set[tuple[str, str, str]]:
+    rows = [json.loads(row.event) for row in (await operator.read_log("main", 0, 1000)).rows]
     return {
         (row["code"], name, row["protocol"])
         for row in rows
@@ -419,7 +419,7 @@ async def test_connections_that_end_leave_nothing_behind(web: Bus) -> None:
     peers: list[Peer] = await web.several("a", "b", "c")
     for peer in peers:
         await peer.close()
-    desk = await web.operator()
+    operator = await web.operator()
     async with asyncio.timeout(WAIT_SECONDS):
-        while any(member.sessions for member in await desk.members()):
+        while any(member.sessions for member in await operator.members()):
             pass

@@ -25,10 +25,10 @@ async def test_an_envelope_at_the_limit_of_levels_arrives_and_one_level_more_is_
     assert push.envelope.verify(SECRET.encode())
     await alice.silent()
     await bob.silent()
-    desk = await anyhow.operator()
+    operator = await anyhow.operator()
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
-            rows = [json.loads(row.event) for row in (await desk.read_log("main", 0, 1000)).rows]
+            rows = [json.loads(row.event) for row in (await operator.read_log("main", 0, 1000)).rows]
             if [row["code"] for row in rows if row["event"] == "refuse"] == ["invalid_message"]:
                 break
 

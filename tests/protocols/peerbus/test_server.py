@@ -123,8 +123,8 @@ async def test_a_peers_reply_leaves_only_after_every_earlier_envelope_is_committ
         assert local_hub is not None
         history = local_hub._broker.store
         assert history._committed_end == history._log_end  # type: ignore[attr-defined]
-        desk = await hub.operator()
-        assert {one.wire_id for one in await desk.history(limit=100)} == {f"m-{number}" for number in range(50)}
+        operator = await hub.operator()
+        assert {one.wire_id for one in await operator.history(limit=100)} == {f"m-{number}" for number in range(50)}
 
 
 async def test_many_questions_at_once_are_all_answered_in_their_place(anyhow: Bus) -> None:
