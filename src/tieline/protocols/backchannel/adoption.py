@@ -30,13 +30,13 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.channels import Channels
 from tieline.protocols.backchannel.intake import Intake
+from tieline.protocols.backchannel.local_inbox import PROTOCOL, LocalInbox
 from tieline.protocols.backchannel.mailbox import Card, Mailbox
 from tieline.protocols.backchannel.notices import Notices
 from tieline.protocols.backchannel.postman import Postman
 from tieline.protocols.backchannel.record import AgentRecord
 from tieline.protocols.backchannel.resident import Resident
 from tieline.protocols.backchannel.roll import Roll
-from tieline.protocols.backchannel.shelf import PROTOCOL, Shelf
 from tieline.protocols.backchannel.spool import Spool
 from tieline.wire.folder import own_folder
 from tieline.wire.sessions import ask_all
@@ -82,7 +82,7 @@ class Adoption:
         self._lock: int | None = None
         # By name: every mailbox there is, and what only local agents have.
         self._mailboxes: dict[str, Mailbox] = {}
-        self._shelves: dict[str, Shelf] = {}
+        self._inboxes: dict[str, LocalInbox] = {}
         self._residents: dict[str, Resident] = {}
         # Records whose names no member can have, so that each is told of once.
         self._strangers: set[str] = set()
@@ -92,7 +92,7 @@ class Adoption:
         # One thread, because what custodians do has an order. It works until the hub itself has stopped asking.
         self._custody = ThreadPoolExecutor(1, "spool")
         self._notices = Notices(root, mailbox=self._stir, records=self._stir_records)
-        self._intake = Intake(hub, self._mailboxes, self._shelves, self._session_of, self._stir)
+        self._intake = Intake(hub, self._mailboxes, self._inboxes, self._session_of, self._stir)
         # What the clerk has to do.
         self._awake = asyncio.Event()
         self._start_over = False
@@ -191,7 +191,7 @@ class Adoption:
         self._records_stirred = True
         self._awake.set()
 
-    def _stir_shelf(self, name: str) -> None:
+    def _mark_unswept(self, name: str) -> None:
         self._unswept.add(name)
         self._awake.set()
 
@@ -253,7 +253,7 @@ class Adoption:
                     await self._host([(self._mailboxes[name], Card(member=member.created_at_ms))])
             else:
                 resident.close()
-                await self._house(resident.shelf.mailbox, None)
+                await self._house(resident.inbox.mailbox, None)
 
     async def _turn(self) -> None:
         self._awake.clear()
@@ -271,9 +271,9 @@ class Adoption:
         if self._channels.unsettled:
             await self._channels.settle(await self._speak())
         if self._unswept:
-            shelves = [self._shelves[name] for name in self._unswept if name in self._shelves]
+            inboxes = [self._inboxes[name] for name in self._unswept if name in self._inboxes]
             self._unswept.clear()
-            await asyncio.to_thread(_each, [shelf.sweep for shelf in shelves])
+            await asyncio.to_thread(_each, [inbox.sweep for inbox in inboxes])
         await self._look()
         if self._intake.delay() == 0.0:
             await self._intake.take_in(await self._speak())
@@ -327,12 +327,12 @@ class Adoption:
         fresh: dict[str, set[str]] = {}
         gone: dict[str, list[str]] = {}
         for name in names:
-            mailbox, shelf = self._mailboxes[name], self._shelves.get(name)
+            mailbox, inbox = self._mailboxes[name], self._inboxes.get(name)
             began = self._loop.time()
-            if shelf is None:
+            if inbox is None:
                 ids = (mailbox.waiting() - mailbox.passed) | set(mailbox.claimed())
             else:
-                ids, taken = shelf.look()
+                ids, taken = inbox.look()
                 if taken:
                     gone[name] = taken
             if ids:
@@ -446,13 +446,13 @@ class Adoption:
         name = MemberName(mailbox.name)
 
         def sweep() -> None:
-            self._loop.call_soon_threadsafe(self._stir_shelf, name)
+            self._loop.call_soon_threadsafe(self._mark_unswept, name)
 
-        shelf = self._shelves[name] = await asyncio.to_thread(Shelf, mailbox, card, sweep)
+        inbox = self._inboxes[name] = await asyncio.to_thread(LocalInbox, mailbox, card, sweep)
         self._mailboxes[name] = mailbox
         self._notices.watch(name)
         ended = partial(self._resident_ended, name)
-        resident = self._residents[name] = Resident(self._hub, name, shelf, self._postman, self._custody, ended)
+        resident = self._residents[name] = Resident(self._hub, name, inbox, self._postman, self._custody, ended)
         return resident
 
     async def _house(self, mailbox: Mailbox, card: Card | None) -> None:
@@ -471,7 +471,7 @@ class Adoption:
         anew = card is None or not card.local or card.member != member.created_at_ms
         if anew or card is None:
             card = Card(local=True, member=member.created_at_ms, since=reply.next_key)
-        self._channels.house(resident.shelf.mailbox, card)
+        self._channels.house(resident.inbox.mailbox, card)
         refusal = await resident.receive(card, anew=anew)
         if refusal is not None:
             self._loop.call_later(_TROUBLE_SECONDS, self._resident_ended, mailbox.name, refusal)
@@ -499,25 +499,25 @@ class Adoption:
                 # It was removed, and a change says so, or will.
                 return
             if member.origin is Origin.LOCAL:
-                await self._house(resident.shelf.mailbox, await asyncio.to_thread(resident.shelf.mailbox.card))
+                await self._house(resident.inbox.mailbox, await asyncio.to_thread(resident.inbox.mailbox.card))
                 return
         if not await resident.retire():
             raise _Interrupted(f"{name} cannot be retired yet")
         member = await self._member(name)
-        mailbox = resident.shelf.mailbox
+        mailbox = resident.inbox.mailbox
         card = Card(member=member.created_at_ms if member is not None else 0)
         await asyncio.to_thread(mailbox.label, card, durably=True)
-        await asyncio.to_thread(resident.shelf.clear)
+        await asyncio.to_thread(resident.inbox.clear)
         self._forget(name)
         await self._host([(mailbox, card)])
 
     async def _dismiss(self, name: str) -> None:
         """A member is no more: neither is its record nor its mailbox, but for what is in it."""
         mailbox = self._mailboxes.get(name)
-        shelf = self._shelves.get(name)
+        inbox = self._inboxes.get(name)
         self._forget(name)
-        if shelf is not None:
-            await asyncio.to_thread(shelf.sweep)
+        if inbox is not None:
+            await asyncio.to_thread(inbox.sweep)
         if mailbox is not None:
             await asyncio.to_thread(self._roll.strike, name)
             await asyncio.to_thread(mailbox.remove)
@@ -532,7 +532,7 @@ class Adoption:
         if resident is not None:
             resident.resign()
             resident.close()
-        self._shelves.pop(name, None)
+        self._inboxes.pop(name, None)
         self._mailboxes.pop(name, None)
         self._notices.forget(name)
         self._channels.forget(name)

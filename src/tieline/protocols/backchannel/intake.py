@@ -26,8 +26,8 @@ from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind, to_member
 from tieline.protocols.backchannel.codec import NORMAL, URGENT, Message, agent_of, is_channel
+from tieline.protocols.backchannel.local_inbox import PROTOCOL, LocalInbox
 from tieline.protocols.backchannel.mailbox import Mailbox
-from tieline.protocols.backchannel.shelf import PROTOCOL, Shelf
 from tieline.protocols.backchannel.view import Draft, content_of, target_of
 from tieline.protocols.backchannel.voices import Voices
 from tieline.wire.sessions import ask_all
@@ -87,14 +87,14 @@ class Intake:
         self,
         hub: Hub,
         mailboxes: Mapping[str, Mailbox],
-        shelves: Mapping[str, Shelf],
+        inboxes: Mapping[str, LocalInbox],
         resident: Callable[[str], SessionId | None],
         again: Callable[[str], None],
     ) -> None:
         self._hub = hub
         self._mailboxes = mailboxes
         # Of those owners who are local.
-        self._shelves = shelves
+        self._inboxes = inboxes
         self._resident = resident
         # Asks for another look into a mailbox.
         self._again = again
@@ -163,7 +163,7 @@ class Intake:
                 message = mailbox.read(message_id) if mailbox is not None else None
                 if mailbox is None or not isinstance(message, Message):
                     continue
-                if name in self._shelves or mailbox.claim(message_id):
+                if name in self._inboxes or mailbox.claim(message_id):
                     together.setdefault(message, []).append(name)
         return [Found(message, tuple(names)) for message, names in together.items()]
 
@@ -191,14 +191,14 @@ class Intake:
             if owner not in steps:
                 continue
             last = steps[owner][-1]
-            shelf = self._shelves.get(owner)
-            if shelf is None:
+            inbox = self._inboxes.get(owner)
+            if inbox is None:
                 self._done.append((self._mailboxes[owner], message_id))
             elif last.state in SETTLED and last.protocol != PROTOCOL:
                 # The hub had it settled, and then the rename that had won it was lost with the power.
-                await asyncio.to_thread(shelf.withdraw, message_id)
+                await asyncio.to_thread(inbox.withdraw, message_id)
             else:
-                shelf.accept((message_id,))
+                inbox.accept((message_id,))
         return tuple(owner for owner in owners if owner not in steps)
 
     async def _send(self, operator: SessionId, voices: Voices, letters: Sequence[Letter]) -> list[Letter]:
@@ -235,9 +235,9 @@ class Intake:
     def _accepted(self, letter: Letter) -> None:
         message_id = letter.found.message.id
         for owner in letter.owners:
-            shelf = self._shelves.get(owner)
-            if shelf is not None:
-                shelf.accept((message_id,))
+            inbox = self._inboxes.get(owner)
+            if inbox is not None:
+                inbox.accept((message_id,))
             elif owner in self._mailboxes:
                 self._done.append((self._mailboxes[owner], message_id))
 
@@ -264,7 +264,7 @@ class Intake:
             mailbox = self._mailboxes.get(owner)
             if mailbox is None:
                 continue
-            if owner in self._shelves:
+            if owner in self._inboxes:
                 # Its reader sees it in any case: file permissions are all that protects a local agent.
                 mailbox.passed.add(message_id)
             elif later:

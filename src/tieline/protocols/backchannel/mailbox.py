@@ -5,7 +5,7 @@
     hub/<id>.json             claimed by the hub, on its way into it
     refused/<id>.<code>.json  not accepted from it, and kept for a person to look at
 
-Above: intake, shelves. Below: the disk. `hub/` and `refused/` are known to no other program, so nothing is lost there
+Above: intake, inboxes. Below: the disk. `hub/` and `refused/` are known to no other program, so nothing is lost there
 when others tidy up. Whose mailbox it is stands beside the messages and not in the agent's record, because records are
 rewritten by other programs, and not in the hub's home, because it is a fact about this spool. Methods touch the disk:
 they are for threads.

@@ -1,6 +1,6 @@
-"""The postman: brings the hub's deliveries to the shelves of local agents, many at a time, so that syncs are shared.
+"""The postman: brings the hub's deliveries to the inboxes of local agents, many at a time, so that syncs are shared.
 
-Above: residents, who call when they have something. Below: their shelves, on a thread. All files of a round are written
+Above: residents, who call when they have something. Below: their inboxes, on a thread. All files of a round are written
 before the first is synced, because one sync of a disk's journal then covers many.
 """
 
@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from tieline.protocols.backchannel.shelf import Sheaf, Shelf
+from tieline.protocols.backchannel.local_inbox import LocalInbox, Placement
 from tieline.wire.conversation import Parcel
 
 _ROUND = 512
@@ -23,14 +23,14 @@ Load = Sequence[Parcel]
 
 
 class Customer(Protocol):
-    """Who has deliveries for a shelf."""
+    """Who has deliveries for an inbox."""
 
-    shelf: Shelf
+    inbox: LocalInbox
 
     def collect(self) -> Load:
-        """What is for the shelf; may be nothing any more."""
+        """What is for the inbox; may be nothing any more."""
 
-    def placed(self, parcels: Load, sheaf: Sheaf) -> None:
+    def placed(self, parcels: Load, placement: Placement) -> None:
         """It is done."""
 
     def failed(self) -> None:
@@ -38,14 +38,14 @@ class Customer(Protocol):
 
 
 class Postman:
-    """One for all shelves of a spool."""
+    """One for all inboxes of a spool."""
 
     def __init__(self) -> None:
         self._called: dict[Customer, None] = {}
         self._awake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         # The round that is on its way.
-        self._round: asyncio.Future[list[Sheaf | str]] | None = None
+        self._round: asyncio.Future[list[Placement | str]] | None = None
 
     def start(self) -> None:
         """Begin to work."""
@@ -82,45 +82,45 @@ class Postman:
                     count += len(load)
             if not self._called:
                 self._awake.clear()
-            rounds = [(customer.shelf, load) for customer, load in loads]
+            rounds = [(customer.inbox, load) for customer, load in loads]
             # Shielded: a round that has begun is finished, so that its files are where they belong.
             self._round = asyncio.ensure_future(asyncio.to_thread(_place, rounds))
             outcomes = await asyncio.shield(self._round)
             self._round = None
             for (customer, load), outcome in zip(loads, outcomes, strict=True):
-                if isinstance(outcome, Sheaf):
+                if isinstance(outcome, Placement):
                     customer.placed(load, outcome)
                 else:
                     log.error(
-                        "messages cannot be written to the spool", agent=customer.shelf.mailbox.name, error=outcome
+                        "messages cannot be written to the spool", agent=customer.inbox.mailbox.name, error=outcome
                     )
                     customer.failed()
 
 
-def _place(loads: Sequence[tuple[Shelf, Load]]) -> list[Sheaf | str]:
-    """Bring each load to its shelf; a text says why one could not be."""
-    outcomes: list[Sheaf | str] = []
-    for shelf, load in loads:
-        sheaf = Sheaf()
+def _place(loads: Sequence[tuple[LocalInbox, Load]]) -> list[Placement | str]:
+    """Bring each load to its inbox; a text says why one could not be."""
+    outcomes: list[Placement | str] = []
+    for inbox, load in loads:
+        placement = Placement()
         try:
-            shelf.stage(load, sheaf)
+            inbox.stage(load, placement)
         except OSError as error:
-            _abandon(sheaf)
+            _abandon(placement)
             outcomes.append(str(error))
         else:
-            outcomes.append(sheaf)
-    for step in (Shelf.mark, Shelf.show):
-        for index, (shelf, _) in enumerate(loads):
+            outcomes.append(placement)
+    for step in (LocalInbox.mark, LocalInbox.show):
+        for index, (inbox, _) in enumerate(loads):
             outcome = outcomes[index]
-            if isinstance(outcome, Sheaf) and outcome.copies:
+            if isinstance(outcome, Placement) and outcome.copies:
                 try:
-                    step(shelf, outcome)
+                    step(inbox, outcome)
                 except OSError as error:
                     _abandon(outcome)
                     outcomes[index] = str(error)
     return outcomes
 
 
-def _abandon(sheaf: Sheaf) -> None:
-    while sheaf.open:
-        os.close(sheaf.open.pop())
+def _abandon(placement: Placement) -> None:
+    while placement.open:
+        os.close(placement.open.pop())

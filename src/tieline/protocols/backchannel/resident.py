@@ -1,8 +1,8 @@
 """A resident: a local agent of an adopted spool as a member of the hub.
 
-Above: the adoption. Below: the Hub port through a conversation, and the agent's shelf. Its session lasts as long as the
-spool is adopted, so that it counts as present. What the hub has for it goes to the shelf, where its own programs find
-it; what is gone from there was taken, and is acknowledged.
+Above: the adoption. Below: the Hub port through a conversation, and the agent's local inbox. Its session lasts as long
+as the spool is adopted, so that it counts as present. Its deliveries become files in the inbox, where its own programs
+find them. A file that is gone from there was taken, and its delivery is acknowledged.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from tieline.contract.keys import join_keys
 from tieline.contract.member import ByPlace, ByUser, Credential
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Attached, Fetched, Progress
+from tieline.protocols.backchannel.local_inbox import PROTOCOL, Fate, LocalInbox, Placement
 from tieline.protocols.backchannel.mailbox import Card
 from tieline.protocols.backchannel.postman import Postman
-from tieline.protocols.backchannel.shelf import PROTOCOL, Fate, Sheaf, Shelf
 from tieline.wire.conversation import Conversation, Parcel
 
 TAKEN = "taken from the spool"
@@ -36,19 +36,19 @@ log = structlog.get_logger(__name__)
 
 
 class Resident:
-    """One local agent. The wire of its session, and what puts its deliveries onto its shelf."""
+    """One local agent: the wire of its session, and the owner of its inbox."""
 
     def __init__(
         self,
         hub: Hub,
         name: MemberName,
-        shelf: Shelf,
+        inbox: LocalInbox,
         postman: Postman,
         custody: Executor,
         ended: Callable[[Refusal], None],
     ) -> None:
         self.name = name
-        self.shelf = shelf
+        self.inbox = inbox
         self._hub = hub
         self._postman = postman
         # Does what the hub asks of a custodian, in that order.
@@ -57,11 +57,11 @@ class Resident:
         # Told when the hub has ended the session.
         self._ended = ended
         self._conversation: Conversation | None = None
-        # What the shelf was not given yet.
+        # Deliveries that are not in the inbox yet.
         self._parcels: list[Parcel] = []
-        # Whether all that waited when the session began is on the shelf.
+        # True once all deliveries that waited when the session began are in the inbox.
         self._caught_up = False
-        self._hub.entrust(name, shelf.session, self)
+        self._hub.entrust(name, inbox.session, self)
 
     @property
     def session(self) -> SessionId | None:
@@ -70,7 +70,7 @@ class Resident:
 
     @property
     def caught_up(self) -> bool:
-        """Whether all that waited when the session began is on the shelf, so that it knows what is a delivery."""
+        """True once all that waited when the session began is in the inbox: it knows its deliveries by then."""
         conversation = self._conversation
         if not self._caught_up and conversation is not None:
             self._caught_up = conversation.caught_up and not self._parcels
@@ -92,27 +92,27 @@ class Resident:
         if isinstance(reply, Refusal):
             self._conversation = None
         else:
-            self.shelf.session = conversation.session
+            self.inbox.session = conversation.session
             self._hub.entrust(self.name, conversation.session, self)
         return reply
 
     def resign(self) -> None:
         """Be asked no more before the hub settles a delivery."""
-        self._hub.entrust(self.name, self.shelf.session, None)
+        self._hub.entrust(self.name, self.inbox.session, None)
 
     async def receive(self, card: Card, *, anew: bool) -> Refusal | None:
-        """Bring the shelf to where a hub before this one left it, and put there what waits.
+        """Bring the inbox to where a hub before this one left it, and put the waiting deliveries there.
 
         If the hub cannot say what waits, this ends the session and returns why.
         """
         conversation = self._conversation
         assert conversation is not None, "attached before"
         await self._put_down()
-        await asyncio.to_thread(self.shelf.begin, card, anew=anew)
+        await asyncio.to_thread(self.inbox.begin, card, anew=anew)
         if anew:
-            # Not before the shelf is empty: what is marked there is another member's.
-            await asyncio.to_thread(self.shelf.mailbox.label, card, durably=True)
-        for leftover in await asyncio.to_thread(self.shelf.leftovers):
+            # Not before the inbox is empty: what is marked there is another member's.
+            await asyncio.to_thread(self.inbox.mailbox.label, card, durably=True)
+        for leftover in await asyncio.to_thread(self.inbox.leftovers):
             fetch = c.Fetch(conversation.session, after=leftover.key - 1, limit=1)
             reply = await self._hub.ask(fetch)
             if isinstance(reply, Refusal):
@@ -121,13 +121,13 @@ class Resident:
             assert isinstance(reply, Fetched), "a fetch is answered by these"
             unsettled = any(delivery.key == leftover.key for delivery in reply.deliveries)
             with contextlib.suppress(FileNotFoundError):
-                await asyncio.to_thread(self.shelf.recover, leftover, unsettled=unsettled)
+                await asyncio.to_thread(self.inbox.recover, leftover, unsettled=unsettled)
         if self._conversation is conversation:
             conversation.receive(window=None)
         return None
 
     async def _put_down(self) -> None:
-        """Have nothing on its way to the shelf."""
+        """Wait until nothing is on its way to the inbox."""
         self._parcels = []
         self._caught_up = False
         await self._postman.settle()
@@ -159,7 +159,7 @@ class Resident:
             taken = [
                 delivery.key
                 for delivery in reply.deliveries
-                if await asyncio.to_thread(self.shelf.recall, delivery.message, delivery.key) is Fate.TAKEN
+                if await asyncio.to_thread(self.inbox.recall, delivery.message, delivery.key) is Fate.TAKEN
             ]
             if taken:
                 await self._hub.ask(
@@ -170,7 +170,7 @@ class Resident:
     # What the hub asks: the Custodian port.
 
     def asked(self, question: Question) -> None:
-        """Win deliveries from whoever could take them on the shelf."""
+        """Win deliveries from whoever could take them from the inbox."""
         self._custody.submit(self._win, question)
 
     def _win(self, question: Question) -> None:
@@ -178,7 +178,7 @@ class Resident:
         taken: list[int] = []
         try:
             for key, message in question.deliveries:
-                outcome = self.shelf.win(message, key)
+                outcome = self.inbox.win(message, key)
                 if outcome is not None:
                     (won if outcome else taken).append(key)
         finally:
@@ -186,15 +186,15 @@ class Resident:
 
     def finish(self, keys: Sequence[int]) -> None:
         """What was won is settled."""
-        self._custody.submit(self.shelf.finish, keys)
+        self._custody.submit(self.inbox.finish, keys)
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """What was won waits on the shelf again."""
+        """Put deliveries that were won into the inbox again."""
         self._custody.submit(self._give_back, keys)
 
     def _give_back(self, keys: Sequence[int]) -> None:
         try:
-            self.shelf.give_back(keys)
+            self.inbox.give_back(keys)
         except OSError as error:
             # The next hub finds it, and shows it again.
             log.error("a message could not be put back into the spool", agent=self.name, error=str(error))
@@ -202,21 +202,21 @@ class Resident:
     # What the spool tells.
 
     def taken(self, names: Iterable[str]) -> None:
-        """Messages are gone from the shelf."""
+        """Messages are gone from the inbox."""
         ids = tuple(names)
         own = tuple(f"{each}|{self.name}" for each in ids)
         message_ids = tuple(map(MessageId, ids))
         self._hub.submit(
-            (c.AcknowledgeIds(self.shelf.session, wire_ids=(*ids, *own), message_ids=message_ids, evidence=TAKEN),)
+            (c.AcknowledgeIds(self.inbox.session, wire_ids=(*ids, *own), message_ids=message_ids, evidence=TAKEN),)
         )
 
     # What the postman calls.
 
     def collect(self) -> Sequence[Parcel]:
-        """What is for the shelf."""
+        """Deliveries for the inbox."""
         return self._parcels
 
-    def placed(self, parcels: Sequence[Parcel], sheaf: Sheaf) -> None:
+    def placed(self, parcels: Sequence[Parcel], placement: Placement) -> None:
         """These are where they belong."""
         conversation = self._conversation
         if conversation is None or parcels is not self._parcels:
@@ -225,15 +225,15 @@ class Resident:
         self._parcels = []
         session = conversation.session
         commands: list[c.Command] = [
-            c.Offered(session, first=first, last=last) for first, last in join_keys(sorted(sheaf.shown))
+            c.Offered(session, first=first, last=last) for first, last in join_keys(sorted(placement.shown))
         ]
-        if sheaf.taken:
+        if placement.taken:
             commands.append(
-                c.Advance(session, ranges=join_keys(sorted(sheaf.taken)), state=State.ACKED, evidence=TAKEN)
+                c.Advance(session, ranges=join_keys(sorted(placement.taken)), state=State.ACKED, evidence=TAKEN)
             )
-        if sheaf.too_large:
+        if placement.too_large:
             commands.append(
-                c.Advance(session, ranges=join_keys(sorted(sheaf.too_large)), state=State.DEAD, evidence=TOO_LARGE)
+                c.Advance(session, ranges=join_keys(sorted(placement.too_large)), state=State.DEAD, evidence=TOO_LARGE)
             )
         if commands:
             self._hub.submit(commands)
@@ -250,10 +250,10 @@ class Resident:
     # What the conversation calls: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Have these put onto the shelf. They count as offered when they are there, so none does yet."""
+        """Have these put into the inbox. They count as offered when they are there, so none does yet."""
         self._parcels = [*self._parcels, *parcels]
         if self._conversation is not None:
-            # What comes meanwhile waits in the inbox.
+            # What comes meanwhile waits in the hub.
             self._conversation.pause_writing()
         self._postman.call(self)
         return ()
