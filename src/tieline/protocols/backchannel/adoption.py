@@ -29,11 +29,11 @@ from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.channels import Channels
+from tieline.protocols.backchannel.inbox_writer import InboxWriter
 from tieline.protocols.backchannel.intake import Intake
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, LocalInbox
 from tieline.protocols.backchannel.mailbox import Card, Mailbox
 from tieline.protocols.backchannel.notices import Notices
-from tieline.protocols.backchannel.postman import Postman
 from tieline.protocols.backchannel.record import AgentRecord
 from tieline.protocols.backchannel.resident import Resident
 from tieline.protocols.backchannel.roll import Roll
@@ -88,7 +88,7 @@ class Adoption:
         self._strangers: set[str] = set()
         self._channels = Channels(hub, self._roll)
         self._refreshed_at = 0.0
-        self._postman = Postman()
+        self._inbox_writer = InboxWriter()
         # One thread, because what custodians do has an order. It works until the hub itself has stopped asking.
         self._custody = ThreadPoolExecutor(1, "spool")
         self._notices = Notices(root, mailbox=self._stir, records=self._stir_records)
@@ -113,7 +113,7 @@ class Adoption:
         self._lock = await asyncio.to_thread(self._seize)
         everything = Interest(members=True, channels=True, subscriptions=True)
         self._unwatch = self._hub.watch(everything, self._changed)
-        self._postman.start()
+        self._inbox_writer.start()
         self._notices.start()
         try:
             await self._take_stock()
@@ -134,7 +134,7 @@ class Adoption:
             self._clerk.cancel()
             await asyncio.gather(self._clerk, return_exceptions=True)
         await self._notices.stop()
-        await self._postman.stop()
+        await self._inbox_writer.stop()
         for resident in self._residents.values():
             resident.close()
         operator, self._operator = self._operator, None
@@ -452,7 +452,7 @@ class Adoption:
         self._mailboxes[name] = mailbox
         self._notices.watch(name)
         ended = partial(self._resident_ended, name)
-        resident = self._residents[name] = Resident(self._hub, name, inbox, self._postman, self._custody, ended)
+        resident = self._residents[name] = Resident(self._hub, name, inbox, self._inbox_writer, self._custody, ended)
         return resident
 
     async def _house(self, mailbox: Mailbox, card: Card | None) -> None:

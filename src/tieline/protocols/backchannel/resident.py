@@ -20,9 +20,9 @@ from tieline.contract.keys import join_keys
 from tieline.contract.member import ByPlace, ByUser, Credential
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Attached, Fetched, Progress
+from tieline.protocols.backchannel.inbox_writer import InboxWriter
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, Fate, LocalInbox, Placement
 from tieline.protocols.backchannel.mailbox import Card
-from tieline.protocols.backchannel.postman import Postman
 from tieline.wire.conversation import Conversation, Parcel
 
 TAKEN = "taken from the spool"
@@ -43,14 +43,14 @@ class Resident:
         hub: Hub,
         name: MemberName,
         inbox: LocalInbox,
-        postman: Postman,
+        inbox_writer: InboxWriter,
         custody: Executor,
         ended: Callable[[Refusal], None],
     ) -> None:
         self.name = name
         self.inbox = inbox
         self._hub = hub
-        self._postman = postman
+        self._inbox_writer = inbox_writer
         # Does what the hub asks of a custodian, in that order.
         self._custody = custody
         self._loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ class Resident:
         """Wait until nothing is on its way to the inbox."""
         self._parcels = []
         self._caught_up = False
-        await self._postman.settle()
+        await self._inbox_writer.settle()
 
     def close(self) -> None:
         """End its session."""
@@ -210,7 +210,7 @@ class Resident:
             (c.AcknowledgeIds(self.inbox.session, wire_ids=(*ids, *own), message_ids=message_ids, evidence=TAKEN),)
         )
 
-    # What the postman calls.
+    # Called by the inbox writer.
 
     def collect(self) -> Sequence[Parcel]:
         """Deliveries for the inbox."""
@@ -241,11 +241,11 @@ class Resident:
 
     def failed(self) -> None:
         """They could not be written: again, after a while."""
-        asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._call_again)
+        asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._request_again)
 
-    def _call_again(self) -> None:
+    def _request_again(self) -> None:
         if self._parcels:
-            self._postman.call(self)
+            self._inbox_writer.request(self)
 
     # What the conversation calls: the Wire port.
 
@@ -255,7 +255,7 @@ class Resident:
         if self._conversation is not None:
             # What comes meanwhile waits in the hub.
             self._conversation.pause_writing()
-        self._postman.call(self)
+        self._inbox_writer.request(self)
         return ()
 
     def write_progress(self, step: Progress) -> None:

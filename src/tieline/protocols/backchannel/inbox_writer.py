@@ -1,7 +1,7 @@
-"""The postman: brings the hub's deliveries to the inboxes of local agents, many at a time, so that syncs are shared.
+"""The inbox writer: writes the hub's deliveries into the inboxes of local agents, many at a time, to share syncs.
 
-Above: residents, who call when they have something. Below: their inboxes, on a thread. All files of a round are written
-before the first is synced, because one sync of a disk's journal then covers many.
+Above: residents, which request a round when they have deliveries. Below: their inboxes, on a thread. All files of a
+round are written before the first is synced, because one sync of a disk's journal then covers many.
 """
 
 import asyncio
@@ -22,26 +22,27 @@ log = structlog.get_logger(__name__)
 Load = Sequence[Parcel]
 
 
-class Customer(Protocol):
-    """Who has deliveries for an inbox."""
+class InboxOwner(Protocol):
+    """A local agent, with deliveries for its inbox."""
 
     inbox: LocalInbox
 
     def collect(self) -> Load:
-        """What is for the inbox; may be nothing any more."""
+        """Deliveries for the inbox; there may be none any more."""
 
     def placed(self, parcels: Load, placement: Placement) -> None:
-        """It is done."""
+        """These deliveries were written; `placement` says what became of each."""
 
     def failed(self) -> None:
-        """It could not be done; call again later."""
+        """The deliveries could not be written; request another round later."""
 
 
-class Postman:
-    """One for all inboxes of a spool."""
+class InboxWriter:
+    """Writes all inboxes of one spool."""
 
     def __init__(self) -> None:
-        self._called: dict[Customer, None] = {}
+        # Owners that requested a round, in order.
+        self._requests: dict[InboxOwner, None] = {}
         self._awake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         # The round that is on its way.
@@ -63,42 +64,40 @@ class Postman:
         if self._round is not None:
             await asyncio.wait((self._round,))
 
-    def call(self, customer: Customer) -> None:
-        """Come and collect."""
-        self._called[customer] = None
+    def request(self, owner: InboxOwner) -> None:
+        """Collect this owner's deliveries in one of the next rounds."""
+        self._requests[owner] = None
         self._awake.set()
 
     async def _work(self) -> None:
         while True:
             await self._awake.wait()
-            loads: list[tuple[Customer, Load]] = []
+            loads: list[tuple[InboxOwner, Load]] = []
             count = 0
-            while self._called and count < _ROUND:
-                customer = next(iter(self._called))
-                del self._called[customer]
-                load = customer.collect()
+            while self._requests and count < _ROUND:
+                owner = next(iter(self._requests))
+                del self._requests[owner]
+                load = owner.collect()
                 if load:
-                    loads.append((customer, load))
+                    loads.append((owner, load))
                     count += len(load)
-            if not self._called:
+            if not self._requests:
                 self._awake.clear()
-            rounds = [(customer.inbox, load) for customer, load in loads]
+            rounds = [(owner.inbox, load) for owner, load in loads]
             # Shielded: a round that has begun is finished, so that its files are where they belong.
             self._round = asyncio.ensure_future(asyncio.to_thread(_place, rounds))
             outcomes = await asyncio.shield(self._round)
             self._round = None
-            for (customer, load), outcome in zip(loads, outcomes, strict=True):
+            for (owner, load), outcome in zip(loads, outcomes, strict=True):
                 if isinstance(outcome, Placement):
-                    customer.placed(load, outcome)
+                    owner.placed(load, outcome)
                 else:
-                    log.error(
-                        "messages cannot be written to the spool", agent=customer.inbox.mailbox.name, error=outcome
-                    )
-                    customer.failed()
+                    log.error("messages cannot be written to the spool", agent=owner.inbox.mailbox.name, error=outcome)
+                    owner.failed()
 
 
 def _place(loads: Sequence[tuple[LocalInbox, Load]]) -> list[Placement | str]:
-    """Bring each load to its inbox; a text says why one could not be."""
+    """Write each load into its inbox; a text says why one could not be written."""
     outcomes: list[Placement | str] = []
     for inbox, load in loads:
         placement = Placement()
