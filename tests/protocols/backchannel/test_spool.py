@@ -345,7 +345,7 @@ def test_whoever_keeps_the_records_says_all_channels_at_once(spool: Spool) -> No
     }
     assert json.loads(path.read_text())["tokenHash"] == "kept"
     for _ in range(2):
-        spool.strike("alice")
+        spool.remove_record("alice")
         assert spool.names() == ["bob", "eve"]
 
 

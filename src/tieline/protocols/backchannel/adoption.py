@@ -28,6 +28,7 @@ from tieline.contract.member import Credential, Member, Origin
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.backchannel import disk
+from tieline.protocols.backchannel.agent_records import AgentRecords
 from tieline.protocols.backchannel.channels import Channels
 from tieline.protocols.backchannel.inbox_writer import InboxWriter
 from tieline.protocols.backchannel.intake import Intake
@@ -36,7 +37,6 @@ from tieline.protocols.backchannel.mailbox import Card, Mailbox
 from tieline.protocols.backchannel.notices import Notices
 from tieline.protocols.backchannel.record import AgentRecord
 from tieline.protocols.backchannel.resident import Resident
-from tieline.protocols.backchannel.roll import Roll
 from tieline.protocols.backchannel.spool import Spool
 from tieline.wire.folder import own_folder
 from tieline.wire.sessions import ask_all
@@ -78,7 +78,7 @@ class Adoption:
         self._operator: SessionId | None = None
         self._rescan_seconds = rescan_seconds
         self._spool = Spool(root)
-        self._roll = Roll(self._spool)
+        self._agent_records = AgentRecords(self._spool)
         self._lock: int | None = None
         # By name: every mailbox there is, and what only local agents have.
         self._mailboxes: dict[str, Mailbox] = {}
@@ -86,7 +86,7 @@ class Adoption:
         self._residents: dict[str, Resident] = {}
         # Records whose names no member can have, so that each is told of once.
         self._strangers: set[str] = set()
-        self._channels = Channels(hub, self._roll)
+        self._channels = Channels(hub, self._agent_records)
         self._refreshed_at = 0.0
         self._inbox_writer = InboxWriter()
         # One thread, because what custodians do has an order. It works until the hub itself has stopped asking.
@@ -285,7 +285,7 @@ class Adoption:
             self._loop.call_at(self._records_rest_until, self._awake.set)
             return
         self._records_stirred = False
-        changed = await asyncio.to_thread(self._roll.changed)
+        changed = await asyncio.to_thread(self._agent_records.changed)
         ended = self._loop.time()
         self._records_rest_until = ended + _REST * (ended - now)
         await self._read_records(changed)
@@ -371,8 +371,8 @@ class Adoption:
         if not isinstance(roster, r.Roster) or not isinstance(channels, r.Channels):
             raise _Interrupted(f"{roster} {channels}")
         self._channels.note(channels.channels)
-        self._roll.forget()
-        changed = await asyncio.to_thread(self._roll.changed)
+        self._agent_records.forget()
+        changed = await asyncio.to_thread(self._agent_records.changed)
         members = {presence.member.name: presence.member for presence in roster.members}
         for name in [name for name in self._mailboxes if name not in members]:
             await self._dismiss(name)
@@ -414,7 +414,7 @@ class Adoption:
         hosted: list[tuple[Mailbox, Card]] = []
         housed: list[tuple[Mailbox, Card | None]] = []
         for member, mailbox, card in zip(members, mailboxes, cards, strict=True):
-            here = card.local if card is not None else member.name in self._roll
+            here = card.local if card is not None else member.name in self._agent_records
             if member.origin is Origin.LOCAL and here:
                 housed.append((mailbox, card))
             elif card is not None and card.local:
@@ -519,12 +519,12 @@ class Adoption:
         if inbox is not None:
             await asyncio.to_thread(inbox.sweep)
         if mailbox is not None:
-            await asyncio.to_thread(self._roll.strike, name)
+            await asyncio.to_thread(self._agent_records.remove, name)
             await asyncio.to_thread(mailbox.remove)
         if self._strangers:
             # Its name may have been in the way of one of them.
             self._strangers.clear()
-            self._roll.forget()
+            self._agent_records.forget()
             self._records_stirred = True
 
     def _forget(self, name: str) -> None:
@@ -564,7 +564,7 @@ class Adoption:
             await self._house(mailbox, card)
         else:
             # What is left of a member that was removed while nobody looked.
-            await asyncio.to_thread(self._roll.strike, name)
+            await asyncio.to_thread(self._agent_records.remove, name)
             await asyncio.to_thread(mailbox.remove)
 
 

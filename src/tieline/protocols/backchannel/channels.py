@@ -1,8 +1,8 @@
 """Channels of an adopted spool: who subscribes to what is said twice, in the hub and in records, and must be one.
 
-Above: the adoption. Below: the Hub port, and the roll. For a member who is elsewhere the hub decides, and its record
-follows. A local agent may subscribe on either side: what one of them added or took away since they last agreed happens
-on the other too. What they agreed on is kept in the mailbox, so that this works across restarts.
+Above: the adoption. Below: the Hub port, and the agent records. For a member who is elsewhere the hub decides, and its
+record follows. A local agent may subscribe on either side: what one of them added or took away since they last agreed
+happens on the other too. What they agreed on is kept in the mailbox, so that this works across restarts.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from tieline.contract.identifiers import GENERAL, USERS, ChannelName, MemberName
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Channels as Listed
 from tieline.contract.reply import ChannelView
+from tieline.protocols.backchannel.agent_records import AgentRecords
 from tieline.protocols.backchannel.mailbox import Card, Mailbox
 from tieline.protocols.backchannel.record import AgentRecord
-from tieline.protocols.backchannel.roll import Roll
 from tieline.protocols.backchannel.view import subscriptions
 from tieline.wire.sessions import ask_all
 
@@ -31,9 +31,9 @@ log = structlog.get_logger(__name__)
 class Channels:
     """The subscriptions of everybody in one spool."""
 
-    def __init__(self, hub: Hub, roll: Roll) -> None:
+    def __init__(self, hub: Hub, agent_records: AgentRecords) -> None:
         self._hub = hub
-        self._roll = roll
+        self._agent_records = agent_records
         # Whether the hub's channels are others than those known here.
         self.stale = False
         # Channels by member, as the hub has them.
@@ -99,16 +99,16 @@ class Channels:
         said = {name: self._said(name) for name in unsettled if name in self._hosted}
         wanted = {name: channels for name, channels in said.items() if self._hosted[name] != channels}
         if wanted:
-            await asyncio.to_thread(self._roll.write, wanted)
+            await asyncio.to_thread(self._agent_records.write, wanted)
             self._hosted.update(wanted)
         for name in unsettled:
             if name not in self._housed:
                 continue
             if name in self._records:
                 await self._agree(name, operator)
-            elif name not in self._roll:
+            elif name not in self._agent_records:
                 # A member has a record: whoever wants neither removes the member.
-                await asyncio.to_thread(self._roll.write, {name: self._housed[name][1].channels})
+                await asyncio.to_thread(self._agent_records.write, {name: self._housed[name][1].channels})
 
     def _said(self, name: str) -> tuple[str, ...]:
         return (EVERYBODY, *sorted(self._joined.get(name, ())))
@@ -138,7 +138,7 @@ class Channels:
         if agreed != here:
             said = [channel for channel in record.subscriptions if channel in agreed or channel not in here]
             said += sorted(agreed.difference(said))
-            await asyncio.to_thread(self._roll.write, {name: said})
+            await asyncio.to_thread(self._agent_records.write, {name: said})
             self._records[name] = record.in_channels(said)
         if agreed != before:
             card = replace(card, channels=tuple(sorted(agreed)))

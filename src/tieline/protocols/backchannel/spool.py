@@ -182,7 +182,7 @@ class Spool:
                 record = (known or new_record(name, timestamp(self._now_ms()))).in_channels(said)
                 disk.replace(self.root / "agents" / f"{name}{SUFFIX}", encode_record(record), durably=False)
 
-    def strike(self, name: str) -> None:
+    def remove_record(self, name: str) -> None:
         """Remove the record of an agent. Its messages stay."""
         _refuse(check_name(name))
         with self._locked():
