@@ -26,10 +26,10 @@ from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind, to_member
 from tieline.protocols.backchannel.codec import NORMAL, URGENT, Message, agent_of, is_channel
+from tieline.protocols.backchannel.file_senders import FileSenders
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, LocalInbox
 from tieline.protocols.backchannel.mailbox import Mailbox
 from tieline.protocols.backchannel.view import Draft, content_of, target_of
-from tieline.protocols.backchannel.voices import Voices
 from tieline.wire.sessions import ask_all
 
 BATCH = 128
@@ -144,13 +144,13 @@ class Intake:
             self._due.pop(batch[-1], None)
         owners = {message_id: tuple(self._owners.pop(message_id)) for message_id in batch}
         found = await asyncio.to_thread(self._claim, owners)
-        voices = Voices(self._hub, PROTOCOL, operator, self._resident)
+        senders = FileSenders(self._hub, PROTOCOL, operator, self._resident)
         try:
             found = await self._strangers(operator, found)
-            letters = await self._send(operator, voices, [letter for one in found for letter in _letters(one)])
-            await self._send(operator, voices, letters)
+            letters = await self._send(operator, senders, [letter for one in found for letter in _letters(one)])
+            await self._send(operator, senders, letters)
         finally:
-            voices.close()
+            senders.close()
             done, self._done = self._done, []
             await asyncio.to_thread(_drop, done)
 
@@ -201,11 +201,11 @@ class Intake:
                 inbox.accept((message_id,))
         return tuple(owner for owner in owners if owner not in steps)
 
-    async def _send(self, operator: SessionId, voices: Voices, letters: Sequence[Letter]) -> list[Letter]:
+    async def _send(self, operator: SessionId, senders: FileSenders, letters: Sequence[Letter]) -> list[Letter]:
         """Send what may be sent; returns the letters for owners that a known message had not reached."""
         sends: list[tuple[Letter, c.Send]] = []
         for letter in letters:
-            session = await voices.of(letter.found.message.sender)
+            session = await senders.session_of(letter.found.message.sender)
             if isinstance(session, Refusal):
                 await self._refuse(letter, session, by_hub=False)
             else:
