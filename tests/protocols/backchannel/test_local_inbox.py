@@ -9,7 +9,7 @@ from tieline.contract.identifiers import MemberName, MessageId
 from tieline.contract.message import Content, Message
 from tieline.contract.target import to_member
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, Fate, LocalInbox, Placement
-from tieline.protocols.backchannel.mailbox import Card, Mailbox
+from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
 from tieline.wire.conversation import Parcel
 
 LEA = MemberName("lea")
@@ -40,15 +40,15 @@ class Scene:
         self.mailbox = Mailbox(folder / "lea")
         self.mailbox.folder.parent.mkdir(exist_ok=True)
         self.mailbox.make(durably=True)
-        self.mailbox.label(Card(local=True, member=1), durably=True)
-        self.card = Card(local=True, member=1)
+        self.mailbox.write_info(MailboxInfo(local=True, member=1), durably=True)
+        self.info = MailboxInfo(local=True, member=1)
         self.start()
 
     def start(self, *, unsettled: tuple[int, ...] = ()) -> None:
         """Begin as a hub that was killed before, and for which these keys are unsettled."""
         self.sweeps = 0
-        self.inbox = LocalInbox(self.mailbox, self.card, self._sweep)
-        self.inbox.begin(self.card, anew=False)
+        self.inbox = LocalInbox(self.mailbox, self.info, self._sweep)
+        self.inbox.begin(self.info, anew=False)
         for leftover in self.inbox.leftovers():
             self.inbox.recover(leftover, unsettled=leftover.key in unsettled)
 
@@ -155,7 +155,7 @@ def test_a_mark_that_cannot_be_read_shows_again_rather_than_losing(scene: Scene)
 def test_another_member_of_the_same_name_begins_anew(scene: Scene) -> None:
     scene.place(parcel(1))
     scene.take(1)
-    scene.inbox.begin(Card(local=True, member=2), anew=True)
+    scene.inbox.begin(MailboxInfo(local=True, member=2), anew=True)
     assert scene.place(parcel(1)).shown == [1]
     scene.start()
     assert scene.place(parcel(1), parcel(2)).shown == [1, 2]
@@ -288,7 +288,7 @@ def test_what_was_won_for_a_commit_that_failed_can_be_won_again_before_it_is_giv
     scene.place(parcel(1))
     assert win(scene, parcel(1))
     assert win(scene, parcel(1)), "the hub has forgotten that it won it"
-    scene.inbox.begin(scene.card, anew=False)
+    scene.inbox.begin(scene.info, anew=False)
     (leftover,) = scene.inbox.leftovers()
     assert win(scene, parcel(1))
     scene.inbox.recover(leftover, unsettled=True)
@@ -352,7 +352,7 @@ def test_what_is_called_back_is_nobodys_here_and_was_taken_by_nobody(scene: Scen
     scene.take(2)
     assert recall(scene, 1, 2, 3) == [Fate.RECALLED, Fate.TAKEN, Fate.RECALLED]
     if restart:
-        scene.inbox = LocalInbox(scene.mailbox, scene.card, lambda: None)
+        scene.inbox = LocalInbox(scene.mailbox, scene.info, lambda: None)
         assert recall(scene, 1, 2, 3) == [Fate.RECALLED, Fate.TAKEN, Fate.RECALLED]
     assert win(scene, parcel(1)), "the hub need not win it here"
     assert scene.unread == []

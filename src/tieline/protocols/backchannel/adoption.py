@@ -33,7 +33,7 @@ from tieline.protocols.backchannel.channels import Channels
 from tieline.protocols.backchannel.inbox_writer import InboxWriter
 from tieline.protocols.backchannel.intake import Intake
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, LocalInbox
-from tieline.protocols.backchannel.mailbox import Card, Mailbox
+from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
 from tieline.protocols.backchannel.notices import Notices
 from tieline.protocols.backchannel.record import AgentRecord
 from tieline.protocols.backchannel.resident import Resident
@@ -250,7 +250,7 @@ class Adoption:
             if resident is None:
                 member = await self._member(name)
                 if member is not None:
-                    await self._host([(self._mailboxes[name], Card(member=member.created_at_ms))])
+                    await self._host([(self._mailboxes[name], MailboxInfo(member=member.created_at_ms))])
             else:
                 resident.close()
                 await self._house(resident.inbox.mailbox, None)
@@ -410,29 +410,29 @@ class Adoption:
     async def _admit(self, members: Sequence[Member]) -> None:
         """Give members of the hub their mailboxes."""
         mailboxes = [Mailbox(self._spool.folder(member.name)) for member in members]
-        cards = await asyncio.to_thread(lambda: [mailbox.card() for mailbox in mailboxes])
-        hosted: list[tuple[Mailbox, Card]] = []
-        housed: list[tuple[Mailbox, Card | None]] = []
-        for member, mailbox, card in zip(members, mailboxes, cards, strict=True):
-            here = card.local if card is not None else member.name in self._agent_records
+        infos = await asyncio.to_thread(lambda: [mailbox.info() for mailbox in mailboxes])
+        hosted: list[tuple[Mailbox, MailboxInfo]] = []
+        housed: list[tuple[Mailbox, MailboxInfo | None]] = []
+        for member, mailbox, info in zip(members, mailboxes, infos, strict=True):
+            here = info.local if info is not None else member.name in self._agent_records
             if member.origin is Origin.LOCAL and here:
-                housed.append((mailbox, card))
-            elif card is not None and card.local:
-                await self._furnish(mailbox, card)
+                housed.append((mailbox, info))
+            elif info is not None and info.local:
+                await self._furnish(mailbox, info)
                 self._ended[member.name] = Refusal(Code.NAME_TAKEN, "the name belongs to a token now")
             else:
-                hosted.append((mailbox, Card(member=member.created_at_ms)))
+                hosted.append((mailbox, MailboxInfo(member=member.created_at_ms)))
         await self._host(hosted)
-        await _together(self._house(mailbox, card) for mailbox, card in housed)
+        await _together(self._house(mailbox, info) for mailbox, info in housed)
 
-    async def _host(self, hosted: Sequence[tuple[Mailbox, Card]]) -> None:
+    async def _host(self, hosted: Sequence[tuple[Mailbox, MailboxInfo]]) -> None:
         """Keep mailboxes of members who are elsewhere."""
 
         def make() -> None:
-            for mailbox, card in hosted:
-                if not mailbox.stands(card):
+            for mailbox, info in hosted:
+                if not mailbox.is_up_to_date(info):
                     mailbox.make(durably=False)
-                    mailbox.label(card, durably=False)
+                    mailbox.write_info(info, durably=False)
 
         await asyncio.to_thread(make)
         for mailbox, _ in hosted:
@@ -441,24 +441,24 @@ class Adoption:
             self._notices.watch(mailbox.name)
             self._stirred.add(mailbox.name)
 
-    async def _furnish(self, mailbox: Mailbox, card: Card) -> Resident:
+    async def _furnish(self, mailbox: Mailbox, info: MailboxInfo) -> Resident:
         """Make ready for a local agent: from now on its deliveries have to be won."""
         name = MemberName(mailbox.name)
 
         def sweep() -> None:
             self._loop.call_soon_threadsafe(self._mark_unswept, name)
 
-        inbox = self._inboxes[name] = await asyncio.to_thread(LocalInbox, mailbox, card, sweep)
+        inbox = self._inboxes[name] = await asyncio.to_thread(LocalInbox, mailbox, info, sweep)
         self._mailboxes[name] = mailbox
         self._notices.watch(name)
         ended = partial(self._resident_ended, name)
         resident = self._residents[name] = Resident(self._hub, name, inbox, self._inbox_writer, self._custody, ended)
         return resident
 
-    async def _house(self, mailbox: Mailbox, card: Card | None) -> None:
+    async def _house(self, mailbox: Mailbox, info: MailboxInfo | None) -> None:
         """Let a local agent be a member."""
         await asyncio.to_thread(mailbox.make, durably=True)
-        resident = self._residents.get(mailbox.name) or await self._furnish(mailbox, card or Card())
+        resident = self._residents.get(mailbox.name) or await self._furnish(mailbox, info or MailboxInfo())
         # It may have come back meanwhile.
         resident.close()
         reply = await resident.attach()
@@ -468,11 +468,11 @@ class Adoption:
         member = await self._member(mailbox.name)
         if member is None:
             raise _Interrupted(f"{mailbox.name} was removed")
-        anew = card is None or not card.local or card.member != member.created_at_ms
-        if anew or card is None:
-            card = Card(local=True, member=member.created_at_ms, since=reply.next_key)
-        self._channels.house(resident.inbox.mailbox, card)
-        refusal = await resident.receive(card, anew=anew)
+        anew = info is None or not info.local or info.member != member.created_at_ms
+        if anew or info is None:
+            info = MailboxInfo(local=True, member=member.created_at_ms, since=reply.next_key)
+        self._channels.house(resident.inbox.mailbox, info)
+        refusal = await resident.receive(info, anew=anew)
         if refusal is not None:
             self._loop.call_later(_TROUBLE_SECONDS, self._resident_ended, mailbox.name, refusal)
             return
@@ -499,17 +499,17 @@ class Adoption:
                 # It was removed, and a change says so, or will.
                 return
             if member.origin is Origin.LOCAL:
-                await self._house(resident.inbox.mailbox, await asyncio.to_thread(resident.inbox.mailbox.card))
+                await self._house(resident.inbox.mailbox, await asyncio.to_thread(resident.inbox.mailbox.info))
                 return
         if not await resident.retire():
             raise _Interrupted(f"{name} cannot be retired yet")
         member = await self._member(name)
         mailbox = resident.inbox.mailbox
-        card = Card(member=member.created_at_ms if member is not None else 0)
-        await asyncio.to_thread(mailbox.label, card, durably=True)
+        info = MailboxInfo(member=member.created_at_ms if member is not None else 0)
+        await asyncio.to_thread(mailbox.write_info, info, durably=True)
         await asyncio.to_thread(resident.inbox.clear)
         self._forget(name)
-        await self._host([(mailbox, card)])
+        await self._host([(mailbox, info)])
 
     async def _dismiss(self, name: str) -> None:
         """A member is no more: neither is its record nor its mailbox, but for what is in it."""
@@ -559,9 +559,9 @@ class Adoption:
             await self._admit([member])
             return
         mailbox = Mailbox(self._spool.folder(name))
-        card = await asyncio.to_thread(mailbox.card)
-        if card is None or card.local:
-            await self._house(mailbox, card)
+        info = await asyncio.to_thread(mailbox.info)
+        if info is None or info.local:
+            await self._house(mailbox, info)
         else:
             # What is left of a member that was removed while nobody looked.
             await asyncio.to_thread(self._agent_records.remove, name)

@@ -18,7 +18,7 @@ from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Channels as Listed
 from tieline.contract.reply import ChannelView
 from tieline.protocols.backchannel.agent_records import AgentRecords
-from tieline.protocols.backchannel.mailbox import Card, Mailbox
+from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
 from tieline.protocols.backchannel.record import AgentRecord
 from tieline.protocols.backchannel.view import subscriptions
 from tieline.wire.sessions import ask_all
@@ -41,7 +41,7 @@ class Channels:
         # What the records of those say who are elsewhere; none if that is not known.
         self._hosted: dict[str, tuple[str, ...] | None] = {}
         # Local agents: their mailboxes, what was agreed on, and their records.
-        self._housed: dict[str, tuple[Mailbox, Card]] = {}
+        self._housed: dict[str, tuple[Mailbox, MailboxInfo]] = {}
         self._records: dict[str, AgentRecord] = {}
         # Whose sides may differ.
         self.unsettled: set[str] = set()
@@ -55,9 +55,9 @@ class Channels:
         self._hosted.setdefault(name, None)
         self.unsettled.add(name)
 
-    def house(self, mailbox: Mailbox, card: Card) -> None:
+    def house(self, mailbox: Mailbox, info: MailboxInfo) -> None:
         """Keep the sides of a local agent together."""
-        self._housed[mailbox.name] = (mailbox, card)
+        self._housed[mailbox.name] = (mailbox, info)
         self.unsettled.add(mailbox.name)
 
     def forget(self, name: str) -> None:
@@ -115,9 +115,9 @@ class Channels:
 
     async def _agree(self, name: str, operator: SessionId) -> None:
         """Let hub and record of a local agent say the same."""
-        mailbox, card = self._housed[name]
+        mailbox, info = self._housed[name]
         record = self._records[name]
-        before = set(card.channels)
+        before = set(info.channels)
         here = {channel for channel in record.subscriptions if _is_shared(channel)}
         there = set(self._joined.get(name, ()))
         agreed = (before | here | there) - (before - here) - (before - there)
@@ -141,9 +141,9 @@ class Channels:
             await asyncio.to_thread(self._agent_records.write, {name: said})
             self._records[name] = record.in_channels(said)
         if agreed != before:
-            card = replace(card, channels=tuple(sorted(agreed)))
-            await asyncio.to_thread(mailbox.label, card, durably=True)
-            self._housed[name] = (mailbox, card)
+            info = replace(info, channels=tuple(sorted(agreed)))
+            await asyncio.to_thread(mailbox.write_info, info, durably=True)
+            self._housed[name] = (mailbox, info)
         self._joined[name] = sorted(agreed)
 
 

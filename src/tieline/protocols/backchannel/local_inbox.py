@@ -26,7 +26,7 @@ from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.contract.message import Message
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.claims import SUFFIX
-from tieline.protocols.backchannel.mailbox import Card, Mailbox
+from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
 from tieline.protocols.backchannel.view import received
 from tieline.wire.conversation import Parcel
 
@@ -95,13 +95,13 @@ class Fate(StrEnum):
 class LocalInbox:
     """The unread files of one local agent."""
 
-    def __init__(self, mailbox: Mailbox, card: Card, sweep: Callable[[], None]) -> None:
+    def __init__(self, mailbox: Mailbox, info: MailboxInfo, sweep: Callable[[], None]) -> None:
         self.mailbox = mailbox
         self.session = SessionId("")
         # Called when there is something to sweep, from any thread.
         self._sweep = sweep
         self._lock = threading.Lock()
-        self._since = card.since
+        self._since = info.since
         # Deliveries up to this key are shown, or were; a file's own deliveries count no matter what their key is.
         self._placed = self._marked = self._read_mark()
         # Ids of deliveries in `new/`.
@@ -114,10 +114,10 @@ class LocalInbox:
         # Ids that were called back: nobody else can take them any more.
         self._recalled: set[str] = set()
 
-    def begin(self, card: Card, *, anew: bool) -> None:
+    def begin(self, info: MailboxInfo, *, anew: bool) -> None:
         """The session is open: forget what an earlier one had begun; with `anew`, the member itself is another."""
         with self._lock:
-            self._since = card.since
+            self._since = info.since
             self._withheld.clear()
             self._won.clear()
             if anew:

@@ -22,7 +22,7 @@ from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Attached, Fetched, Progress
 from tieline.protocols.backchannel.inbox_writer import InboxWriter
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, Fate, LocalInbox, Placement
-from tieline.protocols.backchannel.mailbox import Card
+from tieline.protocols.backchannel.mailbox import MailboxInfo
 from tieline.wire.conversation import Conversation, Parcel
 
 TAKEN = "taken from the spool"
@@ -100,7 +100,7 @@ class Resident:
         """Be asked no more before the hub settles a delivery."""
         self._hub.entrust(self.name, self.inbox.session, None)
 
-    async def receive(self, card: Card, *, anew: bool) -> Refusal | None:
+    async def receive(self, info: MailboxInfo, *, anew: bool) -> Refusal | None:
         """Bring the inbox to where a hub before this one left it, and put the waiting deliveries there.
 
         If the hub cannot say what waits, this ends the session and returns why.
@@ -108,10 +108,10 @@ class Resident:
         conversation = self._conversation
         assert conversation is not None, "attached before"
         await self._put_down()
-        await asyncio.to_thread(self.inbox.begin, card, anew=anew)
+        await asyncio.to_thread(self.inbox.begin, info, anew=anew)
         if anew:
             # Not before the inbox is empty: what is marked there is another member's.
-            await asyncio.to_thread(self.inbox.mailbox.label, card, durably=True)
+            await asyncio.to_thread(self.inbox.mailbox.write_info, info, durably=True)
         for leftover in await asyncio.to_thread(self.inbox.leftovers):
             fetch = c.Fetch(conversation.session, after=leftover.key - 1, limit=1)
             reply = await self._hub.ask(fetch)
