@@ -17,7 +17,7 @@ from tieline.contract import command as c
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply
 from tieline.protocols.backchannel import adoption
-from tieline.protocols.backchannel.notices import Notices
+from tieline.protocols.backchannel.folder_watch import FolderWatch
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.exchange import Exchange
 from tieline.server.hub import RunningHub
@@ -228,10 +228,10 @@ async def test_two_files_of_one_id_that_say_different_things_are_not_one_message
         await until(refused.exists)
 
 
-async def test_without_notices_the_spool_is_looked_at_from_time_to_time(
+async def test_without_a_folder_watch_the_spool_is_looked_at_from_time_to_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Notices, "start", lambda _: None)
+    monkeypatch.setattr(FolderWatch, "start", lambda _: None)
     monkeypatch.setattr(adoption.Adoption.__init__, "__kwdefaults__", {"rescan_seconds": 0.2})
     async with town(folder) as place:
         bob = await place.join("bob")

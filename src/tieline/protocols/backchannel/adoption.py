@@ -30,11 +30,11 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.agent_records import AgentRecords
 from tieline.protocols.backchannel.channels import Channels
+from tieline.protocols.backchannel.folder_watch import FolderWatch
 from tieline.protocols.backchannel.inbox_writer import InboxWriter
 from tieline.protocols.backchannel.intake import Intake
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, LocalInbox
 from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
-from tieline.protocols.backchannel.notices import Notices
 from tieline.protocols.backchannel.record import AgentRecord
 from tieline.protocols.backchannel.resident import Resident
 from tieline.protocols.backchannel.spool import Spool
@@ -42,7 +42,7 @@ from tieline.wire.folder import own_folder
 from tieline.wire.sessions import ask_all
 
 RESCAN_SECONDS = 2.0
-"""How late something may be noticed that no notice told of."""
+"""The whole spool is looked at this often, for changes that the folder watch did not tell of."""
 _TROUBLE_SECONDS = 1.0
 """How long the clerk rests when something went wrong."""
 _REFRESH_SECONDS = 0.1
@@ -91,7 +91,7 @@ class Adoption:
         self._inbox_writer = InboxWriter()
         # One thread, because what custodians do has an order. It works until the hub itself has stopped asking.
         self._custody = ThreadPoolExecutor(1, "spool")
-        self._notices = Notices(root, mailbox=self._stir, records=self._stir_records)
+        self._folder_watch = FolderWatch(root, mailbox=self._stir, records=self._stir_records)
         self._intake = Intake(hub, self._mailboxes, self._inboxes, self._session_of, self._stir)
         # What the clerk has to do.
         self._awake = asyncio.Event()
@@ -114,7 +114,7 @@ class Adoption:
         everything = Interest(members=True, channels=True, subscriptions=True)
         self._unwatch = self._hub.watch(everything, self._changed)
         self._inbox_writer.start()
-        self._notices.start()
+        self._folder_watch.start()
         try:
             await self._take_stock()
         except BaseException:
@@ -133,7 +133,7 @@ class Adoption:
         if self._clerk is not None:
             self._clerk.cancel()
             await asyncio.gather(self._clerk, return_exceptions=True)
-        await self._notices.stop()
+        await self._folder_watch.stop()
         await self._inbox_writer.stop()
         for resident in self._residents.values():
             resident.close()
@@ -237,7 +237,7 @@ class Adoption:
         self._awake.set()
 
     def _survey(self) -> tuple[set[str], set[str]]:
-        """Whose mailboxes may have changed without a notice, and whose are gone from a spool that is there."""
+        """Owners whose mailboxes may have changed unseen, and those whose are gone from a spool that is there."""
         mailboxes = list(self._mailboxes.items())
         lost = {name for name, mailbox in mailboxes if not mailbox.is_there()}
         restless = {name for name, mailbox in mailboxes if name not in lost and mailbox.has_changed()}
@@ -304,7 +304,7 @@ class Adoption:
         stirred, self._stirred = self._stirred, set()
         ready = []
         for name in stirred:
-            self._notices.watch(name)
+            self._folder_watch.watch(name)
             mailbox, resident = self._mailboxes.get(name), self._residents.get(name)
             if mailbox is None or (resident is not None and resident.session is None):
                 continue
@@ -438,7 +438,7 @@ class Adoption:
         for mailbox, _ in hosted:
             self._mailboxes[mailbox.name] = mailbox
             self._channels.host(mailbox.name)
-            self._notices.watch(mailbox.name)
+            self._folder_watch.watch(mailbox.name)
             self._stirred.add(mailbox.name)
 
     async def _furnish(self, mailbox: Mailbox, info: MailboxInfo) -> Resident:
@@ -450,7 +450,7 @@ class Adoption:
 
         inbox = self._inboxes[name] = await asyncio.to_thread(LocalInbox, mailbox, info, sweep)
         self._mailboxes[name] = mailbox
-        self._notices.watch(name)
+        self._folder_watch.watch(name)
         ended = partial(self._resident_ended, name)
         resident = self._residents[name] = Resident(self._hub, name, inbox, self._inbox_writer, self._custody, ended)
         return resident
@@ -534,7 +534,7 @@ class Adoption:
             resident.close()
         self._inboxes.pop(name, None)
         self._mailboxes.pop(name, None)
-        self._notices.forget(name)
+        self._folder_watch.forget(name)
         self._channels.forget(name)
         self._ended.pop(name, None)
 
