@@ -5,7 +5,7 @@ kinds. A local agent reads its own: it is a *resident*, whose unread files are i
 takes out what comes. Who is local is decided once, by who was there first: a record that the hub did not write and
 whose name no token made. The mailbox remembers it.
 
-One task, the clerk, does everything that changes who is where, one thing after another, and takes files in; it starts
+One task, the worker, does everything that changes who is where, one thing after another, and takes files in; it starts
 over from what hub and folder say whenever anything goes wrong. Files are touched by threads, never by the event loop.
 """
 
@@ -44,7 +44,7 @@ from tieline.wire.sessions import ask_all
 RESCAN_SECONDS = 2.0
 """The whole spool is looked at this often, for changes that the folder watch did not tell of."""
 _TROUBLE_SECONDS = 1.0
-"""How long the clerk rests when something went wrong."""
+"""The worker rests this long after an error."""
 _REFRESH_SECONDS = 0.1
 """Channels are asked for at most this often: with thousands of members that is work for the hub."""
 _CATCH_UP_SECONDS = 0.02
@@ -91,18 +91,18 @@ class Adoption:
         self._inbox_writer = InboxWriter()
         # One thread, because what custodians do has an order. It works until the hub itself has stopped asking.
         self._custody = ThreadPoolExecutor(1, "spool")
-        self._folder_watch = FolderWatch(root, mailbox=self._stir, records=self._stir_records)
-        self._intake = Intake(hub, self._mailboxes, self._inboxes, self._session_of, self._stir)
-        # What the clerk has to do.
+        self._folder_watch = FolderWatch(root, mailbox=self._mark_dirty, records=self._mark_records_dirty)
+        self._intake = Intake(hub, self._mailboxes, self._inboxes, self._session_of, self._mark_dirty)
+        # Work that waits for the worker.
         self._awake = asyncio.Event()
         self._start_over = False
         self._changes: deque[MemberAppeared | MemberVanished] = deque()
         self._ended: dict[str, Refusal] = {}
-        self._stirred: set[str] = set()
-        self._records_stirred = True
+        self._dirty: set[str] = set()
+        self._records_dirty = True
         self._records_rest_until = 0.0
         self._unswept: set[str] = set()
-        self._clerk: asyncio.Task[None] | None = None
+        self._worker: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -124,15 +124,15 @@ class Adoption:
 
     def follow(self) -> None:
         """Go on from there as things happen."""
-        self._clerk = asyncio.create_task(self._work())
+        self._worker = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
         """Let go of it. Files stay where they are, and the next hub goes on from there."""
         if self._unwatch is not None:
             self._unwatch()
-        if self._clerk is not None:
-            self._clerk.cancel()
-            await asyncio.gather(self._clerk, return_exceptions=True)
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
         await self._folder_watch.stop()
         await self._inbox_writer.stop()
         for resident in self._residents.values():
@@ -181,14 +181,14 @@ class Adoption:
         self._start_over = True
         self._awake.set()
 
-    # What wakes the clerk.
+    # Called to wake the worker.
 
-    def _stir(self, name: str) -> None:
-        self._stirred.add(name)
+    def _mark_dirty(self, name: str) -> None:
+        self._dirty.add(name)
         self._awake.set()
 
-    def _stir_records(self) -> None:
-        self._records_stirred = True
+    def _mark_records_dirty(self) -> None:
+        self._records_dirty = True
         self._awake.set()
 
     def _mark_unswept(self, name: str) -> None:
@@ -203,7 +203,7 @@ class Adoption:
         resident = self._residents.get(name)
         return resident.session if resident is not None else None
 
-    # The clerk.
+    # The worker.
 
     async def _work(self) -> None:
         look_again = self._loop.time()
@@ -211,9 +211,9 @@ class Adoption:
             try:
                 if self._loop.time() >= look_again:
                     look_again = self._loop.time() + self._rescan_seconds
-                    self._records_stirred = True
-                    restless, lost = await asyncio.to_thread(self._survey)
-                    self._stirred |= restless
+                    self._records_dirty = True
+                    changed, lost = await asyncio.to_thread(self._survey)
+                    self._dirty |= changed
                     await self._mend(lost)
                 await self._turn()
             except _Interrupted as interruption:
@@ -240,8 +240,8 @@ class Adoption:
         """Owners whose mailboxes may have changed unseen, and those whose are gone from a spool that is there."""
         mailboxes = list(self._mailboxes.items())
         lost = {name for name, mailbox in mailboxes if not mailbox.is_there()}
-        restless = {name for name, mailbox in mailboxes if name not in lost and mailbox.has_changed()}
-        return restless, lost if (self.root / _LOCK).exists() else set()
+        changed = {name for name, mailbox in mailboxes if name not in lost and mailbox.has_changed()}
+        return changed, lost if (self.root / _LOCK).exists() else set()
 
     async def _mend(self, lost: set[str]) -> None:
         """Make the mailboxes anew that somebody deleted; what is unread in the hub goes there again."""
@@ -264,19 +264,19 @@ class Adoption:
             await self._follow()
         while self._ended:
             await self._return(*self._ended.popitem())
-        if self._records_stirred:
+        if self._records_dirty:
             await self._look_at_records()
         if self._channels.stale:
             await self._refresh_channels()
         if self._channels.unsettled:
-            await self._channels.settle(await self._speak())
+            await self._channels.settle(await self._operator_session())
         if self._unswept:
             inboxes = [self._inboxes[name] for name in self._unswept if name in self._inboxes]
             self._unswept.clear()
             await asyncio.to_thread(_each, [inbox.sweep for inbox in inboxes])
         await self._look()
         if self._intake.delay() == 0.0:
-            await self._intake.take_in(await self._speak())
+            await self._intake.take_in(await self._operator_session())
 
     async def _look_at_records(self) -> None:
         """Read the records that have changed, unless all of them were looked at a moment ago."""
@@ -284,7 +284,7 @@ class Adoption:
         if now < self._records_rest_until:
             self._loop.call_at(self._records_rest_until, self._awake.set)
             return
-        self._records_stirred = False
+        self._records_dirty = False
         changed = await asyncio.to_thread(self._agent_records.changed)
         ended = self._loop.time()
         self._records_rest_until = ended + _REST * (ended - now)
@@ -297,22 +297,22 @@ class Adoption:
             self._loop.call_at(self._refreshed_at + _REFRESH_SECONDS, self._awake.set)
             return
         self._refreshed_at = now
-        await self._channels.refresh(await self._speak())
+        await self._channels.refresh(await self._operator_session())
 
     async def _look(self) -> None:
-        """Look into the mailboxes in which something has happened."""
-        stirred, self._stirred = self._stirred, set()
+        """Look into the dirty mailboxes: those in which something may have happened."""
+        dirty, self._dirty = self._dirty, set()
         ready = []
-        for name in stirred:
+        for name in dirty:
             self._folder_watch.watch(name)
             mailbox, resident = self._mailboxes.get(name), self._residents.get(name)
             if mailbox is None or (resident is not None and resident.session is None):
                 continue
             if resident is not None and not resident.caught_up:
                 # It does not know yet which of its files are deliveries.
-                self._loop.call_later(_CATCH_UP_SECONDS, self._stir, name)
+                self._loop.call_later(_CATCH_UP_SECONDS, self._mark_dirty, name)
             elif self._loop.time() < mailbox.rests_until:
-                self._loop.call_at(mailbox.rests_until, self._stir, name)
+                self._loop.call_at(mailbox.rests_until, self._mark_dirty, name)
             else:
                 ready.append(name)
         if not ready:
@@ -344,7 +344,7 @@ class Adoption:
 
     # The operator.
 
-    async def _speak(self) -> SessionId:
+    async def _operator_session(self) -> SessionId:
         """The session of the adoption itself."""
         if self._operator is None:
             reply = await self._hub.ask(c.Attach(protocol=PROTOCOL, credential=self._credential))
@@ -356,7 +356,7 @@ class Adoption:
 
     async def _member(self, name: str) -> Member | None:
         """The member of this name, whatever its case."""
-        roster = await self._hub.ask(c.ListMembers(await self._speak(), name=MemberName(name)))
+        roster = await self._hub.ask(c.ListMembers(await self._operator_session(), name=MemberName(name)))
         if not isinstance(roster, r.Roster):
             raise _Interrupted(str(roster))
         return roster.members[0].member if roster.members else None
@@ -365,7 +365,7 @@ class Adoption:
 
     async def _take_stock(self) -> None:
         """Bring hub and folder together, whatever happened before."""
-        operator = await self._speak()
+        operator = await self._operator_session()
         self._channels.stale = False
         roster, channels = await ask_all(self._hub, (c.ListMembers(operator), c.ListChannels(operator)))
         if not isinstance(roster, r.Roster) or not isinstance(channels, r.Channels):
@@ -382,7 +382,7 @@ class Adoption:
                 self._ended.setdefault(name, Refusal(Code.UNKNOWN_SESSION, "the session has ended"))
         await self._read_records(changed)
         await self._channels.settle(operator)
-        self._stirred.update(self._mailboxes)
+        self._dirty.update(self._mailboxes)
 
     async def _follow(self) -> None:
         """Follow the next change, and all like it that come right after."""
@@ -397,7 +397,7 @@ class Adoption:
             self._changes.popleft()
             if change.name not in self._mailboxes:
                 names.append(change.name)
-        operator = await self._speak()
+        operator = await self._operator_session()
         found = []
         for name, roster in zip(
             names, await ask_all(self._hub, [c.ListMembers(operator, name=name) for name in names]), strict=True
@@ -439,7 +439,7 @@ class Adoption:
             self._mailboxes[mailbox.name] = mailbox
             self._channels.host(mailbox.name)
             self._folder_watch.watch(mailbox.name)
-            self._stirred.add(mailbox.name)
+            self._dirty.add(mailbox.name)
 
     async def _furnish(self, mailbox: Mailbox, info: MailboxInfo) -> Resident:
         """Make ready for a local agent: from now on its deliveries have to be won."""
@@ -476,8 +476,8 @@ class Adoption:
         if refusal is not None:
             self._loop.call_later(_TROUBLE_SECONDS, self._resident_ended, mailbox.name, refusal)
             return
-        self._stirred.add(mailbox.name)
-        self._records_stirred = True
+        self._dirty.add(mailbox.name)
+        self._records_dirty = True
 
     def _attach_failed(self, name: str, refusal: Refusal) -> None:
         """A local agent cannot be a member, or not now."""
@@ -525,7 +525,7 @@ class Adoption:
             # Its name may have been in the way of one of them.
             self._strangers.clear()
             self._agent_records.forget()
-            self._records_stirred = True
+            self._records_dirty = True
 
     def _forget(self, name: str) -> None:
         resident = self._residents.pop(name, None)
