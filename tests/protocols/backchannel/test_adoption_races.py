@@ -162,7 +162,7 @@ async def test_a_file_waits_for_a_recipient_with_too_much_unread_and_keeps_nobod
 
 
 async def test_a_mailbox_that_cannot_be_written_to_is_tried_again(place: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tieline.protocols.backchannel.resident._RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("tieline.protocols.backchannel.local_agent._RETRY_SECONDS", 0.05)
     bob = await place.join("bob")
     await place.local("lea")
     place.raw.new("lea").rmdir()

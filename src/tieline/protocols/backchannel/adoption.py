@@ -1,9 +1,9 @@
 """The adoption of a spool: its local agents are members of the hub, and members of the hub can be written to from it.
 
 Above: the server's assembly. Below: the Hub port, and the folder. Each member has a mailbox in the spool, of one of two
-kinds. A local agent reads its own: it is a *resident*, whose unread files are its deliveries. For anybody else the hub
-takes out what comes. Who is local is decided once, by who was there first: a record that the hub did not write and
-whose name no token made. The mailbox remembers it.
+kinds. A *local agent* reads its own, and its unread files are its deliveries. The mailbox of a *remote* member, who
+reads elsewhere, is emptied by the hub. Which kind it is is decided once, by who was there first: an agent is local if
+the hub did not write its record and no token made its name. The mailbox remembers it.
 
 One task, the worker, does everything that changes who is where, one thing after another, and takes files in; it starts
 over from what hub and folder say whenever anything goes wrong. Files are touched by threads, never by the event loop.
@@ -33,10 +33,10 @@ from tieline.protocols.backchannel.channels import Channels
 from tieline.protocols.backchannel.folder_watch import FolderWatch
 from tieline.protocols.backchannel.inbox_writer import InboxWriter
 from tieline.protocols.backchannel.intake import Intake
+from tieline.protocols.backchannel.local_agent import LocalAgent
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, LocalInbox
 from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
 from tieline.protocols.backchannel.record import AgentRecord
-from tieline.protocols.backchannel.resident import Resident
 from tieline.protocols.backchannel.spool import Spool
 from tieline.wire.folder import own_folder
 from tieline.wire.sessions import ask_all
@@ -48,7 +48,7 @@ _TROUBLE_SECONDS = 1.0
 _REFRESH_SECONDS = 0.1
 """Channels are asked for at most this often: with thousands of members that is work for the hub."""
 _CATCH_UP_SECONDS = 0.02
-"""How long to wait for a resident that has just come."""
+"""A mailbox is looked at again after this time, if its local agent has just come."""
 _REST = 4.0
 """After a look into a mailbox it is left alone for this many times as long as that took."""
 _TOGETHER_MAX = 256
@@ -80,12 +80,12 @@ class Adoption:
         self._spool = Spool(root)
         self._agent_records = AgentRecords(self._spool)
         self._lock: int | None = None
-        # By name: every mailbox there is, and what only local agents have.
+        # By name: all mailboxes; and the inboxes and sessions of local agents.
         self._mailboxes: dict[str, Mailbox] = {}
         self._inboxes: dict[str, LocalInbox] = {}
-        self._residents: dict[str, Resident] = {}
-        # Records whose names no member can have, so that each is told of once.
-        self._strangers: set[str] = set()
+        self._local_agents: dict[str, LocalAgent] = {}
+        # Names of records that no member can have, so that each is told of once.
+        self._rejected: set[str] = set()
         self._channels = Channels(hub, self._agent_records)
         self._refreshed_at = 0.0
         self._inbox_writer = InboxWriter()
@@ -118,8 +118,8 @@ class Adoption:
         try:
             await self._take_stock()
         except BaseException:
-            for resident in self._residents.values():
-                resident.resign()
+            for agent in self._local_agents.values():
+                agent.resign()
             raise
 
     def follow(self) -> None:
@@ -135,8 +135,8 @@ class Adoption:
             await asyncio.gather(self._worker, return_exceptions=True)
         await self._folder_watch.stop()
         await self._inbox_writer.stop()
-        for resident in self._residents.values():
-            resident.close()
+        for agent in self._local_agents.values():
+            agent.close()
         operator, self._operator = self._operator, None
         if operator is not None:
             self._hub.forget(operator)
@@ -195,13 +195,13 @@ class Adoption:
         self._unswept.add(name)
         self._awake.set()
 
-    def _resident_ended(self, name: str, why: Refusal) -> None:
+    def _agent_ended(self, name: str, why: Refusal) -> None:
         self._ended[name] = why
         self._awake.set()
 
     def _session_of(self, name: str) -> SessionId | None:
-        resident = self._residents.get(name)
-        return resident.session if resident is not None else None
+        agent = self._local_agents.get(name)
+        return agent.session if agent is not None else None
 
     # The worker.
 
@@ -214,7 +214,7 @@ class Adoption:
                     self._records_dirty = True
                     changed, lost = await asyncio.to_thread(self._survey)
                     self._dirty |= changed
-                    await self._mend(lost)
+                    await self._restore(lost)
                 await self._turn()
             except _Interrupted as interruption:
                 log.info("the adoption of the spool starts over", reason=str(interruption))
@@ -243,17 +243,17 @@ class Adoption:
         changed = {name for name, mailbox in mailboxes if name not in lost and mailbox.has_changed()}
         return changed, lost if (self.root / _LOCK).exists() else set()
 
-    async def _mend(self, lost: set[str]) -> None:
+    async def _restore(self, lost: set[str]) -> None:
         """Make the mailboxes anew that somebody deleted; what is unread in the hub goes there again."""
         for name in lost:
-            resident = self._residents.get(name)
-            if resident is None:
+            agent = self._local_agents.get(name)
+            if agent is None:
                 member = await self._member(name)
                 if member is not None:
-                    await self._host([(self._mailboxes[name], MailboxInfo(member=member.created_at_ms))])
+                    await self._keep_remote([(self._mailboxes[name], MailboxInfo(member=member.created_at_ms))])
             else:
-                resident.close()
-                await self._house(resident.inbox.mailbox, None)
+                agent.close()
+                await self._join_local(agent.inbox.mailbox, None)
 
     async def _turn(self) -> None:
         self._awake.clear()
@@ -305,10 +305,10 @@ class Adoption:
         ready = []
         for name in dirty:
             self._folder_watch.watch(name)
-            mailbox, resident = self._mailboxes.get(name), self._residents.get(name)
-            if mailbox is None or (resident is not None and resident.session is None):
+            mailbox, agent = self._mailboxes.get(name), self._local_agents.get(name)
+            if mailbox is None or (agent is not None and agent.session is None):
                 continue
-            if resident is not None and not resident.caught_up:
+            if agent is not None and not agent.caught_up:
                 # It does not know yet which of its files are deliveries.
                 self._loop.call_later(_CATCH_UP_SECONDS, self._mark_dirty, name)
             elif self._loop.time() < mailbox.rests_until:
@@ -319,8 +319,8 @@ class Adoption:
             return
         fresh, gone = await asyncio.to_thread(self._look_into, ready)
         for name, ids in gone.items():
-            if name in self._residents:
-                self._residents[name].taken(ids)
+            if name in self._local_agents:
+                self._local_agents[name].taken(ids)
         await self._intake.add(fresh)
 
     def _look_into(self, names: Iterable[str]) -> tuple[dict[str, set[str]], dict[str, list[str]]]:
@@ -375,10 +375,10 @@ class Adoption:
         changed = await asyncio.to_thread(self._agent_records.changed)
         members = {presence.member.name: presence.member for presence in roster.members}
         for name in [name for name in self._mailboxes if name not in members]:
-            await self._dismiss(name)
+            await self._remove(name)
         await self._admit([member for name, member in members.items() if name not in self._mailboxes])
-        for name, resident in self._residents.items():
-            if resident.session is None:
+        for name, agent in self._local_agents.items():
+            if agent.session is None:
                 self._ended.setdefault(name, Refusal(Code.UNKNOWN_SESSION, "the session has ended"))
         await self._read_records(changed)
         await self._channels.settle(operator)
@@ -387,7 +387,7 @@ class Adoption:
     async def _follow(self) -> None:
         """Follow the next change, and all like it that come right after."""
         if isinstance(self._changes[0], MemberVanished):
-            await self._dismiss(self._changes.popleft().name)
+            await self._remove(self._changes.popleft().name)
             return
         names: list[MemberName] = []
         while self._changes and len(names) < _TOGETHER_MAX:
@@ -411,37 +411,37 @@ class Adoption:
         """Give members of the hub their mailboxes."""
         mailboxes = [Mailbox(self._spool.folder(member.name)) for member in members]
         infos = await asyncio.to_thread(lambda: [mailbox.info() for mailbox in mailboxes])
-        hosted: list[tuple[Mailbox, MailboxInfo]] = []
-        housed: list[tuple[Mailbox, MailboxInfo | None]] = []
+        remote: list[tuple[Mailbox, MailboxInfo]] = []
+        local: list[tuple[Mailbox, MailboxInfo | None]] = []
         for member, mailbox, info in zip(members, mailboxes, infos, strict=True):
             here = info.local if info is not None else member.name in self._agent_records
             if member.origin is Origin.LOCAL and here:
-                housed.append((mailbox, info))
+                local.append((mailbox, info))
             elif info is not None and info.local:
-                await self._furnish(mailbox, info)
+                await self._make_local_agent(mailbox, info)
                 self._ended[member.name] = Refusal(Code.NAME_TAKEN, "the name belongs to a token now")
             else:
-                hosted.append((mailbox, MailboxInfo(member=member.created_at_ms)))
-        await self._host(hosted)
-        await _together(self._house(mailbox, info) for mailbox, info in housed)
+                remote.append((mailbox, MailboxInfo(member=member.created_at_ms)))
+        await self._keep_remote(remote)
+        await _together(self._join_local(mailbox, info) for mailbox, info in local)
 
-    async def _host(self, hosted: Sequence[tuple[Mailbox, MailboxInfo]]) -> None:
-        """Keep mailboxes of members who are elsewhere."""
+    async def _keep_remote(self, remote: Sequence[tuple[Mailbox, MailboxInfo]]) -> None:
+        """Keep mailboxes of remote members."""
 
         def make() -> None:
-            for mailbox, info in hosted:
+            for mailbox, info in remote:
                 if not mailbox.is_up_to_date(info):
                     mailbox.make(durably=False)
                     mailbox.write_info(info, durably=False)
 
         await asyncio.to_thread(make)
-        for mailbox, _ in hosted:
+        for mailbox, _ in remote:
             self._mailboxes[mailbox.name] = mailbox
-            self._channels.host(mailbox.name)
+            self._channels.add_remote(mailbox.name)
             self._folder_watch.watch(mailbox.name)
             self._dirty.add(mailbox.name)
 
-    async def _furnish(self, mailbox: Mailbox, info: MailboxInfo) -> Resident:
+    async def _make_local_agent(self, mailbox: Mailbox, info: MailboxInfo) -> LocalAgent:
         """Make ready for a local agent: from now on its deliveries have to be won."""
         name = MemberName(mailbox.name)
 
@@ -451,17 +451,17 @@ class Adoption:
         inbox = self._inboxes[name] = await asyncio.to_thread(LocalInbox, mailbox, info, sweep)
         self._mailboxes[name] = mailbox
         self._folder_watch.watch(name)
-        ended = partial(self._resident_ended, name)
-        resident = self._residents[name] = Resident(self._hub, name, inbox, self._inbox_writer, self._custody, ended)
-        return resident
+        ended = partial(self._agent_ended, name)
+        agent = self._local_agents[name] = LocalAgent(self._hub, name, inbox, self._inbox_writer, self._custody, ended)
+        return agent
 
-    async def _house(self, mailbox: Mailbox, info: MailboxInfo | None) -> None:
+    async def _join_local(self, mailbox: Mailbox, info: MailboxInfo | None) -> None:
         """Let a local agent be a member."""
         await asyncio.to_thread(mailbox.make, durably=True)
-        resident = self._residents.get(mailbox.name) or await self._furnish(mailbox, info or MailboxInfo())
+        agent = self._local_agents.get(mailbox.name) or await self._make_local_agent(mailbox, info or MailboxInfo())
         # It may have come back meanwhile.
-        resident.close()
-        reply = await resident.attach()
+        agent.close()
+        reply = await agent.attach()
         if isinstance(reply, Refusal):
             self._attach_failed(mailbox.name, reply)
             return
@@ -471,10 +471,10 @@ class Adoption:
         anew = info is None or not info.local or info.member != member.created_at_ms
         if anew or info is None:
             info = MailboxInfo(local=True, member=member.created_at_ms, since=reply.next_key)
-        self._channels.house(resident.inbox.mailbox, info)
-        refusal = await resident.receive(info, anew=anew)
+        self._channels.add_local(agent.inbox.mailbox, info)
+        refusal = await agent.receive(info, anew=anew)
         if refusal is not None:
-            self._loop.call_later(_TROUBLE_SECONDS, self._resident_ended, mailbox.name, refusal)
+            self._loop.call_later(_TROUBLE_SECONDS, self._agent_ended, mailbox.name, refusal)
             return
         self._dirty.add(mailbox.name)
         self._records_dirty = True
@@ -489,9 +489,9 @@ class Adoption:
         raise _Interrupted(f"{name}: {refusal.message}")
 
     async def _return(self, name: str, why: Refusal) -> None:
-        """A resident's session ended: it comes back, unless its name belongs to a token now."""
-        resident = self._residents.get(name)
-        if resident is None:
+        """Open a local agent's session again after it ended, unless its name belongs to a token now."""
+        agent = self._local_agents.get(name)
+        if agent is None:
             return
         if why.code is not Code.NAME_TAKEN:
             member = await self._member(name)
@@ -499,19 +499,19 @@ class Adoption:
                 # It was removed, and a change says so, or will.
                 return
             if member.origin is Origin.LOCAL:
-                await self._house(resident.inbox.mailbox, await asyncio.to_thread(resident.inbox.mailbox.info))
+                await self._join_local(agent.inbox.mailbox, await asyncio.to_thread(agent.inbox.mailbox.info))
                 return
-        if not await resident.retire():
+        if not await agent.retire():
             raise _Interrupted(f"{name} cannot be retired yet")
         member = await self._member(name)
-        mailbox = resident.inbox.mailbox
+        mailbox = agent.inbox.mailbox
         info = MailboxInfo(member=member.created_at_ms if member is not None else 0)
         await asyncio.to_thread(mailbox.write_info, info, durably=True)
-        await asyncio.to_thread(resident.inbox.clear)
+        await asyncio.to_thread(agent.inbox.clear)
         self._forget(name)
-        await self._host([(mailbox, info)])
+        await self._keep_remote([(mailbox, info)])
 
-    async def _dismiss(self, name: str) -> None:
+    async def _remove(self, name: str) -> None:
         """A member is no more: neither is its record nor its mailbox, but for what is in it."""
         mailbox = self._mailboxes.get(name)
         inbox = self._inboxes.get(name)
@@ -521,17 +521,17 @@ class Adoption:
         if mailbox is not None:
             await asyncio.to_thread(self._agent_records.remove, name)
             await asyncio.to_thread(mailbox.remove)
-        if self._strangers:
-            # Its name may have been in the way of one of them.
-            self._strangers.clear()
+        if self._rejected:
+            # Its name may have been in the way of a rejected one.
+            self._rejected.clear()
             self._agent_records.forget()
             self._records_dirty = True
 
     def _forget(self, name: str) -> None:
-        resident = self._residents.pop(name, None)
-        if resident is not None:
-            resident.resign()
-            resident.close()
+        agent = self._local_agents.pop(name, None)
+        if agent is not None:
+            agent.resign()
+            agent.close()
         self._inboxes.pop(name, None)
         self._mailboxes.pop(name, None)
         self._folder_watch.forget(name)
@@ -540,8 +540,8 @@ class Adoption:
 
     async def _read_records(self, changed: dict[str, AgentRecord | None]) -> None:
         """Follow what others wrote into records; an agent that is new here becomes a member."""
-        self._strangers -= {name for name, record in changed.items() if record is None}
-        known = self._mailboxes.keys() | self._strangers
+        self._rejected -= {name for name, record in changed.items() if record is None}
+        known = self._mailboxes.keys() | self._rejected
         new = [name for name, record in changed.items() if record is not None and name not in known]
         await _together(map(self._meet, new))
         self._channels.read(changed)
@@ -553,7 +553,7 @@ class Adoption:
         if isinstance(refusal, Refusal) or (member is not None and member.name != name):
             reason = refusal.message if isinstance(refusal, Refusal) else "it differs from a member's in case only"
             log.warning("an agent of the spool cannot be a member", member=name, reason=reason)
-            self._strangers.add(name)
+            self._rejected.add(name)
             return
         if member is not None:
             await self._admit([member])
@@ -561,7 +561,7 @@ class Adoption:
         mailbox = Mailbox(self._spool.folder(name))
         info = await asyncio.to_thread(mailbox.info)
         if info is None or info.local:
-            await self._house(mailbox, info)
+            await self._join_local(mailbox, info)
         else:
             # What is left of a member that was removed while nobody looked.
             await asyncio.to_thread(self._agent_records.remove, name)

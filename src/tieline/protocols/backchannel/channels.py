@@ -38,39 +38,39 @@ class Channels:
         self.stale = False
         # Channels by member, as the hub has them.
         self._joined: dict[str, list[str]] = {}
-        # What the records of those say who are elsewhere; none if that is not known.
-        self._hosted: dict[str, tuple[str, ...] | None] = {}
+        # Channels that the records of remote members say; `None` if that is not known.
+        self._remote: dict[str, tuple[str, ...] | None] = {}
         # Local agents: their mailboxes, what was agreed on, and their records.
-        self._housed: dict[str, tuple[Mailbox, MailboxInfo]] = {}
+        self._local: dict[str, tuple[Mailbox, MailboxInfo]] = {}
         self._records: dict[str, AgentRecord] = {}
         # Whose sides may differ.
         self.unsettled: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
         """Whether this is a local agent."""
-        return name in self._housed
+        return name in self._local
 
-    def host(self, name: str) -> None:
-        """Keep the record of a member who is elsewhere."""
-        self._hosted.setdefault(name, None)
+    def add_remote(self, name: str) -> None:
+        """Keep the record of a remote member."""
+        self._remote.setdefault(name, None)
         self.unsettled.add(name)
 
-    def house(self, mailbox: Mailbox, info: MailboxInfo) -> None:
+    def add_local(self, mailbox: Mailbox, info: MailboxInfo) -> None:
         """Keep the sides of a local agent together."""
-        self._housed[mailbox.name] = (mailbox, info)
+        self._local[mailbox.name] = (mailbox, info)
         self.unsettled.add(mailbox.name)
 
     def forget(self, name: str) -> None:
         """It is neither any more."""
-        self._hosted.pop(name, None)
-        self._housed.pop(name, None)
+        self._remote.pop(name, None)
+        self._local.pop(name, None)
         self._records.pop(name, None)
         self.unsettled.discard(name)
 
     def note(self, channels: Sequence[ChannelView]) -> None:
         """These are the hub's channels now."""
         joined = subscriptions(channels)
-        known = {*self._hosted, *self._housed}
+        known = {*self._remote, *self._local}
         self.unsettled |= {name for name in known if joined.get(name, []) != self._joined.get(name, [])}
         self._joined = joined
 
@@ -85,8 +85,8 @@ class Channels:
     def read(self, changed: Mapping[str, AgentRecord | None]) -> None:
         """These records are new, or say something else, or are gone."""
         for name, record in changed.items():
-            if name in self._hosted:
-                self._hosted[name] = record.subscriptions if record is not None else None
+            if name in self._remote:
+                self._remote[name] = record.subscriptions if record is not None else None
             elif record is not None:
                 self._records[name] = record
             else:
@@ -96,26 +96,26 @@ class Channels:
     async def settle(self, operator: SessionId) -> None:
         """Bring both sides together where they differ."""
         unsettled, self.unsettled = self.unsettled, set()
-        said = {name: self._said(name) for name in unsettled if name in self._hosted}
-        wanted = {name: channels for name, channels in said.items() if self._hosted[name] != channels}
+        said = {name: self._said(name) for name in unsettled if name in self._remote}
+        wanted = {name: channels for name, channels in said.items() if self._remote[name] != channels}
         if wanted:
             await asyncio.to_thread(self._agent_records.write, wanted)
-            self._hosted.update(wanted)
+            self._remote.update(wanted)
         for name in unsettled:
-            if name not in self._housed:
+            if name not in self._local:
                 continue
             if name in self._records:
                 await self._agree(name, operator)
             elif name not in self._agent_records:
                 # A member has a record: whoever wants neither removes the member.
-                await asyncio.to_thread(self._agent_records.write, {name: self._housed[name][1].channels})
+                await asyncio.to_thread(self._agent_records.write, {name: self._local[name][1].channels})
 
     def _said(self, name: str) -> tuple[str, ...]:
         return (EVERYBODY, *sorted(self._joined.get(name, ())))
 
     async def _agree(self, name: str, operator: SessionId) -> None:
         """Let hub and record of a local agent say the same."""
-        mailbox, info = self._housed[name]
+        mailbox, info = self._local[name]
         record = self._records[name]
         before = set(info.channels)
         here = {channel for channel in record.subscriptions if _is_shared(channel)}
@@ -143,7 +143,7 @@ class Channels:
         if agreed != before:
             info = replace(info, channels=tuple(sorted(agreed)))
             await asyncio.to_thread(mailbox.write_info, info, durably=True)
-            self._housed[name] = (mailbox, info)
+            self._local[name] = (mailbox, info)
         self._joined[name] = sorted(agreed)
 
 

@@ -22,18 +22,18 @@ class FileSenders:
     """Sessions by sender, for one batch of files. Close them after it."""
 
     def __init__(
-        self, hub: Hub, protocol: str, operator: SessionId, resident: Callable[[str], SessionId | None]
+        self, hub: Hub, protocol: str, operator: SessionId, local_session: Callable[[str], SessionId | None]
     ) -> None:
         self._hub = hub
         self._protocol = protocol
         self._operator = operator
         # The session of a local agent, which has one anyway.
-        self._resident = resident
+        self._local_session = local_session
         self._opened: dict[str, SessionId | Refusal] = {}
 
     async def session_of(self, sender: str) -> SessionId | Refusal:
         """The session that sends for a sender, or the reason why there is none."""
-        own = self._resident(sender)
+        own = self._local_session(sender)
         if own is not None:
             return own
         known = self._opened.get(sender)

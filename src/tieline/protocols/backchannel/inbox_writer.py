@@ -1,6 +1,6 @@
 """The inbox writer: writes the hub's deliveries into the inboxes of local agents, many at a time, to share syncs.
 
-Above: residents, which request a round when they have deliveries. Below: their inboxes, on a thread. All files of a
+Above: local agents, which request a round when they have deliveries. Below: their inboxes, on a thread. All files of a
 round are written before the first is synced, because one sync of a disk's journal then covers many.
 """
 
@@ -15,7 +15,7 @@ from tieline.protocols.backchannel.local_inbox import LocalInbox, Placement
 from tieline.wire.conversation import Parcel
 
 _ROUND = 512
-"""Deliveries of one round, though always all of one resident's: each is a file that is open for a moment."""
+"""Deliveries of one round, though always all of one agent's: each is a file that is open for a moment."""
 
 log = structlog.get_logger(__name__)
 

@@ -88,14 +88,14 @@ class Intake:
         hub: Hub,
         mailboxes: Mapping[str, Mailbox],
         inboxes: Mapping[str, LocalInbox],
-        resident: Callable[[str], SessionId | None],
+        local_session: Callable[[str], SessionId | None],
         again: Callable[[str], None],
     ) -> None:
         self._hub = hub
         self._mailboxes = mailboxes
         # Of those owners who are local.
         self._inboxes = inboxes
-        self._resident = resident
+        self._local_session = local_session
         # Asks for another look into a mailbox.
         self._again = again
         # Whose mailboxes each message is in, by id; and when it was written.
@@ -144,7 +144,7 @@ class Intake:
             self._due.pop(batch[-1], None)
         owners = {message_id: tuple(self._owners.pop(message_id)) for message_id in batch}
         found = await asyncio.to_thread(self._claim, owners)
-        senders = FileSenders(self._hub, PROTOCOL, operator, self._resident)
+        senders = FileSenders(self._hub, PROTOCOL, operator, self._local_session)
         try:
             found = await self._strangers(operator, found)
             letters = await self._send(operator, senders, [letter for one in found for letter in _letters(one)])

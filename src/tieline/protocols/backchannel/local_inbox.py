@@ -1,6 +1,6 @@
 """A local inbox: the unread files of one local agent. Each is a delivery of the hub, and any program can take it.
 
-Above: residents, which put deliveries here, and win them here before the hub settles them. Below: the disk.
+Above: the local agent, which puts deliveries here, and wins them here before the hub settles them. Below: the disk.
 One lock per inbox makes each rename and the record of it one step; it is held for a rename or two. Three facts are
 enough to do everything exactly once, however the hub ends:
 

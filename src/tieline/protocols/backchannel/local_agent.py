@@ -1,4 +1,4 @@
-"""A resident: a local agent of an adopted spool as a member of the hub.
+"""A local agent of an adopted spool, as a member of the hub.
 
 Above: the adoption. Below: the Hub port through a conversation, and the agent's local inbox. Its session lasts as long
 as the spool is adopted, so that it counts as present. Its deliveries become files in the inbox, where its own programs
@@ -35,7 +35,7 @@ _PAGE = 256
 log = structlog.get_logger(__name__)
 
 
-class Resident:
+class LocalAgent:
     """One local agent: the wire of its session, and the owner of its inbox."""
 
     def __init__(
