@@ -14,7 +14,7 @@ from tests.protocols.backchannel.spools import files, letter, register_as_bch, s
 from tests.server.hubs import until
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.arrivals import Arrivals
-from tieline.protocols.backchannel.codec import Message
+from tieline.protocols.backchannel.codec import SpoolMessage
 from tieline.protocols.backchannel.identity import BadConfig, Identity, read_identity, save_identity
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 from tieline.protocols.backchannel.upkeep import Fault, check, repair
@@ -110,8 +110,8 @@ def test_a_write_that_fails_leaves_nothing_behind(spool: Spool, monkeypatch: pyt
 # Watching.
 
 
-async def collect(arrivals: Arrivals, number: int) -> list[Message]:
-    found: list[Message] = []
+async def collect(arrivals: Arrivals, number: int) -> list[SpoolMessage]:
+    found: list[SpoolMessage] = []
     async with asyncio.timeout(20):
         async for message in arrivals:
             found.append(message)
@@ -144,7 +144,7 @@ async def test_a_look_from_time_to_time_finds_what_no_notification_told(
     looks = 0
     look = Arrivals._look
 
-    def counted(arrivals: Arrivals) -> list[Message]:
+    def counted(arrivals: Arrivals) -> list[SpoolMessage]:
         nonlocal looks
         looks += 1
         return look(arrivals)

@@ -25,7 +25,7 @@ from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind, to_member
-from tieline.protocols.backchannel.codec import NORMAL, URGENT, Message, agent_of, is_channel
+from tieline.protocols.backchannel.codec import NORMAL, URGENT, SpoolMessage, agent_of, is_channel
 from tieline.protocols.backchannel.file_senders import FileSenders
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, LocalInbox
 from tieline.protocols.backchannel.mailbox import Mailbox
@@ -67,7 +67,7 @@ log = structlog.get_logger(__name__)
 class Found(Struct, frozen=True):
     """One message, and whose mailboxes it is in."""
 
-    message: Message
+    message: SpoolMessage
     owners: tuple[str, ...]
 
 
@@ -123,7 +123,7 @@ class Intake:
         ]
         for start in range(0, len(fresh), BATCH):
             for owner, message_id, found in await asyncio.to_thread(self._read, fresh[start : start + BATCH]):
-                if isinstance(found, Message):
+                if isinstance(found, SpoolMessage):
                     if message_id not in self._owners:
                         heapq.heappush(self._order, (found.ts, message_id))
                         if is_channel(found.to):
@@ -133,7 +133,7 @@ class Intake:
                     self._mailboxes[owner].passed.add(message_id)
                     log.warning("a file in the spool is passed over", member=owner, file=message_id, reason=found)
 
-    def _read(self, fresh: Sequence[tuple[str, str]]) -> list[tuple[str, str, Message | str | None]]:
+    def _read(self, fresh: Sequence[tuple[str, str]]) -> list[tuple[str, str, SpoolMessage | str | None]]:
         return [(owner, message_id, self._mailboxes[owner].read(message_id)) for owner, message_id in fresh]
 
     async def take_in(self, operator: SessionId) -> None:
@@ -156,12 +156,12 @@ class Intake:
 
     def _claim(self, owners: Mapping[str, Sequence[str]]) -> list[Found]:
         """Read the messages, and take those that are not for local agents out of `new/`."""
-        together: dict[Message, list[str]] = {}
+        together: dict[SpoolMessage, list[str]] = {}
         for message_id, names in owners.items():
             for name in names:
                 mailbox = self._mailboxes.get(name)
                 message = mailbox.read(message_id) if mailbox is not None else None
-                if mailbox is None or not isinstance(message, Message):
+                if mailbox is None or not isinstance(message, SpoolMessage):
                     continue
                 if name in self._inboxes or mailbox.claim(message_id):
                     together.setdefault(message, []).append(name)
@@ -315,7 +315,7 @@ def _alone(found: Found, owner: str) -> Letter:
     return Letter(found, (owner,), f"{message.id}|{owner}", replace(content, notes=notes))
 
 
-def _content(message: Message, target: Target) -> m.Content:
+def _content(message: SpoolMessage, target: Target) -> m.Content:
     urgent = message.priority == URGENT
     draft = Draft(
         to=message.to,

@@ -22,7 +22,7 @@ from msgspec import Struct
 from tieline.contract.refusal import Code
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.claims import SUFFIX, read_message
-from tieline.protocols.backchannel.codec import Message, is_id
+from tieline.protocols.backchannel.codec import SpoolMessage, is_id
 
 INFO_FILE = "mailbox.json"
 _INFO_BYTES_MAX = 1024 * 1024
@@ -130,7 +130,7 @@ class Mailbox:
 
     # One message.
 
-    def read(self, message_id: str) -> Message | str | None:
+    def read(self, message_id: str) -> SpoolMessage | str | None:
         """The message that waits or is claimed, `None` when it is gone, or why it is none."""
         claimed = read_message(self.hub / f"{message_id}{SUFFIX}", message_id)
         return read_message(self.new / f"{message_id}{SUFFIX}", message_id) if claimed is None else claimed

@@ -26,7 +26,7 @@ from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.claims import SUFFIX, Claims, abandoned, give_back, read_message
 from tieline.protocols.backchannel.codec import (
     NORMAL,
-    Message,
+    SpoolMessage,
     agent_of,
     channel_of,
     check_message,
@@ -84,7 +84,7 @@ class Letter(Struct, frozen=True, kw_only=True):
 class Sent(Struct, frozen=True):
     """A message that was accepted, and who received it."""
 
-    message: Message
+    message: SpoolMessage
     recipients: tuple[str, ...]
 
 
@@ -227,7 +227,7 @@ class Spool:
         ids = sorted(self._new_id() for _ in letters)
         sent = []
         for message_id, letter in zip(ids, letters, strict=True):
-            message = Message(
+            message = SpoolMessage(
                 id=message_id,
                 sender=letter.sender,
                 to=letter.to,
@@ -245,12 +245,12 @@ class Spool:
             self.touch(sender)
         return sent
 
-    def deliver(self, copies: Sequence[tuple[str, Message]]) -> None:
+    def deliver(self, copies: Sequence[tuple[str, SpoolMessage]]) -> None:
         """Put messages into the spools of these agents, each in its own copy."""
         for start in range(0, len(copies), _OPEN_MAX):
             self._deliver(copies[start : start + _OPEN_MAX])
 
-    def _deliver(self, copies: Sequence[tuple[str, Message]]) -> None:
+    def _deliver(self, copies: Sequence[tuple[str, SpoolMessage]]) -> None:
         encoded: dict[str, bytes] = {}
         written: list[tuple[Path, Path]] = []
         descriptors: list[int] = []
@@ -320,19 +320,19 @@ class Spool:
         ids = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
         return [each for each in ids if is_id(each)]
 
-    def peek(self, agent: str, message_id: str) -> Message | None:
+    def peek(self, agent: str, message_id: str) -> SpoolMessage | None:
         """One unread message, without claiming it."""
         if not is_id(message_id):
             return None
         message = read_message(self.folder(agent) / "new" / f"{message_id}{SUFFIX}", message_id)
-        return message if isinstance(message, Message) else None
+        return message if isinstance(message, SpoolMessage) else None
 
-    def inbox(self, agent: str) -> list[Message]:
+    def inbox(self, agent: str) -> list[SpoolMessage]:
         """An agent's unread messages, oldest first, without claiming them; the agent was here."""
         self.touch(agent)
         return self.unread(agent)
 
-    def unread(self, agent: str) -> list[Message]:
+    def unread(self, agent: str) -> list[SpoolMessage]:
         """The same, for somebody else who looks."""
         found = (self.peek(agent, message_id) for message_id in self.waiting(agent))
         return sorted((message for message in found if message is not None), key=lambda each: (each.ts, each.id))
@@ -341,7 +341,7 @@ class Spool:
         """What a reader of this agent's messages takes, to be finished or given back."""
         return Claims(self.folder(agent))
 
-    def take(self, agent: str, message_id: str, *, keep: bool = False) -> Message | None:
+    def take(self, agent: str, message_id: str, *, keep: bool = False) -> SpoolMessage | None:
         """Claim one message and be done with it; `None` when another was first or there is no such message."""
         with self.claims(agent) as claims:
             message = claims.claim(message_id)

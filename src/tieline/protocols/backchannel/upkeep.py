@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tieline.protocols.backchannel.claims import SUFFIX, abandoned, give_back, loose_locks, read_message
-from tieline.protocols.backchannel.codec import Message, check_name, is_id
+from tieline.protocols.backchannel.codec import SpoolMessage, check_name, is_id
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 
 _LEFT_SECONDS = 60.0
@@ -167,5 +167,5 @@ def _unread_problems(spool: Spool, name: str) -> Iterator[Finding]:
             yield Finding(Fault.STRANGE_NAME, str(path), "its name is not <UUID>.json, so nobody reads it")
             continue
         found = read_message(path, path.stem)
-        if found is not None and not isinstance(found, Message):
+        if found is not None and not isinstance(found, SpoolMessage):
             yield Finding(Fault.UNREADABLE_MESSAGE, str(path), found)

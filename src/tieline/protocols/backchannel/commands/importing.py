@@ -23,7 +23,7 @@ from tieline.contract.message import Priority
 if TYPE_CHECKING:
     from tieline.cli.offline import Registrar
     from tieline.client import Accepted
-    from tieline.protocols.backchannel.codec import Message
+    from tieline.protocols.backchannel.codec import SpoolMessage
     from tieline.protocols.backchannel.spool import Spool
 
 
@@ -119,7 +119,7 @@ class Importer:
                 elif move:
                     self._spool.take(agent, message.id, keep=True)
 
-    async def _bring(self, agent: str, message: "Message") -> str | None:
+    async def _bring(self, agent: str, message: "SpoolMessage") -> str | None:
         """Say one message to one of its recipients; returns why it could not be."""
         from tieline.client import HubRefused
         from tieline.protocols.backchannel.codec import agent_of
