@@ -16,7 +16,7 @@ import pytest
 
 from tests.faults.processes import ROOT, SOAK, seed_of_the_day
 from tieline.protocols.backchannel.spool import Letter, Spool
-from tieline.protocols.backchannel.upkeep import Fault, check, repair
+from tieline.protocols.backchannel.upkeep import SpoolFault, check, repair
 
 PROCESSES = 20
 MESSAGES = 5000
@@ -87,7 +87,7 @@ async def test_a_writer_killed_before_its_rename_leaves_nothing_that_anybody_see
     assert len(list((spool.folder("bob") / "tmp").iterdir())) == 1
     assert check(spool).findings == (), "it may still be writing, for all we know"
     report = check(spool, now=lambda: time.time() + 120)
-    assert [finding.fault for finding in report.findings] == [Fault.UNFINISHED_WRITE]
+    assert [finding.fault for finding in report.findings] == [SpoolFault.UNFINISHED_WRITE]
     assert repair(spool, report) == list(report.findings)
     assert list((spool.folder("bob") / "tmp").iterdir()) == []
     assert spool.inbox("bob") == []
@@ -100,7 +100,7 @@ async def test_a_taker_killed_after_its_rename_loses_nothing(spool: Spool) -> No
         assert spool.inbox("bob") == []
         assert check(spool).findings == (), "the taker lives"
     report = check(spool)
-    assert [finding.fault for finding in report.findings] == [Fault.UNFINISHED_CLAIM]
+    assert [finding.fault for finding in report.findings] == [SpoolFault.UNFINISHED_CLAIM]
     assert repair(spool, report) == list(report.findings)
     assert spool.inbox("bob") == [sent.message]
     assert check(spool).findings == ()

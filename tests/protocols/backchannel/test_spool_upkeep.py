@@ -17,7 +17,7 @@ from tieline.protocols.backchannel.arrivals import Arrivals
 from tieline.protocols.backchannel.codec import SpoolMessage
 from tieline.protocols.backchannel.identity import BadConfig, Identity, read_identity, save_identity
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
-from tieline.protocols.backchannel.upkeep import Fault, check, repair
+from tieline.protocols.backchannel.upkeep import SpoolFault, check, repair
 
 # What other programs wrote.
 
@@ -56,7 +56,7 @@ def test_what_is_no_message_is_passed_over_and_reported(spool: Spool) -> None:
     assert [spool.take("bob", message_id) for message_id in bad] == [None] * 5
     assert (new / f"{bad[0]}.json").exists(), "what cannot be read is not claimed either"
     found = Counter(finding.fault for finding in check(spool).findings)
-    assert found == {Fault.UNREADABLE_MESSAGE: 5, Fault.STRANGE_NAME: 2}
+    assert found == {SpoolFault.UNREADABLE_MESSAGE: 5, SpoolFault.STRANGE_NAME: 2}
 
 
 def test_a_malformed_record_is_a_clear_error(spool: Spool) -> None:
@@ -70,7 +70,7 @@ def test_a_malformed_record_is_a_clear_error(spool: Spool) -> None:
     ):
         with pytest.raises(SpoolBroken, match=r"bob\.json cannot be used"):
             work()
-    assert [finding.fault for finding in check(spool).findings] == [Fault.UNREADABLE_RECORD]
+    assert [finding.fault for finding in check(spool).findings] == [SpoolFault.UNREADABLE_RECORD]
 
 
 def test_a_record_that_is_just_being_written_is_waited_for(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_files_of_killed_writers_are_removed_and_those_of_live_ones_are_not(spoo
     os.utime(tmp / "old.json", (0, 0))
     report = check(spool)
     assert [(finding.fault, Path(finding.path).name) for finding in report.findings] == [
-        (Fault.UNFINISHED_WRITE, "old.json")
+        (SpoolFault.UNFINISHED_WRITE, "old.json")
     ]
     assert repair(spool, report) == list(report.findings)
     assert files(spool, "bob", "tmp") == ["young.json"]
@@ -203,14 +203,14 @@ def test_claims_of_killed_readers_are_given_back_and_kept_messages_are_left(spoo
     os.close(reader._lock)
     report = check(spool)
     assert (report.agents, report.unread, report.kept) == (1, 0, 1)
-    assert [finding.fault for finding in report.findings] == [Fault.UNFINISHED_CLAIM]
+    assert [finding.fault for finding in report.findings] == [SpoolFault.UNFINISHED_CLAIM]
     assert repair(spool, report) == list(report.findings)
     assert [message.body for message in spool.inbox("bob")] == ["one"]
     assert files(spool, "bob", "cur")[1:] == [f"{two}.json"]
     # The lock is young: a reader may have made it this instant.
     assert check(spool).findings == ()
     later = check(spool, now=lambda: time.time() + 120)
-    assert [finding.fault for finding in later.findings] == [Fault.LOOSE_LOCK]
+    assert [finding.fault for finding in later.findings] == [SpoolFault.LOOSE_LOCK]
     repair(spool, later)
     assert files(spool, "bob", "cur") == [f"{two}.json"]
 
@@ -224,9 +224,9 @@ def test_strange_folders_lost_records_and_open_doors_are_reported_and_left_alone
     spool.root.chmod(0o755)
     report = check(spool)
     assert Counter(finding.fault for finding in report.findings) == {
-        Fault.NO_RECORD: 1,
-        Fault.STRANGE_NAME: 2,
-        Fault.OPEN_TO_OTHERS: 1,
+        SpoolFault.NO_RECORD: 1,
+        SpoolFault.STRANGE_NAME: 2,
+        SpoolFault.OPEN_TO_OTHERS: 1,
     }
     assert repair(spool, report) == []
     assert check(spool) == report
