@@ -38,7 +38,7 @@ class Speaker(Protocol):
 
 
 @dataclass
-class Tally:
+class ImportCounts:
     """The work of one import."""
 
     members: int = 0
@@ -79,7 +79,7 @@ async def import_spool(
         hub = await stack.enter_async_context(await open_registrar(link, make=True))
         importer = Importer(link, hub, Spool(root), stack)
         await importer.run(move=move)
-    _report(importer.tally, json=json)
+    _report(importer.counts, json=json)
 
 
 class Importer:
@@ -93,7 +93,7 @@ class Importer:
         self._speakers: dict[str, Speaker | str] = {}
         # Names that the hub has.
         self._members: set[str] = set()
-        self.tally = Tally()
+        self.counts = ImportCounts()
 
     async def run(self, *, move: bool) -> None:
         """Bring everything."""
@@ -103,19 +103,19 @@ class Importer:
         for record in self._spool.agents():
             speaker = await self._speaker(record.name)
             if isinstance(speaker, str):
-                self.tally.left.append(f"agent {record.name}: {speaker}")
+                self.counts.left.append(f"agent {record.name}: {speaker}")
                 continue
             for channel in record.subscriptions:
                 try:
                     await speaker.subscribe(channel.removeprefix("#"))
-                    self.tally.subscriptions += 1
+                    self.counts.subscriptions += 1
                 except HubRefused as error:
-                    self.tally.left.append(f"subscription of {record.name} to {channel}: {error}")
+                    self.counts.left.append(f"subscription of {record.name} to {channel}: {error}")
         for agent in self._spool.names():
             for message in self._spool.unread(agent):
                 problem = await self._bring(agent, message)
                 if problem is not None:
-                    self.tally.left.append(f"message {message.id} for {agent}: {problem}")
+                    self.counts.left.append(f"message {message.id} for {agent}: {problem}")
                 elif move:
                     self._spool.take(agent, message.id, keep=True)
 
@@ -145,9 +145,9 @@ class Importer:
         except HubRefused as error:
             return str(error)
         if accepted.duplicate:
-            self.tally.known += 1
+            self.counts.known += 1
         else:
-            self.tally.messages += 1
+            self.counts.messages += 1
         return None
 
     async def _speaker(self, name: str) -> Speaker | str:
@@ -164,7 +164,7 @@ class Importer:
             if name not in self._members:
                 await self._hub.add_member(name)
                 self._members.add(name)
-                self.tally.members += 1
+                self.counts.members += 1
             if isinstance(self._hub, OfflineHub):
                 return self._hub.voice(name)
             client = await self._stack.enter_async_context(await replace(self._link, member=name).open())
@@ -173,11 +173,11 @@ class Importer:
             return str(error)
 
 
-def _report(tally: Tally, *, json: bool) -> None:
+def _report(counts: ImportCounts, *, json: bool) -> None:
     if json:
-        print_json(tally)
+        print_json(counts)
     else:
-        known = f" ({tally.known} were there already)" if tally.known else ""
-        brought = f"{tally.members} new members, {tally.subscriptions} subscriptions, {tally.messages} messages"
+        known = f" ({counts.known} were there already)" if counts.known else ""
+        brought = f"{counts.members} new members, {counts.subscriptions} subscriptions, {counts.messages} messages"
         say(f"Brought {brought}{known}.")
-    tell_left(tally.left)
+    tell_left(counts.left)
