@@ -69,7 +69,7 @@ async def import_spool(
 
     Doing it twice brings nothing twice. Each message keeps its sender, and its first id and time in its data.
     """
-    from tieline.protocols.backchannel.commands.whereabouts import spool_root
+    from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.protocols.backchannel.spool import Spool
 
     root = spool_root(replace(link, spool=folder))

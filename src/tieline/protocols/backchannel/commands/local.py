@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import local_time, neutral_line, print_brief, print_json, print_message, print_table, say, warn
 from tieline.contract.message import Priority
-from tieline.protocols.backchannel.commands.whereabouts import speaker_without_hub
+from tieline.protocols.backchannel.commands.spool_location import speaker_without_hub
 
 if TYPE_CHECKING:
     from tieline.agents.hooks import Program

@@ -41,7 +41,7 @@ def examine(link: "Link", *, repair: bool) -> Examined:
 
 def _root(link: "Link") -> Path:
     """The spool that is named or found; a running hub knows best which one it adopted."""
-    from tieline.protocols.backchannel.commands.whereabouts import spool_root
+    from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.wire.home import read_running
 
     running = read_running(link.folder) if link.spool is None else None
