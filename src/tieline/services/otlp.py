@@ -1,7 +1,7 @@
 """Telemetry of agents (OTLP over HTTP: logs and traces) as activity.
 
 Above: routes `/otlp/v1/logs` and `/otlp/v1/traces`, which hand `Telemetry.events` to the hub; the hub takes secrets out
-before it keeps anything. Below: `exchange`, which makes an event of one record. Bodies come as JSON or as Protocol
+before it keeps anything. Below: `telemetry_record`, which makes an event of one record. Bodies come as JSON or as Protocol
 Buffers, plain or with gzip; both become the same values here.
 
 A record about a call of a model (GenAI semantic conventions) becomes `llm_exchange`, one about another HTTP request
@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from tieline.contract.limits import DEFAULT_LIMITS, MEBIBYTE
 from tieline.services import protobuf
-from tieline.services.exchange import Record, activity_of
 from tieline.services.protobuf import Field, Kind, Message
+from tieline.services.telemetry_record import TelemetryRecord, activity_of
 
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
@@ -302,7 +302,7 @@ def _items(request: _Traces | _Logs) -> Iterator[_Span | _LogRecord]:
             yield from (item for one in request.resource_logs for scope in one.scope_logs for item in scope.log_records)
 
 
-def _record(item: _Span | _LogRecord, now_ms: int) -> Record:
+def _record(item: _Span | _LogRecord, now_ms: int) -> TelemetryRecord:
     """One span or log record with plain values."""
     if len(item.attributes) > _ATTRIBUTES_MAX:
         raise _Unkept
@@ -311,12 +311,14 @@ def _record(item: _Span | _LogRecord, now_ms: int) -> Record:
         case _Span():
             end = _ms(item.end_time_unix_nano)
             start = _ms(item.start_time_unix_nano) or end or now_ms
-            return Record(attributes, start, max(start, end), "", None, item.trace_id, item.span_id, is_span=True)
+            return TelemetryRecord(
+                attributes, start, max(start, end), "", None, item.trace_id, item.span_id, is_span=True
+            )
         case _LogRecord():
             at = _ms(item.time_unix_nano) or _ms(item.observed_time_unix_nano) or now_ms
             body = _plain(item.body, _NESTING_MAX)
             name = item.event_name or str(attributes.get("event.name", ""))
-            return Record(attributes, at, at, name, body, item.trace_id, item.span_id, is_span=False)
+            return TelemetryRecord(attributes, at, at, name, body, item.trace_id, item.span_id, is_span=False)
 
 
 def _ms(nanoseconds: int | str) -> int:
