@@ -1,8 +1,8 @@
 """Telemetry of agents (OTLP over HTTP: logs and traces) as activity.
 
 Above: routes `/otlp/v1/logs` and `/otlp/v1/traces`, which hand `Telemetry.events` to the hub; the hub takes secrets out
-before it keeps anything. Below: `telemetry_record`, which makes an event of one record. Bodies come as JSON or as Protocol
-Buffers, plain or with gzip; both become the same values here.
+before it keeps anything. Below: `telemetry_record`, which makes an event of one record. Bodies come as JSON or as
+Protocol Buffers, plain or with gzip; both become the same values here.
 
 A record about a call of a model (GenAI semantic conventions) becomes `llm_exchange`, one about another HTTP request
 `opaque_http`; any other is ignored, and counted. A body that is no such request is refused as a whole; a record in it
@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from tieline.contract.limits import DEFAULT_LIMITS, MEBIBYTE
 from tieline.services import protobuf
-from tieline.services.protobuf import Field, Kind, Message
+from tieline.services.protobuf import Field, Kind, ProtobufMessage
 from tieline.services.telemetry_record import TelemetryRecord, activity_of
 
 JSON = "application/json"
@@ -139,8 +139,8 @@ class _Logs(Struct, rename="camel"):
 # The Protocol Buffers form: numbers of opentelemetry-proto 1.x
 
 
-def _messages() -> dict[Signal, Message]:
-    value, array, pairs, pair = Message(), Message(), Message(), Message()
+def _messages() -> dict[Signal, ProtobufMessage]:
+    value, array, pairs, pair = ProtobufMessage(), ProtobufMessage(), ProtobufMessage(), ProtobufMessage()
     value.fields = {
         1: Field("stringValue", Kind.TEXT),
         2: Field("boolValue", Kind.BOOLEAN),
@@ -153,7 +153,7 @@ def _messages() -> dict[Signal, Message]:
     array.fields = {1: Field("values", value, many=True)}
     pairs.fields = {1: Field("values", pair, many=True)}
     pair.fields = {1: Field("key", Kind.TEXT), 2: Field("value", value)}
-    span, record = Message(), Message()
+    span, record = ProtobufMessage(), ProtobufMessage()
     span.fields = {
         1: Field("traceId", Kind.HEX),
         2: Field("spanId", Kind.HEX),
@@ -176,8 +176,8 @@ def _messages() -> dict[Signal, Message]:
     }
 
 
-def _request(resources: str, scopes: str, items: str, item: Message) -> Message:
-    request, resource, scope = Message(), Message(), Message()
+def _request(resources: str, scopes: str, items: str, item: ProtobufMessage) -> ProtobufMessage:
+    request, resource, scope = ProtobufMessage(), ProtobufMessage(), ProtobufMessage()
     request.fields = {1: Field(resources, resource, many=True)}
     resource.fields = {2: Field(scopes, scope, many=True)}
     scope.fields = {2: Field(items, item, many=True)}
