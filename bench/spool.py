@@ -16,7 +16,7 @@ from bench.processes import temporary_home
 from bench.report import Report, Table, spread
 from tieline.protocols.backchannel.codec import encode
 from tieline.protocols.backchannel.disk import sync_folder
-from tieline.protocols.backchannel.spool import Letter, Spool
+from tieline.protocols.backchannel.spool import Spool, SpoolDraft
 
 BATCH = 50
 
@@ -52,7 +52,7 @@ class _Post:
         for name in ("alice", "bob", *(f"b{number}" for number in range(BATCH))):
             self._spool.register(name)
             self._spool.subscribe(name, "#all")
-        self._letter = Letter(sender="alice", to="@bob", body=BODY)
+        self._letter = SpoolDraft(sender="alice", to="@bob", body=BODY)
         self._waiting: list[str] = []
 
     def content(self) -> bytes:
@@ -85,7 +85,7 @@ class _Post:
 
     def fan_out(self) -> None:
         """One message to a channel of many."""
-        self._spool.send(Letter(sender="bob", to="#all", body=BODY))
+        self._spool.send(SpoolDraft(sender="bob", to="#all", body=BODY))
 
 
 def _timed(work: Callable[[], None]) -> float:

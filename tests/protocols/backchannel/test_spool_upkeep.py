@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocols.backchannel.spools import files, letter, register_as_bch, send, write_as_bch
+from tests.protocols.backchannel.spools import draft, files, register_as_bch, send, write_as_bch
 from tests.server.hubs import until
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.arrivals import Arrivals
@@ -35,7 +35,7 @@ def test_files_that_a_real_bch_wrote_are_read(spool: Spool) -> None:
         ("r",),
     )
     assert [record.name for record in spool.agents()] == ["bob", "carol"]
-    assert spool.send(letter("bob", "#dev")).recipients == ("carol",)
+    assert spool.send(draft("bob", "#dev")).recipients == ("carol",)
     assert spool.take("bob", message_id, keep=True) == message
     assert json.loads((spool.root / "agents" / "bob.json").read_text())["tokenHash"] == "ab" * 32
 
@@ -65,7 +65,7 @@ def test_a_malformed_record_is_a_clear_error(spool: Spool) -> None:
     path.write_text("{")
     for work in (
         spool.agents,
-        lambda: spool.send(letter()),
+        lambda: spool.send(draft()),
         lambda: spool.subscribe("bob", "#x"),
     ):
         with pytest.raises(SpoolBroken, match=r"bob\.json cannot be used"):
@@ -103,7 +103,7 @@ def test_a_write_that_fails_leaves_nothing_behind(spool: Spool, monkeypatch: pyt
 
     monkeypatch.setattr(disk, "create", full)
     with pytest.raises(OSError, match="No space left"):
-        spool.send(letter(to="#dev"))
+        spool.send(draft(to="#dev"))
     assert [files(spool, name, box) for name in ("bob", "carol") for box in ("tmp", "new")] == [[], [], [], []]
 
 

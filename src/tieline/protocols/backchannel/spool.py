@@ -69,8 +69,8 @@ class SpoolBroken(SpoolError):
     """A file that the spool depends on cannot be used; the text names it."""
 
 
-class Letter(Struct, frozen=True, kw_only=True):
-    """What somebody wants to send."""
+class SpoolDraft(Struct, frozen=True, kw_only=True):
+    """A message that is not sent yet: the spool gives it an id and a time."""
 
     sender: str
     to: str
@@ -212,36 +212,36 @@ class Spool:
 
     # Sending.
 
-    def send(self, letter: Letter) -> Sent:
+    def send(self, draft: SpoolDraft) -> Sent:
         """Send one message; it is durable when this returns."""
-        (sent,) = self.send_many([letter])
+        (sent,) = self.send_many([draft])
         return sent
 
-    def send_many(self, letters: Sequence[Letter]) -> list[Sent]:
+    def send_many(self, drafts: Sequence[SpoolDraft]) -> list[Sent]:
         """Send messages for the price of few syncs; all are durable when this returns, or one is refused and none is.
 
         A full disk may stop it between two messages: those whose names are in `new/` by then are delivered.
         """
-        recipients = self._recipients(letters)
-        # Messages of one millisecond are read in the order of their ids, so ids follow the order of the letters.
-        ids = sorted(self._new_id() for _ in letters)
+        recipients = self._recipients(drafts)
+        # Messages of one millisecond are read in the order of their ids, so ids follow the order of the drafts.
+        ids = sorted(self._new_id() for _ in drafts)
         sent = []
-        for message_id, letter in zip(ids, letters, strict=True):
+        for message_id, draft in zip(ids, drafts, strict=True):
             message = SpoolMessage(
                 id=message_id,
-                sender=letter.sender,
-                to=letter.to,
-                body=letter.body,
-                priority=letter.priority,
-                scope=letter.scope or None,
-                thread=letter.thread or None,
-                refs=letter.refs,
+                sender=draft.sender,
+                to=draft.to,
+                body=draft.body,
+                priority=draft.priority,
+                scope=draft.scope or None,
+                thread=draft.thread or None,
+                refs=draft.refs,
                 ts=timestamp(self._now_ms()),
             )
-            _refuse(check_name(letter.sender) or check_message(message))
-            sent.append(Sent(message, recipients(letter.sender, letter.to)))
+            _refuse(check_name(draft.sender) or check_message(message))
+            sent.append(Sent(message, recipients(draft.sender, draft.to)))
         self.deliver([(name, each.message) for each in sent for name in each.recipients])
-        for sender in {letter.sender for letter in letters}:
+        for sender in {draft.sender for draft in drafts}:
             self.touch(sender)
         return sent
 
@@ -278,10 +278,10 @@ class Spool:
         for folder in {final.parent for _, final in written}:
             disk.sync_folder(folder)
 
-    def _recipients(self, letters: Sequence[Letter]) -> Callable[[str, str], tuple[str, ...]]:
-        """Who receives what a sender says to a target; records are read once for all letters."""
+    def _recipients(self, drafts: Sequence[SpoolDraft]) -> Callable[[str, str], tuple[str, ...]]:
+        """A function that finds the recipients of a sender's target; records are read once for all drafts."""
         subscribers: dict[str, list[str]] = {}
-        if any(is_channel(letter.to) for letter in letters):
+        if any(is_channel(draft.to) for draft in drafts):
             for record in self.agents():
                 for channel in record.subscriptions:
                     subscribers.setdefault(channel, []).append(record.name)

@@ -99,12 +99,12 @@ class LocalMailbox:
     def send(self, target: str, body: str, parts: dict[str, Any], *, json: bool) -> None:
         """Say something; done once it is on the disk, or the relay has it."""
         from tieline.protocols.backchannel.codec import NORMAL, URGENT
-        from tieline.protocols.backchannel.spool import Letter
+        from tieline.protocols.backchannel.spool import SpoolDraft
 
         refuse_hub_parts(parts)
         if target == "*" or target.startswith("obj:"):
             raise Failure(Exit.REFUSED, f"{target} needs a hub: without one, write to @agent or #channel")
-        letter = Letter(
+        draft = SpoolDraft(
             sender=self._speak(),
             to=target,
             body=body,
@@ -114,7 +114,7 @@ class LocalMailbox:
             refs=parts["refs"],
         )
         with _disk():
-            message, recipients = self.postbox.send(letter)
+            message, recipients = self.postbox.send(draft)
         if json:
             print_json({"id": message.id} if recipients is None else {"id": message.id, "recipients": recipients})
         elif recipients is None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tieline.protocols.backchannel.client import RelayClient
     from tieline.protocols.backchannel.codec import SpoolMessage
     from tieline.protocols.backchannel.record import AgentRecord
-    from tieline.protocols.backchannel.spool import Letter, Spool
+    from tieline.protocols.backchannel.spool import Spool, SpoolDraft
 
 
 class Taking(Protocol):
@@ -52,7 +52,7 @@ class Postbox(Protocol):
     def register(self, name: str) -> None:
         """Make an agent known that is not, by its first command."""
 
-    def send(self, letter: "Letter") -> "tuple[SpoolMessage, int | None]":
+    def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
         """Send a message; returns it and the number of its recipients, if that is known."""
 
     def inbox(self, agent: str) -> "list[SpoolMessage]":
@@ -99,8 +99,8 @@ class SpoolPostbox:
     def register(self, name: str) -> None:
         self._spool.register(name)
 
-    def send(self, letter: "Letter") -> "tuple[SpoolMessage, int | None]":
-        sent = self._spool.send(letter)
+    def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
+        sent = self._spool.send(draft)
         return sent.message, len(sent.recipients)
 
     def inbox(self, agent: str) -> "list[SpoolMessage]":
@@ -152,14 +152,14 @@ class RelayPostbox:
         # Whoever has a token was registered when it was issued; without one, the relay says what it wants.
         return
 
-    def send(self, letter: "Letter") -> "tuple[SpoolMessage, int | None]":
+    def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
         form = {
-            "to": letter.to,
-            "body": letter.body,
-            "priority": letter.priority,
-            "scope": letter.scope,
-            "thread": letter.thread,
-            "refs": letter.refs,
+            "to": draft.to,
+            "body": draft.body,
+            "priority": draft.priority,
+            "scope": draft.scope,
+            "thread": draft.thread,
+            "refs": draft.refs,
         }
         return self._client.send(form), None
 
