@@ -325,7 +325,7 @@ def test_a_send_to_a_name_nobody_registered_is_refused_with_the_nearest_names(sp
     assert not (spool.root / "spool" / "bobb").exists()
 
 
-def test_one_refused_letter_of_many_keeps_all_of_them_back(spool: Spool) -> None:
+def test_one_refused_draft_of_many_keeps_all_of_them_back(spool: Spool) -> None:
     spool.register("bob")
     with pytest.raises(SpoolRefused):
         spool.send_many([draft(), draft(to="@nobody")])
