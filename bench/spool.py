@@ -16,7 +16,7 @@ from bench.processes import temporary_home
 from bench.report import Report, Table, spread
 from tieline.protocols.backchannel.codec import encode
 from tieline.protocols.backchannel.disk import sync_folder
-from tieline.protocols.backchannel.spool import Letter, Spool
+from tieline.protocols.backchannel.spool import Spool, SpoolDraft
 
 BATCH = 50
 
@@ -52,18 +52,18 @@ class _Post:
         for name in ("alice", "bob", *(f"b{number}" for number in range(BATCH))):
             self._spool.register(name)
             self._spool.subscribe(name, "#all")
-        self._letter = Letter(sender="alice", to="@bob", body=BODY)
+        self._draft = SpoolDraft(sender="alice", to="@bob", body=BODY)
         self._waiting: list[str] = []
 
     def content(self) -> bytes:
         """The bytes of one message, and nothing left behind."""
-        message = self._spool.send(self._letter).message
+        message = self._spool.send(self._draft).message
         self._spool.take("bob", message.id)
         return encode(message)
 
     def send(self) -> None:
         """One message."""
-        self._waiting.append(self._spool.send(self._letter).message.id)
+        self._waiting.append(self._spool.send(self._draft).message.id)
 
     def take(self) -> None:
         """That message, for good."""
@@ -72,7 +72,7 @@ class _Post:
 
     def send_batch(self) -> None:
         """Several messages at once."""
-        self._spool.send_many([self._letter] * BATCH)
+        self._spool.send_many([self._draft] * BATCH)
 
     def drain(self) -> None:
         """All of them, as `tieline drain` does."""
@@ -85,7 +85,7 @@ class _Post:
 
     def fan_out(self) -> None:
         """One message to a channel of many."""
-        self._spool.send(Letter(sender="bob", to="#all", body=BODY))
+        self._spool.send(SpoolDraft(sender="bob", to="#all", body=BODY))
 
 
 def _timed(work: Callable[[], None]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cli.hub_process import TIELINE, environment, run_cli
-from tieline.protocols.backchannel.spool import Letter, Spool
+from tieline.protocols.backchannel.spool import Spool, SpoolDraft
 
 
 class Place:
@@ -49,8 +49,8 @@ class Place:
 
     def send(self, *bodies: str, to: str = "@bob", scope: str | None = None, priority: str = "normal") -> list[str]:
         """Send as alice, quicker than by a command each."""
-        letters = [Letter(sender="alice", to=to, body=body, scope=scope, priority=priority) for body in bodies]
-        return [sent.message.id for sent in self.spool.send_many(letters)]
+        drafts = [SpoolDraft(sender="alice", to=to, body=body, scope=scope, priority=priority) for body in bodies]
+        return [sent.message.id for sent in self.spool.send_many(drafts)]
 
     def waiting(self, name: str = "bob") -> list[str]:
         """The bodies of what is unread."""

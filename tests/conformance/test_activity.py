@@ -22,7 +22,7 @@ def sqlite(folder: Path) -> Opener:
 STORES: dict[str, Callable[[Path], Opener]] = {"sqlite": sqlite}
 
 
-class Shelf:
+class Scene:
     """A store that can be closed and opened again."""
 
     def __init__(self, opener: Opener) -> None:
@@ -50,51 +50,51 @@ class Shelf:
 
 
 @pytest.fixture(params=sorted(STORES))
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
-    shelf = Shelf(STORES[request.param](tmp_path / "home"))
-    yield shelf
-    shelf.store.close()
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(STORES[request.param](tmp_path / "home"))
+    yield scene
+    scene.store.close()
 
 
-def test_an_empty_log_begins_at_nought(shelf: Shelf) -> None:
-    assert shelf.end == 0
-    assert shelf.select() == []
-    assert shelf.store.read_log(0, 10, PAGE_BYTES) == ([], 0)
-    shelf.store.commit()
+def test_an_empty_log_begins_at_nought(scene: Scene) -> None:
+    assert scene.end == 0
+    assert scene.select() == []
+    assert scene.store.read_log(0, 10, PAGE_BYTES) == ([], 0)
+    scene.store.commit()
 
 
-def test_what_was_not_committed_is_neither_read_nor_there_after_a_crash(shelf: Shelf) -> None:
-    shelf.append()
-    assert shelf.select() == []
-    assert shelf.store.read_log(0, 10, PAGE_BYTES) == ([], 0)
-    assert shelf.crash() == 0
-    shelf.append()
-    assert shelf.store.restore() == 0
+def test_what_was_not_committed_is_neither_read_nor_there_after_a_crash(scene: Scene) -> None:
+    scene.append()
+    assert scene.select() == []
+    assert scene.store.read_log(0, 10, PAGE_BYTES) == ([], 0)
+    assert scene.crash() == 0
+    scene.append()
+    assert scene.store.restore() == 0
 
 
-def test_what_was_committed_is_there_as_it_was(shelf: Shelf) -> None:
-    kept = [shelf.append(2, "http", 3, b'{"n":1}'), shelf.append(1, "", 2**62, b"{}")]
-    shelf.store.commit()
-    assert shelf.crash() == 2
+def test_what_was_committed_is_there_as_it_was(scene: Scene) -> None:
+    kept = [scene.append(2, "http", 3, b'{"n":1}'), scene.append(1, "", 2**62, b"{}")]
+    scene.store.commit()
+    assert scene.crash() == 2
     query = ActivityQuery(2, None, None, (), 10, PAGE_BYTES)
-    assert list(shelf.store.select(query)) == kept[:1]
-    rows, end = shelf.store.read_log(0, 10, PAGE_BYTES)
+    assert list(scene.store.select(query)) == kept[:1]
+    rows, end = scene.store.read_log(0, 10, PAGE_BYTES)
     assert (list(rows), end) == (
         [LogRow(offset=0, at_ms=7, event=b'{"n":1}'), LogRow(offset=1, at_ms=7, event=b"{}")],
         2,
     )
 
 
-def test_a_gap_is_refused_and_drops_what_was_buffered(shelf: Shelf) -> None:
-    shelf.append()
+def test_a_gap_is_refused_and_drops_what_was_buffered(scene: Scene) -> None:
+    scene.append()
     with pytest.raises(StoreError):
-        shelf.store.append([ActivityEntry(5, 0, 1, "", 0, b"{}")])
-    assert shelf.store.restore() == 0
-    shelf.store.commit()
-    assert shelf.crash() == 0
+        scene.store.append([ActivityEntry(5, 0, 1, "", 0, b"{}")])
+    assert scene.store.restore() == 0
+    scene.store.commit()
+    assert scene.crash() == 0
 
 
-def test_activity_is_found_by_member_time_and_kind_newest_first(shelf: Shelf) -> None:
+def test_activity_is_found_by_member_time_and_kind_newest_first(scene: Scene) -> None:
     for number, kind, ts_ms in (
         (1, "llm", 10),
         (2, "llm", 20),
@@ -103,56 +103,56 @@ def test_activity_is_found_by_member_time_and_kind_newest_first(shelf: Shelf) ->
         (1, "llm", 30),
         (1, "open", 40),
     ):
-        shelf.append(number, kind, ts_ms)
-    shelf.store.commit()
-    assert shelf.select() == [5, 4, 2, 3, 0]
-    assert shelf.select(number=2) == [1]
-    assert shelf.select(from_ms=20, to_ms=30) == [4, 2, 3]
-    assert shelf.select(kinds=("http", "open")) == [5, 2]
-    assert shelf.select(kinds=("llm",), to_ms=20) == [3, 0]
-    assert shelf.select(limit=2) == [5, 4]
-    assert shelf.select(from_ms=-(2**80), to_ms=2**80) == [5, 4, 2, 3, 0]
-    assert shelf.select(kinds=("never",)) == []
+        scene.append(number, kind, ts_ms)
+    scene.store.commit()
+    assert scene.select() == [5, 4, 2, 3, 0]
+    assert scene.select(number=2) == [1]
+    assert scene.select(from_ms=20, to_ms=30) == [4, 2, 3]
+    assert scene.select(kinds=("http", "open")) == [5, 2]
+    assert scene.select(kinds=("llm",), to_ms=20) == [3, 0]
+    assert scene.select(limit=2) == [5, 4]
+    assert scene.select(from_ms=-(2**80), to_ms=2**80) == [5, 4, 2, 3, 0]
+    assert scene.select(kinds=("never",)) == []
 
 
-def test_answers_have_a_size_but_hold_one_at_least(shelf: Shelf) -> None:
+def test_answers_have_a_size_but_hold_one_at_least(scene: Scene) -> None:
     for _ in range(4):
-        shelf.append(event=b"x" * 1000)
-    shelf.store.commit()
+        scene.append(event=b"x" * 1000)
+    scene.store.commit()
     for bytes_max, count in ((0, 1), (2500, 2), (PAGE_BYTES, 4)):
-        assert len(shelf.select(bytes_max=bytes_max)) == count
-        assert len(shelf.store.read_log(0, 10, bytes_max)[0]) == count
+        assert len(scene.select(bytes_max=bytes_max)) == count
+        assert len(scene.store.read_log(0, 10, bytes_max)[0]) == count
 
 
-def test_rows_are_consecutive_from_where_the_reader_starts(shelf: Shelf) -> None:
-    rows = [LogRow(offset=entry.offset, at_ms=7, event=b"{}") for entry in (shelf.append() for _ in range(5))]
-    shelf.store.commit()
+def test_rows_are_consecutive_from_where_the_reader_starts(scene: Scene) -> None:
+    rows = [LogRow(offset=entry.offset, at_ms=7, event=b"{}") for entry in (scene.append() for _ in range(5))]
+    scene.store.commit()
     for start, limit, expected in ((0, 10, rows), (1, 3, rows[1:4]), (4, 3, rows[4:]), (5, 3, []), (99, 3, [])):
-        read, end = shelf.store.read_log(start, limit, PAGE_BYTES)
+        read, end = scene.store.read_log(start, limit, PAGE_BYTES)
         assert (list(read), end) == (expected, 5)
 
 
-def test_what_is_old_is_forgotten_oldest_first_and_the_log_goes_on_where_it_was(shelf: Shelf) -> None:
+def test_what_is_old_is_forgotten_oldest_first_and_the_log_goes_on_where_it_was(scene: Scene) -> None:
     for at_ms in (1, 2, 3, 9):
-        shelf.append(at_ms=at_ms)
-    shelf.store.commit()
-    assert shelf.store.prune(1, 10) == 0
-    assert shelf.store.prune(4, 2) == 2
-    assert shelf.store.prune(4, 2) == 1
-    assert shelf.store.prune(100, 10) == 0, "the newest row stays"
-    assert shelf.select() == [3]
-    shelf.append()
-    shelf.store.commit()
-    rows, end = shelf.store.read_log(0, 10, PAGE_BYTES)
+        scene.append(at_ms=at_ms)
+    scene.store.commit()
+    assert scene.store.prune(1, 10) == 0
+    assert scene.store.prune(4, 2) == 2
+    assert scene.store.prune(4, 2) == 1
+    assert scene.store.prune(100, 10) == 0, "the newest row stays"
+    assert scene.select() == [3]
+    scene.append()
+    scene.store.commit()
+    rows, end = scene.store.read_log(0, 10, PAGE_BYTES)
     assert ([row.offset for row in rows], end) == ([3, 4], 5)
-    assert [row.offset for row in shelf.store.read_log(4, 10, PAGE_BYTES)[0]] == [4]
+    assert [row.offset for row in scene.store.read_log(4, 10, PAGE_BYTES)[0]] == [4]
 
 
-def test_forgetting_is_durable_at_once_and_leaves_what_is_not_committed_alone(shelf: Shelf) -> None:
+def test_forgetting_is_durable_at_once_and_leaves_what_is_not_committed_alone(scene: Scene) -> None:
     for at_ms in (1, 2):
-        shelf.append(at_ms=at_ms)
-    shelf.store.commit()
-    shelf.append()
-    assert shelf.store.prune(10, 10) == 1
-    assert shelf.crash() == 2
-    assert shelf.select() == [1]
+        scene.append(at_ms=at_ms)
+    scene.store.commit()
+    scene.append()
+    assert scene.store.prune(10, 10) == 1
+    assert scene.crash() == 2
+    assert scene.select() == [1]

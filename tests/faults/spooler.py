@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tieline.protocols.backchannel import disk
-from tieline.protocols.backchannel.spool import Letter, Spool
+from tieline.protocols.backchannel.spool import Spool, SpoolDraft
 
 
 def say(text: str) -> None:
@@ -46,7 +46,7 @@ def write(root: str, name: str) -> None:
     number = 0
     while True:
         target = "#all" if number % 3 == 0 else "@bob"
-        spool.send(Letter(sender=name, to=target, body=f"{name}/{number}" + "x" * (number % 7) * 3000))
+        spool.send(SpoolDraft(sender=name, to=target, body=f"{name}/{number}" + "x" * (number % 7) * 3000))
         say(f"{number} {target}")
         number += 1
 
@@ -82,7 +82,7 @@ def stop(root: str, step: str) -> None:
     replaced = {"half-written": (os, "write", half), "written": (disk, "sync", here), "synced": (Path, "rename", here)}
     if step in replaced:
         setattr(*replaced[step])
-        spool.send(Letter(sender="alice", to="@bob", body="half" * 1000))
+        spool.send(SpoolDraft(sender="alice", to="@bob", body="half" * 1000))
     else:
         assert step == "claimed", step
         spool.claims("bob").claim(spool.inbox("bob")[0].id)

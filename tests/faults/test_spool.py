@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.processes import ROOT, SOAK, seed_of_the_day
-from tieline.protocols.backchannel.spool import Letter, Spool
-from tieline.protocols.backchannel.upkeep import Fault, check, repair
+from tieline.protocols.backchannel.spool import Spool, SpoolDraft
+from tieline.protocols.backchannel.upkeep import SpoolFault, check, repair
 
 PROCESSES = 20
 MESSAGES = 5000
@@ -62,7 +62,7 @@ async def rest_of(process: asyncio.subprocess.Process) -> list[str]:
 
 async def test_twenty_processes_drain_five_thousand_messages_and_each_is_handled_exactly_once(spool: Spool) -> None:
     bodies = [str(number) for number in range(MESSAGES)]
-    await asyncio.to_thread(spool.send_many, [Letter(sender="alice", to="@bob", body=body) for body in bodies])
+    await asyncio.to_thread(spool.send_many, [SpoolDraft(sender="alice", to="@bob", body=body) for body in bodies])
     async with contextlib.AsyncExitStack() as stack:
         drainers = [await stack.enter_async_context(started("drain", str(spool.root))) for _ in range(PROCESSES)]
         for drainer in drainers:
@@ -87,20 +87,20 @@ async def test_a_writer_killed_before_its_rename_leaves_nothing_that_anybody_see
     assert len(list((spool.folder("bob") / "tmp").iterdir())) == 1
     assert check(spool).findings == (), "it may still be writing, for all we know"
     report = check(spool, now=lambda: time.time() + 120)
-    assert [finding.fault for finding in report.findings] == [Fault.UNFINISHED_WRITE]
+    assert [finding.fault for finding in report.findings] == [SpoolFault.UNFINISHED_WRITE]
     assert repair(spool, report) == list(report.findings)
     assert list((spool.folder("bob") / "tmp").iterdir()) == []
     assert spool.inbox("bob") == []
 
 
 async def test_a_taker_killed_after_its_rename_loses_nothing(spool: Spool) -> None:
-    sent = spool.send(Letter(sender="alice", to="@bob", body="precious"))
+    sent = spool.send(SpoolDraft(sender="alice", to="@bob", body="precious"))
     async with started("stop", str(spool.root), "claimed") as taker:
         assert await line_of(taker) == "here"
         assert spool.inbox("bob") == []
         assert check(spool).findings == (), "the taker lives"
     report = check(spool)
-    assert [finding.fault for finding in report.findings] == [Fault.UNFINISHED_CLAIM]
+    assert [finding.fault for finding in report.findings] == [SpoolFault.UNFINISHED_CLAIM]
     assert repair(spool, report) == list(report.findings)
     assert spool.inbox("bob") == [sent.message]
     assert check(spool).findings == ()

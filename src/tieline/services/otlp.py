@@ -1,8 +1,8 @@
 """Telemetry of agents (OTLP over HTTP: logs and traces) as activity.
 
 Above: routes `/otlp/v1/logs` and `/otlp/v1/traces`, which hand `Telemetry.events` to the hub; the hub takes secrets out
-before it keeps anything. Below: `exchange`, which makes an event of one record. Bodies come as JSON or as Protocol
-Buffers, plain or with gzip; both become the same values here.
+before it keeps anything. Below: `telemetry_record`, which makes an event of one record. Bodies come as JSON or as
+Protocol Buffers, plain or with gzip; both become the same values here.
 
 A record about a call of a model (GenAI semantic conventions) becomes `llm_exchange`, one about another HTTP request
 `opaque_http`; any other is ignored, and counted. A body that is no such request is refused as a whole; a record in it
@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from tieline.contract.limits import DEFAULT_LIMITS, MEBIBYTE
 from tieline.services import protobuf
-from tieline.services.exchange import Record, activity_of
-from tieline.services.protobuf import Field, Kind, Message
+from tieline.services.protobuf import Field, Kind, ProtobufMessage
+from tieline.services.telemetry_record import TelemetryRecord, activity_of
 
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
@@ -139,8 +139,8 @@ class _Logs(Struct, rename="camel"):
 # The Protocol Buffers form: numbers of opentelemetry-proto 1.x
 
 
-def _messages() -> dict[Signal, Message]:
-    value, array, pairs, pair = Message(), Message(), Message(), Message()
+def _messages() -> dict[Signal, ProtobufMessage]:
+    value, array, pairs, pair = ProtobufMessage(), ProtobufMessage(), ProtobufMessage(), ProtobufMessage()
     value.fields = {
         1: Field("stringValue", Kind.TEXT),
         2: Field("boolValue", Kind.BOOLEAN),
@@ -153,7 +153,7 @@ def _messages() -> dict[Signal, Message]:
     array.fields = {1: Field("values", value, many=True)}
     pairs.fields = {1: Field("values", pair, many=True)}
     pair.fields = {1: Field("key", Kind.TEXT), 2: Field("value", value)}
-    span, record = Message(), Message()
+    span, record = ProtobufMessage(), ProtobufMessage()
     span.fields = {
         1: Field("traceId", Kind.HEX),
         2: Field("spanId", Kind.HEX),
@@ -176,8 +176,8 @@ def _messages() -> dict[Signal, Message]:
     }
 
 
-def _request(resources: str, scopes: str, items: str, item: Message) -> Message:
-    request, resource, scope = Message(), Message(), Message()
+def _request(resources: str, scopes: str, items: str, item: ProtobufMessage) -> ProtobufMessage:
+    request, resource, scope = ProtobufMessage(), ProtobufMessage(), ProtobufMessage()
     request.fields = {1: Field(resources, resource, many=True)}
     resource.fields = {2: Field(scopes, scope, many=True)}
     scope.fields = {2: Field(items, item, many=True)}
@@ -302,7 +302,7 @@ def _items(request: _Traces | _Logs) -> Iterator[_Span | _LogRecord]:
             yield from (item for one in request.resource_logs for scope in one.scope_logs for item in scope.log_records)
 
 
-def _record(item: _Span | _LogRecord, now_ms: int) -> Record:
+def _record(item: _Span | _LogRecord, now_ms: int) -> TelemetryRecord:
     """One span or log record with plain values."""
     if len(item.attributes) > _ATTRIBUTES_MAX:
         raise _Unkept
@@ -311,12 +311,14 @@ def _record(item: _Span | _LogRecord, now_ms: int) -> Record:
         case _Span():
             end = _ms(item.end_time_unix_nano)
             start = _ms(item.start_time_unix_nano) or end or now_ms
-            return Record(attributes, start, max(start, end), "", None, item.trace_id, item.span_id, is_span=True)
+            return TelemetryRecord(
+                attributes, start, max(start, end), "", None, item.trace_id, item.span_id, is_span=True
+            )
         case _LogRecord():
             at = _ms(item.time_unix_nano) or _ms(item.observed_time_unix_nano) or now_ms
             body = _plain(item.body, _NESTING_MAX)
             name = item.event_name or str(attributes.get("event.name", ""))
-            return Record(attributes, at, at, name, body, item.trace_id, item.span_id, is_span=False)
+            return TelemetryRecord(attributes, at, at, name, body, item.trace_id, item.span_id, is_span=False)
 
 
 def _ms(nanoseconds: int | str) -> int:

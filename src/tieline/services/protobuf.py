@@ -47,18 +47,18 @@ class Field(Struct, frozen=True):
     """A field of a message."""
 
     name: str
-    kind: Union[Kind, "Message"]
+    kind: Union[Kind, "ProtobufMessage"]
     many: bool = False
 
 
-class Message:
+class ProtobufMessage:
     """The description of a message; fields are added after all messages are made, because they nest."""
 
     def __init__(self) -> None:
         self.fields: Mapping[int, Field] = {}
 
 
-def decode(data: bytes, message: Message) -> dict[str, Any]:
+def decode(data: bytes, message: ProtobufMessage) -> dict[str, Any]:
     """The values of a message. Raises `NotProtobuf`."""
     try:
         return _decode(data, 0, len(data), message, _LEVELS_MAX)
@@ -66,7 +66,7 @@ def decode(data: bytes, message: Message) -> dict[str, Any]:
         raise NotProtobuf("the message is cut short or holds text that is not UTF-8") from None
 
 
-def _decode(data: bytes, at: int, end: int, message: Message, levels: int) -> dict[str, Any]:
+def _decode(data: bytes, at: int, end: int, message: ProtobufMessage, levels: int) -> dict[str, Any]:
     if levels == 0:
         raise NotProtobuf(f"the message is nested deeper than {_LEVELS_MAX} levels")
     values: dict[str, Any] = {}
@@ -79,11 +79,11 @@ def _decode(data: bytes, at: int, end: int, message: Message, levels: int) -> di
         field = message.fields.get(number)
         if field is None:
             continue
-        expected = _BYTES if isinstance(field.kind, Message) else field.kind.wire
+        expected = _BYTES if isinstance(field.kind, ProtobufMessage) else field.kind.wire
         if wire != expected:
             raise NotProtobuf(f"the field {field.name} has the wrong wire type")
         value: Any
-        if isinstance(field.kind, Message):
+        if isinstance(field.kind, ProtobufMessage):
             value = _decode(data, start, at, field.kind, levels - 1)
         else:
             value = _value(data, start, at, field.kind)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.protocols.backchannel.adopted_spools import AdoptedSpool, adopted_spool
 from tests.protocols.backchannel.relays import Room, room
-from tests.protocols.backchannel.towns import Town, town
 from tieline.protocols.backchannel.spool import Spool
 
 
@@ -19,9 +19,9 @@ def spool(tmp_path: Path) -> Spool:
 
 
 @pytest.fixture
-async def place(folder: Path) -> AsyncIterator[Town]:
+async def place(folder: Path) -> AsyncIterator[AdoptedSpool]:
     """Give a hub with its spool."""
-    async with town(folder) as there:
+    async with adopted_spool(folder) as there:
         yield there
 
 

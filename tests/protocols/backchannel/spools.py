@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from tieline.contract.refusal import Code
-from tieline.protocols.backchannel.spool import Letter, Spool, SpoolRefused
+from tieline.protocols.backchannel.spool import Spool, SpoolDraft, SpoolRefused
 
 
-def letter(sender: str = "alice", to: str = "@bob", body: str = "hello", **more: str) -> Letter:
-    return Letter(sender=sender, to=to, body=body, **more)  # type: ignore[arg-type]
+def draft(sender: str = "alice", to: str = "@bob", body: str = "hello", **more: str) -> SpoolDraft:
+    return SpoolDraft(sender=sender, to=to, body=body, **more)  # type: ignore[arg-type]
 
 
 def send(spool: Spool, *bodies: str, to: str = "@bob", sender: str = "alice") -> list[str]:
-    return [spool.send(letter(sender, to, body)).message.id for body in bodies]
+    return [spool.send(draft(sender, to, body)).message.id for body in bodies]
 
 
 def files(spool: Spool, agent: str, box: str) -> list[str]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.cli.hub_process import HubProcess, run_cli, wait_until
+from tests.protocols.backchannel.adopted_spools import ROOM, AdoptedSpool, adopted_spool, eventually, process
 from tests.protocols.backchannel.raw import Raw
 from tests.protocols.backchannel.relays import Agent
-from tests.protocols.backchannel.towns import ROOM, Town, eventually, process, town
 from tests.server.hubs import WAIT_SECONDS, bodies, house, silent, take, until
 from tieline.contract.member import Member
 from tieline.protocols.agent_channels import ChannelClient
@@ -23,7 +23,7 @@ from tieline.protocols.backchannel.spool import Spool
 # From the spool into the hub, and back.
 
 
-async def test_a_local_program_writes_to_a_member_on_the_hub_and_reads_its_answer(place: Town) -> None:
+async def test_a_local_program_writes_to_a_member_on_the_hub_and_reads_its_answer(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await process(place.raw, "init", "lea")
     sent = await process(place.raw, "send", "lea", "@bob", "are you there?")
@@ -50,7 +50,7 @@ async def test_a_local_program_writes_to_a_member_on_the_hub_and_reads_its_answe
     assert (step.protocol, step.evidence) == ("spool", "taken from the spool")
 
 
-async def test_all_that_a_file_says_reaches_the_member(place: Town) -> None:
+async def test_all_that_a_file_says_reaches_the_member(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
     thread = str(uuid.uuid4())
@@ -65,7 +65,7 @@ async def test_all_that_a_file_says_reaches_the_member(place: Town) -> None:
     assert (second.priority, second.notes) == ("normal", ("priority low",))
 
 
-async def test_what_backchannel_has_no_key_for_is_in_the_file_under_one_more(place: Town) -> None:
+async def test_what_backchannel_has_no_key_for_is_in_the_file_under_one_more(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
     await bob.send("@lea", "hello", title="Greeting", data={"n": 1})
@@ -74,14 +74,14 @@ async def test_what_backchannel_has_no_key_for_is_in_the_file_under_one_more(pla
 
 
 async def test_files_that_came_while_the_hub_was_down_are_taken_in_in_the_order_of_their_time(folder: Path) -> None:
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         await place.join("bob")
         await place.local("lea")
         token = place.there.tokens["bob"]
     numbers = list(range(300))
     for number in sorted(numbers, key=lambda each: each * 7919 % 300):
         place.raw.send("lea", "@bob", str(number), ts=f"2026-06-12T12:00:{number // 10:02}.{number % 10:03}Z")
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         place.there.tokens["bob"] = token
         bob = await place.there.join("bob", receive=True, window=1000)
         assert bodies(await take(bob, 300)) == [str(number) for number in numbers]
@@ -89,14 +89,14 @@ async def test_files_that_came_while_the_hub_was_down_are_taken_in_in_the_order_
 
 
 async def test_a_message_that_waits_when_the_hub_stops_is_there_and_can_be_taken_meanwhile(folder: Path) -> None:
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         bob = await place.join("bob")
         await place.local("lea")
         sent = [await bob.send("@lea", body) for body in ("one", "two", "three")]
         await place.unread("lea", "one", "two", "three")
         token = place.there.tokens["bob"]
     assert place.raw.take("lea", sent[1].id) is not None
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         place.there.tokens["bob"] = token
         bob = await place.there.join("bob")
         await place.state(bob, sent[1].id, "lea", "acked")
@@ -105,20 +105,20 @@ async def test_a_message_that_waits_when_the_hub_stops_is_there_and_can_be_taken
 
 
 async def test_a_message_for_a_local_agent_that_was_sent_without_a_spool_comes_when_there_is_one(folder: Path) -> None:
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         bob = await place.join("bob")
         await place.local("lea")
         token = place.there.tokens["bob"]
-    async with town(folder, adopt=False) as place:
+    async with adopted_spool(folder, adopt=False) as place:
         assert place.there.running.places["spool"] is None
         place.there.tokens["bob"] = token
         bob = await place.there.join("bob")
         await bob.send("@lea", "hello")
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         await place.unread("lea", "hello")
 
 
-async def test_a_member_of_another_protocol_is_reached_from_the_spool(place: Town) -> None:
+async def test_a_member_of_another_protocol_is_reached_from_the_spool(place: AdoptedSpool) -> None:
     lobby = Agent(place.there.running.http, ROOM)
     bob = Agent(lobby.url, (await lobby.register("bob"))["token"], "bob")
     await place.local("lea")
@@ -136,7 +136,7 @@ async def test_a_member_of_another_protocol_is_reached_from_the_spool(place: Tow
 
 
 async def test_members_that_come_together_are_given_their_mailboxes_together(
-    place: Town, monkeypatch: pytest.MonkeyPatch
+    place: AdoptedSpool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = []
     admit = Adoption._admit
@@ -159,7 +159,7 @@ async def test_members_that_come_together_are_given_their_mailboxes_together(
 # Between local agents.
 
 
-async def test_what_one_local_agent_writes_to_another_is_recorded_and_left_there(place: Town) -> None:
+async def test_what_one_local_agent_writes_to_another_is_recorded_and_left_there(place: AdoptedSpool) -> None:
     await place.local("lea")
     await place.local("lou")
     sent = place.raw.send("lea", "@lou", "between us")
@@ -183,7 +183,7 @@ async def test_what_one_local_agent_writes_to_another_is_recorded_and_left_there
     assert len(await recorded()) == 1
 
 
-async def test_what_is_for_a_local_agent_is_never_held_and_what_it_says_is(place: Town) -> None:
+async def test_what_is_for_a_local_agent_is_never_held_and_what_it_says_is(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
     operator = await place.there.operator()
@@ -201,22 +201,22 @@ async def test_what_is_for_a_local_agent_is_never_held_and_what_it_says_is(place
 
 
 async def test_what_was_held_before_a_spool_was_adopted_is_in_it_then(folder: Path) -> None:
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         bob, carol = await place.join("bob"), await place.join("carol")
         await place.local("lea")
         tokens = dict(place.there.tokens)
-    async with town(folder, adopt=False) as place:
+    async with adopted_spool(folder, adopt=False) as place:
         place.there.tokens.update(tokens)
         bob, carol = await place.there.join("bob"), await place.there.join("carol")
         await (await place.there.operator()).pause_thread("@bob+@lea")
         assert (await bob.send("@lea", "held")).held
         await carol.send("@lea", "hello")
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         await place.unread("lea", "held", "hello")
 
 
 async def test_a_message_that_a_reader_puts_back_is_not_recorded_again_and_stays_for_the_next_reader(
-    place: Town,
+    place: AdoptedSpool,
 ) -> None:
     bob = await place.join("bob")
     await place.local("lea")
@@ -240,7 +240,9 @@ async def test_a_message_that_a_reader_puts_back_is_not_recorded_again_and_stays
 # Channels.
 
 
-async def test_a_local_agents_message_to_a_channel_reaches_each_subscriber_once_on_every_side(place: Town) -> None:
+async def test_a_local_agents_message_to_a_channel_reaches_each_subscriber_once_on_every_side(
+    place: AdoptedSpool,
+) -> None:
     bob, ben = await place.join("bob"), await place.join("ben")
     for client in (bob, ben):
         await client.subscribe("dev")
@@ -268,7 +270,7 @@ async def test_a_local_agents_message_to_a_channel_reaches_each_subscriber_once_
     assert sorted(in_channel) == sorted(["a mark", *expected]), "one message each, whoever received it"
 
 
-async def test_a_members_message_to_a_channel_reaches_local_subscribers_as_files(place: Town) -> None:
+async def test_a_members_message_to_a_channel_reaches_local_subscribers_as_files(place: AdoptedSpool) -> None:
     bob, ben = await place.join("bob"), await place.join("ben")
     for client in (bob, ben):
         await client.subscribe("dev")
@@ -286,7 +288,7 @@ async def test_a_members_message_to_a_channel_reaches_local_subscribers_as_files
     assert place.raw.inbox("lou") == []
 
 
-async def test_a_copy_that_comes_late_goes_to_its_owner_alone(place: Town) -> None:
+async def test_a_copy_that_comes_late_goes_to_its_owner_alone(place: AdoptedSpool) -> None:
     bob, ben = await place.join("bob"), await place.join("ben")
     for client in (bob, ben):
         await client.subscribe("dev")
@@ -307,7 +309,7 @@ async def test_a_copy_that_comes_late_goes_to_its_owner_alone(place: Town) -> No
 
 
 async def test_subscriptions_are_the_same_in_the_hub_and_in_records(folder: Path) -> None:
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         bob = await place.join("bob")
         await place.local("lea", "#dev", "#no such channel", "#general")
         lea = await place.as_local("lea")
@@ -339,7 +341,7 @@ async def test_subscriptions_are_the_same_in_the_hub_and_in_records(folder: Path
     record = place.raw.record("lea")
     assert record is not None
     place.raw.write_record({**record, "subscriptions": ["#art", "#new"]})
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         lea = await place.as_local("lea")
         await eventually(lambda: hub_says("art", "new"))
 

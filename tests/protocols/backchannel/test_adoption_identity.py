@@ -5,8 +5,8 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
+from tests.protocols.backchannel.adopted_spools import ROOM, AdoptedSpool, adopted_spool, eventually
 from tests.protocols.backchannel.relays import Agent
-from tests.protocols.backchannel.towns import ROOM, Town, eventually, town
 from tests.server.hubs import bodies, take, until
 from tieline.client import connect
 from tieline.contract.member import MemberKind
@@ -14,7 +14,7 @@ from tieline.protocols.backchannel.spool import Spool
 from tieline.protocols.backchannel.upkeep import check
 
 
-async def test_every_member_has_a_record_without_a_token_and_a_mailbox(place: Town) -> None:
+async def test_every_member_has_a_record_without_a_token_and_a_mailbox(place: AdoptedSpool) -> None:
     await place.there.add("bob")
     await place.there.add("hal", kind=MemberKind.HUMAN)
     lobby = Agent(place.there.running.http, ROOM)
@@ -33,7 +33,7 @@ async def test_every_member_has_a_record_without_a_token_and_a_mailbox(place: To
     await until(lambda: place.raw.record("bob") is None and not (place.raw.root / "spool" / "bob").exists())
 
 
-async def test_a_local_agent_is_a_local_member_and_present(place: Town) -> None:
+async def test_a_local_agent_is_a_local_member_and_present(place: AdoptedSpool) -> None:
     await place.local("lea")
     bob = await place.join("bob")
     (lea,) = [member for member in await bob.members() if member.name == "lea"]
@@ -44,7 +44,7 @@ async def test_a_local_agent_is_a_local_member_and_present(place: Town) -> None:
 
 
 async def test_a_local_agent_is_local_after_a_restart_and_a_member_of_the_hub_is_not(folder: Path) -> None:
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         await place.local("lea")
         bob = await place.join("bob")
         relayed = await connect(home=folder, member="bob")
@@ -56,14 +56,14 @@ async def test_a_local_agent_is_local_after_a_restart_and_a_member_of_the_hub_is
         record = place.raw.record(name)
         assert record is not None
         place.raw.write_record({key: record[key] for key in ("name", "subscriptions", "createdAt", "lastSeen")})
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         async with await connect(home=folder) as operator:
             members = {member.name: member for member in await operator.members()}
         assert members["lea"].sessions == ("spool",)
         assert members["bob"].sessions == ()
 
 
-async def test_the_name_of_a_token_is_refused_in_a_file_that_is_kept_and_audited(place: Town) -> None:
+async def test_the_name_of_a_token_is_refused_in_a_file_that_is_kept_and_audited(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.join("alice")
     await place.local("lea")
@@ -93,7 +93,7 @@ async def test_the_name_of_a_token_is_refused_in_a_file_that_is_kept_and_audited
     }
 
 
-async def test_a_name_that_nobody_has_is_shown_as_a_stranger_in_the_spool(place: Town) -> None:
+async def test_a_name_that_nobody_has_is_shown_as_a_stranger_in_the_spool(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     place.raw.send("ghost", "@bob", "boo")
     (heard,) = await take(bob, 1)
@@ -101,7 +101,7 @@ async def test_a_name_that_nobody_has_is_shown_as_a_stranger_in_the_spool(place:
 
 
 async def test_a_file_in_a_local_agents_mailbox_under_the_name_of_a_token_is_left_there_and_not_recorded(
-    place: Town,
+    place: AdoptedSpool,
 ) -> None:
     bob = await place.join("bob")
     await place.local("lea")
@@ -112,7 +112,7 @@ async def test_a_file_in_a_local_agents_mailbox_under_the_name_of_a_token_is_lef
     assert await bob.history() == ()
 
 
-async def test_a_local_name_that_gets_a_token_is_local_no_more_and_keeps_what_it_had(place: Town) -> None:
+async def test_a_local_name_that_gets_a_token_is_local_no_more_and_keeps_what_it_had(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
     kept = await bob.send("@lea", "kept")
@@ -140,7 +140,7 @@ async def test_a_local_name_that_gets_a_token_is_local_no_more_and_keeps_what_it
     await until(place.quiet)
 
 
-async def test_records_whose_names_no_member_can_have_are_left_alone_and_told_of_once(place: Town) -> None:
+async def test_records_whose_names_no_member_can_have_are_left_alone_and_told_of_once(place: AdoptedSpool) -> None:
     await place.there.add("Bob")
     with capture_logs() as logs:
         for name in ("hub", "bob", "lea"):
@@ -154,7 +154,7 @@ async def test_records_whose_names_no_member_can_have_are_left_alone_and_told_of
     assert not (place.raw.root / "spool" / "hub" / "hub").exists()
 
 
-async def test_a_local_agent_that_is_removed_at_the_hub_is_gone_with_its_record(place: Town) -> None:
+async def test_a_local_agent_that_is_removed_at_the_hub_is_gone_with_its_record(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
     sent = await bob.send("@lea", "too late")
@@ -168,7 +168,7 @@ async def test_a_local_agent_that_is_removed_at_the_hub_is_gone_with_its_record(
     await place.unread("lea", "once more")
 
 
-async def test_a_record_that_somebody_deletes_comes_back_because_its_member_is_there(place: Town) -> None:
+async def test_a_record_that_somebody_deletes_comes_back_because_its_member_is_there(place: AdoptedSpool) -> None:
     await place.local("lea", "#dev")
     await place.join("bob")
     await until(place.quiet)

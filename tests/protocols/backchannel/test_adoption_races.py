@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from tests.protocols.backchannel.adopted_spools import AdoptedSpool, adopted_spool, eventually
 from tests.protocols.backchannel.raw import Raw
-from tests.protocols.backchannel.towns import Town, eventually, town
 from tests.server.hubs import bodies, house, options_of, silent, take, until
 from tieline.contract import command as c
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply
 from tieline.protocols.backchannel import adoption
-from tieline.protocols.backchannel.notices import Notices
+from tieline.protocols.backchannel.folder_watch import FolderWatch
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.hub import RunningHub
 from tieline.server.local_hub import LocalHub
@@ -26,7 +26,7 @@ from tieline.server.local_hub import LocalHub
 
 
 @pytest.mark.parametrize("how", ["claim", "ack"])
-async def test_a_delivery_settled_at_the_hub_is_gone_from_the_spool(place: Town, how: str) -> None:
+async def test_a_delivery_settled_at_the_hub_is_gone_from_the_spool(place: AdoptedSpool, how: str) -> None:
     bob = await place.join("bob")
     await place.local("lea")
     await place.local("lou")
@@ -44,7 +44,7 @@ async def test_a_delivery_settled_at_the_hub_is_gone_from_the_spool(place: Town,
     assert (await lea.inbox()).items == ()
 
 
-async def test_a_delivery_taken_from_the_spool_cannot_be_claimed_at_the_hub(place: Town) -> None:
+async def test_a_delivery_taken_from_the_spool_cannot_be_claimed_at_the_hub(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
     sent = await bob.send("@lea", "hello")
@@ -55,7 +55,7 @@ async def test_a_delivery_taken_from_the_spool_cannot_be_claimed_at_the_hub(plac
     await place.state(bob, sent.id, "lea", "acked")
 
 
-async def test_a_message_whose_time_has_passed_is_gone_from_the_spool(place: Town) -> None:
+async def test_a_message_whose_time_has_passed_is_gone_from_the_spool(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
     sent = await bob.send("@lea", "quick", ttl_ms=300)
@@ -66,7 +66,7 @@ async def test_a_message_whose_time_has_passed_is_gone_from_the_spool(place: Tow
 
 
 @pytest.mark.slow
-async def test_twenty_who_race_for_the_messages_of_a_local_agent_get_each_exactly_once(place: Town) -> None:
+async def test_twenty_who_race_for_the_messages_of_a_local_agent_get_each_exactly_once(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
     await place.local("lou")
@@ -110,7 +110,7 @@ async def test_twenty_who_race_for_the_messages_of_a_local_agent_get_each_exactl
 # What goes wrong.
 
 
-async def test_what_cannot_be_read_is_passed_over_and_told_of_once(place: Town) -> None:
+async def test_what_cannot_be_read_is_passed_over_and_told_of_once(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
     with capture_logs() as logs:
@@ -125,7 +125,7 @@ async def test_what_cannot_be_read_is_passed_over_and_told_of_once(place: Town) 
     assert len(place.raw.names("bob")) == 4
 
 
-async def test_a_message_that_the_hub_does_not_accept_is_kept_aside(place: Town) -> None:
+async def test_a_message_that_the_hub_does_not_accept_is_kept_aside(place: AdoptedSpool) -> None:
     await place.join("bob")
     await place.local("lea")
     with capture_logs():
@@ -139,7 +139,7 @@ async def test_a_file_waits_for_a_recipient_with_too_much_unread_and_keeps_nobod
 ) -> None:
     monkeypatch.setattr("tieline.protocols.backchannel.intake._LATER_SECONDS", 0.1)
     (folder / "tieline.toml").write_text("[limits]\nbacklog_max = 1\n")
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         bob, ben = await place.join("bob", receive=False), await place.join("ben")
         for client in (bob, ben):
             await client.subscribe("dev")
@@ -161,8 +161,10 @@ async def test_a_file_waits_for_a_recipient_with_too_much_unread_and_keeps_nobod
         await silent(ben)
 
 
-async def test_a_mailbox_that_cannot_be_written_to_is_tried_again(place: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tieline.protocols.backchannel.resident._RETRY_SECONDS", 0.05)
+async def test_a_mailbox_that_cannot_be_written_to_is_tried_again(
+    place: AdoptedSpool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tieline.protocols.backchannel.local_agent._RETRY_SECONDS", 0.05)
     bob = await place.join("bob")
     await place.local("lea")
     place.raw.new("lea").rmdir()
@@ -178,7 +180,7 @@ async def test_a_local_agent_receives_after_the_hub_failed_to_read_what_a_former
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adoption, "_TROUBLE_SECONDS", 0.05)
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         bob = await place.join("bob")
         await place.local("lea")
         # Once a delivery was shown, the mailbox is marked as this member's: what is left in it is looked at.
@@ -194,7 +196,7 @@ async def test_a_local_agent_receives_after_the_hub_failed_to_read_what_a_former
         return failures.pop() if failures and isinstance(command, c.Fetch) else await ask(local_hub, command)
 
     monkeypatch.setattr(LocalHub, "ask", ask_or_fail)
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         place.there.tokens["bob"] = token
         bob = await place.there.join("bob")
         await bob.send("@lea", "hello")
@@ -203,7 +205,7 @@ async def test_a_local_agent_receives_after_the_hub_failed_to_read_what_a_former
         await until(place.quiet)
 
 
-async def test_a_mailbox_that_somebody_deletes_is_made_anew_with_what_is_unread_in_the_hub(place: Town) -> None:
+async def test_a_mailbox_that_somebody_deletes_is_made_anew_with_what_is_unread_in_the_hub(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
     await bob.send("@lea", "hello")
@@ -217,7 +219,7 @@ async def test_a_mailbox_that_somebody_deletes_is_made_anew_with_what_is_unread_
     assert bodies(await take(bob, 1)) == ["hello"]
 
 
-async def test_two_files_of_one_id_that_say_different_things_are_not_one_message(place: Town) -> None:
+async def test_two_files_of_one_id_that_say_different_things_are_not_one_message(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
     sent = place.raw.send("lea", "@bob", "the first")
@@ -228,12 +230,12 @@ async def test_two_files_of_one_id_that_say_different_things_are_not_one_message
         await until(refused.exists)
 
 
-async def test_without_notices_the_spool_is_looked_at_from_time_to_time(
+async def test_without_a_folder_watch_the_spool_is_looked_at_from_time_to_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Notices, "start", lambda _: None)
+    monkeypatch.setattr(FolderWatch, "start", lambda _: None)
     monkeypatch.setattr(adoption.Adoption.__init__, "__kwdefaults__", {"rescan_seconds": 0.2})
-    async with town(folder) as place:
+    async with adopted_spool(folder) as place:
         bob = await place.join("bob")
         await place.local("lea")
         place.raw.send("lea", "@bob", "hello")
@@ -277,7 +279,7 @@ async def test_the_records_of_a_former_hub_are_cleared_and_its_unread_messages_s
     assert not (spool / "spool" / "bob").exists()
 
 
-async def test_thousands_of_files_do_not_make_anybody_wait(place: Town) -> None:
+async def test_thousands_of_files_do_not_make_anybody_wait(place: AdoptedSpool) -> None:
     bob, ben = await place.join("bob", receive=False), await place.join("ben")
     await place.local("lea")
     longest = 0.0

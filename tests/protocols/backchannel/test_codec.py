@@ -12,7 +12,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.scope import matches
 from tieline.protocols.backchannel.codec import (
     BadMessage,
-    Message,
+    SpoolMessage,
     agent_of,
     channel_of,
     check_message,
@@ -28,7 +28,7 @@ from tieline.protocols.backchannel.invite import BadInvite, Invite, decode_invit
 from tieline.protocols.backchannel.record import BadRecord, decode_record, encode_record, new_record
 
 ID = "0f8fad5b-d9cb-469f-a165-70867728950e"
-WHOLE = Message(
+WHOLE = SpoolMessage(
     id=ID,
     sender="claude-main",
     to="@codex-1",
@@ -39,7 +39,7 @@ WHOLE = Message(
     refs=("src/api.ts", "https://example.com/issue/42"),
     ts="2026-06-12T12:00:00.000Z",
 )
-BARE = Message(id=ID, sender="a", to="b", body="x", ts="2026-06-12T12:00:00.000Z")
+BARE = SpoolMessage(id=ID, sender="a", to="b", body="x", ts="2026-06-12T12:00:00.000Z")
 
 
 def test_a_message_has_the_keys_of_the_protocol_in_their_order() -> None:
@@ -64,7 +64,7 @@ def test_what_is_empty_is_left_out_but_priority_is_always_said() -> None:
 
 
 @pytest.mark.parametrize("message", [WHOLE, BARE])
-def test_a_message_survives_the_way_there_and_back(message: Message) -> None:
+def test_a_message_survives_the_way_there_and_back(message: SpoolMessage) -> None:
     assert decode(encode(message)) == message
 
 
@@ -75,7 +75,7 @@ texts = st.text(max_size=20)
 def test_any_text_survives_the_way_there_and_back(
     body: str, sender: str, to: str, scope: str | None, refs: list[str]
 ) -> None:
-    message = Message(id=ID, sender=sender, to=to, body=body, ts="t", scope=scope, refs=tuple(refs))
+    message = SpoolMessage(id=ID, sender=sender, to=to, body=body, ts="t", scope=scope, refs=tuple(refs))
     assert decode(encode(message)) == message
 
 
@@ -123,7 +123,7 @@ def test_any_bytes_are_a_message_or_told_to_be_none(data: bytes) -> None:
 
 def test_what_nobody_could_deliver_is_refused() -> None:
     def code(body: str) -> Code | None:
-        refusal = check_message(Message(id=ID, sender="a", to="b", body=body, ts="t"))
+        refusal = check_message(SpoolMessage(id=ID, sender="a", to="b", body=body, ts="t"))
         return None if refusal is None else refusal.code
 
     assert code("x") is None

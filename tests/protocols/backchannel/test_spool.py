@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocols.backchannel.spools import files, letter, refused, send, write_as_bch
+from tests.protocols.backchannel.spools import draft, files, refused, send, write_as_bch
 from tieline.contract.refusal import Code
 from tieline.protocols.backchannel.identity import Identity, save_identity
-from tieline.protocols.backchannel.spool import Letter, Spool, SpoolRefused
+from tieline.protocols.backchannel.spool import Spool, SpoolDraft, SpoolRefused
 
 # Message.
 
@@ -23,7 +23,7 @@ def test_to_is_the_original_target_agent_or_channel(spool: Spool) -> None:
         spool.register(name)
     spool.subscribe("bob", "#dev")
     for target in ("@bob", "bob", "#dev"):
-        spool.send(letter(to=target))
+        spool.send(draft(to=target))
     assert [message.to for message in spool.inbox("bob")] == ["@bob", "bob", "#dev"]
 
 
@@ -32,7 +32,7 @@ def test_channel_messages_are_fanned_out_at_send_time_each_subscriber_gets_an_in
         spool.register(name)
     for name in ("alice", "bob", "carol"):
         spool.subscribe(name, "#dev")
-    sent = spool.send(letter(to="#dev"))
+    sent = spool.send(draft(to="#dev"))
     spool.subscribe("dave", "#dev")
     assert sent.recipients == ("bob", "carol")
     stored = [spool.folder(name) / "new" / f"{sent.message.id}.json" for name in sent.recipients]
@@ -46,14 +46,14 @@ def test_channel_messages_are_fanned_out_at_send_time_each_subscriber_gets_an_in
 def test_urgent_is_a_delivery_hint_not_a_different_code_path(spool: Spool) -> None:
     spool.register("bob")
     for priority in ("normal", "urgent", "normal"):
-        spool.send(letter(priority=priority))
+        spool.send(draft(priority=priority))
     assert [message.priority for message in spool.inbox("bob")] == ["normal", "urgent", "normal"]
     assert len(files(spool, "bob", "new")) == 3
 
 
 def test_scope_matching_happens_reader_side_the_transport_just_stores_the_field(spool: Spool) -> None:
     spool.register("bob")
-    spool.send(letter(scope="HTTPS://GitHub.com/Acme/Api.git"))
+    spool.send(draft(scope="HTTPS://GitHub.com/Acme/Api.git"))
     assert [message.scope for message in spool.inbox("bob")] == ["HTTPS://GitHub.com/Acme/Api.git"]
 
 
@@ -65,7 +65,7 @@ def test_any_process_that_can_write_the_folder_can_forge_a_from_field(spool: Spo
 
 def test_a_message_to_oneself_arrives(spool: Spool) -> None:
     spool.register("alice")
-    spool.send(letter(to="@alice"))
+    spool.send(draft(to="@alice"))
     assert [message.sender for message in spool.inbox("alice")] == ["alice"]
 
 
@@ -74,13 +74,13 @@ def test_a_channel_without_its_hash_is_an_agent_when_sending_and_a_channel_when_
     spool.subscribe("alice", "dev")
     assert spool.channels() == ["#dev"]
     with pytest.raises(SpoolRefused) as error:
-        spool.send(letter(to="dev"))
+        spool.send(draft(to="dev"))
     assert refused(error) is Code.UNKNOWN_MEMBER
 
 
 def test_thread_and_refs_are_optional_and_opaque(spool: Spool) -> None:
     spool.register("bob")
-    spool.send(Letter(sender="alice", to="@bob", body="x", thread="any thing", refs=("a b", "c")))
+    spool.send(SpoolDraft(sender="alice", to="@bob", body="x", thread="any thing", refs=("a b", "c")))
     (message,) = spool.inbox("bob")
     assert (message.thread, message.refs) == ("any thing", ("a b", "c"))
 
@@ -110,7 +110,7 @@ def test_letters_sent_together_are_read_in_their_order(tmp_path: Path) -> None:
     spool = Spool(tmp_path, now_ms=lambda: 1_781_265_600_000)
     spool.register("bob")
     bodies = [str(number) for number in range(300)]
-    spool.send_many([letter(body=body) for body in bodies])
+    spool.send_many([draft(body=body) for body in bodies])
     assert [message.body for message in spool.inbox("bob")] == bodies
 
 
@@ -125,7 +125,7 @@ def test_losers_get_null_and_move_on(spool: Spool) -> None:
 
 def test_when_several_sessions_of_the_same_agent_race_exactly_one_wins_per_message(spool: Spool) -> None:
     spool.register("bob")
-    ids = [sent.message.id for sent in spool.send_many([letter(body=str(number)) for number in range(200)])]
+    ids = [sent.message.id for sent in spool.send_many([draft(body=str(number)) for number in range(200)])]
     won: list[str] = []
     start = threading.Barrier(8)
 
@@ -273,10 +273,10 @@ def test_a_message_to_fifty_costs_one_sync_a_file_and_one_a_folder(
 
     monkeypatch.setattr(os, "fsync", counting)
     monkeypatch.setattr(spool, "touch", lambda _: None)
-    assert len(spool.send(letter("a0", "#dev")).recipients) == 50
+    assert len(spool.send(draft("a0", "#dev")).recipients) == 50
     assert len(counted) == 100
     counted.clear()
-    spool.send_many([letter("a0", "@a1", str(number)) for number in range(50)])
+    spool.send_many([draft("a0", "@a1", str(number)) for number in range(50)])
     assert len(counted) == 51, "fifty files and one folder"
 
 
@@ -310,7 +310,7 @@ def test_sending_to_a_channel_with_no_other_subscribers_is_an_error_not_a_silent
     spool.subscribe("alice", "#dev")
     for channel in ("#dev", "#nobody"):
         with pytest.raises(SpoolRefused) as error:
-            spool.send(letter(to=channel))
+            spool.send(draft(to=channel))
         assert refused(error) is Code.NO_RECIPIENTS
         assert str(error.value) == f"channel {channel} has no other subscribers — nothing to deliver"
 
@@ -319,16 +319,16 @@ def test_a_send_to_a_name_nobody_registered_is_refused_with_the_nearest_names(sp
     for name in ("alice", "Bob", "bobby"):
         spool.register(name)
     with pytest.raises(SpoolRefused) as error:
-        spool.send(letter(to="@bobb"))
+        spool.send(draft(to="@bobb"))
     assert str(error.value) == 'unknown agent "bobb" — they must `bch init bobb` first'
     assert set(error.value.refusal.near) == {"Bob", "bobby"}
     assert not (spool.root / "spool" / "bobb").exists()
 
 
-def test_one_refused_letter_of_many_keeps_all_of_them_back(spool: Spool) -> None:
+def test_one_refused_draft_of_many_keeps_all_of_them_back(spool: Spool) -> None:
     spool.register("bob")
     with pytest.raises(SpoolRefused):
-        spool.send_many([letter(), letter(to="@nobody")])
+        spool.send_many([draft(), draft(to="@nobody")])
     assert spool.inbox("bob") == []
 
 
@@ -345,7 +345,7 @@ def test_whoever_keeps_the_records_says_all_channels_at_once(spool: Spool) -> No
     }
     assert json.loads(path.read_text())["tokenHash"] == "kept"
     for _ in range(2):
-        spool.strike("alice")
+        spool.remove_record("alice")
         assert spool.names() == ["bob", "eve"]
 
 
@@ -361,8 +361,8 @@ def test_names_are_checked_before_they_touch_a_path(spool: Spool, name: str, tmp
     before = sorted(tmp_path.rglob("*"))
     for work in (
         lambda: spool.register(name),
-        lambda: spool.send(letter(to=f"@{name}")),
-        lambda: spool.send(letter(sender=name)),
+        lambda: spool.send(draft(to=f"@{name}")),
+        lambda: spool.send(draft(sender=name)),
         lambda: spool.subscribe(name, "#dev"),
         lambda: spool.inbox(name),
         lambda: spool.take(name, str(uuid.uuid4())),

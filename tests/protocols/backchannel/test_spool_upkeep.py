@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocols.backchannel.spools import files, letter, register_as_bch, send, write_as_bch
+from tests.protocols.backchannel.spools import draft, files, register_as_bch, send, write_as_bch
 from tests.server.hubs import until
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.arrivals import Arrivals
-from tieline.protocols.backchannel.codec import Message
+from tieline.protocols.backchannel.codec import SpoolMessage
 from tieline.protocols.backchannel.identity import BadConfig, Identity, read_identity, save_identity
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
-from tieline.protocols.backchannel.upkeep import Fault, check, repair
+from tieline.protocols.backchannel.upkeep import SpoolFault, check, repair
 
 # What other programs wrote.
 
@@ -35,7 +35,7 @@ def test_files_that_a_real_bch_wrote_are_read(spool: Spool) -> None:
         ("r",),
     )
     assert [record.name for record in spool.agents()] == ["bob", "carol"]
-    assert spool.send(letter("bob", "#dev")).recipients == ("carol",)
+    assert spool.send(draft("bob", "#dev")).recipients == ("carol",)
     assert spool.take("bob", message_id, keep=True) == message
     assert json.loads((spool.root / "agents" / "bob.json").read_text())["tokenHash"] == "ab" * 32
 
@@ -56,7 +56,7 @@ def test_what_is_no_message_is_passed_over_and_reported(spool: Spool) -> None:
     assert [spool.take("bob", message_id) for message_id in bad] == [None] * 5
     assert (new / f"{bad[0]}.json").exists(), "what cannot be read is not claimed either"
     found = Counter(finding.fault for finding in check(spool).findings)
-    assert found == {Fault.UNREADABLE_MESSAGE: 5, Fault.STRANGE_NAME: 2}
+    assert found == {SpoolFault.UNREADABLE_MESSAGE: 5, SpoolFault.STRANGE_NAME: 2}
 
 
 def test_a_malformed_record_is_a_clear_error(spool: Spool) -> None:
@@ -65,12 +65,12 @@ def test_a_malformed_record_is_a_clear_error(spool: Spool) -> None:
     path.write_text("{")
     for work in (
         spool.agents,
-        lambda: spool.send(letter()),
+        lambda: spool.send(draft()),
         lambda: spool.subscribe("bob", "#x"),
     ):
         with pytest.raises(SpoolBroken, match=r"bob\.json cannot be used"):
             work()
-    assert [finding.fault for finding in check(spool).findings] == [Fault.UNREADABLE_RECORD]
+    assert [finding.fault for finding in check(spool).findings] == [SpoolFault.UNREADABLE_RECORD]
 
 
 def test_a_record_that_is_just_being_written_is_waited_for(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,15 +103,15 @@ def test_a_write_that_fails_leaves_nothing_behind(spool: Spool, monkeypatch: pyt
 
     monkeypatch.setattr(disk, "create", full)
     with pytest.raises(OSError, match="No space left"):
-        spool.send(letter(to="#dev"))
+        spool.send(draft(to="#dev"))
     assert [files(spool, name, box) for name in ("bob", "carol") for box in ("tmp", "new")] == [[], [], [], []]
 
 
 # Watching.
 
 
-async def collect(arrivals: Arrivals, number: int) -> list[Message]:
-    found: list[Message] = []
+async def collect(arrivals: Arrivals, number: int) -> list[SpoolMessage]:
+    found: list[SpoolMessage] = []
     async with asyncio.timeout(20):
         async for message in arrivals:
             found.append(message)
@@ -144,7 +144,7 @@ async def test_a_look_from_time_to_time_finds_what_no_notification_told(
     looks = 0
     look = Arrivals._look
 
-    def counted(arrivals: Arrivals) -> list[Message]:
+    def counted(arrivals: Arrivals) -> list[SpoolMessage]:
         nonlocal looks
         looks += 1
         return look(arrivals)
@@ -186,7 +186,7 @@ def test_files_of_killed_writers_are_removed_and_those_of_live_ones_are_not(spoo
     os.utime(tmp / "old.json", (0, 0))
     report = check(spool)
     assert [(finding.fault, Path(finding.path).name) for finding in report.findings] == [
-        (Fault.UNFINISHED_WRITE, "old.json")
+        (SpoolFault.UNFINISHED_WRITE, "old.json")
     ]
     assert repair(spool, report) == list(report.findings)
     assert files(spool, "bob", "tmp") == ["young.json"]
@@ -203,14 +203,14 @@ def test_claims_of_killed_readers_are_given_back_and_kept_messages_are_left(spoo
     os.close(reader._lock)
     report = check(spool)
     assert (report.agents, report.unread, report.kept) == (1, 0, 1)
-    assert [finding.fault for finding in report.findings] == [Fault.UNFINISHED_CLAIM]
+    assert [finding.fault for finding in report.findings] == [SpoolFault.UNFINISHED_CLAIM]
     assert repair(spool, report) == list(report.findings)
     assert [message.body for message in spool.inbox("bob")] == ["one"]
     assert files(spool, "bob", "cur")[1:] == [f"{two}.json"]
     # The lock is young: a reader may have made it this instant.
     assert check(spool).findings == ()
     later = check(spool, now=lambda: time.time() + 120)
-    assert [finding.fault for finding in later.findings] == [Fault.LOOSE_LOCK]
+    assert [finding.fault for finding in later.findings] == [SpoolFault.LOOSE_LOCK]
     repair(spool, later)
     assert files(spool, "bob", "cur") == [f"{two}.json"]
 
@@ -224,9 +224,9 @@ def test_strange_folders_lost_records_and_open_doors_are_reported_and_left_alone
     spool.root.chmod(0o755)
     report = check(spool)
     assert Counter(finding.fault for finding in report.findings) == {
-        Fault.NO_RECORD: 1,
-        Fault.STRANGE_NAME: 2,
-        Fault.OPEN_TO_OTHERS: 1,
+        SpoolFault.NO_RECORD: 1,
+        SpoolFault.STRANGE_NAME: 2,
+        SpoolFault.OPEN_TO_OTHERS: 1,
     }
     assert repair(spool, report) == []
     assert check(spool) == report

@@ -33,7 +33,7 @@ ADA, BOB, EVE = Viewer("ada"), Viewer("bob"), Viewer("eve")
 DIANA = Viewer("diana", manages=True)
 
 
-class Shelf:
+class Scene:
     """Files in a folder, with short words for tests."""
 
     def __init__(self, folder: Path, limits: FileLimits | None = None) -> None:
@@ -61,8 +61,8 @@ class Shelf:
 
 
 @pytest.fixture
-async def shelf(folder: Path) -> AsyncIterator[Shelf]:
-    made = Shelf(folder)
+async def scene(folder: Path) -> AsyncIterator[Scene]:
+    made = Scene(folder)
     yield made
     await made.files.close()
 
@@ -85,34 +85,34 @@ def names(result: object) -> list[str]:
 # Writing and reading
 
 
-async def test_a_file_is_written_with_its_folders_and_read_back(shelf: Shelf) -> None:
-    entry = await shelf.written("/ada/uploads/hello.txt", b"hello world")
+async def test_a_file_is_written_with_its_folders_and_read_back(scene: Scene) -> None:
+    entry = await scene.written("/ada/uploads/hello.txt", b"hello world")
     assert (entry.path, entry.name, entry.kind, entry.owner) == ("/ada/uploads/hello.txt", "hello.txt", "file", "ada")
     assert (entry.size, entry.media_type, entry.created_at_ms) == (11, "text/plain", NOW)
     assert entry.digest == "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9"
-    assert await shelf.content("/ada/uploads/hello.txt") == b"hello world"
-    assert names(await shelf.files.listing("/ada", ADA)) == ["/ada/uploads"]
-    assert names(await shelf.files.listing("/", ADA)) == ["/ada"]
-    assert names(await shelf.files.listing("/bob", BOB)) == []
+    assert await scene.content("/ada/uploads/hello.txt") == b"hello world"
+    assert names(await scene.files.listing("/ada", ADA)) == ["/ada/uploads"]
+    assert names(await scene.files.listing("/", ADA)) == ["/ada"]
+    assert names(await scene.files.listing("/bob", BOB)) == []
 
 
-async def test_an_empty_file_is_a_file(shelf: Shelf) -> None:
-    assert (await shelf.written("/ada/empty", b"")).size == 0
-    assert await shelf.content("/ada/empty") == b""
+async def test_an_empty_file_is_a_file(scene: Scene) -> None:
+    assert (await scene.written("/ada/empty", b"")).size == 0
+    assert await scene.content("/ada/empty") == b""
 
 
-async def test_a_collision_is_an_error_or_overwrites_or_gets_a_suffix(shelf: Shelf) -> None:
-    await shelf.written("/ada/a.txt", b"1")
-    assert code(await shelf.write("/ada/a.txt", b"2")) is FileCode.EXISTS
-    result = await shelf.write("/ada/a.txt", b"3", collide=Collide.SUFFIX)
+async def test_a_collision_is_an_error_or_overwrites_or_gets_a_suffix(scene: Scene) -> None:
+    await scene.written("/ada/a.txt", b"1")
+    assert code(await scene.write("/ada/a.txt", b"2")) is FileCode.EXISTS
+    result = await scene.write("/ada/a.txt", b"3", collide=Collide.SUFFIX)
     assert isinstance(result, Written)
     assert (result.entry.path, result.renamed) == ("/ada/a-1.txt", True)
-    assert (await shelf.written("/ada/a.txt", b"4", collide=Collide.OVERWRITE)).path == "/ada/a.txt"
-    assert (await shelf.content("/ada/a.txt"), await shelf.content("/ada/a-1.txt")) == (b"4", b"3")
-    assert shelf.on_disk() == 2
+    assert (await scene.written("/ada/a.txt", b"4", collide=Collide.OVERWRITE)).path == "/ada/a.txt"
+    assert (await scene.content("/ada/a.txt"), await scene.content("/ada/a-1.txt")) == (b"4", b"3")
+    assert scene.on_disk() == 2
 
 
-async def test_a_file_of_25_mib_is_accepted_and_never_in_memory_as_a_whole(shelf: Shelf) -> None:
+async def test_a_file_of_25_mib_is_accepted_and_never_in_memory_as_a_whole(scene: Scene) -> None:
     piece = b"x" * 65_536
 
     async def stream() -> AsyncIterator[bytes]:
@@ -121,7 +121,7 @@ async def test_a_file_of_25_mib_is_accepted_and_never_in_memory_as_a_whole(shelf
 
     tracemalloc.start()
     try:
-        result = await shelf.files.write("/ada/big", ADA, stream())
+        result = await scene.files.write("/ada/big", ADA, stream())
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -130,17 +130,17 @@ async def test_a_file_of_25_mib_is_accepted_and_never_in_memory_as_a_whole(shelf
     assert peak < 4 * MEBIBYTE
 
 
-async def test_one_byte_more_is_refused_and_nothing_is_left_on_disk(shelf: Shelf) -> None:
-    result = await shelf.write("/ada/big", b"x" * (25 * MEBIBYTE + 1))
+async def test_one_byte_more_is_refused_and_nothing_is_left_on_disk(scene: Scene) -> None:
+    result = await scene.write("/ada/big", b"x" * (25 * MEBIBYTE + 1))
     assert isinstance(result, FileRefusal)
     assert (result.code, result.status) == (FileCode.TOO_LARGE, 413)
-    assert shelf.on_disk() == 0
-    declared = await shelf.files.write("/ada/big", ADA, pieces(b""), declared_bytes=25 * MEBIBYTE + 1)
+    assert scene.on_disk() == 0
+    declared = await scene.files.write("/ada/big", ADA, pieces(b""), declared_bytes=25 * MEBIBYTE + 1)
     assert code(declared) is FileCode.TOO_LARGE
-    assert code(await shelf.files.stat("/ada/big", ADA)) is FileCode.NOT_FOUND
+    assert code(await scene.files.stat("/ada/big", ADA)) is FileCode.NOT_FOUND
 
 
-async def test_an_upload_that_breaks_off_or_is_cancelled_leaves_nothing(shelf: Shelf) -> None:
+async def test_an_upload_that_breaks_off_or_is_cancelled_leaves_nothing(scene: Scene) -> None:
     begun = asyncio.Event()
 
     async def breaking() -> AsyncIterator[bytes]:
@@ -153,37 +153,37 @@ async def test_an_upload_that_breaks_off_or_is_cancelled_leaves_nothing(shelf: S
         await asyncio.Event().wait()
 
     with pytest.raises(ConnectionResetError):
-        await shelf.files.write("/ada/a", ADA, breaking())
-    task = asyncio.create_task(shelf.files.write("/ada/a", ADA, hanging()))
+        await scene.files.write("/ada/a", ADA, breaking())
+    task = asyncio.create_task(scene.files.write("/ada/a", ADA, hanging()))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert shelf.on_disk() == 0
+    assert scene.on_disk() == 0
 
 
-async def test_the_same_content_is_kept_once_and_freed_with_its_last_reference(shelf: Shelf) -> None:
-    await shelf.written("/ada/a", b"same")
-    await shelf.written("/bob/b", b"same", BOB)
-    assert shelf.on_disk() == 1
-    await shelf.files.remove("/ada/a", ADA)
-    assert await shelf.content("/bob/b", BOB) == b"same"
-    await shelf.written("/bob/b", b"other", BOB, collide=Collide.OVERWRITE)
-    assert shelf.on_disk() == 1
-    await shelf.files.remove("/bob", BOB, recursive=True)
-    assert shelf.on_disk() == 0
+async def test_the_same_content_is_kept_once_and_freed_with_its_last_reference(scene: Scene) -> None:
+    await scene.written("/ada/a", b"same")
+    await scene.written("/bob/b", b"same", BOB)
+    assert scene.on_disk() == 1
+    await scene.files.remove("/ada/a", ADA)
+    assert await scene.content("/bob/b", BOB) == b"same"
+    await scene.written("/bob/b", b"other", BOB, collide=Collide.OVERWRITE)
+    assert scene.on_disk() == 1
+    await scene.files.remove("/bob", BOB, recursive=True)
+    assert scene.on_disk() == 0
 
 
-async def test_what_is_being_read_is_read_to_its_end_though_it_is_removed(shelf: Shelf) -> None:
-    await shelf.written("/ada/a", b"last words")
-    reading = await shelf.files.read("/ada/a", ADA)
+async def test_what_is_being_read_is_read_to_its_end_though_it_is_removed(scene: Scene) -> None:
+    await scene.written("/ada/a", b"last words")
+    reading = await scene.files.read("/ada/a", ADA)
     assert isinstance(reading, Reading)
-    await shelf.files.remove("/ada/a", ADA)
+    await scene.files.remove("/ada/a", ADA)
     assert b"".join([piece async for piece in reading]) == b"last words"
 
 
 async def test_a_start_removes_what_a_crash_left_and_keeps_what_is_referred_to(folder: Path) -> None:
-    before = Shelf(folder)
+    before = Scene(folder)
     await before.written("/ada/a", b"kept")
     half, orphan = before.blobs.begin(), before.blobs.begin()
     half.write(b"half")
@@ -191,18 +191,18 @@ async def test_a_start_removes_what_a_crash_left_and_keeps_what_is_referred_to(f
     orphan.write(b"orphan")
     before.blobs.keep(orphan)
     await before.files.close()
-    after = Shelf(folder)
+    after = Scene(folder)
     assert await after.files.start() == 2
     assert await after.content("/ada/a") == b"kept"
     assert after.on_disk() == 1
     await after.files.close()
 
 
-async def test_content_that_somebody_deleted_is_said_to_be_corrupt(shelf: Shelf) -> None:
-    entry = await shelf.written("/ada/a")
+async def test_content_that_somebody_deleted_is_said_to_be_corrupt(scene: Scene) -> None:
+    entry = await scene.written("/ada/a")
     assert entry.digest is not None
-    shelf.blobs.discard(entry.digest)
-    assert code(await shelf.files.read("/ada/a", ADA)) is FileCode.CORRUPT
+    scene.blobs.discard(entry.digest)
+    assert code(await scene.files.read("/ada/a", ADA)) is FileCode.CORRUPT
 
 
 # Paths
@@ -228,11 +228,11 @@ async def test_content_that_somebody_deleted_is_said_to_be_corrupt(shelf: Shelf)
         "/ada" + "/a" * 600,
     ],
 )
-async def test_a_path_that_could_lead_out_is_refused(shelf: Shelf, path: str) -> None:
-    assert code(await shelf.write(path)) is FileCode.INVALID_INPUT
-    assert code(await shelf.files.read(path, DIANA)) is FileCode.INVALID_INPUT
-    assert code(await shelf.files.listing(path, DIANA)) is FileCode.INVALID_INPUT
-    assert shelf.on_disk() == 0
+async def test_a_path_that_could_lead_out_is_refused(scene: Scene, path: str) -> None:
+    assert code(await scene.write(path)) is FileCode.INVALID_INPUT
+    assert code(await scene.files.read(path, DIANA)) is FileCode.INVALID_INPUT
+    assert code(await scene.files.listing(path, DIANA)) is FileCode.INVALID_INPUT
+    assert scene.on_disk() == 0
 
 
 @settings(deadline=None)
@@ -244,168 +244,168 @@ def test_a_path_is_taken_as_it_is_or_refused(text: str) -> None:
         assert path == "/" or not {"", ".", ".."} & set(path[1:].split("/"))
 
 
-async def test_the_root_and_homes_are_no_files(shelf: Shelf) -> None:
-    assert code(await shelf.write("/", viewer=DIANA)) is FileCode.INVALID_INPUT
-    assert code(await shelf.write("/ada")) is FileCode.IS_A_DIRECTORY
-    assert code(await shelf.files.remove("/", DIANA, recursive=True)) is FileCode.INVALID_INPUT
+async def test_the_root_and_homes_are_no_files(scene: Scene) -> None:
+    assert code(await scene.write("/", viewer=DIANA)) is FileCode.INVALID_INPUT
+    assert code(await scene.write("/ada")) is FileCode.IS_A_DIRECTORY
+    assert code(await scene.files.remove("/", DIANA, recursive=True)) is FileCode.INVALID_INPUT
 
 
 @pytest.mark.parametrize("media_type", ["text", "text/plain\r\nx: y", "text/html; charset=utf-8\n", "x" * 300 + "/y"])
-async def test_a_media_type_that_is_none_is_refused(shelf: Shelf, media_type: str) -> None:
-    result = await shelf.files.write("/ada/a", ADA, pieces(b"x"), media_type=media_type)
+async def test_a_media_type_that_is_none_is_refused(scene: Scene, media_type: str) -> None:
+    result = await scene.files.write("/ada/a", ADA, pieces(b"x"), media_type=media_type)
     assert code(result) is FileCode.INVALID_INPUT
 
 
 # Who may what
 
 
-async def test_others_may_not_write_read_or_list_and_learn_nothing(shelf: Shelf) -> None:
-    await shelf.written("/ada/a")
+async def test_others_may_not_write_read_or_list_and_learn_nothing(scene: Scene) -> None:
+    await scene.written("/ada/a")
     for path in ("/ada/a", "/ada/nothing"):
-        assert code(await shelf.write(path, viewer=BOB)) is FileCode.FORBIDDEN
-        assert code(await shelf.files.read(path, BOB)) is FileCode.FORBIDDEN
-        assert code(await shelf.files.stat(path, BOB)) is FileCode.FORBIDDEN
-        assert code(await shelf.files.listing(path, BOB)) is FileCode.FORBIDDEN
-        assert code(await shelf.files.remove(path, BOB)) is FileCode.FORBIDDEN
-        assert code(await shelf.files.move(path, "/bob/a", BOB)) is FileCode.FORBIDDEN
-        assert code(await shelf.files.make_folder(path, BOB)) is FileCode.FORBIDDEN
-    assert code(await shelf.files.everything(ADA)) is FileCode.FORBIDDEN
-    assert await shelf.content("/ada/a", DIANA) == b"hello"
-    assert names(await shelf.files.everything(DIANA)) == ["/ada/a"]
+        assert code(await scene.write(path, viewer=BOB)) is FileCode.FORBIDDEN
+        assert code(await scene.files.read(path, BOB)) is FileCode.FORBIDDEN
+        assert code(await scene.files.stat(path, BOB)) is FileCode.FORBIDDEN
+        assert code(await scene.files.listing(path, BOB)) is FileCode.FORBIDDEN
+        assert code(await scene.files.remove(path, BOB)) is FileCode.FORBIDDEN
+        assert code(await scene.files.move(path, "/bob/a", BOB)) is FileCode.FORBIDDEN
+        assert code(await scene.files.make_folder(path, BOB)) is FileCode.FORBIDDEN
+    assert code(await scene.files.everything(ADA)) is FileCode.FORBIDDEN
+    assert await scene.content("/ada/a", DIANA) == b"hello"
+    assert names(await scene.files.everything(DIANA)) == ["/ada/a"]
 
 
-async def test_recipients_of_a_message_may_read_what_is_attached_and_nothing_else(shelf: Shelf) -> None:
-    await shelf.written("/ada/a.txt", b"for bob")
-    await shelf.written("/ada/b.txt")
-    attached = await shelf.files.attach(["/ada/a.txt"], ADA)
+async def test_recipients_of_a_message_may_read_what_is_attached_and_nothing_else(scene: Scene) -> None:
+    await scene.written("/ada/a.txt", b"for bob")
+    await scene.written("/ada/b.txt")
+    attached = await scene.files.attach(["/ada/a.txt"], ADA)
     assert attached == (Attachment("/ada/a.txt", "a.txt", 7, "text/plain"),)
-    await shelf.files.share(["/ada/a.txt"], ["bob"], "message-1")
-    assert await shelf.content("/ada/a.txt", BOB) == b"for bob"
-    assert names(await shelf.files.shared(BOB)) == ["/ada/a.txt"]
-    assert code(await shelf.files.read("/ada/b.txt", BOB)) is FileCode.FORBIDDEN
-    assert code(await shelf.files.read("/ada/a.txt", EVE)) is FileCode.FORBIDDEN
-    assert code(await shelf.write("/ada/a.txt", viewer=BOB, collide=Collide.OVERWRITE)) is FileCode.FORBIDDEN
-    await shelf.files.unshare("message-1", "bob")
-    assert code(await shelf.files.read("/ada/a.txt", BOB)) is FileCode.FORBIDDEN
+    await scene.files.share(["/ada/a.txt"], ["bob"], "message-1")
+    assert await scene.content("/ada/a.txt", BOB) == b"for bob"
+    assert names(await scene.files.shared(BOB)) == ["/ada/a.txt"]
+    assert code(await scene.files.read("/ada/b.txt", BOB)) is FileCode.FORBIDDEN
+    assert code(await scene.files.read("/ada/a.txt", EVE)) is FileCode.FORBIDDEN
+    assert code(await scene.write("/ada/a.txt", viewer=BOB, collide=Collide.OVERWRITE)) is FileCode.FORBIDDEN
+    await scene.files.unshare("message-1", "bob")
+    assert code(await scene.files.read("/ada/a.txt", BOB)) is FileCode.FORBIDDEN
 
 
-async def test_what_everybody_was_shown_everybody_reads(shelf: Shelf) -> None:
-    await shelf.written("/ada/a")
-    await shelf.files.share(["/ada/a", "/ada/missing"], [EVERYBODY], "message-1")
-    assert names(await shelf.files.shared(EVE)) == ["/ada/a"]
-    assert names(await shelf.files.shared(ADA)) == []
+async def test_what_everybody_was_shown_everybody_reads(scene: Scene) -> None:
+    await scene.written("/ada/a")
+    await scene.files.share(["/ada/a", "/ada/missing"], [EVERYBODY], "message-1")
+    assert names(await scene.files.shared(EVE)) == ["/ada/a"]
+    assert names(await scene.files.shared(ADA)) == []
 
 
-async def test_shares_that_are_settled_count_once(shelf: Shelf) -> None:
-    await shelf.written("/ada/a")
+async def test_shares_that_are_settled_count_once(scene: Scene) -> None:
+    await scene.written("/ada/a")
     for via in ("one", "two"):
-        await shelf.files.share(["/ada/a"], ["bob"], via)
-        await shelf.files.settle(via, "bob")
-    await shelf.files.share(["/ada/a"], ["bob"], "three")
-    await shelf.files.unshare("three", "bob")
-    assert names(await shelf.files.shared(BOB)) == ["/ada/a"]
-    database = sqlite3.connect(shelf.folder / FILES_FILE)
+        await scene.files.share(["/ada/a"], ["bob"], via)
+        await scene.files.settle(via, "bob")
+    await scene.files.share(["/ada/a"], ["bob"], "three")
+    await scene.files.unshare("three", "bob")
+    assert names(await scene.files.shared(BOB)) == ["/ada/a"]
+    database = sqlite3.connect(scene.folder / FILES_FILE)
     assert database.execute("SELECT count(*) FROM share").fetchone() == (1,)
     database.close()
 
 
-async def test_a_share_moves_with_its_file_and_ends_with_it(shelf: Shelf) -> None:
-    await shelf.written("/ada/a", b"1")
-    await shelf.files.share(["/ada/a"], ["bob"], "message-1")
-    await shelf.files.move("/ada/a", "/ada/b", ADA)
-    assert await shelf.content("/ada/b", BOB) == b"1"
-    await shelf.files.remove("/ada/b", ADA)
-    await shelf.written("/ada/b", b"private")
-    assert code(await shelf.files.read("/ada/b", BOB)) is FileCode.FORBIDDEN
+async def test_a_share_moves_with_its_file_and_ends_with_it(scene: Scene) -> None:
+    await scene.written("/ada/a", b"1")
+    await scene.files.share(["/ada/a"], ["bob"], "message-1")
+    await scene.files.move("/ada/a", "/ada/b", ADA)
+    assert await scene.content("/ada/b", BOB) == b"1"
+    await scene.files.remove("/ada/b", ADA)
+    await scene.written("/ada/b", b"private")
+    assert code(await scene.files.read("/ada/b", BOB)) is FileCode.FORBIDDEN
 
 
-async def test_only_what_is_there_and_may_be_read_can_be_attached(shelf: Shelf) -> None:
-    await shelf.written("/ada/a")
-    assert code(await shelf.files.attach(["/ada/a"], BOB)) is FileCode.FORBIDDEN
-    assert code(await shelf.files.attach(["/ada/missing"], ADA)) is FileCode.INVALID_INPUT
-    assert code(await shelf.files.attach(["/ada"], ADA)) is FileCode.INVALID_INPUT
+async def test_only_what_is_there_and_may_be_read_can_be_attached(scene: Scene) -> None:
+    await scene.written("/ada/a")
+    assert code(await scene.files.attach(["/ada/a"], BOB)) is FileCode.FORBIDDEN
+    assert code(await scene.files.attach(["/ada/missing"], ADA)) is FileCode.INVALID_INPUT
+    assert code(await scene.files.attach(["/ada"], ADA)) is FileCode.INVALID_INPUT
 
 
-async def test_files_of_an_objective_are_for_those_who_take_part_in_it(shelf: Shelf) -> None:
-    await shelf.written("/ada/spec.md", b"spec")
-    copied = await shelf.files.mirror(["/ada/spec.md", "/ada/spec.md"], "obj-1", ADA)
+async def test_files_of_an_objective_are_for_those_who_take_part_in_it(scene: Scene) -> None:
+    await scene.written("/ada/spec.md", b"spec")
+    copied = await scene.files.mirror(["/ada/spec.md", "/ada/spec.md"], "obj-1", ADA)
     assert not isinstance(copied, FileRefusal)
     assert [one.path for one in copied] == ["/objectives/obj-1/spec.md", "/objectives/obj-1/spec-1.md"]
-    assert shelf.on_disk() == 1
-    await shelf.files.remove("/ada/spec.md", ADA)
+    assert scene.on_disk() == 1
+    await scene.files.remove("/ada/spec.md", ADA)
     inside = Viewer("bob", groups=frozenset({"obj:obj-1"}))
-    assert await shelf.content("/objectives/obj-1/spec.md", inside) == b"spec"
-    assert (await shelf.written("/objectives/obj-1/more", b"x", inside)).owner == "bob"
-    assert len(names(await shelf.files.listing("/objectives/obj-1", inside))) == 3
+    assert await scene.content("/objectives/obj-1/spec.md", inside) == b"spec"
+    assert (await scene.written("/objectives/obj-1/more", b"x", inside)).owner == "bob"
+    assert len(names(await scene.files.listing("/objectives/obj-1", inside))) == 3
     for path in ("/objectives/obj-1/spec.md", "/objectives", "/objectives/obj-2/x"):
-        assert code(await shelf.files.stat(path, Viewer("objectives"))) is FileCode.FORBIDDEN
-        assert code(await shelf.files.stat(path, EVE)) is FileCode.FORBIDDEN
+        assert code(await scene.files.stat(path, Viewer("objectives"))) is FileCode.FORBIDDEN
+        assert code(await scene.files.stat(path, EVE)) is FileCode.FORBIDDEN
     assert (objective_of("/objectives/obj-1/a/b"), objective_of("/ada/obj-1")) == ("obj-1", None)
 
 
-async def test_a_member_that_is_gone_leaves_nothing_to_who_gets_its_name(shelf: Shelf) -> None:
-    await shelf.written("/ada/a")
-    await shelf.written("/bob/b", b"b", BOB)
-    await shelf.files.share(["/bob/b"], ["ada"], "message-1")
-    await shelf.files.forget("ada")
-    assert names(await shelf.files.listing("/ada", ADA)) == []
-    assert code(await shelf.files.read("/bob/b", ADA)) is FileCode.FORBIDDEN
-    assert shelf.on_disk() == 1
+async def test_a_member_that_is_gone_leaves_nothing_to_who_gets_its_name(scene: Scene) -> None:
+    await scene.written("/ada/a")
+    await scene.written("/bob/b", b"b", BOB)
+    await scene.files.share(["/bob/b"], ["ada"], "message-1")
+    await scene.files.forget("ada")
+    assert names(await scene.files.listing("/ada", ADA)) == []
+    assert code(await scene.files.read("/bob/b", ADA)) is FileCode.FORBIDDEN
+    assert scene.on_disk() == 1
 
 
 # Folders
 
 
-async def test_folders_are_made_one_by_one_or_all_at_once(shelf: Shelf) -> None:
-    assert code(await shelf.files.make_folder("/ada/x/y", ADA)) is FileCode.NOT_FOUND
-    made = await shelf.files.make_folder("/ada/x/y", ADA, recursive=True)
+async def test_folders_are_made_one_by_one_or_all_at_once(scene: Scene) -> None:
+    assert code(await scene.files.make_folder("/ada/x/y", ADA)) is FileCode.NOT_FOUND
+    made = await scene.files.make_folder("/ada/x/y", ADA, recursive=True)
     assert isinstance(made, FileEntry)
-    assert await shelf.files.make_folder("/ada/x/y", ADA) == made
-    await shelf.written("/ada/f")
-    assert code(await shelf.files.make_folder("/ada/f", ADA)) is FileCode.NOT_A_DIRECTORY
-    assert code(await shelf.write("/ada/f/g")) is FileCode.NOT_A_DIRECTORY
-    assert code(await shelf.write("/ada/x", collide=Collide.OVERWRITE)) is FileCode.IS_A_DIRECTORY
-    assert code(await shelf.files.read("/ada/x", ADA)) is FileCode.IS_A_DIRECTORY
-    assert code(await shelf.files.listing("/ada/f", ADA)) is FileCode.NOT_A_DIRECTORY
+    assert await scene.files.make_folder("/ada/x/y", ADA) == made
+    await scene.written("/ada/f")
+    assert code(await scene.files.make_folder("/ada/f", ADA)) is FileCode.NOT_A_DIRECTORY
+    assert code(await scene.write("/ada/f/g")) is FileCode.NOT_A_DIRECTORY
+    assert code(await scene.write("/ada/x", collide=Collide.OVERWRITE)) is FileCode.IS_A_DIRECTORY
+    assert code(await scene.files.read("/ada/x", ADA)) is FileCode.IS_A_DIRECTORY
+    assert code(await scene.files.listing("/ada/f", ADA)) is FileCode.NOT_A_DIRECTORY
 
 
-async def test_a_folder_with_something_in_it_is_removed_only_as_a_whole(shelf: Shelf) -> None:
-    await shelf.written("/ada/x/a")
-    await shelf.written("/ada/x-ray", b"stays")
-    refused = await shelf.files.remove("/ada/x", ADA)
+async def test_a_folder_with_something_in_it_is_removed_only_as_a_whole(scene: Scene) -> None:
+    await scene.written("/ada/x/a")
+    await scene.written("/ada/x-ray", b"stays")
+    refused = await scene.files.remove("/ada/x", ADA)
     assert isinstance(refused, FileRefusal)
     assert (refused.code, refused.status) == (FileCode.NOT_EMPTY, 409)
-    assert await shelf.files.remove("/ada/x", ADA, recursive=True) is None
-    assert names(await shelf.files.listing("/ada", ADA)) == ["/ada/x-ray"]
-    assert code(await shelf.files.remove("/ada/x", ADA)) is FileCode.NOT_FOUND
+    assert await scene.files.remove("/ada/x", ADA, recursive=True) is None
+    assert names(await scene.files.listing("/ada", ADA)) == ["/ada/x-ray"]
+    assert code(await scene.files.remove("/ada/x", ADA)) is FileCode.NOT_FOUND
 
 
-async def test_a_folder_moves_with_all_that_is_in_it(shelf: Shelf) -> None:
-    await shelf.written("/ada/x/y/a", b"a")
-    await shelf.written("/ada/b")
-    assert code(await shelf.files.move("/ada/x", "/ada/x/y/z", ADA)) is FileCode.INVALID_INPUT
-    assert code(await shelf.files.move("/ada/x", "/ada/b", ADA)) is FileCode.EXISTS
-    assert code(await shelf.files.move("/ada/none", "/ada/c", ADA)) is FileCode.NOT_FOUND
-    moved = await shelf.files.move("/ada/x", "/ada/new/x", ADA)
+async def test_a_folder_moves_with_all_that_is_in_it(scene: Scene) -> None:
+    await scene.written("/ada/x/y/a", b"a")
+    await scene.written("/ada/b")
+    assert code(await scene.files.move("/ada/x", "/ada/x/y/z", ADA)) is FileCode.INVALID_INPUT
+    assert code(await scene.files.move("/ada/x", "/ada/b", ADA)) is FileCode.EXISTS
+    assert code(await scene.files.move("/ada/none", "/ada/c", ADA)) is FileCode.NOT_FOUND
+    moved = await scene.files.move("/ada/x", "/ada/new/x", ADA)
     assert isinstance(moved, FileEntry)
     assert moved.path == "/ada/new/x"
-    assert await shelf.content("/ada/new/x/y/a") == b"a"
-    assert names(await shelf.files.listing("/ada", ADA)) == ["/ada/new", "/ada/b"]
+    assert await scene.content("/ada/new/x/y/a") == b"a"
+    assert names(await scene.files.listing("/ada", ADA)) == ["/ada/new", "/ada/b"]
 
 
 async def test_a_home_has_limits(folder: Path) -> None:
-    shelf = Shelf(folder, FileLimits(entries_max=3, home_bytes_max=10))
-    await shelf.written("/ada/a", b"12345678")
-    assert code(await shelf.write("/ada/b", b"123")) is FileCode.TOO_LARGE
-    await shelf.written("/ada/b", b"1")
-    assert code(await shelf.write("/ada/c", b"1")) is FileCode.TOO_LARGE
-    await shelf.written("/ada/a", b"1234", collide=Collide.OVERWRITE)
-    assert shelf.on_disk() == 2
-    await shelf.files.close()
+    scene = Scene(folder, FileLimits(entries_max=3, home_bytes_max=10))
+    await scene.written("/ada/a", b"12345678")
+    assert code(await scene.write("/ada/b", b"123")) is FileCode.TOO_LARGE
+    await scene.written("/ada/b", b"1")
+    assert code(await scene.write("/ada/c", b"1")) is FileCode.TOO_LARGE
+    await scene.written("/ada/a", b"1234", collide=Collide.OVERWRITE)
+    assert scene.on_disk() == 2
+    await scene.files.close()
 
 
-async def test_what_a_member_wrote_does_not_act_as_a_page_of_the_hub(shelf: Shelf) -> None:
-    headers = reading_headers(await shelf.written("/ada/a b.html"))
+async def test_what_a_member_wrote_does_not_act_as_a_page_of_the_hub(scene: Scene) -> None:
+    headers = reading_headers(await scene.written("/ada/a b.html"))
     assert headers["content-disposition"] == "attachment; filename*=UTF-8''a%20b.html; filename=\"a b.html\""
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["content-security-policy"].startswith("sandbox")

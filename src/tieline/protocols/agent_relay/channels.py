@@ -11,7 +11,7 @@ from tieline.contract import reply as r
 from tieline.contract.identifiers import MemberName
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.agent_relay import codec
-from tieline.protocols.agent_relay.errand import Errand, Payload
+from tieline.protocols.agent_relay.procedure import Payload, Procedure
 
 if TYPE_CHECKING:
     from tieline.protocols.agent_relay.connection import RelayConnection
@@ -23,17 +23,17 @@ _CARRIED = ("displayName", "avatarUrl", "reason", "member")
 _CARRIED_CHARACTERS_MAX = 1024  # these are labels; longer ones are left out
 
 
-def join(connection: "RelayConnection", payload: Payload) -> Errand:
+def join(connection: "RelayConnection", payload: Payload) -> Procedure:
     """Join a channel, or have another member join it."""
     return _move(connection, payload, JOIN)
 
 
-def leave(connection: "RelayConnection", payload: Payload) -> Errand:
+def leave(connection: "RelayConnection", payload: Payload) -> Procedure:
     """Leave a channel, or have another member leave it."""
     return _move(connection, payload, LEAVE)
 
 
-def _move(connection: "RelayConnection", payload: Payload, kind: str) -> Errand:
+def _move(connection: "RelayConnection", payload: Payload, kind: str) -> Procedure:
     pair = codec.pair_of(payload.get("channel"))
     if pair is not None:
         # Both are in it, whatever they do.

@@ -2,10 +2,10 @@
 
 Above: the event loop and `server`, which knows all connections. Below: a `SessionPump` with the hub, and this folder's
 codec. A frame's way is straight: `data_received` → `_read` → `_receive` (is it its time?) → `_act` (what is it?) → one
-method for each kind. What needs several questions to the hub is an `Errand`.
+method for each kind. A frame that needs several commands to the hub is served by a `Procedure`.
 
-While the hub opens the session, and while an errand runs, no frame is taken from the buffer and nothing piles up: past
-a little, the socket is not read either.
+While the hub opens the session, and while a procedure runs, no frame is taken from the buffer and nothing piles up:
+past a little, the socket is not read either.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from tieline.contract.keys import join_keys, one_key
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.agent_relay import channels, codec, opening
 from tieline.protocols.agent_relay.codec import PROTOCOL, Envelope, EnvelopeBuffer, EnvelopeError, ErrorCode
-from tieline.protocols.agent_relay.errand import Errand, Payload
 from tieline.protocols.agent_relay.handshake import Terms
+from tieline.protocols.agent_relay.procedure import Payload, Procedure
 from tieline.protocols.agent_relay.pulse import Pulse, Verdict
 from tieline.protocols.agent_relay.queries import QUERIES, Query
 from tieline.protocols.agent_relay.sync import Pending
@@ -58,10 +58,10 @@ class RelayConnection(asyncio.Protocol):
         "_busy_at",
         "_confirmed",
         "_deaf",
-        "_errand",
         "_finished",
         "_greeting",
         "_heard_since",
+        "_procedure",
         "_pulse",
         "_pump",
         "_share",
@@ -91,7 +91,7 @@ class RelayConnection(asyncio.Protocol):
         self._heard_since = False
         self._confirmed = False
         # What the hub is asked before the next frame is looked at.
-        self._errand: Errand | None = None
+        self._procedure: Procedure | None = None
         # Whether the client says no more, while what it said is still to be heard.
         self._finished = False
         # Keys that were delivered here and not acknowledged.
@@ -223,7 +223,7 @@ class RelayConnection(asyncio.Protocol):
         self._deaf = True
         if self._transport is not None:
             self._transport.pause_reading()
-        if self._greeting.phase is Phase.ACTIVE and self._errand is None and self._writable:
+        if self._greeting.phase is Phase.ACTIVE and self._procedure is None and self._writable:
             self._busy(self.server.hub.limits.inflight_max)
 
     def resume_reading(self) -> None:
@@ -291,14 +291,14 @@ class RelayConnection(asyncio.Protocol):
     def _read(self) -> None:
         """Act on the frames in the buffer, until one has to be waited for."""
         try:
-            while self._greeting.phase in (Phase.GREETING, Phase.ACTIVE) and self._errand is None:
+            while self._greeting.phase in (Phase.GREETING, Phase.ACTIVE) and self._procedure is None:
                 envelope = self._buffer.next_envelope()
                 if envelope is None:
                     break
                 self._receive(envelope)
         except EnvelopeError as error:
             self.fail(error.code, str(error))
-        heard_all = self._finished and self._greeting.phase is not Phase.OPENING and self._errand is None
+        heard_all = self._finished and self._greeting.phase is not Phase.OPENING and self._procedure is None
         if heard_all and self._transport is not None:
             self._transport.close()
 
@@ -345,7 +345,7 @@ class RelayConnection(asyncio.Protocol):
             case "SHADOW_UNBIND":
                 self.server.shadows.unbind(self, envelope.payload.get("primaryAgent"))
             case kind if kind in QUERIES:
-                self._run(QUERIES[kind].errand(self, envelope.payload), envelope, QUERIES[kind])
+                self._run(QUERIES[kind].procedure(self, envelope.payload), envelope, QUERIES[kind])
             case "LOG":
                 self._log(envelope)
             case "SPAWN" | "RELEASE":
@@ -496,32 +496,32 @@ class RelayConnection(asyncio.Protocol):
         if isinstance(reply, Refusal):
             self._refuse(envelope, reply)
 
-    def _run(self, errand: Errand, envelope: Envelope, query: Query | None = None) -> None:
-        """Take an errand to its first command; from its replies on it goes by itself."""
+    def _run(self, procedure: Procedure, envelope: Envelope, query: Query | None = None) -> None:
+        """Run a procedure to its first command; `_step` goes on with the reply to each."""
         try:
-            command = next(errand)
+            command = next(procedure)
         except StopIteration as returned:
             self._answer(envelope, query, self._audited(envelope, returned.value))
             return
-        self._errand = errand
+        self._procedure = procedure
         self._pump.hold(True)
-        self.submit(command, lambda reply: self._step(errand, envelope, query, reply))
+        self.submit(command, lambda reply: self._step(procedure, envelope, query, reply))
 
-    def _step(self, errand: Errand, envelope: Envelope, query: Query | None, reply: r.Reply) -> None:
+    def _step(self, procedure: Procedure, envelope: Envelope, query: Query | None, reply: r.Reply) -> None:
         result: Payload | Refusal | None
         if isinstance(reply, Refusal):
-            errand.close()
+            procedure.close()
             result = reply
         else:
             try:
-                command = errand.send(reply)
+                command = procedure.send(reply)
             except StopIteration as returned:
                 result = self._audited(envelope, returned.value)
             else:
-                self.submit(command, lambda following: self._step(errand, envelope, query, following))
+                self.submit(command, lambda following: self._step(procedure, envelope, query, following))
                 return
         self._answer(envelope, query, result)
-        self._errand = None
+        self._procedure = None
         self._pump.hold(False)
         self._read()
 

@@ -15,7 +15,7 @@ from tieline.contract.member import ByToken, ByUser, MemberKind
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.agent_relay import codec
 from tieline.protocols.agent_relay.codec import DEFAULT_TOPIC, PROTOCOL
-from tieline.protocols.agent_relay.errand import Payload
+from tieline.protocols.agent_relay.procedure import Payload
 
 MAX_INFLIGHT = 256
 """Deliveries on the way to a client that did not say how many it wants."""

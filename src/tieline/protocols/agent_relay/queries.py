@@ -1,4 +1,4 @@
-"""Questions that clients ask beside the specification: for each a frame, an errand, and a frame in answer."""
+"""Questions that clients ask beside the specification: for each a frame, a procedure, and a frame in answer."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from tieline.contract.member import Presence
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import TargetKind
 from tieline.protocols.agent_relay import codec
-from tieline.protocols.agent_relay.errand import Errand, Payload, Steps
+from tieline.protocols.agent_relay.procedure import Payload, Procedure, Steps
 
 if TYPE_CHECKING:
     from tieline.protocols.agent_relay.connection import RelayConnection
@@ -37,7 +37,7 @@ class Query(Struct, frozen=True):
 
     answer: str
     """The type of the frame that answers it, under the same id."""
-    errand: Callable[["RelayConnection", Payload], Errand]
+    procedure: Callable[["RelayConnection", Payload], Procedure]
     refused: Callable[[Refusal], Payload] | None = None
     """What the answer says instead when the hub refuses; an ERROR, if there is no such form."""
 
@@ -50,7 +50,7 @@ def _limit(payload: Payload, default: int) -> int:
 # Messages.
 
 
-def _inbox(connection: "RelayConnection", payload: Payload) -> Errand:
+def _inbox(connection: "RelayConnection", payload: Payload) -> Procedure:
     """What was sent to the agent, newest first; with `unreadOnly`, what it has not acknowledged, oldest first."""
     name, limit = connection.name, _limit(payload, 50)
     if payload.get("agent") not in (None, name):
@@ -76,7 +76,7 @@ def _inbox(connection: "RelayConnection", payload: Payload) -> Errand:
     return _messages(connection, found)
 
 
-def _history(connection: "RelayConnection", payload: Payload) -> Errand:
+def _history(connection: "RelayConnection", payload: Payload) -> Procedure:
     """What the agent said and heard, newest first."""
     sender, to, thread, since = (payload.get(key) for key in ("from", "to", "thread", "sinceTs"))
     to = to.removeprefix("@") if isinstance(to, str) and to != codec.HUMANS else to
@@ -169,15 +169,15 @@ def _agents(connection: "RelayConnection", *, connected_only: bool) -> Steps[lis
     ]
 
 
-def _list_agents(connection: "RelayConnection", payload: Payload) -> Errand:
+def _list_agents(connection: "RelayConnection", payload: Payload) -> Procedure:
     return (yield from _listing(connection, connected_only=payload.get("includeIdle") is False))
 
 
-def _list_connected(connection: "RelayConnection", _payload: Payload) -> Errand:
+def _list_connected(connection: "RelayConnection", _payload: Payload) -> Procedure:
     return (yield from _listing(connection, connected_only=True))
 
 
-def _listing(connection: "RelayConnection", *, connected_only: bool) -> Errand:
+def _listing(connection: "RelayConnection", *, connected_only: bool) -> Procedure:
     agents = yield from _agents(connection, connected_only=connected_only)
     return {"agents": codec.fitting([_agent(connection, one) for one in agents], connection.server.frame_bytes_max)}
 
@@ -188,14 +188,14 @@ def _agent(connection: "RelayConnection", presence: Presence) -> Payload:
     return {"name": name, "idle": not presence.sessions} | (here[-1].about if here else {})
 
 
-def _status(connection: "RelayConnection", _payload: Payload) -> Errand:
+def _status(connection: "RelayConnection", _payload: Payload) -> Procedure:
     agents = yield from _agents(connection, connected_only=True)
     server = connection.server
     uptime_ms = int((server.loop.time() - server.started_at) * 1000)
     return {"version": server.version, "uptime": uptime_ms, "cloudConnected": False, "agentCount": len(agents)}
 
 
-def _health(connection: "RelayConnection", _payload: Payload) -> Errand:
+def _health(connection: "RelayConnection", _payload: Payload) -> Procedure:
     """A hub that answers is healthy; it starts no agents, so it sees none crash."""
     agents = yield from _agents(connection, connected_only=True)
     return {
@@ -211,7 +211,7 @@ def _health(connection: "RelayConnection", _payload: Payload) -> Errand:
     }
 
 
-def _metrics(connection: "RelayConnection", payload: Payload) -> Errand:
+def _metrics(connection: "RelayConnection", payload: Payload) -> Procedure:
     only = payload.get("agent")
     agents = yield from _agents(connection, connected_only=False)
     entries = [
@@ -239,7 +239,7 @@ def _memory() -> dict[str, int]:
     return {"totalMemory": total, "freeMemory": free, "heapUsed": used}
 
 
-def _remove(connection: "RelayConnection", payload: Payload) -> Errand:
+def _remove(connection: "RelayConnection", payload: Payload) -> Procedure:
     name = payload.get("name")
     if not isinstance(name, str):
         return Refusal(Code.INVALID_REQUEST, "REMOVE_AGENT needs payload.name")

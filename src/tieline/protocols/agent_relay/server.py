@@ -16,7 +16,7 @@ from tieline.contract.hub import Hub
 from tieline.protocols.agent_relay import codec
 from tieline.protocols.agent_relay.codec import ErrorCode
 from tieline.protocols.agent_relay.connection import RelayConnection
-from tieline.protocols.agent_relay.errand import Payload
+from tieline.protocols.agent_relay.procedure import Payload
 from tieline.protocols.agent_relay.shadows import Shadows
 from tieline.protocols.agent_relay.sync import Syncs
 from tieline.wire.folder import own_place

@@ -22,7 +22,7 @@ from tieline.contract.permission import MESSAGES_SHADOW
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.agent_relay import codec
 from tieline.protocols.agent_relay.codec import Envelope
-from tieline.protocols.agent_relay.errand import Errand, Payload
+from tieline.protocols.agent_relay.procedure import Payload, Procedure
 
 if TYPE_CHECKING:
     from tieline.protocols.agent_relay.connection import RelayConnection
@@ -56,7 +56,7 @@ class Shadows:
         self._by_primary: dict[str, dict[RelayConnection, Binding]] = {}
         self._primaries: dict[RelayConnection, set[str]] = {}
 
-    def bind(self, shadow: "RelayConnection", payload: Payload) -> Errand:
+    def bind(self, shadow: "RelayConnection", payload: Payload) -> Procedure:
         """Show a connection what its primary hears and says."""
         primary = payload.get("primaryAgent")
         if not isinstance(primary, str) or isinstance(parse_member_name(primary), Refusal) or primary == shadow.name:

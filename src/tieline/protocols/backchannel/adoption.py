@@ -1,11 +1,11 @@
 """The adoption of a spool: its local agents are members of the hub, and members of the hub can be written to from it.
 
 Above: the server's assembly. Below: the Hub port, and the folder. Each member has a mailbox in the spool, of one of two
-kinds. A local agent reads its own: it is a *resident*, whose unread files are its deliveries. For anybody else the hub
-takes out what comes. Who is local is decided once, by who was there first: a record that the hub did not write and
-whose name no token made. The mailbox remembers it.
+kinds. A *local agent* reads its own, and its unread files are its deliveries. The mailbox of a *remote* member, who
+reads elsewhere, is emptied by the hub. Which kind it is is decided once, by who was there first: an agent is local if
+the hub did not write its record and no token made its name. The mailbox remembers it.
 
-One task, the clerk, does everything that changes who is where, one thing after another, and takes files in; it starts
+One task, the worker, does everything that changes who is where, one thing after another, and takes files in; it starts
 over from what hub and folder say whenever anything goes wrong. Files are touched by threads, never by the event loop.
 """
 
@@ -28,27 +28,27 @@ from tieline.contract.member import Credential, Member, Origin
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.backchannel import disk
+from tieline.protocols.backchannel.agent_records import AgentRecords
 from tieline.protocols.backchannel.channels import Channels
+from tieline.protocols.backchannel.folder_watch import FolderWatch
+from tieline.protocols.backchannel.inbox_writer import InboxWriter
 from tieline.protocols.backchannel.intake import Intake
-from tieline.protocols.backchannel.mailbox import Card, Mailbox
-from tieline.protocols.backchannel.notices import Notices
-from tieline.protocols.backchannel.postman import Postman
+from tieline.protocols.backchannel.local_agent import LocalAgent
+from tieline.protocols.backchannel.local_inbox import PROTOCOL, LocalInbox
+from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
 from tieline.protocols.backchannel.record import AgentRecord
-from tieline.protocols.backchannel.resident import Resident
-from tieline.protocols.backchannel.roll import Roll
-from tieline.protocols.backchannel.shelf import PROTOCOL, Shelf
 from tieline.protocols.backchannel.spool import Spool
 from tieline.wire.folder import own_folder
 from tieline.wire.sessions import ask_all
 
 RESCAN_SECONDS = 2.0
-"""How late something may be noticed that no notice told of."""
+"""The whole spool is looked at this often, for changes that the folder watch did not tell of."""
 _TROUBLE_SECONDS = 1.0
-"""How long the clerk rests when something went wrong."""
+"""The worker rests this long after an error."""
 _REFRESH_SECONDS = 0.1
 """Channels are asked for at most this often: with thousands of members that is work for the hub."""
 _CATCH_UP_SECONDS = 0.02
-"""How long to wait for a resident that has just come."""
+"""A mailbox is looked at again after this time, if its local agent has just come."""
 _REST = 4.0
 """After a look into a mailbox it is left alone for this many times as long as that took."""
 _TOGETHER_MAX = 256
@@ -78,31 +78,31 @@ class Adoption:
         self._operator: SessionId | None = None
         self._rescan_seconds = rescan_seconds
         self._spool = Spool(root)
-        self._roll = Roll(self._spool)
+        self._agent_records = AgentRecords(self._spool)
         self._lock: int | None = None
-        # By name: every mailbox there is, and what only local agents have.
+        # By name: all mailboxes; and the inboxes and sessions of local agents.
         self._mailboxes: dict[str, Mailbox] = {}
-        self._shelves: dict[str, Shelf] = {}
-        self._residents: dict[str, Resident] = {}
-        # Records whose names no member can have, so that each is told of once.
-        self._strangers: set[str] = set()
-        self._channels = Channels(hub, self._roll)
+        self._inboxes: dict[str, LocalInbox] = {}
+        self._local_agents: dict[str, LocalAgent] = {}
+        # Names of records that no member can have, so that each is told of once.
+        self._rejected: set[str] = set()
+        self._channels = Channels(hub, self._agent_records)
         self._refreshed_at = 0.0
-        self._postman = Postman()
+        self._inbox_writer = InboxWriter()
         # One thread, because what external inboxes do has an order. It works until the hub itself has stopped asking.
         self._spool_thread = ThreadPoolExecutor(1, "spool")
-        self._notices = Notices(root, mailbox=self._stir, records=self._stir_records)
-        self._intake = Intake(hub, self._mailboxes, self._shelves, self._session_of, self._stir)
-        # What the clerk has to do.
+        self._folder_watch = FolderWatch(root, mailbox=self._mark_dirty, records=self._mark_records_dirty)
+        self._intake = Intake(hub, self._mailboxes, self._inboxes, self._session_of, self._mark_dirty)
+        # Work that waits for the worker.
         self._awake = asyncio.Event()
         self._start_over = False
         self._changes: deque[MemberAppeared | MemberVanished] = deque()
         self._ended: dict[str, Refusal] = {}
-        self._stirred: set[str] = set()
-        self._records_stirred = True
+        self._dirty: set[str] = set()
+        self._records_dirty = True
         self._records_rest_until = 0.0
         self._unswept: set[str] = set()
-        self._clerk: asyncio.Task[None] | None = None
+        self._worker: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -113,30 +113,30 @@ class Adoption:
         self._lock = await asyncio.to_thread(self._seize)
         everything = Interest(members=True, channels=True, subscriptions=True)
         self._unwatch = self._hub.watch(everything, self._changed)
-        self._postman.start()
-        self._notices.start()
+        self._inbox_writer.start()
+        self._folder_watch.start()
         try:
             await self._take_stock()
         except BaseException:
-            for resident in self._residents.values():
-                resident.resign()
+            for agent in self._local_agents.values():
+                agent.resign()
             raise
 
     def follow(self) -> None:
         """Go on from there as things happen."""
-        self._clerk = asyncio.create_task(self._work())
+        self._worker = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
         """Let go of it. Files stay where they are, and the next hub goes on from there."""
         if self._unwatch is not None:
             self._unwatch()
-        if self._clerk is not None:
-            self._clerk.cancel()
-            await asyncio.gather(self._clerk, return_exceptions=True)
-        await self._notices.stop()
-        await self._postman.stop()
-        for resident in self._residents.values():
-            resident.close()
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+        await self._folder_watch.stop()
+        await self._inbox_writer.stop()
+        for agent in self._local_agents.values():
+            agent.close()
         operator, self._operator = self._operator, None
         if operator is not None:
             self._hub.forget(operator)
@@ -181,29 +181,29 @@ class Adoption:
         self._start_over = True
         self._awake.set()
 
-    # What wakes the clerk.
+    # Called to wake the worker.
 
-    def _stir(self, name: str) -> None:
-        self._stirred.add(name)
+    def _mark_dirty(self, name: str) -> None:
+        self._dirty.add(name)
         self._awake.set()
 
-    def _stir_records(self) -> None:
-        self._records_stirred = True
+    def _mark_records_dirty(self) -> None:
+        self._records_dirty = True
         self._awake.set()
 
-    def _stir_shelf(self, name: str) -> None:
+    def _mark_unswept(self, name: str) -> None:
         self._unswept.add(name)
         self._awake.set()
 
-    def _resident_ended(self, name: str, why: Refusal) -> None:
+    def _agent_ended(self, name: str, why: Refusal) -> None:
         self._ended[name] = why
         self._awake.set()
 
     def _session_of(self, name: str) -> SessionId | None:
-        resident = self._residents.get(name)
-        return resident.session if resident is not None else None
+        agent = self._local_agents.get(name)
+        return agent.session if agent is not None else None
 
-    # The clerk.
+    # The worker.
 
     async def _work(self) -> None:
         look_again = self._loop.time()
@@ -211,10 +211,10 @@ class Adoption:
             try:
                 if self._loop.time() >= look_again:
                     look_again = self._loop.time() + self._rescan_seconds
-                    self._records_stirred = True
-                    restless, lost = await asyncio.to_thread(self._survey)
-                    self._stirred |= restless
-                    await self._mend(lost)
+                    self._records_dirty = True
+                    changed, lost = await asyncio.to_thread(self._survey)
+                    self._dirty |= changed
+                    await self._restore(lost)
                 await self._turn()
             except _Interrupted as interruption:
                 log.info("the adoption of the spool starts over", reason=str(interruption))
@@ -237,23 +237,23 @@ class Adoption:
         self._awake.set()
 
     def _survey(self) -> tuple[set[str], set[str]]:
-        """Whose mailboxes may have changed without a notice, and whose are gone from a spool that is there."""
+        """Owners whose mailboxes may have changed unseen, and those whose are gone from a spool that is there."""
         mailboxes = list(self._mailboxes.items())
         lost = {name for name, mailbox in mailboxes if not mailbox.is_there()}
-        restless = {name for name, mailbox in mailboxes if name not in lost and mailbox.has_changed()}
-        return restless, lost if (self.root / _LOCK).exists() else set()
+        changed = {name for name, mailbox in mailboxes if name not in lost and mailbox.has_changed()}
+        return changed, lost if (self.root / _LOCK).exists() else set()
 
-    async def _mend(self, lost: set[str]) -> None:
+    async def _restore(self, lost: set[str]) -> None:
         """Make the mailboxes anew that somebody deleted; what is unread in the hub goes there again."""
         for name in lost:
-            resident = self._residents.get(name)
-            if resident is None:
+            agent = self._local_agents.get(name)
+            if agent is None:
                 member = await self._member(name)
                 if member is not None:
-                    await self._host([(self._mailboxes[name], Card(member=member.created_at_ms))])
+                    await self._keep_remote([(self._mailboxes[name], MailboxInfo(member=member.created_at_ms))])
             else:
-                resident.close()
-                await self._house(resident.shelf.mailbox, None)
+                agent.close()
+                await self._join_local(agent.inbox.mailbox, None)
 
     async def _turn(self) -> None:
         self._awake.clear()
@@ -264,19 +264,19 @@ class Adoption:
             await self._follow()
         while self._ended:
             await self._return(*self._ended.popitem())
-        if self._records_stirred:
+        if self._records_dirty:
             await self._look_at_records()
         if self._channels.stale:
             await self._refresh_channels()
         if self._channels.unsettled:
-            await self._channels.settle(await self._speak())
+            await self._channels.settle(await self._operator_session())
         if self._unswept:
-            shelves = [self._shelves[name] for name in self._unswept if name in self._shelves]
+            inboxes = [self._inboxes[name] for name in self._unswept if name in self._inboxes]
             self._unswept.clear()
-            await asyncio.to_thread(_each, [shelf.sweep for shelf in shelves])
+            await asyncio.to_thread(_each, [inbox.sweep for inbox in inboxes])
         await self._look()
         if self._intake.delay() == 0.0:
-            await self._intake.take_in(await self._speak())
+            await self._intake.take_in(await self._operator_session())
 
     async def _look_at_records(self) -> None:
         """Read the records that have changed, unless all of them were looked at a moment ago."""
@@ -284,8 +284,8 @@ class Adoption:
         if now < self._records_rest_until:
             self._loop.call_at(self._records_rest_until, self._awake.set)
             return
-        self._records_stirred = False
-        changed = await asyncio.to_thread(self._roll.changed)
+        self._records_dirty = False
+        changed = await asyncio.to_thread(self._agent_records.changed)
         ended = self._loop.time()
         self._records_rest_until = ended + _REST * (ended - now)
         await self._read_records(changed)
@@ -297,42 +297,42 @@ class Adoption:
             self._loop.call_at(self._refreshed_at + _REFRESH_SECONDS, self._awake.set)
             return
         self._refreshed_at = now
-        await self._channels.refresh(await self._speak())
+        await self._channels.refresh(await self._operator_session())
 
     async def _look(self) -> None:
-        """Look into the mailboxes in which something has happened."""
-        stirred, self._stirred = self._stirred, set()
+        """Look into the dirty mailboxes: those in which something may have happened."""
+        dirty, self._dirty = self._dirty, set()
         ready = []
-        for name in stirred:
-            self._notices.watch(name)
-            mailbox, resident = self._mailboxes.get(name), self._residents.get(name)
-            if mailbox is None or (resident is not None and resident.session is None):
+        for name in dirty:
+            self._folder_watch.watch(name)
+            mailbox, agent = self._mailboxes.get(name), self._local_agents.get(name)
+            if mailbox is None or (agent is not None and agent.session is None):
                 continue
-            if resident is not None and not resident.caught_up:
+            if agent is not None and not agent.caught_up:
                 # It does not know yet which of its files are deliveries.
-                self._loop.call_later(_CATCH_UP_SECONDS, self._stir, name)
+                self._loop.call_later(_CATCH_UP_SECONDS, self._mark_dirty, name)
             elif self._loop.time() < mailbox.rests_until:
-                self._loop.call_at(mailbox.rests_until, self._stir, name)
+                self._loop.call_at(mailbox.rests_until, self._mark_dirty, name)
             else:
                 ready.append(name)
         if not ready:
             return
         fresh, gone = await asyncio.to_thread(self._look_into, ready)
         for name, ids in gone.items():
-            if name in self._residents:
-                self._residents[name].taken(ids)
+            if name in self._local_agents:
+                self._local_agents[name].taken(ids)
         await self._intake.add(fresh)
 
     def _look_into(self, names: Iterable[str]) -> tuple[dict[str, set[str]], dict[str, list[str]]]:
         fresh: dict[str, set[str]] = {}
         gone: dict[str, list[str]] = {}
         for name in names:
-            mailbox, shelf = self._mailboxes[name], self._shelves.get(name)
+            mailbox, inbox = self._mailboxes[name], self._inboxes.get(name)
             began = self._loop.time()
-            if shelf is None:
+            if inbox is None:
                 ids = (mailbox.waiting() - mailbox.passed) | set(mailbox.claimed())
             else:
-                ids, taken = shelf.look()
+                ids, taken = inbox.look()
                 if taken:
                     gone[name] = taken
             if ids:
@@ -344,7 +344,7 @@ class Adoption:
 
     # The operator.
 
-    async def _speak(self) -> SessionId:
+    async def _operator_session(self) -> SessionId:
         """The session of the adoption itself."""
         if self._operator is None:
             reply = await self._hub.ask(c.Attach(protocol=PROTOCOL, credential=self._credential))
@@ -356,7 +356,7 @@ class Adoption:
 
     async def _member(self, name: str) -> Member | None:
         """The member of this name, whatever its case."""
-        roster = await self._hub.ask(c.ListMembers(await self._speak(), name=MemberName(name)))
+        roster = await self._hub.ask(c.ListMembers(await self._operator_session(), name=MemberName(name)))
         if not isinstance(roster, r.Roster):
             raise _Interrupted(str(roster))
         return roster.members[0].member if roster.members else None
@@ -365,29 +365,29 @@ class Adoption:
 
     async def _take_stock(self) -> None:
         """Bring hub and folder together, whatever happened before."""
-        operator = await self._speak()
+        operator = await self._operator_session()
         self._channels.stale = False
         roster, channels = await ask_all(self._hub, (c.ListMembers(operator), c.ListChannels(operator)))
         if not isinstance(roster, r.Roster) or not isinstance(channels, r.Channels):
             raise _Interrupted(f"{roster} {channels}")
         self._channels.note(channels.channels)
-        self._roll.forget()
-        changed = await asyncio.to_thread(self._roll.changed)
+        self._agent_records.forget()
+        changed = await asyncio.to_thread(self._agent_records.changed)
         members = {presence.member.name: presence.member for presence in roster.members}
         for name in [name for name in self._mailboxes if name not in members]:
-            await self._dismiss(name)
+            await self._remove(name)
         await self._admit([member for name, member in members.items() if name not in self._mailboxes])
-        for name, resident in self._residents.items():
-            if resident.session is None:
+        for name, agent in self._local_agents.items():
+            if agent.session is None:
                 self._ended.setdefault(name, Refusal(Code.UNKNOWN_SESSION, "the session has ended"))
         await self._read_records(changed)
         await self._channels.settle(operator)
-        self._stirred.update(self._mailboxes)
+        self._dirty.update(self._mailboxes)
 
     async def _follow(self) -> None:
         """Follow the next change, and all like it that come right after."""
         if isinstance(self._changes[0], MemberVanished):
-            await self._dismiss(self._changes.popleft().name)
+            await self._remove(self._changes.popleft().name)
             return
         names: list[MemberName] = []
         while self._changes and len(names) < _TOGETHER_MAX:
@@ -397,7 +397,7 @@ class Adoption:
             self._changes.popleft()
             if change.name not in self._mailboxes:
                 names.append(change.name)
-        operator = await self._speak()
+        operator = await self._operator_session()
         found = []
         for name, roster in zip(
             names, await ask_all(self._hub, [c.ListMembers(operator, name=name) for name in names]), strict=True
@@ -410,74 +410,76 @@ class Adoption:
     async def _admit(self, members: Sequence[Member]) -> None:
         """Give members of the hub their mailboxes."""
         mailboxes = [Mailbox(self._spool.folder(member.name)) for member in members]
-        cards = await asyncio.to_thread(lambda: [mailbox.card() for mailbox in mailboxes])
-        hosted: list[tuple[Mailbox, Card]] = []
-        housed: list[tuple[Mailbox, Card | None]] = []
-        for member, mailbox, card in zip(members, mailboxes, cards, strict=True):
-            here = card.local if card is not None else member.name in self._roll
+        infos = await asyncio.to_thread(lambda: [mailbox.info() for mailbox in mailboxes])
+        remote: list[tuple[Mailbox, MailboxInfo]] = []
+        local: list[tuple[Mailbox, MailboxInfo | None]] = []
+        for member, mailbox, info in zip(members, mailboxes, infos, strict=True):
+            here = info.local if info is not None else member.name in self._agent_records
             if member.origin is Origin.LOCAL and here:
-                housed.append((mailbox, card))
-            elif card is not None and card.local:
-                await self._furnish(mailbox, card)
+                local.append((mailbox, info))
+            elif info is not None and info.local:
+                await self._make_local_agent(mailbox, info)
                 self._ended[member.name] = Refusal(Code.NAME_TAKEN, "the name belongs to a token now")
             else:
-                hosted.append((mailbox, Card(member=member.created_at_ms)))
-        await self._host(hosted)
-        await _together(self._house(mailbox, card) for mailbox, card in housed)
+                remote.append((mailbox, MailboxInfo(member=member.created_at_ms)))
+        await self._keep_remote(remote)
+        await _together(self._join_local(mailbox, info) for mailbox, info in local)
 
-    async def _host(self, hosted: Sequence[tuple[Mailbox, Card]]) -> None:
-        """Keep mailboxes of members who are elsewhere."""
+    async def _keep_remote(self, remote: Sequence[tuple[Mailbox, MailboxInfo]]) -> None:
+        """Keep mailboxes of remote members."""
 
         def make() -> None:
-            for mailbox, card in hosted:
-                if not mailbox.stands(card):
+            for mailbox, info in remote:
+                if not mailbox.is_up_to_date(info):
                     mailbox.make(durably=False)
-                    mailbox.label(card, durably=False)
+                    mailbox.write_info(info, durably=False)
 
         await asyncio.to_thread(make)
-        for mailbox, _ in hosted:
+        for mailbox, _ in remote:
             self._mailboxes[mailbox.name] = mailbox
-            self._channels.host(mailbox.name)
-            self._notices.watch(mailbox.name)
-            self._stirred.add(mailbox.name)
+            self._channels.add_remote(mailbox.name)
+            self._folder_watch.watch(mailbox.name)
+            self._dirty.add(mailbox.name)
 
-    async def _furnish(self, mailbox: Mailbox, card: Card) -> Resident:
+    async def _make_local_agent(self, mailbox: Mailbox, info: MailboxInfo) -> LocalAgent:
         """Make ready for a local agent: from now on its deliveries have to be won."""
         name = MemberName(mailbox.name)
 
         def sweep() -> None:
-            self._loop.call_soon_threadsafe(self._stir_shelf, name)
+            self._loop.call_soon_threadsafe(self._mark_unswept, name)
 
-        shelf = self._shelves[name] = await asyncio.to_thread(Shelf, mailbox, card, sweep)
+        inbox = self._inboxes[name] = await asyncio.to_thread(LocalInbox, mailbox, info, sweep)
         self._mailboxes[name] = mailbox
-        self._notices.watch(name)
-        ended = partial(self._resident_ended, name)
-        resident = self._residents[name] = Resident(self._hub, name, shelf, self._postman, self._spool_thread, ended)
-        return resident
+        self._folder_watch.watch(name)
+        ended = partial(self._agent_ended, name)
+        agent = self._local_agents[name] = LocalAgent(
+            self._hub, name, inbox, self._inbox_writer, self._spool_thread, ended
+        )
+        return agent
 
-    async def _house(self, mailbox: Mailbox, card: Card | None) -> None:
+    async def _join_local(self, mailbox: Mailbox, info: MailboxInfo | None) -> None:
         """Let a local agent be a member."""
         await asyncio.to_thread(mailbox.make, durably=True)
-        resident = self._residents.get(mailbox.name) or await self._furnish(mailbox, card or Card())
+        agent = self._local_agents.get(mailbox.name) or await self._make_local_agent(mailbox, info or MailboxInfo())
         # It may have come back meanwhile.
-        resident.close()
-        reply = await resident.attach()
+        agent.close()
+        reply = await agent.attach()
         if isinstance(reply, Refusal):
             self._attach_failed(mailbox.name, reply)
             return
         member = await self._member(mailbox.name)
         if member is None:
             raise _Interrupted(f"{mailbox.name} was removed")
-        anew = card is None or not card.local or card.member != member.created_at_ms
-        if anew or card is None:
-            card = Card(local=True, member=member.created_at_ms, since=reply.next_key)
-        self._channels.house(resident.shelf.mailbox, card)
-        refusal = await resident.receive(card, anew=anew)
+        anew = info is None or not info.local or info.member != member.created_at_ms
+        if anew or info is None:
+            info = MailboxInfo(local=True, member=member.created_at_ms, since=reply.next_key)
+        self._channels.add_local(agent.inbox.mailbox, info)
+        refusal = await agent.receive(info, anew=anew)
         if refusal is not None:
-            self._loop.call_later(_TROUBLE_SECONDS, self._resident_ended, mailbox.name, refusal)
+            self._loop.call_later(_TROUBLE_SECONDS, self._agent_ended, mailbox.name, refusal)
             return
-        self._stirred.add(mailbox.name)
-        self._records_stirred = True
+        self._dirty.add(mailbox.name)
+        self._records_dirty = True
 
     def _attach_failed(self, name: str, refusal: Refusal) -> None:
         """A local agent cannot be a member, or not now."""
@@ -489,9 +491,9 @@ class Adoption:
         raise _Interrupted(f"{name}: {refusal.message}")
 
     async def _return(self, name: str, why: Refusal) -> None:
-        """A resident's session ended: it comes back, unless its name belongs to a token now."""
-        resident = self._residents.get(name)
-        if resident is None:
+        """Open a local agent's session again after it ended, unless its name belongs to a token now."""
+        agent = self._local_agents.get(name)
+        if agent is None:
             return
         if why.code is not Code.NAME_TAKEN:
             member = await self._member(name)
@@ -499,49 +501,49 @@ class Adoption:
                 # It was removed, and a change says so, or will.
                 return
             if member.origin is Origin.LOCAL:
-                await self._house(resident.shelf.mailbox, await asyncio.to_thread(resident.shelf.mailbox.card))
+                await self._join_local(agent.inbox.mailbox, await asyncio.to_thread(agent.inbox.mailbox.info))
                 return
-        if not await resident.retire():
+        if not await agent.retire():
             raise _Interrupted(f"{name} cannot be retired yet")
         member = await self._member(name)
-        mailbox = resident.shelf.mailbox
-        card = Card(member=member.created_at_ms if member is not None else 0)
-        await asyncio.to_thread(mailbox.label, card, durably=True)
-        await asyncio.to_thread(resident.shelf.clear)
+        mailbox = agent.inbox.mailbox
+        info = MailboxInfo(member=member.created_at_ms if member is not None else 0)
+        await asyncio.to_thread(mailbox.write_info, info, durably=True)
+        await asyncio.to_thread(agent.inbox.clear)
         self._forget(name)
-        await self._host([(mailbox, card)])
+        await self._keep_remote([(mailbox, info)])
 
-    async def _dismiss(self, name: str) -> None:
+    async def _remove(self, name: str) -> None:
         """A member is no more: neither is its record nor its mailbox, but for what is in it."""
         mailbox = self._mailboxes.get(name)
-        shelf = self._shelves.get(name)
+        inbox = self._inboxes.get(name)
         self._forget(name)
-        if shelf is not None:
-            await asyncio.to_thread(shelf.sweep)
+        if inbox is not None:
+            await asyncio.to_thread(inbox.sweep)
         if mailbox is not None:
-            await asyncio.to_thread(self._roll.strike, name)
+            await asyncio.to_thread(self._agent_records.remove, name)
             await asyncio.to_thread(mailbox.remove)
-        if self._strangers:
-            # Its name may have been in the way of one of them.
-            self._strangers.clear()
-            self._roll.forget()
-            self._records_stirred = True
+        if self._rejected:
+            # Its name may have been in the way of a rejected one.
+            self._rejected.clear()
+            self._agent_records.forget()
+            self._records_dirty = True
 
     def _forget(self, name: str) -> None:
-        resident = self._residents.pop(name, None)
-        if resident is not None:
-            resident.resign()
-            resident.close()
-        self._shelves.pop(name, None)
+        agent = self._local_agents.pop(name, None)
+        if agent is not None:
+            agent.resign()
+            agent.close()
+        self._inboxes.pop(name, None)
         self._mailboxes.pop(name, None)
-        self._notices.forget(name)
+        self._folder_watch.forget(name)
         self._channels.forget(name)
         self._ended.pop(name, None)
 
     async def _read_records(self, changed: dict[str, AgentRecord | None]) -> None:
         """Follow what others wrote into records; an agent that is new here becomes a member."""
-        self._strangers -= {name for name, record in changed.items() if record is None}
-        known = self._mailboxes.keys() | self._strangers
+        self._rejected -= {name for name, record in changed.items() if record is None}
+        known = self._mailboxes.keys() | self._rejected
         new = [name for name, record in changed.items() if record is not None and name not in known]
         await _together(map(self._meet, new))
         self._channels.read(changed)
@@ -553,18 +555,18 @@ class Adoption:
         if isinstance(refusal, Refusal) or (member is not None and member.name != name):
             reason = refusal.message if isinstance(refusal, Refusal) else "it differs from a member's in case only"
             log.warning("an agent of the spool cannot be a member", member=name, reason=reason)
-            self._strangers.add(name)
+            self._rejected.add(name)
             return
         if member is not None:
             await self._admit([member])
             return
         mailbox = Mailbox(self._spool.folder(name))
-        card = await asyncio.to_thread(mailbox.card)
-        if card is None or card.local:
-            await self._house(mailbox, card)
+        info = await asyncio.to_thread(mailbox.info)
+        if info is None or info.local:
+            await self._join_local(mailbox, info)
         else:
             # What is left of a member that was removed while nobody looked.
-            await asyncio.to_thread(self._roll.strike, name)
+            await asyncio.to_thread(self._agent_records.remove, name)
             await asyncio.to_thread(mailbox.remove)
 
 

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from tieline.protocols.backchannel import disk
-from tieline.protocols.backchannel.codec import Message
+from tieline.protocols.backchannel.codec import SpoolMessage
 from tieline.protocols.backchannel.spool import Spool
 
 RESCAN_SECONDS = 2.0
@@ -38,10 +38,10 @@ class Arrivals:
         """Let a message arrive once more, later, if it is still there."""
         self._again[message_id] = asyncio.get_running_loop().time() + after_seconds
 
-    def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[SpoolMessage]:
         return self._messages()
 
-    async def _messages(self) -> AsyncIterator[Message]:
+    async def _messages(self) -> AsyncIterator[SpoolMessage]:
         disk.make_folder(self._spool.folder(self._agent) / "new")
         notifying = asyncio.create_task(self._notify())
         try:
@@ -59,7 +59,7 @@ class Arrivals:
             with contextlib.suppress(asyncio.CancelledError):
                 await notifying
 
-    def _look(self) -> list[Message]:
+    def _look(self) -> list[SpoolMessage]:
         now = asyncio.get_running_loop().time()
         waiting = set(self._spool.waiting(self._agent))
         due = {message_id for message_id, at in self._again.items() if at <= now}

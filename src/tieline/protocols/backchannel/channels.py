@@ -1,8 +1,8 @@
 """Channels of an adopted spool: who subscribes to what is said twice, in the hub and in records, and must be one.
 
-Above: the adoption. Below: the Hub port, and the roll. For a member who is elsewhere the hub decides, and its record
-follows. A local agent may subscribe on either side: what one of them added or took away since they last agreed happens
-on the other too. What they agreed on is kept in the mailbox, so that this works across restarts.
+Above: the adoption. Below: the Hub port, and the agent records. For a member who is elsewhere the hub decides, and its
+record follows. A local agent may subscribe on either side: what one of them added or took away since they last agreed
+happens on the other too. What they agreed on is kept in the mailbox, so that this works across restarts.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from tieline.contract.identifiers import GENERAL, USERS, ChannelName, MemberName
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Channels as Listed
 from tieline.contract.reply import ChannelView
-from tieline.protocols.backchannel.mailbox import Card, Mailbox
+from tieline.protocols.backchannel.agent_records import AgentRecords
+from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
 from tieline.protocols.backchannel.record import AgentRecord
-from tieline.protocols.backchannel.roll import Roll
 from tieline.protocols.backchannel.view import subscriptions
 from tieline.wire.sessions import ask_all
 
@@ -31,46 +31,46 @@ log = structlog.get_logger(__name__)
 class Channels:
     """The subscriptions of everybody in one spool."""
 
-    def __init__(self, hub: Hub, roll: Roll) -> None:
+    def __init__(self, hub: Hub, agent_records: AgentRecords) -> None:
         self._hub = hub
-        self._roll = roll
+        self._agent_records = agent_records
         # Whether the hub's channels are others than those known here.
         self.stale = False
         # Channels by member, as the hub has them.
         self._joined: dict[str, list[str]] = {}
-        # What the records of those say who are elsewhere; none if that is not known.
-        self._hosted: dict[str, tuple[str, ...] | None] = {}
+        # Channels that the records of remote members say; `None` if that is not known.
+        self._remote: dict[str, tuple[str, ...] | None] = {}
         # Local agents: their mailboxes, what was agreed on, and their records.
-        self._housed: dict[str, tuple[Mailbox, Card]] = {}
+        self._local: dict[str, tuple[Mailbox, MailboxInfo]] = {}
         self._records: dict[str, AgentRecord] = {}
         # Whose sides may differ.
         self.unsettled: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
         """Whether this is a local agent."""
-        return name in self._housed
+        return name in self._local
 
-    def host(self, name: str) -> None:
-        """Keep the record of a member who is elsewhere."""
-        self._hosted.setdefault(name, None)
+    def add_remote(self, name: str) -> None:
+        """Keep the record of a remote member."""
+        self._remote.setdefault(name, None)
         self.unsettled.add(name)
 
-    def house(self, mailbox: Mailbox, card: Card) -> None:
+    def add_local(self, mailbox: Mailbox, info: MailboxInfo) -> None:
         """Keep the sides of a local agent together."""
-        self._housed[mailbox.name] = (mailbox, card)
+        self._local[mailbox.name] = (mailbox, info)
         self.unsettled.add(mailbox.name)
 
     def forget(self, name: str) -> None:
         """It is neither any more."""
-        self._hosted.pop(name, None)
-        self._housed.pop(name, None)
+        self._remote.pop(name, None)
+        self._local.pop(name, None)
         self._records.pop(name, None)
         self.unsettled.discard(name)
 
     def note(self, channels: Sequence[ChannelView]) -> None:
         """These are the hub's channels now."""
         joined = subscriptions(channels)
-        known = {*self._hosted, *self._housed}
+        known = {*self._remote, *self._local}
         self.unsettled |= {name for name in known if joined.get(name, []) != self._joined.get(name, [])}
         self._joined = joined
 
@@ -85,8 +85,8 @@ class Channels:
     def read(self, changed: Mapping[str, AgentRecord | None]) -> None:
         """These records are new, or say something else, or are gone."""
         for name, record in changed.items():
-            if name in self._hosted:
-                self._hosted[name] = record.subscriptions if record is not None else None
+            if name in self._remote:
+                self._remote[name] = record.subscriptions if record is not None else None
             elif record is not None:
                 self._records[name] = record
             else:
@@ -96,28 +96,28 @@ class Channels:
     async def settle(self, operator: SessionId) -> None:
         """Bring both sides together where they differ."""
         unsettled, self.unsettled = self.unsettled, set()
-        said = {name: self._said(name) for name in unsettled if name in self._hosted}
-        wanted = {name: channels for name, channels in said.items() if self._hosted[name] != channels}
+        said = {name: self._said(name) for name in unsettled if name in self._remote}
+        wanted = {name: channels for name, channels in said.items() if self._remote[name] != channels}
         if wanted:
-            await asyncio.to_thread(self._roll.write, wanted)
-            self._hosted.update(wanted)
+            await asyncio.to_thread(self._agent_records.write, wanted)
+            self._remote.update(wanted)
         for name in unsettled:
-            if name not in self._housed:
+            if name not in self._local:
                 continue
             if name in self._records:
                 await self._agree(name, operator)
-            elif name not in self._roll:
+            elif name not in self._agent_records:
                 # A member has a record: whoever wants neither removes the member.
-                await asyncio.to_thread(self._roll.write, {name: self._housed[name][1].channels})
+                await asyncio.to_thread(self._agent_records.write, {name: self._local[name][1].channels})
 
     def _said(self, name: str) -> tuple[str, ...]:
         return (EVERYBODY, *sorted(self._joined.get(name, ())))
 
     async def _agree(self, name: str, operator: SessionId) -> None:
         """Let hub and record of a local agent say the same."""
-        mailbox, card = self._housed[name]
+        mailbox, info = self._local[name]
         record = self._records[name]
-        before = set(card.channels)
+        before = set(info.channels)
         here = {channel for channel in record.subscriptions if _is_shared(channel)}
         there = set(self._joined.get(name, ()))
         agreed = (before | here | there) - (before - here) - (before - there)
@@ -138,12 +138,12 @@ class Channels:
         if agreed != here:
             said = [channel for channel in record.subscriptions if channel in agreed or channel not in here]
             said += sorted(agreed.difference(said))
-            await asyncio.to_thread(self._roll.write, {name: said})
+            await asyncio.to_thread(self._agent_records.write, {name: said})
             self._records[name] = record.in_channels(said)
         if agreed != before:
-            card = replace(card, channels=tuple(sorted(agreed)))
-            await asyncio.to_thread(mailbox.label, card, durably=True)
-            self._housed[name] = (mailbox, card)
+            info = replace(info, channels=tuple(sorted(agreed)))
+            await asyncio.to_thread(mailbox.write_info, info, durably=True)
+            self._local[name] = (mailbox, info)
         self._joined[name] = sorted(agreed)
 
 

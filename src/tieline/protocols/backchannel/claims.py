@@ -17,14 +17,14 @@ from typing import Self
 
 from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.protocols.backchannel import disk
-from tieline.protocols.backchannel.codec import BadMessage, Message, decode, is_id
+from tieline.protocols.backchannel.codec import BadMessage, SpoolMessage, decode, is_id
 
 SUFFIX = ".json"
 _CLAIM = ".claim"
 _LOCK = ".lock"
 
 
-def read_message(path: str | Path, message_id: str) -> Message | str | None:
+def read_message(path: str | Path, message_id: str) -> SpoolMessage | str | None:
     """The message in a file, `None` when it is gone, or why it is none."""
     try:
         data = disk.read(path, DEFAULT_LIMITS.message_bytes_max)
@@ -63,7 +63,7 @@ class Claims:
     ) -> None:
         self.close()
 
-    def claim(self, message_id: str) -> Message | None:
+    def claim(self, message_id: str) -> SpoolMessage | None:
         """Take a message; `None` when another was first, or there is none that can be read.
 
         Call `sync` before anybody hears of it, and `finish` or `release` in the end.
@@ -73,7 +73,7 @@ class Claims:
         waiting = self._new / f"{message_id}{SUFFIX}"
         # Read first: what cannot be read stays where it is seen.
         message = read_message(waiting, message_id)
-        if not isinstance(message, Message):
+        if not isinstance(message, SpoolMessage):
             return None
         self._announce()
         try:

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from tieline.contract.limits import DEFAULT_LIMITS
-from tieline.protocols.backchannel.codec import BadMessage, Message, decode
+from tieline.protocols.backchannel.codec import BadMessage, SpoolMessage, decode
 from tieline.protocols.backchannel.record import AgentRecord, BadRecord, decode_record
 from tieline.wire.backoff import Backoff
 
@@ -81,22 +81,22 @@ class RelayClient:
         """Leave a channel."""
         self._ask("POST", "/v1/unsubscribe", {"agent": agent, "channel": channel})
 
-    def send(self, form: dict[str, Any]) -> Message:
+    def send(self, form: dict[str, Any]) -> SpoolMessage:
         """Send a message: `to`, `body`, and what else it has."""
         said = {key: value for key, value in form.items() if value}
         return _message(self._ask("POST", "/v1/send", said))
 
-    def inbox(self, agent: str) -> list[Message]:
+    def inbox(self, agent: str) -> list[SpoolMessage]:
         """Unread messages, oldest first, without claiming them."""
         return [_message(document) for document in self._list(self._ask("GET", f"/v1/inbox/{quote(agent, safe='')}"))]
 
-    def take(self, agent: str, message_id: str, *, keep: bool = False) -> Message | None:
+    def take(self, agent: str, message_id: str, *, keep: bool = False) -> SpoolMessage | None:
         """Claim one message; `None` when another was first."""
         form = {"agent": agent, "id": message_id, "keep": keep}
         document = self._object(self._ask("POST", "/v1/take", form)).get("message")
         return None if document is None else _message(document)
 
-    def events(self, agent: str) -> Iterator[Message]:
+    def events(self, agent: str) -> Iterator[SpoolMessage]:
         """Messages as the relay streams them, those that wait first, until the connection ends."""
         with self._connection(_SILENCE_SECONDS) as connection:
             response = self._request(connection, "GET", f"/v1/events/{quote(agent, safe='')}", None)
@@ -169,7 +169,7 @@ class RelayClient:
         return document
 
 
-def _message(document: Any) -> Message:
+def _message(document: Any) -> SpoolMessage:
     try:
         return decode(msgspec.json.encode(document))
     except BadMessage as error:
@@ -202,7 +202,7 @@ class RelayClaims:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def claim(self, message_id: str) -> Message | None:
+    def claim(self, message_id: str) -> SpoolMessage | None:
         """Take a message, or where it is taken late, see whether it is still there."""
         if not self._late:
             return self._client.take(self._agent, message_id, keep=self._keep)
@@ -226,7 +226,7 @@ class RelayArrivals:
     def __init__(self, client: RelayClient, agent: str) -> None:
         self._client = client
         self._agent = agent
-        self._queue: asyncio.Queue[Message | RelayRefused] = asyncio.Queue(_QUEUE_MAX)
+        self._queue: asyncio.Queue[SpoolMessage | RelayRefused] = asyncio.Queue(_QUEUE_MAX)
         self._stopped = threading.Event()
         # Ids that came before, oldest first: each new stream begins with all that is unread.
         self._seen: dict[str, None] = {}
@@ -247,10 +247,10 @@ class RelayArrivals:
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[SpoolMessage]:
         return self._messages()
 
-    async def _messages(self) -> AsyncIterator[Message]:
+    async def _messages(self) -> AsyncIterator[SpoolMessage]:
         threading.Thread(target=self._read, daemon=True).start()
         try:
             while True:
@@ -282,7 +282,7 @@ class RelayArrivals:
         if len(self._seen) > _SEEN_MAX:
             del self._seen[next(iter(self._seen))]
 
-    def _put(self, found: Message | RelayRefused) -> None:
+    def _put(self, found: SpoolMessage | RelayRefused) -> None:
         # Ends with the loop, so this thread does too.
         with contextlib.suppress(RuntimeError, asyncio.CancelledError):
             asyncio.run_coroutine_threadsafe(self._queue.put(found), self._loop).result()

@@ -29,7 +29,7 @@ class BadMessage(Exception):
     """The bytes are no message of backchannel; the text says why."""
 
 
-class Message(Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
+class SpoolMessage(Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
     """One message. `from` is what its writer claims: only a relay proves it."""
 
     id: str
@@ -51,7 +51,7 @@ class Message(Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
         return self.priority == URGENT
 
 
-def document_of(message: Message) -> dict[str, Any]:
+def document_of(message: SpoolMessage) -> dict[str, Any]:
     """A message with the keys of the protocol in their order; what is empty is left out."""
     # spec, Message: scope, thread and refs are optional.
     document: dict[str, Any] = {
@@ -71,25 +71,25 @@ def document_of(message: Message) -> dict[str, Any]:
     return document
 
 
-def encode(message: Message) -> bytes:
+def encode(message: SpoolMessage) -> bytes:
     """A message as a file or a relay has it."""
     return msgspec.json.encode(document_of(message))
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes) -> SpoolMessage:
     """A message from what somebody wrote. Keys that are null or unknown count as not there."""
     try:
         document = msgspec.json.decode(data, type=dict[str, Any])
         # spec, Trust model: whoever can write to a spool can forge a message; nothing of it is taken for granted.
         said = {key: value for key, value in document.items() if value is not None}
-        return msgspec.convert(said, Message)
+        return msgspec.convert(said, SpoolMessage)
     except RecursionError as error:
         raise BadMessage("it is nested too deeply") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadMessage(str(error)) from error
 
 
-def check_message(message: Message) -> Refusal | None:
+def check_message(message: SpoolMessage) -> Refusal | None:
     """Refuse what nobody could deliver."""
     if not message.body:
         return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")

@@ -1,7 +1,8 @@
 """Inotify: what Linux tells of folders as it happens.
 
-Above: notices. Below: the kernel, through the C library. A folder is added in a few microseconds and nobody else waits
-meanwhile; a library that walks a whole tree keeps the interpreter for a second where there are thousands of mailboxes.
+Above: the folder watch. Below: the kernel, through the C library. A folder is added in a few microseconds and nobody
+else waits meanwhile; a library that walks a whole tree keeps the interpreter for a second where there are thousands of
+mailboxes.
 """
 
 import ctypes
@@ -18,7 +19,7 @@ _ONLY_FOLDERS = 0x01000000 | 0x02000000
 _OVER = 0x00008000
 """IN_IGNORED: the folder is gone, or nobody watches it any more."""
 _EVENT = struct.Struct("iIII")
-_READ_BYTES = 64 * 1024  # thousands of notices at once
+_READ_BYTES = 64 * 1024  # thousands of events at once
 
 
 class Inotify:

@@ -5,8 +5,8 @@ fanned its message out already, one file for each recipient under one id, so eac
 its mailbox, and the hub adds nobody. Files of one id that are there together are one message. The wire id is the id of
 the file, so that doing it again changes nothing: one that comes later is a message of its own, to its owner alone.
 
-A file in the mailbox of a member who is elsewhere is claimed by rename, routed, and removed after the commit. One in a
-local agent's mailbox is recorded and stays where it is.
+A file in the mailbox of a remote member is claimed by rename, routed, and removed after the commit. One in a local
+agent's mailbox is recorded and stays where it is.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind, to_member
-from tieline.protocols.backchannel.codec import NORMAL, URGENT, Message, agent_of, is_channel
+from tieline.protocols.backchannel.codec import NORMAL, URGENT, SpoolMessage, agent_of, is_channel
+from tieline.protocols.backchannel.file_senders import FileSenders
+from tieline.protocols.backchannel.local_inbox import PROTOCOL, LocalInbox
 from tieline.protocols.backchannel.mailbox import Mailbox
-from tieline.protocols.backchannel.shelf import PROTOCOL, Shelf
 from tieline.protocols.backchannel.view import Draft, content_of, target_of
-from tieline.protocols.backchannel.voices import Voices
 from tieline.wire.sessions import ask_all
 
 BATCH = 128
@@ -67,12 +67,12 @@ log = structlog.get_logger(__name__)
 class Found(Struct, frozen=True):
     """One message, and whose mailboxes it is in."""
 
-    message: Message
+    message: SpoolMessage
     owners: tuple[str, ...]
 
 
-class Letter(Struct, frozen=True):
-    """What is sent for it."""
+class Submission(Struct, frozen=True):
+    """One `Send` to the hub, for some or all owners of a found message."""
 
     found: Found
     owners: tuple[str, ...]
@@ -87,15 +87,15 @@ class Intake:
         self,
         hub: Hub,
         mailboxes: Mapping[str, Mailbox],
-        shelves: Mapping[str, Shelf],
-        resident: Callable[[str], SessionId | None],
+        inboxes: Mapping[str, LocalInbox],
+        local_session: Callable[[str], SessionId | None],
         again: Callable[[str], None],
     ) -> None:
         self._hub = hub
         self._mailboxes = mailboxes
         # Of those owners who are local.
-        self._shelves = shelves
-        self._resident = resident
+        self._inboxes = inboxes
+        self._local_session = local_session
         # Asks for another look into a mailbox.
         self._again = again
         # Whose mailboxes each message is in, by id; and when it was written.
@@ -123,7 +123,7 @@ class Intake:
         ]
         for start in range(0, len(fresh), BATCH):
             for owner, message_id, found in await asyncio.to_thread(self._read, fresh[start : start + BATCH]):
-                if isinstance(found, Message):
+                if isinstance(found, SpoolMessage):
                     if message_id not in self._owners:
                         heapq.heappush(self._order, (found.ts, message_id))
                         if is_channel(found.to):
@@ -133,7 +133,7 @@ class Intake:
                     self._mailboxes[owner].passed.add(message_id)
                     log.warning("a file in the spool is passed over", member=owner, file=message_id, reason=found)
 
-    def _read(self, fresh: Sequence[tuple[str, str]]) -> list[tuple[str, str, Message | str | None]]:
+    def _read(self, fresh: Sequence[tuple[str, str]]) -> list[tuple[str, str, SpoolMessage | str | None]]:
         return [(owner, message_id, self._mailboxes[owner].read(message_id)) for owner, message_id in fresh]
 
     async def take_in(self, operator: SessionId) -> None:
@@ -144,30 +144,32 @@ class Intake:
             self._due.pop(batch[-1], None)
         owners = {message_id: tuple(self._owners.pop(message_id)) for message_id in batch}
         found = await asyncio.to_thread(self._claim, owners)
-        voices = Voices(self._hub, PROTOCOL, operator, self._resident)
+        senders = FileSenders(self._hub, PROTOCOL, operator, self._local_session)
         try:
-            found = await self._strangers(operator, found)
-            letters = await self._send(operator, voices, [letter for one in found for letter in _letters(one)])
-            await self._send(operator, voices, letters)
+            found = await self._without_own(operator, found)
+            submissions = await self._send(
+                operator, senders, [submission for one in found for submission in _submissions(one)]
+            )
+            await self._send(operator, senders, submissions)
         finally:
-            voices.close()
+            senders.close()
             done, self._done = self._done, []
             await asyncio.to_thread(_drop, done)
 
     def _claim(self, owners: Mapping[str, Sequence[str]]) -> list[Found]:
         """Read the messages, and take those that are not for local agents out of `new/`."""
-        together: dict[Message, list[str]] = {}
+        together: dict[SpoolMessage, list[str]] = {}
         for message_id, names in owners.items():
             for name in names:
                 mailbox = self._mailboxes.get(name)
                 message = mailbox.read(message_id) if mailbox is not None else None
-                if mailbox is None or not isinstance(message, Message):
+                if mailbox is None or not isinstance(message, SpoolMessage):
                     continue
-                if name in self._shelves or mailbox.claim(message_id):
+                if name in self._inboxes or mailbox.claim(message_id):
                     together.setdefault(message, []).append(name)
         return [Found(message, tuple(names)) for message, names in together.items()]
 
-    async def _strangers(self, operator: SessionId, found: Sequence[Found]) -> list[Found]:
+    async def _without_own(self, operator: SessionId, found: Sequence[Found]) -> list[Found]:
         """Leave out what the hub itself wrote: files that somebody took and put back, or that a crash left."""
         suspects = [one for one in found if _is_ours(one.message.id)]
         if not suspects:
@@ -177,11 +179,11 @@ class Intake:
         left = []
         for one in found:
             receipts = known.get(one)
-            strangers = one.owners
+            unknown = one.owners
             if isinstance(receipts, r.Receipts):
-                strangers = await self._reconcile(one.message.id, one.owners, receipts)
-            if strangers:
-                left.append(Found(one.message, strangers))
+                unknown = await self._reconcile(one.message.id, one.owners, receipts)
+            if unknown:
+                left.append(Found(one.message, unknown))
         return left
 
     async def _reconcile(self, message_id: str, owners: Sequence[str], receipts: r.Receipts) -> tuple[str, ...]:
@@ -191,80 +193,87 @@ class Intake:
             if owner not in steps:
                 continue
             last = steps[owner][-1]
-            shelf = self._shelves.get(owner)
-            if shelf is None:
+            inbox = self._inboxes.get(owner)
+            if inbox is None:
                 self._done.append((self._mailboxes[owner], message_id))
             elif last.state in SETTLED and last.protocol != PROTOCOL:
                 # The hub had it settled, and then the rename that had won it was lost with the power.
-                await asyncio.to_thread(shelf.withdraw, message_id)
+                await asyncio.to_thread(inbox.withdraw, message_id)
             else:
-                shelf.accept((message_id,))
+                inbox.accept((message_id,))
         return tuple(owner for owner in owners if owner not in steps)
 
-    async def _send(self, operator: SessionId, voices: Voices, letters: Sequence[Letter]) -> list[Letter]:
-        """Send what may be sent; returns the letters for owners that a known message had not reached."""
-        sends: list[tuple[Letter, c.Send]] = []
-        for letter in letters:
-            session = await voices.of(letter.found.message.sender)
+    async def _send(
+        self, operator: SessionId, senders: FileSenders, submissions: Sequence[Submission]
+    ) -> list[Submission]:
+        """Send what may be sent; returns the submissions for owners that a known message had not reached."""
+        sends: list[tuple[Submission, c.Send]] = []
+        for submission in submissions:
+            session = await senders.session_of(submission.found.message.sender)
             if isinstance(session, Refusal):
-                await self._refuse(letter, session, by_hub=False)
+                await self._refuse(submission, session, by_hub=False)
             else:
-                only = tuple(map(MemberName, letter.owners))
+                only = tuple(map(MemberName, submission.owners))
                 send = c.Send(
-                    session, content=letter.content, wire_id=letter.wire_id, shared_id=True, only=only, unverified=True
+                    session,
+                    content=submission.content,
+                    wire_id=submission.wire_id,
+                    shared_id=True,
+                    only=only,
+                    unverified=True,
                 )
-                sends.append((letter, send))
+                sends.append((submission, send))
         if not sends:
             return []
-        late: list[Letter] = []
-        for (letter, _), reply in zip(sends, await ask_all(self._hub, [send for _, send in sends]), strict=True):
+        late: list[Submission] = []
+        for (submission, _), reply in zip(sends, await ask_all(self._hub, [send for _, send in sends]), strict=True):
             match reply:
                 case r.Accepted(duplicate=False):
-                    self._accepted(letter)
+                    self._accepted(submission)
                 case r.Accepted(message_id):
-                    late += await self._known(operator, letter, message_id)
+                    late += await self._known(operator, submission, message_id)
                 case Refusal():
-                    if len(letter.owners) > 1 and reply.code in _PERSONAL:
-                        late += [_alone(letter.found, owner) for owner in letter.owners]
+                    if len(submission.owners) > 1 and reply.code in _PERSONAL:
+                        late += [_alone(submission.found, owner) for owner in submission.owners]
                     else:
-                        await self._refuse(letter, reply, by_hub=True)
+                        await self._refuse(submission, reply, by_hub=True)
                 case _:
                     raise AssertionError(f"a send is answered by {reply}")
         return late
 
-    def _accepted(self, letter: Letter) -> None:
-        message_id = letter.found.message.id
-        for owner in letter.owners:
-            shelf = self._shelves.get(owner)
-            if shelf is not None:
-                shelf.accept((message_id,))
+    def _accepted(self, submission: Submission) -> None:
+        message_id = submission.found.message.id
+        for owner in submission.owners:
+            inbox = self._inboxes.get(owner)
+            if inbox is not None:
+                inbox.accept((message_id,))
             elif owner in self._mailboxes:
                 self._done.append((self._mailboxes[owner], message_id))
 
-    async def _known(self, operator: SessionId, letter: Letter, message_id: MessageId) -> list[Letter]:
+    async def _known(self, operator: SessionId, submission: Submission, message_id: MessageId) -> list[Submission]:
         """The wire id was used before for the same content: it was this very file, or one of the same message."""
-        receipts = await self._hub.ask(c.ReadReceipts(operator, message_id=message_id, members=letter.owners))
+        receipts = await self._hub.ask(c.ReadReceipts(operator, message_id=message_id, members=submission.owners))
         if not isinstance(receipts, r.Receipts):
             assert isinstance(receipts, Refusal), "receipts are asked for"
-            await self._refuse(letter, receipts, by_hub=True)
+            await self._refuse(submission, receipts, by_hub=True)
             return []
-        missed = await self._reconcile(letter.found.message.id, letter.owners, receipts)
-        return [_alone(letter.found, owner) for owner in missed]
+        missed = await self._reconcile(submission.found.message.id, submission.owners, receipts)
+        return [_alone(submission.found, owner) for owner in missed]
 
-    async def _refuse(self, letter: Letter, refusal: Refusal, *, by_hub: bool) -> None:
+    async def _refuse(self, submission: Submission, refusal: Refusal, *, by_hub: bool) -> None:
         """Keep the files: for another try, or for a person to look at."""
-        message_id = letter.found.message.id
+        message_id = submission.found.message.id
         later = refusal.code in _LATER
         if not later:
-            fields = {"file": message_id, "sender": letter.found.message.sender, "code": refusal.code.value}
-            log.warning("a file in the spool is refused", members=letter.owners, **fields)
+            fields = {"file": message_id, "sender": submission.found.message.sender, "code": refusal.code.value}
+            log.warning("a file in the spool is refused", members=submission.owners, **fields)
             if not by_hub:
                 self._hub.submit((c.RecordRefusal(protocol=PROTOCOL, code=refusal.code, what=WHAT),))
-        for owner in letter.owners:
+        for owner in submission.owners:
             mailbox = self._mailboxes.get(owner)
             if mailbox is None:
                 continue
-            if owner in self._shelves:
+            if owner in self._inboxes:
                 # Its reader sees it in any case: file permissions are all that protects a local agent.
                 mailbox.passed.add(message_id)
             elif later:
@@ -274,7 +283,7 @@ class Intake:
                 await asyncio.to_thread(mailbox.refuse, message_id, refusal.code)
         if later:
             seconds = _TROUBLE_SECONDS if refusal.code in _TROUBLE else _LATER_SECONDS
-            asyncio.get_running_loop().call_later(seconds, self._retry, letter.owners, message_id)
+            asyncio.get_running_loop().call_later(seconds, self._retry, submission.owners, message_id)
 
     def _retry(self, owners: Sequence[str], message_id: str) -> None:
         for owner in owners:
@@ -293,29 +302,29 @@ def _is_ours(message_id: str) -> bool:
     return message_id[14] == "7"
 
 
-def _letters(found: Found) -> list[Letter]:
+def _submissions(found: Found) -> list[Submission]:
     """One for all owners of a channel's message; for anything else one each, because its mailbox says who gets it."""
     message = found.message
     target = target_of(message.to)
     if isinstance(target, Target) and target.kind is TargetKind.CHANNEL:
-        return [Letter(found, found.owners, message.id, _content(message, target))]
+        return [Submission(found, found.owners, message.id, _content(message, target))]
     return [
-        Letter(found, (owner,), message.id, _content(message, to_member(MemberName(owner))))
+        Submission(found, (owner,), message.id, _content(message, to_member(MemberName(owner))))
         if owner == agent_of(message.to)
         else _alone(found, owner)
         for owner in found.owners
     ]
 
 
-def _alone(found: Found, owner: str) -> Letter:
+def _alone(found: Found, owner: str) -> Submission:
     """To the owner of one mailbox, whatever the message says of whom it is for; that is noted."""
     message = found.message
     content = _content(message, to_member(MemberName(owner)))
     notes = (*content.notes, f"addressed to {message.to[:200]}")
-    return Letter(found, (owner,), f"{message.id}|{owner}", replace(content, notes=notes))
+    return Submission(found, (owner,), f"{message.id}|{owner}", replace(content, notes=notes))
 
 
-def _content(message: Message, target: Target) -> m.Content:
+def _content(message: SpoolMessage, target: Target) -> m.Content:
     urgent = message.priority == URGENT
     draft = Draft(
         to=message.to,

@@ -5,7 +5,7 @@
     hub/<id>.json             claimed by the hub, on its way into it
     refused/<id>.<code>.json  not accepted from it, and kept for a person to look at
 
-Above: intake, shelves. Below: the disk. `hub/` and `refused/` are known to no other program, so nothing is lost there
+Above: intake, inboxes. Below: the disk. `hub/` and `refused/` are known to no other program, so nothing is lost there
 when others tidy up. Whose mailbox it is stands beside the messages and not in the agent's record, because records are
 rewritten by other programs, and not in the hub's home, because it is a fact about this spool. Methods touch the disk:
 they are for threads.
@@ -22,20 +22,20 @@ from msgspec import Struct
 from tieline.contract.refusal import Code
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.claims import SUFFIX, read_message
-from tieline.protocols.backchannel.codec import Message, is_id
+from tieline.protocols.backchannel.codec import SpoolMessage, is_id
 
-CARD = "mailbox.json"
-_CARD_BYTES_MAX = 1024 * 1024
+INFO_FILE = "mailbox.json"
+_INFO_BYTES_MAX = 1024 * 1024
 _FOLDERS = ("tmp", "new", "cur", "hub")
 _MOMENT_NS = 50_000_000
 """A file system's clock moves in steps of a few milliseconds: a folder that changed just now may change unnoticed."""
 
 
-class Card(Struct, frozen=True, omit_defaults=True):
-    """Whose mailbox it is, as its file says."""
+class MailboxInfo(Struct, frozen=True, omit_defaults=True):
+    """The owner of a mailbox, as `mailbox.json` in it says."""
 
     local: bool = False
-    """Whether its owner reads it here; else the hub takes out what comes."""
+    """True if the owner reads the mailbox here; else the hub takes messages out of it."""
     member: int = 0
     """When the hub made the member, in milliseconds: a later one of the same name is another."""
     since: int = 1
@@ -61,19 +61,19 @@ class Mailbox:
 
     # The folder.
 
-    def card(self) -> Card | None:
-        """What the mailbox says of itself; nothing if no hub ever kept it."""
+    def info(self) -> MailboxInfo | None:
+        """Content of the mailbox's `mailbox.json`; `None` if no hub ever kept the mailbox."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode(disk.read(self.hub / CARD, _CARD_BYTES_MAX) or b"", type=Card)
+            return msgspec.json.decode(disk.read(self.hub / INFO_FILE, _INFO_BYTES_MAX) or b"", type=MailboxInfo)
         return None
 
     def is_there(self) -> bool:
         """Whether the folder is: a disk that was taken away must not look like messages that were."""
-        return (self.hub / CARD).exists()
+        return (self.hub / INFO_FILE).exists()
 
-    def stands(self, card: Card) -> bool:
-        """Whether the folder is made and says this, so that nothing has to be done."""
-        return self.card() == card and self.new.is_dir()
+    def is_up_to_date(self, info: MailboxInfo) -> bool:
+        """True if the folder is made and says this, so that nothing has to be done."""
+        return self.info() == info and self.new.is_dir()
 
     def make(self, *, durably: bool) -> None:
         """Make the folder."""
@@ -84,15 +84,15 @@ class Mailbox:
                 with contextlib.suppress(FileExistsError):
                     path.mkdir(mode=disk.FOLDER_MODE)
 
-    def label(self, card: Card, *, durably: bool) -> None:
-        """Say whose it is."""
-        disk.replace(self.hub / CARD, msgspec.json.encode(card), durably=durably)
+    def write_info(self, info: MailboxInfo, *, durably: bool) -> None:
+        """Write `mailbox.json`, which says whose the mailbox is."""
+        disk.replace(self.hub / INFO_FILE, msgspec.json.encode(info), durably=durably)
 
     def remove(self) -> None:
         """Remove the folder, but for messages that are in it."""
         with contextlib.suppress(OSError):
             for path in self.hub.iterdir():
-                if path.suffix != SUFFIX or path.name == CARD:
+                if path.suffix != SUFFIX or path.name == INFO_FILE:
                     path.unlink()
         for path in (*(self.folder / name for name in _FOLDERS), self.folder):
             with contextlib.suppress(OSError):
@@ -130,7 +130,7 @@ class Mailbox:
 
     # One message.
 
-    def read(self, message_id: str) -> Message | str | None:
+    def read(self, message_id: str) -> SpoolMessage | str | None:
         """The message that waits or is claimed, `None` when it is gone, or why it is none."""
         claimed = read_message(self.hub / f"{message_id}{SUFFIX}", message_id)
         return read_message(self.new / f"{message_id}{SUFFIX}", message_id) if claimed is None else claimed

@@ -8,7 +8,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from tieline.protocols.backchannel.client import RelayArrivals, RelayClient, RelayRefused, RelayUnreachable
-from tieline.protocols.backchannel.codec import Message
+from tieline.protocols.backchannel.codec import SpoolMessage
 from tieline.wire.puppet import ANSWER_SECONDS, Heard, NotSpoken, Puppet
 
 _NO_ROUTE = 404
@@ -28,7 +28,7 @@ class BackchannelPuppet(Puppet):
                 raise NotSpoken(self.protocol) from error
             raise
         arrivals = aiter(RelayArrivals(self._client, self.place.name))
-        self._messages = cast("AsyncGenerator[Message, None]", arrivals)
+        self._messages = cast("AsyncGenerator[SpoolMessage, None]", arrivals)
 
     async def say(self, target: str, body: str, *, urgent: bool = False) -> None:
         form = {"to": "#general" if target == "*" else target, "body": body, "priority": "urgent" if urgent else ""}

@@ -26,7 +26,7 @@ from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.claims import SUFFIX, Claims, abandoned, give_back, read_message
 from tieline.protocols.backchannel.codec import (
     NORMAL,
-    Message,
+    SpoolMessage,
     agent_of,
     channel_of,
     check_message,
@@ -69,8 +69,8 @@ class SpoolBroken(SpoolError):
     """A file that the spool depends on cannot be used; the text names it."""
 
 
-class Letter(Struct, frozen=True, kw_only=True):
-    """What somebody wants to send."""
+class SpoolDraft(Struct, frozen=True, kw_only=True):
+    """A message that is not sent yet: the spool gives it an id and a time."""
 
     sender: str
     to: str
@@ -84,7 +84,7 @@ class Letter(Struct, frozen=True, kw_only=True):
 class Sent(Struct, frozen=True):
     """A message that was accepted, and who received it."""
 
-    message: Message
+    message: SpoolMessage
     recipients: tuple[str, ...]
 
 
@@ -182,7 +182,7 @@ class Spool:
                 record = (known or new_record(name, timestamp(self._now_ms()))).in_channels(said)
                 disk.replace(self.root / "agents" / f"{name}{SUFFIX}", encode_record(record), durably=False)
 
-    def strike(self, name: str) -> None:
+    def remove_record(self, name: str) -> None:
         """Remove the record of an agent. Its messages stay."""
         _refuse(check_name(name))
         with self._locked():
@@ -212,45 +212,45 @@ class Spool:
 
     # Sending.
 
-    def send(self, letter: Letter) -> Sent:
+    def send(self, draft: SpoolDraft) -> Sent:
         """Send one message; it is durable when this returns."""
-        (sent,) = self.send_many([letter])
+        (sent,) = self.send_many([draft])
         return sent
 
-    def send_many(self, letters: Sequence[Letter]) -> list[Sent]:
+    def send_many(self, drafts: Sequence[SpoolDraft]) -> list[Sent]:
         """Send messages for the price of few syncs; all are durable when this returns, or one is refused and none is.
 
         A full disk may stop it between two messages: those whose names are in `new/` by then are delivered.
         """
-        recipients = self._recipients(letters)
-        # Messages of one millisecond are read in the order of their ids, so ids follow the order of the letters.
-        ids = sorted(self._new_id() for _ in letters)
+        recipients = self._recipients(drafts)
+        # Messages of one millisecond are read in the order of their ids, so ids follow the order of the drafts.
+        ids = sorted(self._new_id() for _ in drafts)
         sent = []
-        for message_id, letter in zip(ids, letters, strict=True):
-            message = Message(
+        for message_id, draft in zip(ids, drafts, strict=True):
+            message = SpoolMessage(
                 id=message_id,
-                sender=letter.sender,
-                to=letter.to,
-                body=letter.body,
-                priority=letter.priority,
-                scope=letter.scope or None,
-                thread=letter.thread or None,
-                refs=letter.refs,
+                sender=draft.sender,
+                to=draft.to,
+                body=draft.body,
+                priority=draft.priority,
+                scope=draft.scope or None,
+                thread=draft.thread or None,
+                refs=draft.refs,
                 ts=timestamp(self._now_ms()),
             )
-            _refuse(check_name(letter.sender) or check_message(message))
-            sent.append(Sent(message, recipients(letter.sender, letter.to)))
+            _refuse(check_name(draft.sender) or check_message(message))
+            sent.append(Sent(message, recipients(draft.sender, draft.to)))
         self.deliver([(name, each.message) for each in sent for name in each.recipients])
-        for sender in {letter.sender for letter in letters}:
+        for sender in {draft.sender for draft in drafts}:
             self.touch(sender)
         return sent
 
-    def deliver(self, copies: Sequence[tuple[str, Message]]) -> None:
+    def deliver(self, copies: Sequence[tuple[str, SpoolMessage]]) -> None:
         """Put messages into the spools of these agents, each in its own copy."""
         for start in range(0, len(copies), _OPEN_MAX):
             self._deliver(copies[start : start + _OPEN_MAX])
 
-    def _deliver(self, copies: Sequence[tuple[str, Message]]) -> None:
+    def _deliver(self, copies: Sequence[tuple[str, SpoolMessage]]) -> None:
         encoded: dict[str, bytes] = {}
         written: list[tuple[Path, Path]] = []
         descriptors: list[int] = []
@@ -278,10 +278,10 @@ class Spool:
         for folder in {final.parent for _, final in written}:
             disk.sync_folder(folder)
 
-    def _recipients(self, letters: Sequence[Letter]) -> Callable[[str, str], tuple[str, ...]]:
-        """Who receives what a sender says to a target; records are read once for all letters."""
+    def _recipients(self, drafts: Sequence[SpoolDraft]) -> Callable[[str, str], tuple[str, ...]]:
+        """A function that finds the recipients of a sender's target; records are read once for all drafts."""
         subscribers: dict[str, list[str]] = {}
-        if any(is_channel(letter.to) for letter in letters):
+        if any(is_channel(draft.to) for draft in drafts):
             for record in self.agents():
                 for channel in record.subscriptions:
                     subscribers.setdefault(channel, []).append(record.name)
@@ -320,19 +320,19 @@ class Spool:
         ids = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
         return [each for each in ids if is_id(each)]
 
-    def peek(self, agent: str, message_id: str) -> Message | None:
+    def peek(self, agent: str, message_id: str) -> SpoolMessage | None:
         """One unread message, without claiming it."""
         if not is_id(message_id):
             return None
         message = read_message(self.folder(agent) / "new" / f"{message_id}{SUFFIX}", message_id)
-        return message if isinstance(message, Message) else None
+        return message if isinstance(message, SpoolMessage) else None
 
-    def inbox(self, agent: str) -> list[Message]:
+    def inbox(self, agent: str) -> list[SpoolMessage]:
         """An agent's unread messages, oldest first, without claiming them; the agent was here."""
         self.touch(agent)
         return self.unread(agent)
 
-    def unread(self, agent: str) -> list[Message]:
+    def unread(self, agent: str) -> list[SpoolMessage]:
         """The same, for somebody else who looks."""
         found = (self.peek(agent, message_id) for message_id in self.waiting(agent))
         return sorted((message for message in found if message is not None), key=lambda each: (each.ts, each.id))
@@ -341,7 +341,7 @@ class Spool:
         """What a reader of this agent's messages takes, to be finished or given back."""
         return Claims(self.folder(agent))
 
-    def take(self, agent: str, message_id: str, *, keep: bool = False) -> Message | None:
+    def take(self, agent: str, message_id: str, *, keep: bool = False) -> SpoolMessage | None:
         """Claim one message and be done with it; `None` when another was first or there is no such message."""
         with self.claims(agent) as claims:
             message = claims.claim(message_id)

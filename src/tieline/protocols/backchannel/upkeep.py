@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tieline.protocols.backchannel.claims import SUFFIX, abandoned, give_back, loose_locks, read_message
-from tieline.protocols.backchannel.codec import Message, check_name, is_id
+from tieline.protocols.backchannel.codec import SpoolMessage, check_name, is_id
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 
 _LEFT_SECONDS = 60.0
@@ -25,7 +25,7 @@ _OTHERS = 0o077
 """Permissions of everybody but the owner."""
 
 
-class Fault(StrEnum):
+class SpoolFault(StrEnum):
     """What can be wrong in a spool."""
 
     UNFINISHED_WRITE = "unfinished_write"
@@ -38,13 +38,13 @@ class Fault(StrEnum):
     OPEN_TO_OTHERS = "open_to_others"
 
 
-REPAIRABLE = frozenset({Fault.UNFINISHED_WRITE, Fault.UNFINISHED_CLAIM, Fault.LOOSE_LOCK})
+REPAIRABLE = frozenset({SpoolFault.UNFINISHED_WRITE, SpoolFault.UNFINISHED_CLAIM, SpoolFault.LOOSE_LOCK})
 
 
-class Finding(Struct, frozen=True):
+class SpoolFinding(Struct, frozen=True):
     """One thing that is wrong."""
 
-    fault: Fault
+    fault: SpoolFault
     path: str
     what: str
 
@@ -54,16 +54,16 @@ class Finding(Struct, frozen=True):
         return self.fault in REPAIRABLE
 
 
-class Report(Struct, frozen=True):
+class SpoolReport(Struct, frozen=True):
     """The state of a spool."""
 
     agents: int
     unread: int
     kept: int
-    findings: tuple[Finding, ...]
+    findings: tuple[SpoolFinding, ...]
 
 
-def check(spool: Spool, *, now: Callable[[], float] = time.time) -> Report:
+def check(spool: Spool, *, now: Callable[[], float] = time.time) -> SpoolReport:
     """Look at everything and change nothing."""
     names = spool.names()
     folders = sorted(path.name for path in _entries(spool.root / "spool") if path.is_dir())
@@ -76,22 +76,22 @@ def check(spool: Spool, *, now: Callable[[], float] = time.time) -> Report:
         findings += _unread_problems(spool, name)
         unread += len(spool.waiting(name))
         kept += sum(is_id(path.stem) for path in _entries(spool.folder(name) / "cur") if path.suffix == SUFFIX)
-    return Report(len(names), unread, kept, tuple(findings))
+    return SpoolReport(len(names), unread, kept, tuple(findings))
 
 
-def repair(spool: Spool, report: Report) -> list[Finding]:
+def repair(spool: Spool, report: SpoolReport) -> list[SpoolFinding]:
     """Put right what can be; returns what was."""
     done = []
     for finding in report.findings:
         path = Path(finding.path)
         match finding.fault:
-            case Fault.UNFINISHED_CLAIM:
+            case SpoolFault.UNFINISHED_CLAIM:
                 # Asked again: only what has no reader now is given back.
                 folder = path.parent.parent
                 repaired = any(
                     give_back(folder, claim, message_id) for claim, message_id in abandoned(folder) if claim == path
                 )
-            case Fault.UNFINISHED_WRITE | Fault.LOOSE_LOCK:
+            case SpoolFault.UNFINISHED_WRITE | SpoolFault.LOOSE_LOCK:
                 path.unlink(missing_ok=True)
                 repaired = True
             case _:
@@ -108,50 +108,52 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _openness(spool: Spool) -> Iterator[Finding]:
+def _openness(spool: Spool) -> Iterator[SpoolFinding]:
     try:
         mode = spool.root.stat().st_mode
     except FileNotFoundError:
         return
     if mode & _OTHERS:
         what = "other users of the machine may look in, and file permissions are all that protects a spool: chmod 700"
-        yield Finding(Fault.OPEN_TO_OTHERS, str(spool.root), what)
+        yield SpoolFinding(SpoolFault.OPEN_TO_OTHERS, str(spool.root), what)
 
 
-def _records(spool: Spool) -> Iterator[Finding]:
+def _records(spool: Spool) -> Iterator[SpoolFinding]:
     for path in _entries(spool.root / "agents"):
         if path.suffix != SUFFIX:
             continue
         if check_name(path.stem) is not None:
-            yield Finding(Fault.STRANGE_NAME, str(path), "no agent can have this name")
+            yield SpoolFinding(SpoolFault.STRANGE_NAME, str(path), "no agent can have this name")
             continue
         try:
             spool.record(path.stem)
         except SpoolBroken as error:
-            yield Finding(Fault.UNREADABLE_RECORD, str(path), str(error))
+            yield SpoolFinding(SpoolFault.UNREADABLE_RECORD, str(path), str(error))
 
 
-def _strangers(spool: Spool, names: list[str], folders: list[str]) -> Iterator[Finding]:
+def _strangers(spool: Spool, names: list[str], folders: list[str]) -> Iterator[SpoolFinding]:
     for name in folders:
         path = str(spool.root / "spool" / name)
         if check_name(name) is not None:
-            yield Finding(Fault.STRANGE_NAME, path, "no agent can have this name")
+            yield SpoolFinding(SpoolFault.STRANGE_NAME, path, "no agent can have this name")
         elif name not in names and spool.waiting(name):
             what = f"{len(spool.waiting(name))} messages wait for an agent that has no record"
-            yield Finding(Fault.NO_RECORD, path, what)
+            yield SpoolFinding(SpoolFault.NO_RECORD, path, what)
 
 
-def _unfinished(spool: Spool, name: str, now: float) -> Iterator[Finding]:
+def _unfinished(spool: Spool, name: str, now: float) -> Iterator[SpoolFinding]:
     folder = spool.folder(name)
     for path in _entries(folder / "tmp"):
         if _age(path, now) > _LEFT_SECONDS:
             what = "a writer was killed before the message was accepted"
-            yield Finding(Fault.UNFINISHED_WRITE, str(path), what)
+            yield SpoolFinding(SpoolFault.UNFINISHED_WRITE, str(path), what)
     for path, _ in abandoned(folder):
-        yield Finding(Fault.UNFINISHED_CLAIM, str(path), "a reader was killed before it had finished with the message")
+        yield SpoolFinding(
+            SpoolFault.UNFINISHED_CLAIM, str(path), "a reader was killed before it had finished with the message"
+        )
     for path in loose_locks(folder):
         if _age(path, now) > _LEFT_SECONDS:
-            yield Finding(Fault.LOOSE_LOCK, str(path), "a reader was killed")
+            yield SpoolFinding(SpoolFault.LOOSE_LOCK, str(path), "a reader was killed")
 
 
 def _age(path: Path, now: float) -> float:
@@ -161,11 +163,11 @@ def _age(path: Path, now: float) -> float:
         return 0.0
 
 
-def _unread_problems(spool: Spool, name: str) -> Iterator[Finding]:
+def _unread_problems(spool: Spool, name: str) -> Iterator[SpoolFinding]:
     for path in _entries(spool.folder(name) / "new"):
         if path.suffix != SUFFIX or not is_id(path.stem):
-            yield Finding(Fault.STRANGE_NAME, str(path), "its name is not <UUID>.json, so nobody reads it")
+            yield SpoolFinding(SpoolFault.STRANGE_NAME, str(path), "its name is not <UUID>.json, so nobody reads it")
             continue
         found = read_message(path, path.stem)
-        if found is not None and not isinstance(found, Message):
-            yield Finding(Fault.UNREADABLE_MESSAGE, str(path), found)
+        if found is not None and not isinstance(found, SpoolMessage):
+            yield SpoolFinding(SpoolFault.UNREADABLE_MESSAGE, str(path), found)

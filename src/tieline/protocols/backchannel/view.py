@@ -17,7 +17,7 @@ from tieline.contract.reply import ChannelView
 from tieline.contract.target import Target, TargetKind, parse_target, to_channel, to_member
 from tieline.protocols.backchannel.codec import (
     NORMAL,
-    Message,
+    SpoolMessage,
     agent_of,
     check_name,
     document_of,
@@ -79,7 +79,7 @@ def content_of(draft: Draft, target: Target) -> m.Content:
 def sent(message_id: MessageId, sender: str, draft: Draft) -> dict[str, Any]:
     """A message as its sender reads it back: `to` is as it was written."""
     return document_of(
-        Message(
+        SpoolMessage(
             id=message_id,
             sender=sender,
             to=draft.to,
@@ -102,7 +102,7 @@ def received(message: m.Message) -> dict[str, Any]:
     """A message as its recipients read it, whatever protocol it came by."""
     said = message.content
     document = document_of(
-        Message(
+        SpoolMessage(
             id=message.id,
             sender=message.sender,
             to=_address(said.target),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import HubProcess, run_cli
-from tieline.protocols.backchannel.spool import Letter, Spool
+from tieline.protocols.backchannel.spool import Spool, SpoolDraft
 
 pytestmark = pytest.mark.slow
 
@@ -19,9 +19,11 @@ def spool(tmp_path: Path) -> Spool:
     for name in ("alice", "bob", "carol"):
         made.register(name)
         made.subscribe(name, "#dev")
-    made.send(Letter(sender="alice", to="@bob", body="direct", priority="urgent", scope="s", thread="t", refs=("r",)))
-    made.send(Letter(sender="alice", to="#dev", body="to the channel"))
-    made.send(Letter(sender="bob", to="alice", body="hello alice"))
+    made.send(
+        SpoolDraft(sender="alice", to="@bob", body="direct", priority="urgent", scope="s", thread="t", refs=("r",))
+    )
+    made.send(SpoolDraft(sender="alice", to="#dev", body="to the channel"))
+    made.send(SpoolDraft(sender="bob", to="alice", body="hello alice"))
     return made
 
 

@@ -92,8 +92,8 @@ def test_what_cannot_be_brought_is_named_and_the_rest_comes(hub: HubProcess, tmp
     make_database(path, ["alice", "bob", "bad name"], messages)
     done = hub.cli("import", "peerbus", str(path), "--json")
     assert done.returncode == 1
-    tally = json.loads(done.stdout)
-    assert (tally["peers"], tally["messages"], len(tally["left"])) == (2, 1, 4)
+    counts = json.loads(done.stdout)
+    assert (counts["peers"], counts["messages"], len(counts["left"])) == (2, 1, 4)
 
 
 def test_columns_of_odd_types_are_no_crash(hub: HubProcess, database: Path) -> None:
@@ -103,9 +103,9 @@ def test_columns_of_odd_types_are_no_crash(hub: HubProcess, database: Path) -> N
         source.execute("UPDATE audit SET event = 7, prev_hash = 8 WHERE seq = 2")
     done = hub.cli("import", "peerbus", str(database), "--json")
     assert done.returncode == 1, done.stderr
-    tally = json.loads(done.stdout)
-    assert (tally["messages"], len(tally["left"])) == (1, 1)
-    assert tally["audit"] == "row 2 does not follow from the row before it"
+    counts = json.loads(done.stdout)
+    assert (counts["messages"], len(counts["left"])) == (1, 1)
+    assert counts["audit"] == "row 2 does not follow from the row before it"
 
 
 def test_a_broken_audit_chain_of_the_broker_is_said(hub: HubProcess, database: Path) -> None:

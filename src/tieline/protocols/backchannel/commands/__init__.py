@@ -1,7 +1,7 @@
 """backchannel on the command line: working on a spool without a hub, joining, and leaving it for a hub.
 
 Above: the command line, which finds `BackchannelCommands` through the protocol's declaration. Below: the spool, the
-relay's client, and the hub's home. `local` has the commands without a hub, over a `postbox`; `whereabouts` finds it;
+relay's client, and the hub's home. `local` has the commands without a hub, over a `postbox`; `spool_location` finds it;
 `joining` and `importing` have commands of their own; `upkeep` and `failures` say what is wrong.
 """
 
@@ -44,7 +44,7 @@ class BackchannelCommands(Extension):
 
     def post(self) -> "Post":
         """Work on a spool or through a relay."""
-        from tieline.protocols.backchannel.commands.whereabouts import LocalPost
+        from tieline.protocols.backchannel.commands.spool_location import LocalPost
 
         return LocalPost()
 

@@ -23,7 +23,7 @@ from tieline.contract.message import Priority
 if TYPE_CHECKING:
     from tieline.cli.offline import Registrar
     from tieline.client import Accepted
-    from tieline.protocols.backchannel.codec import Message
+    from tieline.protocols.backchannel.codec import SpoolMessage
     from tieline.protocols.backchannel.spool import Spool
 
 
@@ -38,7 +38,7 @@ class Speaker(Protocol):
 
 
 @dataclass
-class Tally:
+class ImportCounts:
     """The work of one import."""
 
     members: int = 0
@@ -69,7 +69,7 @@ async def import_spool(
 
     Doing it twice brings nothing twice. Each message keeps its sender, and its first id and time in its data.
     """
-    from tieline.protocols.backchannel.commands.whereabouts import spool_root
+    from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.protocols.backchannel.spool import Spool
 
     root = spool_root(replace(link, spool=folder))
@@ -79,7 +79,7 @@ async def import_spool(
         hub = await stack.enter_async_context(await open_registrar(link, make=True))
         importer = Importer(link, hub, Spool(root), stack)
         await importer.run(move=move)
-    _report(importer.tally, json=json)
+    _report(importer.counts, json=json)
 
 
 class Importer:
@@ -93,7 +93,7 @@ class Importer:
         self._speakers: dict[str, Speaker | str] = {}
         # Names that the hub has.
         self._members: set[str] = set()
-        self.tally = Tally()
+        self.counts = ImportCounts()
 
     async def run(self, *, move: bool) -> None:
         """Bring everything."""
@@ -103,23 +103,23 @@ class Importer:
         for record in self._spool.agents():
             speaker = await self._speaker(record.name)
             if isinstance(speaker, str):
-                self.tally.left.append(f"agent {record.name}: {speaker}")
+                self.counts.left.append(f"agent {record.name}: {speaker}")
                 continue
             for channel in record.subscriptions:
                 try:
                     await speaker.subscribe(channel.removeprefix("#"))
-                    self.tally.subscriptions += 1
+                    self.counts.subscriptions += 1
                 except HubRefused as error:
-                    self.tally.left.append(f"subscription of {record.name} to {channel}: {error}")
+                    self.counts.left.append(f"subscription of {record.name} to {channel}: {error}")
         for agent in self._spool.names():
             for message in self._spool.unread(agent):
                 problem = await self._bring(agent, message)
                 if problem is not None:
-                    self.tally.left.append(f"message {message.id} for {agent}: {problem}")
+                    self.counts.left.append(f"message {message.id} for {agent}: {problem}")
                 elif move:
                     self._spool.take(agent, message.id, keep=True)
 
-    async def _bring(self, agent: str, message: "Message") -> str | None:
+    async def _bring(self, agent: str, message: "SpoolMessage") -> str | None:
         """Say one message to one of its recipients; returns why it could not be."""
         from tieline.client import HubRefused
         from tieline.protocols.backchannel.codec import agent_of
@@ -145,9 +145,9 @@ class Importer:
         except HubRefused as error:
             return str(error)
         if accepted.duplicate:
-            self.tally.known += 1
+            self.counts.known += 1
         else:
-            self.tally.messages += 1
+            self.counts.messages += 1
         return None
 
     async def _speaker(self, name: str) -> Speaker | str:
@@ -164,7 +164,7 @@ class Importer:
             if name not in self._members:
                 await self._hub.add_member(name)
                 self._members.add(name)
-                self.tally.members += 1
+                self.counts.members += 1
             if isinstance(self._hub, OfflineHub):
                 return self._hub.voice(name)
             client = await self._stack.enter_async_context(await replace(self._link, member=name).open())
@@ -173,11 +173,11 @@ class Importer:
             return str(error)
 
 
-def _report(tally: Tally, *, json: bool) -> None:
+def _report(counts: ImportCounts, *, json: bool) -> None:
     if json:
-        print_json(tally)
+        print_json(counts)
     else:
-        known = f" ({tally.known} were there already)" if tally.known else ""
-        brought = f"{tally.members} new members, {tally.subscriptions} subscriptions, {tally.messages} messages"
+        known = f" ({counts.known} were there already)" if counts.known else ""
+        brought = f"{counts.members} new members, {counts.subscriptions} subscriptions, {counts.messages} messages"
         say(f"Brought {brought}{known}.")
-    tell_left(tally.left)
+    tell_left(counts.left)

@@ -29,7 +29,7 @@ async def init(
     it is registered there, where --token is the room token.
     """
     from tieline.protocols.backchannel.commands.local import LocalMailbox
-    from tieline.protocols.backchannel.commands.whereabouts import spool_root, stored_identity
+    from tieline.protocols.backchannel.commands.spool_location import spool_root, stored_identity
     from tieline.protocols.backchannel.identity import Identity, save_identity
 
     root = spool_root(link)
@@ -75,7 +75,7 @@ def invite(
 
 def _invite(link: Link, token: str | None, channels: list[str], *, json: bool) -> None:
     from tieline.protocols.backchannel.codec import channel_of
-    from tieline.protocols.backchannel.commands.whereabouts import stored_identity
+    from tieline.protocols.backchannel.commands.spool_location import stored_identity
     from tieline.protocols.backchannel.invite import Invite, encode_invite
     from tieline.wire.home import read_running
 
@@ -120,7 +120,7 @@ def _join(link: Link, text: str) -> None:
     import asyncio
 
     from tieline.protocols.backchannel.client import RelayClient, RelayError
-    from tieline.protocols.backchannel.commands.whereabouts import speaker_without_hub, stored_identity
+    from tieline.protocols.backchannel.commands.spool_location import speaker_without_hub, stored_identity
     from tieline.protocols.backchannel.invite import BadInvite, decode_invite
 
     try:
@@ -142,7 +142,7 @@ def _join(link: Link, text: str) -> None:
 async def _register(link: Link, stored: "Identity", url: str, name: str, token: str | None) -> "Identity":
     """Register at a relay or a hub, and store what it takes to be known there."""
     from tieline.protocols.backchannel.client import RelayClient
-    from tieline.protocols.backchannel.commands.whereabouts import spool_root
+    from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.protocols.backchannel.identity import Identity, save_identity
 
     url = url.rstrip("/")

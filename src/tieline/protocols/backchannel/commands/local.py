@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import local_time, neutral_line, print_brief, print_json, print_message, print_table, say, warn
 from tieline.contract.message import Priority
-from tieline.protocols.backchannel.commands.whereabouts import speaker_without_hub
+from tieline.protocols.backchannel.commands.spool_location import speaker_without_hub
 
 if TYPE_CHECKING:
     from tieline.agents.hooks import Program
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tieline.cli.session import Link
     from tieline.cli.watch import Wish
     from tieline.client import Message as Shown
-    from tieline.protocols.backchannel.codec import Message
+    from tieline.protocols.backchannel.codec import SpoolMessage
     from tieline.protocols.backchannel.commands.postbox import Postbox, Taking
     from tieline.protocols.backchannel.record import AgentRecord
 
@@ -49,7 +49,7 @@ def _disk() -> Iterator[None]:
 # Messages as the hub shows them.
 
 
-def shown(message: "Message") -> "Shown":
+def shown(message: "SpoolMessage") -> "Shown":
     """A message of a spool in the hub's form."""
     from tieline.protocols.backchannel.codec import agent_of, is_channel, moment
     from tieline.wire.native.frames import Message as Form
@@ -70,7 +70,7 @@ def shown(message: "Message") -> "Shown":
     )
 
 
-def _document(message: "Message", state: str) -> dict[str, Any]:
+def _document(message: "SpoolMessage", state: str) -> dict[str, Any]:
     import msgspec
 
     said = msgspec.to_builtins(shown(message))
@@ -78,7 +78,7 @@ def _document(message: "Message", state: str) -> dict[str, Any]:
     return {"state": state, "message": said}
 
 
-def _print(messages: "Sequence[Message]") -> None:
+def _print(messages: "Sequence[SpoolMessage]") -> None:
     import msgspec
 
     for message in messages:
@@ -99,12 +99,12 @@ class LocalMailbox:
     def send(self, target: str, body: str, parts: dict[str, Any], *, json: bool) -> None:
         """Say something; done once it is on the disk, or the relay has it."""
         from tieline.protocols.backchannel.codec import NORMAL, URGENT
-        from tieline.protocols.backchannel.spool import Letter
+        from tieline.protocols.backchannel.spool import SpoolDraft
 
         refuse_hub_parts(parts)
         if target == "*" or target.startswith("obj:"):
             raise Failure(Exit.REFUSED, f"{target} needs a hub: without one, write to @agent or #channel")
-        letter = Letter(
+        draft = SpoolDraft(
             sender=self._speak(),
             to=target,
             body=body,
@@ -114,7 +114,7 @@ class LocalMailbox:
             refs=parts["refs"],
         )
         with _disk():
-            message, recipients = self.postbox.send(letter)
+            message, recipients = self.postbox.send(draft)
         if json:
             print_json({"id": message.id} if recipients is None else {"id": message.id, "recipients": recipients})
         elif recipients is None:
@@ -347,7 +347,7 @@ class LocalWatch:
                     if pause is not None:
                         coming.again(message.id, pause)
 
-    async def _take(self, taking: "Taking", message: "Message") -> float | None:
+    async def _take(self, taking: "Taking", message: "SpoolMessage") -> float | None:
         """Handle what was claimed; returns after how long to try again, if it shall be."""
         if await self._handle(message):
             taking.finish(message.id)
@@ -365,7 +365,7 @@ class LocalWatch:
         warn(f"{message.id} stays unread: the command failed for it {failures} times.")
         return None
 
-    async def _handle(self, message: "Message") -> bool:
+    async def _handle(self, message: "SpoolMessage") -> bool:
         """Print it, or run the command; false when that failed."""
         if self._wish.reaction is not None:
             environment = {**os.environ, **self._postbox.environment(self._name)}

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tieline.protocols.backchannel.client import RelayClient
-    from tieline.protocols.backchannel.codec import Message
+    from tieline.protocols.backchannel.codec import SpoolMessage
     from tieline.protocols.backchannel.record import AgentRecord
-    from tieline.protocols.backchannel.spool import Letter, Spool
+    from tieline.protocols.backchannel.spool import Spool, SpoolDraft
 
 
 class Taking(Protocol):
     """Messages that one reader takes, to be finished or given back."""
 
-    def claim(self, message_id: str) -> "Message | None":
+    def claim(self, message_id: str) -> "SpoolMessage | None":
         """Take a message; `None` when another was first."""
 
     def sync(self) -> None:
@@ -36,7 +36,7 @@ class Coming(Protocol):
     def again(self, message_id: str, after_seconds: float) -> None:
         """Let a message arrive once more."""
 
-    def __aiter__(self) -> "AsyncIterator[Message]": ...
+    def __aiter__(self) -> "AsyncIterator[SpoolMessage]": ...
 
 
 class Postbox(Protocol):
@@ -52,10 +52,10 @@ class Postbox(Protocol):
     def register(self, name: str) -> None:
         """Make an agent known that is not, by its first command."""
 
-    def send(self, letter: "Letter") -> "tuple[Message, int | None]":
+    def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
         """Send a message; returns it and the number of its recipients, if that is known."""
 
-    def inbox(self, agent: str) -> "list[Message]":
+    def inbox(self, agent: str) -> "list[SpoolMessage]":
         """Unread messages, oldest first."""
 
     def taking(self, agent: str, *, late: bool = False, keep: bool = False) -> AbstractContextManager[Taking]:
@@ -99,11 +99,11 @@ class SpoolPostbox:
     def register(self, name: str) -> None:
         self._spool.register(name)
 
-    def send(self, letter: "Letter") -> "tuple[Message, int | None]":
-        sent = self._spool.send(letter)
+    def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
+        sent = self._spool.send(draft)
         return sent.message, len(sent.recipients)
 
-    def inbox(self, agent: str) -> "list[Message]":
+    def inbox(self, agent: str) -> "list[SpoolMessage]":
         return self._spool.inbox(agent)
 
     def taking(self, agent: str, *, late: bool = False, keep: bool = False) -> AbstractContextManager[Taking]:
@@ -152,18 +152,18 @@ class RelayPostbox:
         # Whoever has a token was registered when it was issued; without one, the relay says what it wants.
         return
 
-    def send(self, letter: "Letter") -> "tuple[Message, int | None]":
+    def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
         form = {
-            "to": letter.to,
-            "body": letter.body,
-            "priority": letter.priority,
-            "scope": letter.scope,
-            "thread": letter.thread,
-            "refs": letter.refs,
+            "to": draft.to,
+            "body": draft.body,
+            "priority": draft.priority,
+            "scope": draft.scope,
+            "thread": draft.thread,
+            "refs": draft.refs,
         }
         return self._client.send(form), None
 
-    def inbox(self, agent: str) -> "list[Message]":
+    def inbox(self, agent: str) -> "list[SpoolMessage]":
         return self._client.inbox(agent)
 
     def taking(self, agent: str, *, late: bool = False, keep: bool = False) -> AbstractContextManager[Taking]:

@@ -41,7 +41,7 @@ def examine(link: "Link", *, repair: bool) -> Examined:
 
 def _root(link: "Link") -> Path:
     """The spool that is named or found; a running hub knows best which one it adopted."""
-    from tieline.protocols.backchannel.commands.whereabouts import spool_root
+    from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.wire.home import read_running
 
     running = read_running(link.folder) if link.spool is None else None
@@ -49,7 +49,7 @@ def _root(link: "Link") -> Path:
     return Path(adopted) if adopted is not None else spool_root(link)
 
 
-def _fault(finding: "upkeep.Finding", *, repaired: bool) -> Fault:
+def _fault(finding: "upkeep.SpoolFinding", *, repaired: bool) -> Fault:
     return Fault(
         about=_ABOUT,
         fault=finding.fault.value,
@@ -61,17 +61,17 @@ def _fault(finding: "upkeep.Finding", *, repaired: bool) -> Fault:
     )
 
 
-def _advice(finding: "upkeep.Finding") -> str:
-    from tieline.protocols.backchannel.upkeep import Fault as Kind
+def _advice(finding: "upkeep.SpoolFinding") -> str:
+    from tieline.protocols.backchannel.upkeep import SpoolFault
 
     match finding.fault:
-        case Kind.OPEN_TO_OTHERS:
+        case SpoolFault.OPEN_TO_OTHERS:
             return f"chmod 700 {finding.path}"
-        case Kind.NO_RECORD:
+        case SpoolFault.NO_RECORD:
             return f"tieline inbox --as {Path(finding.path).name}, which makes the agent known; or remove the folder"
-        case Kind.UNFINISHED_CLAIM | Kind.UNFINISHED_WRITE | Kind.LOOSE_LOCK:
+        case SpoolFault.UNFINISHED_CLAIM | SpoolFault.UNFINISHED_WRITE | SpoolFault.LOOSE_LOCK:
             return "tieline doctor --repair"
-        case Kind.STRANGE_NAME | Kind.UNREADABLE_MESSAGE | Kind.UNREADABLE_RECORD:
+        case SpoolFault.STRANGE_NAME | SpoolFault.UNREADABLE_MESSAGE | SpoolFault.UNREADABLE_RECORD:
             return f"look at {finding.path}, and correct or remove it"
 
 

@@ -31,7 +31,7 @@ _BATCH_BYTES = 8 * 1024 * 1024
 
 
 @dataclass
-class Tally:
+class ImportCounts:
     """The work of one import."""
 
     peers: int = 0
@@ -98,7 +98,7 @@ def _import(database: Path, home: Path | None, token: str | None, *, json: bool)
         stack.callback(broker.close)
         importer = Importer(broker, source, tokens[0], settings.hmac_secret)
         importer.run()
-    _report(importer.tally, json=json)
+    _report(importer.counts, json=json)
 
 
 class Importer:
@@ -110,27 +110,27 @@ class Importer:
         self._token = token
         self._secret = secret.encode() or None
         self._sessions: dict[str, SessionId | _Problem] = {}
-        self.tally = Tally()
+        self.counts = ImportCounts()
 
     def run(self) -> None:
         """Bring everything."""
-        self.tally.audit = self._source.chain_break() or "intact"
+        self.counts.audit = self._source.chain_break() or "intact"
         before = len(self._broker.directory.accounts)
         for name in self._source.peers():
             session = self._session(name)
             if isinstance(session, _Problem):
-                self.tally.left.append(f"peer {name}: {session}")
+                self.counts.left.append(f"peer {name}: {session}")
         count = size = 0
         for waiting in self._source.waiting():
             problem = self._bring(waiting)
             if problem is not None:
-                self.tally.left.append(f"message {waiting.key} for {waiting.recipient}: {problem}")
+                self.counts.left.append(f"message {waiting.key} for {waiting.recipient}: {problem}")
             count, size = count + 1, size + len(waiting.envelope)
             if count >= _BATCH or size >= _BATCH_BYTES:
                 self._broker.commit()
                 count = size = 0
         self._broker.commit()
-        self.tally.peers = len(self._broker.directory.accounts) - before
+        self.counts.peers = len(self._broker.directory.accounts) - before
 
     def _bring(self, waiting: "Waiting") -> str | None:
         """Say one message to its recipient; returns why it could not be."""
@@ -162,8 +162,8 @@ class Importer:
         if isinstance(reply, Refusal):
             return reply.message
         assert isinstance(reply, Accepted), "a send is answered by these"
-        self.tally.known += reply.duplicate
-        self.tally.messages += not reply.duplicate
+        self.counts.known += reply.duplicate
+        self.counts.messages += not reply.duplicate
         return None
 
     def _ask(self, command: "Command") -> "Reply | Deferred":
@@ -198,12 +198,12 @@ class _Problem(str):
     __slots__ = ()
 
 
-def _report(tally: Tally, *, json: bool) -> None:
+def _report(counts: ImportCounts, *, json: bool) -> None:
     if json:
-        print_json(tally)
+        print_json(counts)
     else:
-        known = f" ({tally.known} were there already)" if tally.known else ""
-        say(f"Brought {tally.peers} new peers, {tally.messages} messages{known}.")
-    if tally.audit != "intact":
-        warn(f"The broker's audit chain is broken: {tally.audit}.")
-    tell_left(tally.left)
+        known = f" ({counts.known} were there already)" if counts.known else ""
+        say(f"Brought {counts.peers} new peers, {counts.messages} messages{known}.")
+    if counts.audit != "intact":
+        warn(f"The broker's audit chain is broken: {counts.audit}.")
+    tell_left(counts.left)

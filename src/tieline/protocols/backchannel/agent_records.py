@@ -1,7 +1,7 @@
-"""The roll: the records of an adopted spool, read when they change and written when the hub knows better.
+"""The agent records of an adopted spool: read when they change, and written when the hub knows better.
 
-Above: the adoption. Below: a spool. A record tells a local program whom it can write to and who is in a channel, so
-every member of the hub has one, without any token. Methods touch the disk: they are for threads.
+Above: the adoption. Below: a spool. A record tells a local program which agents it can write to and who is in a
+channel, so every member of the hub has one, without any token. Methods touch the disk: they are for threads.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ _Signature = tuple[int, int, int]
 _UNSEEN: _Signature = (0, 0, 0)
 
 
-class Roll:
-    """The records of one spool."""
+class AgentRecords:
+    """The agent records of one spool."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -70,7 +70,7 @@ class Roll:
         # Seen in no state yet: so it is noticed if somebody removes one at once.
         self._seen.update(dict.fromkeys(channels, _UNSEEN))
 
-    def strike(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Remove a record."""
-        self._spool.strike(name)
+        self._spool.remove_record(name)
         self._seen.pop(name, None)

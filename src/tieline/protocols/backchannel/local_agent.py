@@ -1,8 +1,8 @@
-"""A resident: a local agent of an adopted spool as a member of the hub.
+"""A local agent of an adopted spool, as a member of the hub.
 
-Above: the adoption. Below: the Hub port through a session pump, and the agent's shelf. Its session lasts as long as the
-spool is adopted, so that it counts as present. What the hub has for it goes to the shelf, where its own programs find
-it; what is gone from there was taken, and is acknowledged.
+Above: the adoption. Below: the Hub port through a pump, and the agent's local inbox. Its session lasts as long
+as the spool is adopted, so that it counts as present. Its deliveries become files in the inbox, where its own programs
+find them. A file that is gone from there was taken, and its delivery is acknowledged.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from tieline.contract.keys import join_keys
 from tieline.contract.member import ByPlace, ByUser, Credential
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Attached, Fetched, Progress
-from tieline.protocols.backchannel.mailbox import Card
-from tieline.protocols.backchannel.postman import Postman
-from tieline.protocols.backchannel.shelf import PROTOCOL, Fate, Sheaf, Shelf
+from tieline.protocols.backchannel.inbox_writer import InboxWriter
+from tieline.protocols.backchannel.local_inbox import PROTOCOL, Fate, LocalInbox, Placement
+from tieline.protocols.backchannel.mailbox import MailboxInfo
 from tieline.wire.session_pump import Parcel, SessionPump
 
 TAKEN = "taken from the spool"
@@ -35,33 +35,33 @@ _PAGE = 256
 log = structlog.get_logger(__name__)
 
 
-class Resident:
-    """One local agent. The wire of its session, and what puts its deliveries onto its shelf."""
+class LocalAgent:
+    """One local agent: the wire of its session, and the owner of its inbox."""
 
     def __init__(
         self,
         hub: Hub,
         name: MemberName,
-        shelf: Shelf,
-        postman: Postman,
+        inbox: LocalInbox,
+        inbox_writer: InboxWriter,
         spool_thread: Executor,
         ended: Callable[[Refusal], None],
     ) -> None:
         self.name = name
-        self.shelf = shelf
+        self.inbox = inbox
         self._hub = hub
-        self._postman = postman
+        self._inbox_writer = inbox_writer
         # Does what the hub asks of an external inbox, in that order.
         self._spool_thread = spool_thread
         self._loop = asyncio.get_running_loop()
         # Told when the hub has ended the session.
         self._ended = ended
         self._pump: SessionPump | None = None
-        # What the shelf was not given yet.
+        # Deliveries that are not in the inbox yet.
         self._parcels: list[Parcel] = []
-        # Whether all that waited when the session began is on the shelf.
+        # True once all deliveries that waited when the session began are in the inbox.
         self._caught_up = False
-        self._hub.set_external_inbox(name, shelf.session, self)
+        self._hub.set_external_inbox(name, inbox.session, self)
 
     @property
     def session(self) -> SessionId | None:
@@ -70,7 +70,7 @@ class Resident:
 
     @property
     def caught_up(self) -> bool:
-        """Whether all that waited when the session began is on the shelf, so that it knows what is a delivery."""
+        """True once all that waited when the session began is in the inbox: it knows its deliveries by then."""
         pump = self._pump
         if not self._caught_up and pump is not None:
             self._caught_up = pump.caught_up and not self._parcels
@@ -92,27 +92,27 @@ class Resident:
         if isinstance(reply, Refusal):
             self._pump = None
         else:
-            self.shelf.session = pump.session
+            self.inbox.session = pump.session
             self._hub.set_external_inbox(self.name, pump.session, self)
         return reply
 
     def resign(self) -> None:
         """Be asked no more before the hub settles a delivery."""
-        self._hub.set_external_inbox(self.name, self.shelf.session, None)
+        self._hub.set_external_inbox(self.name, self.inbox.session, None)
 
-    async def receive(self, card: Card, *, anew: bool) -> Refusal | None:
-        """Bring the shelf to where a hub before this one left it, and put there what waits.
+    async def receive(self, info: MailboxInfo, *, anew: bool) -> Refusal | None:
+        """Bring the inbox to where a hub before this one left it, and put the waiting deliveries there.
 
         If the hub cannot say what waits, this ends the session and returns why.
         """
         pump = self._pump
         assert pump is not None, "attached before"
         await self._put_down()
-        await asyncio.to_thread(self.shelf.begin, card, anew=anew)
+        await asyncio.to_thread(self.inbox.begin, info, anew=anew)
         if anew:
-            # Not before the shelf is empty: what is marked there is another member's.
-            await asyncio.to_thread(self.shelf.mailbox.label, card, durably=True)
-        for leftover in await asyncio.to_thread(self.shelf.leftovers):
+            # Not before the inbox is empty: what is marked there is another member's.
+            await asyncio.to_thread(self.inbox.mailbox.write_info, info, durably=True)
+        for leftover in await asyncio.to_thread(self.inbox.leftovers):
             fetch = c.Fetch(pump.session, after=leftover.key - 1, limit=1)
             reply = await self._hub.ask(fetch)
             if isinstance(reply, Refusal):
@@ -121,16 +121,16 @@ class Resident:
             assert isinstance(reply, Fetched), "a fetch is answered by these"
             unsettled = any(delivery.key == leftover.key for delivery in reply.deliveries)
             with contextlib.suppress(FileNotFoundError):
-                await asyncio.to_thread(self.shelf.recover, leftover, unsettled=unsettled)
+                await asyncio.to_thread(self.inbox.recover, leftover, unsettled=unsettled)
         if self._pump is pump:
             pump.receive(window=None)
         return None
 
     async def _put_down(self) -> None:
-        """Have nothing on its way to the shelf."""
+        """Wait until nothing is on its way to the inbox."""
         self._parcels = []
         self._caught_up = False
-        await self._postman.settle()
+        await self._inbox_writer.settle()
 
     def close(self) -> None:
         """End its session."""
@@ -159,7 +159,7 @@ class Resident:
             taken = [
                 delivery.key
                 for delivery in reply.deliveries
-                if await asyncio.to_thread(self.shelf.recall, delivery.message, delivery.key) is Fate.TAKEN
+                if await asyncio.to_thread(self.inbox.recall, delivery.message, delivery.key) is Fate.TAKEN
             ]
             if taken:
                 await self._hub.ask(
@@ -170,7 +170,7 @@ class Resident:
     # What the hub asks: the ExternalInbox port.
 
     def asked(self, question: Question) -> None:
-        """Win deliveries from whoever could take them on the shelf."""
+        """Win deliveries from whoever could take them from the inbox."""
         self._spool_thread.submit(self._win, question)
 
     def _win(self, question: Question) -> None:
@@ -178,7 +178,7 @@ class Resident:
         taken: list[int] = []
         try:
             for key, message in question.deliveries:
-                outcome = self.shelf.win(message, key)
+                outcome = self.inbox.win(message, key)
                 if outcome is not None:
                     (won if outcome else taken).append(key)
         finally:
@@ -186,15 +186,15 @@ class Resident:
 
     def finish(self, keys: Sequence[int]) -> None:
         """What was won is settled."""
-        self._spool_thread.submit(self.shelf.finish, keys)
+        self._spool_thread.submit(self.inbox.finish, keys)
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """What was won waits on the shelf again."""
+        """Put deliveries that were won into the inbox again."""
         self._spool_thread.submit(self._give_back, keys)
 
     def _give_back(self, keys: Sequence[int]) -> None:
         try:
-            self.shelf.give_back(keys)
+            self.inbox.give_back(keys)
         except OSError as error:
             # The next hub finds it, and shows it again.
             log.error("a message could not be put back into the spool", agent=self.name, error=str(error))
@@ -202,21 +202,21 @@ class Resident:
     # What the spool tells.
 
     def taken(self, names: Iterable[str]) -> None:
-        """Messages are gone from the shelf."""
+        """Messages are gone from the inbox."""
         ids = tuple(names)
         own = tuple(f"{each}|{self.name}" for each in ids)
         message_ids = tuple(map(MessageId, ids))
         self._hub.submit(
-            (c.AcknowledgeIds(self.shelf.session, wire_ids=(*ids, *own), message_ids=message_ids, evidence=TAKEN),)
+            (c.AcknowledgeIds(self.inbox.session, wire_ids=(*ids, *own), message_ids=message_ids, evidence=TAKEN),)
         )
 
-    # What the postman calls.
+    # Called by the inbox writer.
 
     def collect(self) -> Sequence[Parcel]:
-        """What is for the shelf."""
+        """Deliveries for the inbox."""
         return self._parcels
 
-    def placed(self, parcels: Sequence[Parcel], sheaf: Sheaf) -> None:
+    def placed(self, parcels: Sequence[Parcel], placement: Placement) -> None:
         """These are where they belong."""
         pump = self._pump
         if pump is None or parcels is not self._parcels:
@@ -225,15 +225,15 @@ class Resident:
         self._parcels = []
         session = pump.session
         commands: list[c.Command] = [
-            c.Offered(session, first=first, last=last) for first, last in join_keys(sorted(sheaf.shown))
+            c.Offered(session, first=first, last=last) for first, last in join_keys(sorted(placement.shown))
         ]
-        if sheaf.taken:
+        if placement.taken:
             commands.append(
-                c.Advance(session, ranges=join_keys(sorted(sheaf.taken)), state=State.ACKED, evidence=TAKEN)
+                c.Advance(session, ranges=join_keys(sorted(placement.taken)), state=State.ACKED, evidence=TAKEN)
             )
-        if sheaf.too_large:
+        if placement.too_large:
             commands.append(
-                c.Advance(session, ranges=join_keys(sorted(sheaf.too_large)), state=State.DEAD, evidence=TOO_LARGE)
+                c.Advance(session, ranges=join_keys(sorted(placement.too_large)), state=State.DEAD, evidence=TOO_LARGE)
             )
         if commands:
             self._hub.submit(commands)
@@ -241,21 +241,21 @@ class Resident:
 
     def failed(self) -> None:
         """They could not be written: again, after a while."""
-        asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._call_again)
+        asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._request_again)
 
-    def _call_again(self) -> None:
+    def _request_again(self) -> None:
         if self._parcels:
-            self._postman.call(self)
+            self._inbox_writer.request(self)
 
     # What the session pump calls: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Have these put onto the shelf. They count as offered when they are there, so none does yet."""
+        """Have these put into the inbox. They count as offered when they are there, so none does yet."""
         self._parcels = [*self._parcels, *parcels]
         if self._pump is not None:
-            # What comes meanwhile waits in the inbox.
+            # What comes meanwhile waits in the hub.
             self._pump.pause_writing()
-        self._postman.call(self)
+        self._inbox_writer.request(self)
         return ()
 
     def write_progress(self, step: Progress) -> None:

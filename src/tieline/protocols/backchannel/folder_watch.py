@@ -1,6 +1,6 @@
-"""Notices: what the file system tells of an adopted spool as it happens.
+"""The folder watch: tells of changes in an adopted spool as they happen.
 
-Above: the adoption, which looks again every few seconds in any case, because a notice can get lost, or there may be
+Above: the adoption, which looks again every few seconds in any case, because an event can get lost, or there may be
 none at all (a network share, too many watches on the machine). Below: inotify, and watchfiles where there is none.
 """
 
@@ -14,12 +14,12 @@ import structlog
 from tieline.protocols.backchannel.inotify import Inotify
 
 _STEP_MS = 10
-"""What comes within this time is told of together: many files are one look into their folder."""
+"""Changes within this time are told of together: many files are one look into their folder."""
 
 log = structlog.get_logger(__name__)
 
 
-class Notices:
+class FolderWatch:
     """Watches a spool until it is stopped."""
 
     def __init__(self, root: Path, *, mailbox: Callable[[str], None], records: Callable[[], None]) -> None:

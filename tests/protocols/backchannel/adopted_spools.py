@@ -28,7 +28,7 @@ async def eventually(condition: Condition) -> None:
         await asyncio.sleep(0.01)
 
 
-class Town:
+class AdoptedSpool:
     """A hub with its spool. Bob and ben are on the hub's own protocol; lea and lou are local."""
 
     def __init__(self, there: House, raw: Raw) -> None:
@@ -93,13 +93,13 @@ class Town:
 
 
 @contextlib.asynccontextmanager
-async def town(home: Path, **options: Any) -> AsyncIterator[Town]:
+async def adopted_spool(home: Path, **options: Any) -> AsyncIterator[AdoptedSpool]:
     raw = Raw(home / "spool-home")
     home.mkdir(exist_ok=True)
     if not (home / "tieline.toml").exists():
         (home / "tieline.toml").write_text(f'[backchannel]\nroom_token = "{ROOM}"\n')
     async with house(home, **options) as there:
-        yield Town(there, raw)
+        yield AdoptedSpool(there, raw)
 
 
 async def process(raw: Raw, *args: str) -> Any:

@@ -1,8 +1,8 @@
-"""Voices: the sessions in which the hub says what files in a spool say.
+"""File senders: the hub's sessions for the senders that files in a spool name.
 
-Above: the intake. Below: the Hub port. A file proves nothing about who wrote it, so its `from` may be a local agent's
-name, or any other name that a local session made, or one that nobody has; it is shown as unverified in any case. A
-name that was made by a token is never spoken under, and neither is one that differs from a member's in case.
+Above: the intake. Below: the Hub port. A file proves nothing about its writer, so its `from` may be a local agent's
+name, or any other name that a local session made, or one that nobody has; the message is unverified in any case. The
+hub sends nothing under a name that was made by a token, or that differs from a member's in case.
 """
 
 from collections.abc import Callable
@@ -15,25 +15,25 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Roster
 
 PLACE = "spool"
-"""Where those are who have no name in the hub: they speak as `<from>@spool`."""
+"""Place of senders that have no name in the hub: they send as `<from>@spool`."""
 
 
-class Voices:
-    """Sessions by sender, for one batch of files. Close it."""
+class FileSenders:
+    """Sessions by sender, for one batch of files. Close them after it."""
 
     def __init__(
-        self, hub: Hub, protocol: str, operator: SessionId, resident: Callable[[str], SessionId | None]
+        self, hub: Hub, protocol: str, operator: SessionId, local_session: Callable[[str], SessionId | None]
     ) -> None:
         self._hub = hub
         self._protocol = protocol
         self._operator = operator
         # The session of a local agent, which has one anyway.
-        self._resident = resident
+        self._local_session = local_session
         self._opened: dict[str, SessionId | Refusal] = {}
 
-    async def of(self, sender: str) -> SessionId | Refusal:
-        """The session for what a sender says, or why there is none."""
-        own = self._resident(sender)
+    async def session_of(self, sender: str) -> SessionId | Refusal:
+        """The session that sends for a sender, or the reason why there is none."""
+        own = self._local_session(sender)
         if own is not None:
             return own
         known = self._opened.get(sender)

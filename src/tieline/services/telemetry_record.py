@@ -1,11 +1,11 @@
 """One record of telemetry as an activity event: which attributes say what.
 
 Above: `otlp`. Below: nothing. Names are those of the GenAI and HTTP semantic conventions, the present ones first and
-those before them after, and of Claude Code's own log event, which has its own. An exchange has the form in which
-clients know it, whichever provider it was with; `provider` says which.
+those before them after, and of Claude Code's own log event, which has its own. The event of a model call
+(`llm_exchange`) has the form in which clients know it, whichever provider was called; `provider` says which.
 
-Only calls of a model are exchanges. A span around them (`invoke_agent`) sums up their tokens, which would then count
-twice, and a tool's span (`execute_tool`) has none.
+Only calls of a model become such events. A span around them (`invoke_agent`) sums up their tokens, which would then
+count twice, and a tool's span (`execute_tool`) has none.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ _REQUEST_HEADER = "http.request.header."
 _RESPONSE_HEADER = "http.response.header."
 
 
-class Record(Struct, frozen=True):
+class TelemetryRecord(Struct, frozen=True):
     """A span or log record with plain values."""
 
     attributes: _Attributes
@@ -60,19 +60,19 @@ class Record(Struct, frozen=True):
     is_span: bool
 
 
-def activity_of(record: Record) -> dict[str, Any] | None:
+def activity_of(record: TelemetryRecord) -> dict[str, Any] | None:
     """The event, or `None` for a record about neither a model nor HTTP."""
     attributes = record.attributes
     if _CLAUDE_CODE in (record.name, record.body):
         return _claude_code(record)
-    if _is_exchange(record):
-        return _exchange(record)
+    if _is_model_call(record):
+        return _model_call(record)
     if _first(attributes, _METHOD) is not None:
         return _http(record)
     return None
 
 
-def _is_exchange(record: Record) -> bool:
+def _is_model_call(record: TelemetryRecord) -> bool:
     attributes = record.attributes
     if record.name == _DETAILS:
         return True
@@ -85,10 +85,10 @@ def _is_exchange(record: Record) -> bool:
     )
 
 
-# Exchanges with a model
+# Model calls
 
 
-def _exchange(record: Record) -> dict[str, Any]:
+def _model_call(record: TelemetryRecord) -> dict[str, Any]:
     attributes = record.attributes
     output = _messages(attributes, ("gen_ai.output.messages", "gen_ai.completion"), "assistant")
     reasons = attributes.get("gen_ai.response.finish_reasons")
@@ -119,7 +119,7 @@ def _exchange(record: Record) -> dict[str, Any]:
     return _event(record, "llm_exchange", _entry(record, "anthropic_messages", request, response))
 
 
-def _claude_code(record: Record) -> dict[str, Any]:
+def _claude_code(record: TelemetryRecord) -> dict[str, Any]:
     """Claude Code's event for a call of the model: no content, but what it cost."""
     attributes = record.attributes
     lasted = _count(attributes, ("duration_ms",)) or 0
@@ -152,7 +152,7 @@ def _claude_code(record: Record) -> dict[str, Any]:
     return _event(whole, "llm_exchange", _entry(whole, "anthropic_messages", request, response))
 
 
-def _entry(record: Record, kind: str, request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
+def _entry(record: TelemetryRecord, kind: str, request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
     return {
         "kind": kind,
         "startedAt": record.start_ms,
@@ -163,7 +163,7 @@ def _entry(record: Record, kind: str, request: dict[str, Any], response: dict[st
     }
 
 
-def _event(record: Record, kind: str, entry: dict[str, Any]) -> dict[str, Any]:
+def _event(record: TelemetryRecord, kind: str, entry: dict[str, Any]) -> dict[str, Any]:
     event = {"kind": kind, "ts": record.start_ms, "duration": record.end_ms - record.start_ms, "entry": entry}
     if record.trace_id:
         event["trace"] = {"traceId": record.trace_id, "spanId": record.span_id}
@@ -171,7 +171,7 @@ def _event(record: Record, kind: str, entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _messages(attributes: _Attributes, names: Sequence[str], role: str) -> list[dict[str, Any]]:
-    """Messages as an exchange has them, from an attribute that holds them as values or as a text with JSON in it."""
+    """Messages of a model call, from an attribute that holds them as values or as a text with JSON in it."""
     found = _first(attributes, names)
     value = _unfold(found)
     if isinstance(value, dict):
@@ -193,7 +193,7 @@ def _message(value: Any, role: str) -> dict[str, Any]:
 
 
 def _block(part: Any) -> dict[str, Any]:
-    """One part of a message as an exchange has it; what has no form there is kept as it came."""
+    """One part of a model call's message; a part without a form there is kept as it came."""
     match part:
         case str():
             return _said(part)
@@ -256,7 +256,7 @@ def _unfold(value: Any) -> Any:
 # Other requests
 
 
-def _http(record: Record) -> dict[str, Any]:
+def _http(record: TelemetryRecord) -> dict[str, Any]:
     attributes = record.attributes
     url = _without_userinfo(_text(_first(attributes, _URL)) or _text(_first(attributes, _PATH)) or "")
     host = _text(_first(attributes, _HOST)) or _host(url)

@@ -1,8 +1,8 @@
-"""A shelf: the unread messages of a local agent, which are deliveries of the hub and files that others can take.
+"""A local inbox: the unread files of one local agent. Each is a delivery of the hub, and any program can take it.
 
-Above: residents, which put deliveries here, and win them here before the hub settles them. Below: the disk.
-One lock a shelf makes each rename and what is remembered of it one step; it is held for a rename or two. Three facts
-are enough to do everything exactly once, however the hub ends:
+Above: the local agent, which puts deliveries here, and wins them here before the hub settles them. Below: the disk.
+One lock per inbox makes each rename and the record of it one step; it is held for a rename or two. Three facts are
+enough to do everything exactly once, however the hub ends:
 
 - a delivery is first *staged* (`hub/<id>.<key>.staged`, synced), then *marked* (`hub/placed` holds its key, synced),
   and then *shown* (renamed into `new/`). After a crash, what is not marked is staged again; what is marked and still
@@ -26,7 +26,7 @@ from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.contract.message import Message
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.claims import SUFFIX
-from tieline.protocols.backchannel.mailbox import Card, Mailbox
+from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
 from tieline.protocols.backchannel.view import received
 from tieline.wire.session_pump import Parcel
 
@@ -64,8 +64,8 @@ class Copy(Struct, frozen=True):
     path: Path
 
 
-class Sheaf(Struct):
-    """Deliveries on their way to one shelf, and what was found of them."""
+class Placement(Struct):
+    """Deliveries on their way into one local inbox, and the outcome of each."""
 
     copies: list[Copy] = []
     open: list[int] = []
@@ -92,32 +92,32 @@ class Fate(StrEnum):
     TAKEN = "taken"
 
 
-class Shelf:
-    """The files of one local agent."""
+class LocalInbox:
+    """The unread files of one local agent."""
 
-    def __init__(self, mailbox: Mailbox, card: Card, sweep: Callable[[], None]) -> None:
+    def __init__(self, mailbox: Mailbox, info: MailboxInfo, sweep: Callable[[], None]) -> None:
         self.mailbox = mailbox
         self.session = SessionId("")
         # Called when there is something to sweep, from any thread.
         self._sweep = sweep
         self._lock = threading.Lock()
-        self._since = card.since
+        self._since = info.since
         # Deliveries up to this key are shown, or were; a file's own deliveries count no matter what their key is.
         self._placed = self._marked = self._read_mark()
         # Ids of deliveries in `new/`.
         self._shown: set[str] = set()
         # Keys that the hub settles before they are shown, and whether that is durable.
         self._withheld: dict[int, bool] = {}
-        # What the hub has won and not settled durably, by key; and what only has to be removed.
+        # Files that the hub has won and not settled durably, by key; and settled files, which are to be removed.
         self._won: dict[int, Path] = {}
-        self._litter: list[Path] = []
+        self._removable: list[Path] = []
         # Ids that were called back: nobody else can take them any more.
         self._recalled: set[str] = set()
 
-    def begin(self, card: Card, *, anew: bool) -> None:
+    def begin(self, info: MailboxInfo, *, anew: bool) -> None:
         """The session is open: forget what an earlier one had begun; with `anew`, the member itself is another."""
         with self._lock:
-            self._since = card.since
+            self._since = info.since
             self._withheld.clear()
             self._won.clear()
             if anew:
@@ -146,7 +146,7 @@ class Shelf:
 
     # Showing deliveries, in three steps: each is for a thread.
 
-    def stage(self, parcels: Sequence[Parcel], sheaf: Sheaf) -> None:
+    def stage(self, parcels: Sequence[Parcel], placement: Placement) -> None:
         """Find out what has become of deliveries that are no news here, and write down the others."""
         if not self.mailbox.is_there():
             raise FileNotFoundError(f"the mailbox {self.mailbox.folder} is gone")
@@ -154,52 +154,52 @@ class Shelf:
         for message, key, _ in parcels:
             name = self._name(message, key)
             if self._is_file(message, key):
-                self._find(sheaf, name, key)
+                self._find(placement, name, key)
             elif _is_too_large(message):
-                sheaf.too_large.append(key)
+                placement.too_large.append(key)
             elif key <= self._placed:
-                self._find(sheaf, name, key)
+                self._find(placement, name, key)
             elif not self._withheld.get(key, False):
                 path = self.mailbox.hub / f"{name}.{key}{_STAGED}"
-                sheaf.copies.append(Copy(key, name, path))
+                placement.copies.append(Copy(key, name, path))
                 # One that was marked before must stay whole: a crash would show it as it is.
                 if key > self._marked or not path.exists():
-                    sheaf.open.append(disk.create(path, _encode(received(message))))
+                    placement.open.append(disk.create(path, _encode(received(message))))
 
-    def _find(self, sheaf: Sheaf, name: str, key: int) -> None:
+    def _find(self, placement: Placement, name: str, key: int) -> None:
         with self._lock:
             if self._waiting(name).exists():
                 self._shown.add(name)
-                sheaf.shown.append(key)
+                placement.shown.append(key)
             elif key not in self._won:
                 self._shown.discard(name)
-                sheaf.taken.append(key)
+                placement.taken.append(key)
 
-    def mark(self, sheaf: Sheaf) -> None:
+    def mark(self, placement: Placement) -> None:
         """Make the copies durable, and that they are about to be shown."""
-        while sheaf.open:
-            disk.sync(sheaf.open.pop())
+        while placement.open:
+            disk.sync(placement.open.pop())
         disk.sync_folder(self.mailbox.hub)
         # In place, because its length never changes: one sync instead of three.
         descriptor = os.open(self.mailbox.hub / _PLACED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, disk.FILE_MODE)
         try:
-            os.pwrite(descriptor, _MARK.format(sheaf.copies[-1].key).encode(), 0)
+            os.pwrite(descriptor, _MARK.format(placement.copies[-1].key).encode(), 0)
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
-        self._marked = sheaf.copies[-1].key
+        self._marked = placement.copies[-1].key
 
-    def show(self, sheaf: Sheaf) -> None:
+    def show(self, placement: Placement) -> None:
         """Let everybody see the copies."""
-        for copy in sheaf.copies:
+        for copy in placement.copies:
             with self._lock:
-                self._show(copy, sheaf)
+                self._show(copy, placement)
                 self._placed = copy.key
         with self._lock:
             for key in [key for key in self._withheld if key <= self._placed]:
                 del self._withheld[key]
 
-    def _show(self, copy: Copy, sheaf: Sheaf) -> None:
+    def _show(self, copy: Copy, placement: Placement) -> None:
         settled = self._withheld.pop(copy.key, None)
         if settled is None:
             try:
@@ -210,7 +210,7 @@ class Shelf:
                 # The hub has won it.
                 return
             self._shown.add(copy.name)
-            sheaf.shown.append(copy.key)
+            placement.shown.append(copy.key)
         elif settled:
             copy.path.unlink(missing_ok=True)
         else:
@@ -254,7 +254,7 @@ class Shelf:
             for key in keys:
                 path = self._won.pop(key, None)
                 if path is not None:
-                    self._litter.append(path)
+                    self._removable.append(path)
                 elif key in self._withheld:
                     self._withheld[key] = True
         self._sweep()
@@ -277,8 +277,8 @@ class Shelf:
     def sweep(self) -> None:
         """Remove the files of what is settled; for a thread, because that may wait for the disk."""
         with self._lock:
-            litter, self._litter = self._litter, []
-        for path in litter:
+            removable, self._removable = self._removable, []
+        for path in removable:
             path.unlink(missing_ok=True)
 
     # Looking.

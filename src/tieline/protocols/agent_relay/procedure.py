@@ -1,6 +1,6 @@
-"""An errand: what a connection asks of the hub before it can answer a frame, written as one straight function.
+"""A procedure: several commands to the hub that one frame needs before its answer, written as one generator.
 
-It yields commands, gets the reply to each, and returns what to answer: a payload, a refusal, or nothing. A command that
+It yields commands, gets the reply to each, and returns the answer: a payload, a refusal, or nothing. A command that
 the hub refuses ends it, and the refusal is the answer. `connection` runs one at a time and reads no further meanwhile.
 """
 
@@ -16,6 +16,6 @@ Payload = dict[str, Any]
 _Found = TypeVar("_Found")
 
 Steps = Generator[Command, Reply, _Found]
-"""A part of an errand."""
+"""A part of a procedure."""
 
-Errand = Steps[Payload | Refusal | None]
+Procedure = Steps[Payload | Refusal | None]

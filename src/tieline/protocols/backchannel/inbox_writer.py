@@ -1,0 +1,125 @@
+"""The inbox writer: writes the hub's deliveries into the inboxes of local agents, many at a time, to share syncs.
+
+Above: local agents, which request a round when they have deliveries. Below: their inboxes, on a thread. All files of a
+round are written before the first is synced, because one sync of a disk's journal then covers many.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from tieline.protocols.backchannel.local_inbox import LocalInbox, Placement
+from tieline.wire.session_pump import Parcel
+
+_ROUND = 512
+"""Deliveries of one round, though always all of one agent's: each is a file that is open for a moment."""
+
+log = structlog.get_logger(__name__)
+
+Load = Sequence[Parcel]
+
+
+class InboxOwner(Protocol):
+    """A local agent, with deliveries for its inbox."""
+
+    inbox: LocalInbox
+
+    def collect(self) -> Load:
+        """Deliveries for the inbox; there may be none any more."""
+
+    def placed(self, parcels: Load, placement: Placement) -> None:
+        """These deliveries were written; `placement` says what became of each."""
+
+    def failed(self) -> None:
+        """The deliveries could not be written; request another round later."""
+
+
+class InboxWriter:
+    """Writes all inboxes of one spool."""
+
+    def __init__(self) -> None:
+        # Owners that requested a round, in order.
+        self._requests: dict[InboxOwner, None] = {}
+        self._awake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        # The round that is on its way.
+        self._round: asyncio.Future[list[Placement | str]] | None = None
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._task = asyncio.create_task(self._work())
+
+    async def stop(self) -> None:
+        """Finish the round and stop; what is not shown yet is staged again by the next hub."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Wait until no round is on its way that began before."""
+        if self._round is not None:
+            await asyncio.wait((self._round,))
+
+    def request(self, owner: InboxOwner) -> None:
+        """Collect this owner's deliveries in one of the next rounds."""
+        self._requests[owner] = None
+        self._awake.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._awake.wait()
+            loads: list[tuple[InboxOwner, Load]] = []
+            count = 0
+            while self._requests and count < _ROUND:
+                owner = next(iter(self._requests))
+                del self._requests[owner]
+                load = owner.collect()
+                if load:
+                    loads.append((owner, load))
+                    count += len(load)
+            if not self._requests:
+                self._awake.clear()
+            rounds = [(owner.inbox, load) for owner, load in loads]
+            # Shielded: a round that has begun is finished, so that its files are where they belong.
+            self._round = asyncio.ensure_future(asyncio.to_thread(_place, rounds))
+            outcomes = await asyncio.shield(self._round)
+            self._round = None
+            for (owner, load), outcome in zip(loads, outcomes, strict=True):
+                if isinstance(outcome, Placement):
+                    owner.placed(load, outcome)
+                else:
+                    log.error("messages cannot be written to the spool", agent=owner.inbox.mailbox.name, error=outcome)
+                    owner.failed()
+
+
+def _place(loads: Sequence[tuple[LocalInbox, Load]]) -> list[Placement | str]:
+    """Write each load into its inbox; a text says why one could not be written."""
+    outcomes: list[Placement | str] = []
+    for inbox, load in loads:
+        placement = Placement()
+        try:
+            inbox.stage(load, placement)
+        except OSError as error:
+            _abandon(placement)
+            outcomes.append(str(error))
+        else:
+            outcomes.append(placement)
+    for step in (LocalInbox.mark, LocalInbox.show):
+        for index, (inbox, _) in enumerate(loads):
+            outcome = outcomes[index]
+            if isinstance(outcome, Placement) and outcome.copies:
+                try:
+                    step(inbox, outcome)
+                except OSError as error:
+                    _abandon(outcome)
+                    outcomes[index] = str(error)
+    return outcomes
+
+
+def _abandon(placement: Placement) -> None:
+    while placement.open:
+        os.close(placement.open.pop())

@@ -1,0 +1,360 @@
+"""A local inbox, and a hub that ends at each step of its work there."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tieline.contract.identifiers import MemberName, MessageId
+from tieline.contract.message import Content, Message
+from tieline.contract.target import to_member
+from tieline.protocols.backchannel.local_inbox import PROTOCOL, Fate, LocalInbox, Placement
+from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
+from tieline.wire.session_pump import Parcel
+
+LEA = MemberName("lea")
+
+
+def message_id(number: int) -> MessageId:
+    return MessageId(f"01a1e1c4-54c4-7000-920a-{number:012x}")
+
+
+def parcel(number: int, *, body: str = "hello", file: bool = False) -> Parcel:
+    """Delivery `number`; with `file`, of a message that came as a file."""
+    message = Message(
+        id=message_id(number),
+        offset=number,
+        sender="bob",
+        protocol=PROTOCOL if file else "tieline",
+        sent_at_ms=1_800_000_000_000,
+        content=Content(target=to_member(LEA), body=body),
+        wire_id=f"{number:08x}-0000-4000-8000-000000000000" if file else None,
+    )
+    return message, number, number
+
+
+class Scene:
+    """A mailbox, and the inbox of the hub that runs now."""
+
+    def __init__(self, folder: Path) -> None:
+        self.mailbox = Mailbox(folder / "lea")
+        self.mailbox.folder.parent.mkdir(exist_ok=True)
+        self.mailbox.make(durably=True)
+        self.mailbox.write_info(MailboxInfo(local=True, member=1), durably=True)
+        self.info = MailboxInfo(local=True, member=1)
+        self.start()
+
+    def start(self, *, unsettled: tuple[int, ...] = ()) -> None:
+        """Begin as a hub that was killed before, and for which these keys are unsettled."""
+        self.sweeps = 0
+        self.inbox = LocalInbox(self.mailbox, self.info, self._sweep)
+        self.inbox.begin(self.info, anew=False)
+        for leftover in self.inbox.leftovers():
+            self.inbox.recover(leftover, unsettled=leftover.key in unsettled)
+
+    def _sweep(self) -> None:
+        self.sweeps += 1
+
+    def stage(self, *parcels: Parcel) -> Placement:
+        placement = Placement()
+        self.inbox.stage(parcels, placement)
+        return placement
+
+    def place(self, *parcels: Parcel) -> Placement:
+        """All steps of putting deliveries there."""
+        placement = self.stage(*parcels)
+        if placement.copies:
+            self.inbox.mark(placement)
+            self.inbox.show(placement)
+        return placement
+
+    def put(self, number: int) -> str:
+        """A file that somebody else wrote."""
+        name = f"{number:08x}-0000-4000-8000-000000000000"
+        (self.mailbox.new / f"{name}.json").write_text("{}")
+        return name
+
+    def take(self, number: int) -> None:
+        """Somebody takes a message that the hub wrote."""
+        (self.mailbox.new / f"{message_id(number)}.json").unlink()
+
+    @property
+    def unread(self) -> list[int]:
+        """Numbers of messages that anybody can take."""
+        return sorted(int(path.stem.rpartition("-")[2], 16) for path in self.mailbox.new.iterdir())
+
+    @property
+    def kept(self) -> list[str]:
+        """What the hub has in its own folder."""
+        return sorted(path.suffix for path in self.mailbox.hub.iterdir() if path.suffix in (".staged", ".won"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "spool")
+
+
+# Putting deliveries there.
+
+
+def test_deliveries_are_shown_in_order_and_written_whole(scene: Scene) -> None:
+    placement = scene.place(parcel(1), parcel(2))
+    assert placement.shown == [1, 2]
+    assert scene.unread == [1, 2]
+    assert b'"body":"hello"' in (scene.mailbox.new / f"{message_id(1)}.json").read_bytes()
+    assert scene.kept == []
+
+
+def test_a_hub_that_ends_after_staging_stages_again(scene: Scene) -> None:
+    for descriptor in scene.stage(parcel(1)).open:
+        os.close(descriptor)
+    assert scene.kept == [".staged"]
+    scene.start(unsettled=(1,))
+    assert (scene.unread, scene.kept) == ([], [])
+    assert scene.place(parcel(1)).shown == [1]
+    assert scene.unread == [1]
+
+
+def test_a_hub_that_ends_after_marking_shows_what_was_staged(scene: Scene) -> None:
+    placement = scene.stage(parcel(1), parcel(2))
+    scene.inbox.mark(placement)
+    scene.start(unsettled=(1, 2))
+    assert scene.unread == [1, 2]
+    assert scene.place(parcel(1), parcel(2)).shown == [1, 2]
+    assert scene.unread == [1, 2]
+
+
+def test_a_hub_that_ends_between_showing_two_shows_the_other(scene: Scene) -> None:
+    placement = scene.stage(parcel(1), parcel(2))
+    scene.inbox.mark(placement)
+    del placement.copies[1]
+    scene.inbox.show(placement)
+    scene.take(1)
+    scene.start(unsettled=(1, 2))
+    again = scene.place(parcel(1), parcel(2))
+    assert (again.taken, again.shown) == ([1], [2])
+    assert scene.unread == [2]
+
+
+def test_what_was_taken_while_no_hub_ran_was_taken(scene: Scene) -> None:
+    scene.place(parcel(1), parcel(2))
+    scene.take(2)
+    scene.start(unsettled=(1, 2))
+    again = scene.place(parcel(1), parcel(2), parcel(3))
+    assert (again.shown, again.taken) == ([1, 3], [2])
+
+
+def test_a_mark_that_cannot_be_read_shows_again_rather_than_losing(scene: Scene) -> None:
+    scene.place(parcel(1))
+    scene.take(1)
+    (scene.mailbox.hub / "placed").write_text("?")
+    scene.start(unsettled=(1,))
+    assert scene.place(parcel(1)).shown == [1]
+
+
+def test_another_member_of_the_same_name_begins_anew(scene: Scene) -> None:
+    scene.place(parcel(1))
+    scene.take(1)
+    scene.inbox.begin(MailboxInfo(local=True, member=2), anew=True)
+    assert scene.place(parcel(1)).shown == [1]
+    scene.start()
+    assert scene.place(parcel(1), parcel(2)).shown == [1, 2]
+
+
+def test_a_message_that_no_reader_would_take_is_not_written(scene: Scene) -> None:
+    placement = scene.place(parcel(1, body="\x01" * (6 * 1024 * 1024)), parcel(2))
+    assert (placement.too_large, placement.shown) == ([1], [2])
+    scene.start(unsettled=(1, 2))
+    again = scene.place(parcel(1, body="\x01" * (6 * 1024 * 1024)), parcel(2))
+    assert (again.too_large, again.taken) == ([1], []), "not taken either"
+
+
+def test_a_folder_that_is_not_there_is_made_again(scene: Scene) -> None:
+    scene.mailbox.new.rmdir()
+    assert scene.place(parcel(1)).shown == [1]
+
+
+# Winning.
+
+
+def win(scene: Scene, item: Parcel) -> bool | None:
+    return scene.inbox.win(item[0], item[1])
+
+
+@pytest.mark.parametrize("file", [False, True])
+def test_what_the_hub_wins_nobody_else_can_take(scene: Scene, *, file: bool) -> None:
+    item = parcel(1, file=file)
+    if file:
+        scene.put(1)
+    scene.place(item)
+    assert win(scene, item)
+    assert (scene.unread, scene.kept) == ([], [".won"])
+    scene.inbox.finish([1])
+    assert scene.sweeps == 1
+    scene.inbox.sweep()
+    assert scene.kept == []
+    assert scene.inbox.look() == (set(), [])
+
+
+@pytest.mark.parametrize("file", [False, True])
+def test_what_somebody_has_taken_the_hub_does_not_win(scene: Scene, *, file: bool) -> None:
+    item = parcel(1, file=file)
+    if file:
+        scene.put(1)
+    scene.place(item)
+    next(scene.mailbox.new.iterdir()).unlink()
+    assert win(scene, item) is False
+    assert scene.inbox.look() == (set(), []), "which is told once"
+
+
+@pytest.mark.parametrize(("settled", "unread"), [(False, [1]), (True, [])])
+def test_what_was_won_when_the_hub_ended_is_given_back_unless_it_is_settled(
+    scene: Scene, unread: list[int], *, settled: bool
+) -> None:
+    scene.place(parcel(1))
+    assert win(scene, parcel(1))
+    scene.start(unsettled=() if settled else (1,))
+    assert (scene.unread, scene.kept) == (unread, [])
+
+
+def test_what_the_hub_wins_before_it_is_shown_is_never_shown(scene: Scene) -> None:
+    assert win(scene, parcel(1))
+    scene.inbox.finish([1])
+    assert scene.place(parcel(1), parcel(2)).shown == [2]
+    assert (scene.unread, scene.kept) == ([2], [])
+
+
+@pytest.mark.parametrize("when", ["staging", "marking"])
+def test_what_the_hub_wins_while_it_is_put_there_is_never_shown(scene: Scene, when: str) -> None:
+    placement = scene.stage(parcel(1), parcel(2))
+    if when == "staging":
+        assert win(scene, parcel(1))
+    scene.inbox.mark(placement)
+    if when == "marking":
+        assert win(scene, parcel(1))
+    scene.inbox.show(placement)
+    assert scene.unread == [2]
+    assert scene.kept == [".won"], "a crash before the commit must find it"
+    scene.inbox.finish([1])
+    scene.inbox.sweep()
+    assert scene.kept == []
+
+
+def test_what_the_hub_won_before_it_was_staged_is_found_after_a_crash_before_the_commit(scene: Scene) -> None:
+    assert win(scene, parcel(1))
+    scene.place(parcel(1), parcel(2))
+    assert scene.unread == [2]
+    scene.start(unsettled=(1, 2))
+    assert scene.unread == [1, 2]
+
+
+def test_a_commit_that_fails_gives_back_what_was_won(scene: Scene) -> None:
+    scene.place(parcel(1))
+    assert win(scene, parcel(1))
+    assert win(scene, parcel(2))
+    scene.inbox.give_back([1, 2])
+    assert (scene.unread, scene.kept) == ([1], [])
+    assert scene.place(parcel(1), parcel(2)).shown == [1, 2]
+    assert scene.inbox.look() == (set(), [])
+    assert win(scene, parcel(1)), "it can be won again"
+
+
+@pytest.mark.parametrize("when", ["staged", "shown"])
+def test_what_was_won_while_it_was_put_there_is_shown_after_all(scene: Scene, when: str) -> None:
+    placement = scene.stage(parcel(1), parcel(2))
+    assert win(scene, parcel(1))
+    scene.inbox.mark(placement)
+    if when == "staged":
+        scene.inbox.give_back([1])
+    scene.inbox.show(placement)
+    if when == "shown":
+        scene.inbox.give_back([1])
+    assert (scene.unread, scene.kept) == ([1, 2], [])
+    scene.start(unsettled=(1, 2))
+    assert scene.unread == [1, 2]
+
+
+def test_what_was_withheld_for_a_commit_that_failed_is_shown(scene: Scene) -> None:
+    assert win(scene, parcel(1))
+    placement = scene.stage(parcel(1))
+    scene.inbox.mark(placement)
+    scene.inbox.show(placement)
+    assert scene.unread == []
+    scene.inbox.give_back([1])
+    assert scene.unread == [1]
+
+
+def test_what_was_won_for_a_commit_that_failed_can_be_won_again_before_it_is_given_back(scene: Scene) -> None:
+    scene.place(parcel(1))
+    assert win(scene, parcel(1))
+    assert win(scene, parcel(1)), "the hub has forgotten that it won it"
+    scene.inbox.begin(scene.info, anew=False)
+    (leftover,) = scene.inbox.leftovers()
+    assert win(scene, parcel(1))
+    scene.inbox.recover(leftover, unsettled=True)
+    assert (scene.unread, scene.kept) == ([], [".won"]), "what was asked before it was won again does not count"
+
+
+def test_it_cannot_be_told_who_was_first_on_a_disk_that_fails(scene: Scene) -> None:
+    scene.place(parcel(1))
+    for path in scene.mailbox.hub.iterdir():
+        path.unlink()
+    scene.mailbox.hub.rmdir()
+    scene.mailbox.hub.write_text("not a folder")
+    assert win(scene, parcel(1)) is None
+    assert scene.unread == [1]
+
+
+# Looking.
+
+
+def test_files_that_others_put_there_are_new_until_they_are_accepted_and_gone_when_they_are_taken(scene: Scene) -> None:
+    name = scene.put(7)
+    scene.place(parcel(1))
+    (scene.mailbox.new / "notes.txt").write_text("mine")
+    assert scene.inbox.look() == ({name}, [])
+    scene.inbox.accept([name])
+    assert scene.inbox.look() == (set(), [])
+    scene.take(1)
+    (scene.mailbox.new / f"{name}.json").unlink()
+    assert set(scene.inbox.look()[1]) == {name, message_id(1)}
+    assert scene.inbox.look() == (set(), [])
+
+
+def test_what_is_settled_elsewhere_is_withdrawn(scene: Scene) -> None:
+    scene.place(parcel(1))
+    scene.inbox.withdraw(message_id(1))
+    assert scene.unread == []
+    assert scene.inbox.look() == (set(), [])
+
+
+def test_a_disk_that_is_taken_away_does_not_look_like_messages_that_were(scene: Scene) -> None:
+    scene.place(parcel(1))
+    elsewhere = scene.mailbox.folder.rename(scene.mailbox.folder.with_name("elsewhere"))
+    assert scene.inbox.look() == (set(), [])
+    assert win(scene, parcel(1)) is None
+    with pytest.raises(FileNotFoundError):
+        scene.place(parcel(1))
+    elsewhere.rename(scene.mailbox.folder)
+    assert scene.place(parcel(1)).shown == [1]
+
+
+# Calling back.
+
+
+def recall(scene: Scene, *numbers: int) -> list[Fate]:
+    return [scene.inbox.recall(*parcel(number)[:2]) for number in numbers]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_is_called_back_is_nobodys_here_and_was_taken_by_nobody(scene: Scene, *, restart: bool) -> None:
+    scene.place(parcel(1), parcel(2))
+    scene.take(2)
+    assert recall(scene, 1, 2, 3) == [Fate.RECALLED, Fate.TAKEN, Fate.RECALLED]
+    if restart:
+        scene.inbox = LocalInbox(scene.mailbox, scene.info, lambda: None)
+        assert recall(scene, 1, 2, 3) == [Fate.RECALLED, Fate.TAKEN, Fate.RECALLED]
+    assert win(scene, parcel(1)), "the hub need not win it here"
+    assert scene.unread == []
+    scene.inbox.clear()
+    assert scene.kept == []
