@@ -15,7 +15,7 @@ from tests.server.hubs import House, until
 from tieline.agents import activity as uploads
 from tieline.agents import runner
 from tieline.agents.activity import Uploader
-from tieline.agents.liaison import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
+from tieline.agents.agent_session import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
 from tieline.agents.runner import Run, prepared_run
 from tieline.agents.runner_frames import (
     LINE_BYTES_MAX,
@@ -165,7 +165,7 @@ async def test_a_bridge_that_asks_without_end_is_read_no_further_than_it_is_answ
         await go_on.wait()
         return McpResponse(request.id, {})
 
-    monkeypatch.setattr(run.runner.liaison, "answer", slow)
+    monkeypatch.setattr(run.runner.agent_session, "answer", slow)
     one = await bridge(run)
     one.say(*(McpRequest(number, "x") for number in range(3 * runner.REQUESTS_MAX)))
     await until(lambda: asked == runner.REQUESTS_MAX)
@@ -180,7 +180,7 @@ async def test_an_answer_that_fits_no_frame_is_an_error_to_its_request(
     async def huge(request: McpRequest) -> McpResponse:
         return McpResponse(request.id, {"text": "x" * LINE_BYTES_MAX})
 
-    monkeypatch.setattr(run.runner.liaison, "answer", huge)
+    monkeypatch.setattr(run.runner.agent_session, "answer", huge)
     one = await bridge(run)
     one.say(McpRequest(7, "x"))
     answer = await one.hear()

@@ -1,6 +1,6 @@
 """The bridge: an MCP server on stdio, through which an agent speaks with the hub and is spoken to.
 
-Above: an agent's program, which starts it as a child. Below: a backend, which is a liaison with the hub or the runner
+Above: an agent's program, which starts it as a child. Below: a backend, which is an agent session or the runner
 that started the program. It is push, not poll: a message reaches the agent as `notifications/claude/channel`, whether
 the agent was about to look or not.
 
@@ -23,7 +23,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from tieline import __version__
-from tieline.agents.liaison import TOOLS_CHANGED_METHOD, Liaison, UnknownTool, result_of
+from tieline.agents.agent_session import TOOLS_CHANGED_METHOD, AgentSession, UnknownTool, result_of
 from tieline.agents.runner_client import RunnerClient, RunnerGone, RunnerRefused
 
 NAME = "tieline"
@@ -56,24 +56,24 @@ class Backend(Protocol):
 
 
 class HubBackend:
-    """A liaison with the hub, in this process."""
+    """An agent session with the hub, in this process."""
 
-    def __init__(self, liaison: Liaison) -> None:
-        self._liaison = liaison
+    def __init__(self, agent_session: AgentSession) -> None:
+        self._agent_session = agent_session
 
     def begin(self) -> None:
         """The agent may be notified from now on."""
-        self._liaison.begin()
+        self._agent_session.begin()
 
     async def list_tools(self) -> Mapping[str, Any]:
         """The tools, with what is open now."""
-        await self._liaison.settle()
-        return {"tools": self._liaison.list_tools()}
+        await self._agent_session.settle()
+        return {"tools": self._agent_session.list_tools()}
 
     async def call_tool(self, name: str, arguments: dict[str, Any] | None) -> Mapping[str, Any]:
         """Call a tool."""
         try:
-            return result_of(await self._liaison.call_tool(name, arguments))
+            return result_of(await self._agent_session.call_tool(name, arguments))
         except UnknownTool as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
 

@@ -113,7 +113,7 @@ class CodexSession:
         self.forwarder = AnswersOnly(
             self._runner.member,
             self._push,
-            hear=self._runner.liaison.tracker.hear,
+            hear=self._runner.agent_session.tracker.hear,
             left_out=self._say_left_out,
             takes=self._runner.takes,
         )
@@ -201,7 +201,7 @@ class CodexSession:
             case codex.Ready(thread=thread):
                 self._tell(f"Codex is ready in thread {thread}")
                 self._open.set()
-                self._runner.liaison.begin()
+                self._runner.agent_session.begin()
             case codex.Failed(reason=reason):
                 self._tell(f"Codex cannot be spoken with: {reason}")
                 self.failed = True

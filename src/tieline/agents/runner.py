@@ -1,6 +1,6 @@
 """The runner: what a run of an agent's program needs from us while it lasts, whichever program it is.
 
-Above: `claude_code.py` and `codex_session.py`, which have the program. Below: the liaison, which has the hub; the
+Above: `claude_code.py` and `codex_session.py`, which have the program. Below: the agent session, which has the hub; the
 uploader; and the socket at which the bridge that the program starts finds us, so that a run has one session with the
 hub and one memory of what was pushed, however often the program restarts its tools.
 
@@ -24,8 +24,8 @@ from typing import Any
 
 from tieline.agents import runner_frames as frames
 from tieline.agents.activity import Uploader
+from tieline.agents.agent_session import TOOLS_CHANGED_METHOD, AgentSession, OpenSession
 from tieline.agents.forwarder import Forwarder, Takes, anywhere
-from tieline.agents.liaison import TOOLS_CHANGED_METHOD, Liaison, OpenSession
 from tieline.agents.program import Signals, caught_signals
 from tieline.agents.run_folder import RunFolder, run_folder
 from tieline.agents.tools import DEFAULT
@@ -69,7 +69,7 @@ class Runner:
         self._first = client
         self.uploader = Uploader()
         self.uploader.client = client
-        self.liaison = Liaison(self._open, self._notify, tools=tools, push=push, takes=takes, tell=tell)
+        self.agent_session = AgentSession(self._open, self._notify, tools=tools, push=push, takes=takes, tell=tell)
         # Bridges that are connected, in the order in which they came; and whether there is one.
         self._bridges: list[_Bridge] = []
         self._bridged = asyncio.Event()
@@ -92,8 +92,8 @@ class Runner:
 
     def join(self, forwarder: Forwarder | None = None) -> None:
         """Take what comes for the member from now on; with a forwarder of the program's own, if it has one."""
-        self.liaison.forwarder = forwarder
-        self._keeping = asyncio.create_task(self.liaison.keep(self._first))
+        self.agent_session.forwarder = forwarder
+        self._keeping = asyncio.create_task(self.agent_session.keep(self._first))
 
     async def leave(self) -> None:
         """End the session with the hub."""
@@ -133,7 +133,7 @@ class Runner:
     async def mark_objectives(self) -> None:
         """Mark what was opened and closed since the last time."""
         async with self._marking:
-            opened = {one.id for one in self.liaison.tracker.open}
+            opened = {one.id for one in self.agent_session.tracker.open}
             for objective in sorted(opened - self._marked):
                 self._put({"kind": "objective_open", "objectiveId": objective})
                 self._marked.add(objective)
@@ -175,11 +175,11 @@ class Runner:
         if (uid is not None and uid != os.getuid()) or len(self._bridges) >= BRIDGES_MAX:
             writer.close()
             return
-        bridge = _Bridge(self.liaison, reader, writer)
+        bridge = _Bridge(self.agent_session, reader, writer)
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
         self._bridges.append(bridge)
-        self.liaison.begin()
+        self.agent_session.begin()
         self._mark_soon()
         is_over = False
         try:
@@ -222,8 +222,8 @@ class Runner:
 class _Bridge:
     """One connection of a bridge."""
 
-    def __init__(self, liaison: Liaison, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._liaison = liaison
+    def __init__(self, agent_session: AgentSession, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._agent_session = agent_session
         self._reader = reader
         self._writer = writer
         self._answering: set[asyncio.Task[None]] = set()
@@ -284,7 +284,7 @@ class _Bridge:
 
     async def _answer(self, request: frames.McpRequest) -> None:
         try:
-            response = await self._liaison.answer(request)
+            response = await self._agent_session.answer(request)
             try:
                 frames.encode(response)
             except frames.BadLine as error:

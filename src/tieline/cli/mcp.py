@@ -55,9 +55,9 @@ offer(mcp, "tools", TOOL_SETS)
 
 
 async def _serve_hub(link: Link, tools: str, match: str | None, *, push: bool) -> None:
+    from tieline.agents.agent_session import AgentSession
     from tieline.agents.bridge import Bridge, HubBackend
     from tieline.agents.forwarder import WINDOW
-    from tieline.agents.liaison import Liaison
     from tieline.cli.context import Context
     from tieline.cli.reconnection import is_passing, opener
     from tieline.client import Client, HubError
@@ -73,8 +73,8 @@ async def _serve_hub(link: Link, tools: str, match: str | None, *, push: bool) -
         _tell(str(error))
     bridge = Bridge()
     takes = Context(match).takes
-    liaison = Liaison(open_session, bridge.notify, tools=tools, push=push, takes=takes, tell=_tell)
-    await bridge.serve(HubBackend(liaison), lambda: liaison.keep(first))
+    agent_session = AgentSession(open_session, bridge.notify, tools=tools, push=push, takes=takes, tell=_tell)
+    await bridge.serve(HubBackend(agent_session), lambda: agent_session.keep(first))
 
 
 async def _serve_runner(path: str) -> None:

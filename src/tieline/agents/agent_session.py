@@ -1,4 +1,4 @@
-"""The liaison: one agent's standing with the hub, through any number of sessions.
+"""The agent session: one agent's tools and messages, through any number of sessions with the hub.
 
 Above: the bridge, or a runner, which has the agent's program. Below: the SDK, the forwarder, the tracker and the tools.
 It refuses to know stdio, sockets and processes: it is given a way to open a session and a way to notify the program,
@@ -48,8 +48,8 @@ class UnknownTool(Exception):
     """There is no tool of this name."""
 
 
-class Liaison:
-    """What an agent and the hub have to do with each other. Belongs to one event loop."""
+class AgentSession:
+    """The tools, messages and open objectives of one agent on the hub. Belongs to one event loop."""
 
     def __init__(
         self,
