@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from tests.agents.test_framing import FORGERIES
-from tests.agents.test_tracker import objective
+from tests.agents.test_open_objectives import objective
 from tests.server.hubs import House
 from tieline.agents.agent_session import result_of
+from tieline.agents.open_objectives import Open
 from tieline.agents.runner_frames import McpResponse, encode
 from tieline.agents.tools import DEFAULT, Answer, Desk, set_names, tool, tools_of
 from tieline.agents.tools.tool import ANSWER_CHARS_MAX, Unanswered, list_open
-from tieline.agents.tracker import Open
 from tieline.client import Client
 
 TOKENS_MAX = 1200

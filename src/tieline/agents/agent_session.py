@@ -1,9 +1,9 @@
 """The agent session: one agent's tools and messages, through any number of sessions with the hub.
 
-Above: the bridge, or a runner, which has the agent's program. Below: the SDK, the forwarder, the tracker and the tools.
-It refuses to know stdio, sockets and processes: it is given a way to open a session and a way to notify the program,
-and is asked for tools and calls. A hub that goes away is waited for; a call that it left unanswered is made again where
-that cannot do anything twice.
+Above: the bridge, or a runner, which has the agent's program. Below: the SDK, the forwarder, the open objectives and
+the tools. It refuses to know stdio, sockets and processes: it is given a way to open a session and a way to notify the
+program, and is asked for tools and calls. A hub that goes away is waited for; a call that it left unanswered is made
+again where that cannot do anything twice.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from typing import Any
 
 from tieline.agents.forwarder import Forwarder, Takes, anywhere
 from tieline.agents.framing import channel_params
+from tieline.agents.open_objectives import Open, OpenObjectives, fetch_open
 from tieline.agents.runner_frames import Fault, McpRequest, McpResponse
 from tieline.agents.tools import DEFAULT, Answer, Desk, Tool, tools_of
 from tieline.agents.tools.tool import Unanswered, fail, list_open
-from tieline.agents.tracker import Open, Tracker, fetch_open
 from tieline.client import Client, Delivery, Disconnected, HubError, Item, Message
 from tieline.client.errors import is_passing
 from tieline.wire.backoff import SESSION_BACKOFF
@@ -66,7 +66,7 @@ class AgentSession:
         self._tools: dict[str, Tool] = {tool.name: tool for tool in tools_of(tools)}
         self._takes = takes
         self._tell = tell
-        self.tracker = Tracker(self._fetch_open, self._objectives_changed)
+        self.open_objectives = OpenObjectives(self._fetch_open, self._objectives_changed)
         # Who the agent is, and its forwarder: the first session says so.
         self.member = ""
         self.forwarder: Forwarder | None = None
@@ -110,7 +110,7 @@ class AgentSession:
                         await _close(client)
                 client = None
         finally:
-            await self.tracker.close()
+            await self.open_objectives.close()
             for task in self._notifying:
                 task.cancel()
 
@@ -123,7 +123,7 @@ class AgentSession:
         return [
             {
                 "name": tool.name,
-                "description": tool.described(self.tracker.open),
+                "description": tool.described(self.open_objectives.current),
                 "inputSchema": tool.schema(),
             }
             for tool in self._tools.values()
@@ -182,14 +182,14 @@ class AgentSession:
         self.member = member = client.welcome.speaker
         if self.forwarder is None:
             self.forwarder = Forwarder(
-                member, self._push, hear=self.tracker.hear, left_out=self._say_left_out, takes=self._push_takes
+                member, self._push, hear=self.open_objectives.hear, left_out=self._say_left_out, takes=self._push_takes
             )
         self._client = client
         await self._learn_channels(client)
         if any(tool.permission for tool in self._tools.values()):
             own = (one for one in await client.members() if one.name == member)
             self._permissions = frozenset(word for one in own for word in one.permissions)
-        await self.tracker.refresh()
+        await self.open_objectives.refresh()
         self._connected.set()
         await self.forwarder.forward(client)
 
@@ -243,7 +243,7 @@ class AgentSession:
             member=self.member,
             now_ms=_now_ms(),
             wire_id=wire_id,
-            open=self.tracker.open,
+            open=self.open_objectives.current,
             channels=self._channels,
             takes=self._takes,
             unanswered=self._unanswered,

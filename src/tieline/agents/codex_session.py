@@ -113,7 +113,7 @@ class CodexSession:
         self.forwarder = AnswersOnly(
             self._runner.member,
             self._push,
-            hear=self._runner.agent_session.tracker.hear,
+            hear=self._runner.agent_session.open_objectives.hear,
             left_out=self._say_left_out,
             takes=self._runner.takes,
         )

@@ -133,7 +133,7 @@ class Runner:
     async def mark_objectives(self) -> None:
         """Mark what was opened and closed since the last time."""
         async with self._marking:
-            opened = {one.id for one in self.agent_session.tracker.open}
+            opened = {one.id for one in self.agent_session.open_objectives.current}
             for objective in sorted(opened - self._marked):
                 self._put({"kind": "objective_open", "objectiveId": objective})
                 self._marked.add(objective)

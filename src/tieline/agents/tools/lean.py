@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from tieline.agents.framing import attribute
+from tieline.agents.open_objectives import Open
 from tieline.agents.tools.tool import (
     Answer,
     Arguments,
@@ -20,7 +21,6 @@ from tieline.agents.tools.tool import (
     list_open,
     plain_text,
 )
-from tieline.agents.tracker import Open
 from tieline.client import (
     Block,
     Cancel,

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tieline.agents.forwarder import Takes, anywhere
 from tieline.agents.framing import attribute, channel_text, escape
-from tieline.agents.tracker import Open
+from tieline.agents.open_objectives import Open
 from tieline.client import Accepted, Client, Disconnected, HubRefused, Item, Message
 from tieline.contract.text import neutral
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from tieline.agents.open_objectives import Open
 from tieline.agents.tools.lean import find_messages, full_target, members, state_line, view_objective
 from tieline.agents.tools.tool import (
     Answer,
@@ -18,7 +19,6 @@ from tieline.agents.tools.tool import (
     json_answer,
     list_open,
 )
-from tieline.agents.tracker import Open
 from tieline.client import Block, Cancel, Complete, Reassign, Unblock, Watch
 from tieline.contract import permission
 from tieline.contract.identifiers import GENERAL
