@@ -14,7 +14,7 @@ from tests.server.hubs import House
 from tieline.agents.agent_session import result_of
 from tieline.agents.open_objectives import Open
 from tieline.agents.runner_frames import McpResponse, encode
-from tieline.agents.tools import DEFAULT, Answer, Desk, set_names, tool, tools_of
+from tieline.agents.tools import DEFAULT, Answer, ToolContext, set_names, tool, tools_of
 from tieline.agents.tools.tool import ANSWER_CHARS_MAX, Unanswered, list_open
 from tieline.client import Client
 
@@ -30,11 +30,11 @@ class Caller:
         self._tools = {tool.name: tool for tool in tools_of(tools)}
         self._member = member
         self._numbers: Iterator[int] = count(1)
-        self.desk: Desk | None = None
+        self.context: ToolContext | None = None
 
     async def __call__(self, name: str, **arguments: Any) -> Answer:
-        self.desk = Desk(self._client, self._member, now_ms=0, wire_id=f"w-{next(self._numbers)}")
-        return await self._tools[name].call(self.desk, arguments)
+        self.context = ToolContext(self._client, self._member, now_ms=0, wire_id=f"w-{next(self._numbers)}")
+        return await self._tools[name].call(self.context, arguments)
 
     async def text(self, name: str, **arguments: Any) -> str:
         answer = await self(name, **arguments)
@@ -134,8 +134,8 @@ async def test_a_channel_is_written_to_by_the_id_that_a_frame_shows(bob: Caller,
 async def test_an_answer_names_what_it_answers(bob: Caller, alice: Client) -> None:
     sent = await alice.send("@bob", "well?")
     await bob.text("send", to="@alice", body="yes", reply_to=sent.id)
-    assert bob.desk is not None
-    assert bob.desk.named == [sent.id]
+    assert bob.context is not None
+    assert bob.context.named == [sent.id]
     assert (await alice.inbox()).items[0].message.reply_to == sent.id
 
 
@@ -229,9 +229,9 @@ async def test_a_claim_that_the_hub_left_unanswered_is_shown_by_the_next_drain(h
     await gone.close()
     bob = await home.join("bob")
     drain = next(tool for tool in tools_of(DEFAULT) if tool.name == "drain")
-    ours = Desk(bob, "bob", 0, "w", unanswered=[Unanswered(item, gone.welcome.session)])
+    ours = ToolContext(bob, "bob", 0, "w", unanswered=[Unanswered(item, gone.welcome.session)])
     assert "\none\n" in (await drain.call(ours, {})).text
-    others = Desk(bob, "bob", 0, "w", unanswered=[Unanswered(item, "another session")])
+    others = ToolContext(bob, "bob", 0, "w", unanswered=[Unanswered(item, "another session")])
     assert (await drain.call(others, {})).text == "Nothing waits."
 
 

@@ -17,7 +17,7 @@ from tieline.agents.forwarder import Forwarder, Takes, anywhere
 from tieline.agents.framing import channel_params
 from tieline.agents.open_objectives import Open, OpenObjectives, fetch_open
 from tieline.agents.runner_frames import Fault, McpRequest, McpResponse
-from tieline.agents.tools import DEFAULT, Answer, Desk, Tool, tools_of
+from tieline.agents.tools import DEFAULT, Answer, Tool, ToolContext, tools_of
 from tieline.agents.tools.tool import Unanswered, fail, list_open
 from tieline.client import Client, Delivery, Disconnected, HubError, Item, Message
 from tieline.client.errors import is_passing
@@ -142,9 +142,9 @@ class AgentSession:
             client = await self._wait_for_session(AWAY_SECONDS)
             if client is None:
                 return fail(str(self._over or "the hub is away, nothing was done; it is tried again: call later"))
-            desk = self._desk(client, wire_id)
+            context = self._context(client, wire_id)
             try:
-                answer = await tool.call(desk, arguments)
+                answer = await tool.call(context, arguments)
             except Disconnected:
                 # Whoever keeps the session may hear of it later than we do.
                 if self._client is client:
@@ -152,7 +152,7 @@ class AgentSession:
                 if is_last:
                     return fail("the hub went away before it answered: see whether it was done before you try again")
                 continue
-            self._learn(desk)
+            self._learn(context)
             return answer
         raise AssertionError("the last attempt returns")
 
@@ -237,8 +237,8 @@ class AgentSession:
 
     # Calls.
 
-    def _desk(self, client: Client, wire_id: str) -> Desk:
-        return Desk(
+    def _context(self, client: Client, wire_id: str) -> ToolContext:
+        return ToolContext(
             client=client,
             member=self.member,
             now_ms=_now_ms(),
@@ -249,15 +249,15 @@ class AgentSession:
             unanswered=self._unanswered,
         )
 
-    def _learn(self, desk: Desk) -> None:
+    def _learn(self, context: ToolContext) -> None:
         """What a call says about messages that were pushed."""
         if self.forwarder is None:
             return
-        for message_id in desk.named:
+        for message_id in context.named:
             self.forwarder.named(message_id)
-        for message_id in desk.taken:
+        for message_id in context.taken:
             self.forwarder.settled(message_id)
-        for message_id in desk.shown:
+        for message_id in context.shown:
             self.forwarder.shown(message_id)
 
 
