@@ -212,7 +212,7 @@ async def test_what_was_taken_is_told_however_long_it_is(home: House, alice: Cli
     while any(one not in told for one in sent):
         answer = await bob(take)
         assert not answer.failed, answer.text
-        # It also has to pass between a bridge and its runner.
+        # It also has to pass between an MCP server and its runner.
         encode(McpResponse(1, result_of(answer)))
         assert any(one not in told and one in answer.text for one in sent), "nothing that was taken is kept back"
         told += answer.text

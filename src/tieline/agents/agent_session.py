@@ -1,9 +1,9 @@
 """The agent session: one agent's tools and messages, through any number of sessions with the hub.
 
-Above: the bridge, or a runner, which has the agent's program. Below: the SDK, the forwarder, the open objectives and
-the tools. It refuses to know stdio, sockets and processes: it is given a way to open a session and a way to notify the
-program, and is asked for tools and calls. A hub that goes away is waited for; a call that it left unanswered is made
-again where that cannot do anything twice.
+Above: the MCP server, or a runner, which has the agent's program. Below: the SDK, the forwarder, the open objectives
+and the tools. It refuses to know stdio, sockets and processes: it is given a way to open a session and a way to notify
+the program, and is asked for tools and calls. A hub that goes away is waited for; a call that it left unanswered is
+made again where that cannot do anything twice.
 """
 
 import asyncio

@@ -23,7 +23,7 @@ from tieline.agents.forwarder import Forwarder
 from tieline.agents.framing import channel_text
 from tieline.agents.program import Program, start_program
 from tieline.agents.run_folder import RunFolder
-from tieline.agents.runner import BRIDGE_ARGUMENTS, Run
+from tieline.agents.runner import MCP_ARGUMENTS, Run
 from tieline.agents.runner_frames import SOCKET_VARIABLE
 from tieline.agents.trace import OPENAI, Loopback
 from tieline.agents.trace_exchange import usage_event
@@ -63,7 +63,7 @@ def command_of(arguments: Sequence[str], folder: RunFolder, environment: Mapping
     name = f"mcp_servers.{codex.SERVER_NAME}"
     settings = {
         f"{name}.command": json.dumps(sys.executable),
-        f"{name}.args": json.dumps(BRIDGE_ARGUMENTS),
+        f"{name}.args": json.dumps(MCP_ARGUMENTS),
         f"{name}.env": f"{{{SOCKET_VARIABLE}={json.dumps(str(folder.socket))}}}",
     }
     flags = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]

@@ -1,6 +1,6 @@
 """The open objectives of a member, fetched again whenever something happens to one.
 
-Above: the bridge and the runner, which show them in the descriptions of tools, because those outlive what a model
+Above: the MCP server and the runner, which show them in the descriptions of tools, because those outlive what a model
 forgets. Below: the hub, through whatever asks it. Events come in bursts (work is given to many, or moved), so a first
 one starts a short wait, and one question covers all that came meanwhile.
 """

@@ -1,8 +1,8 @@
 """A tool: a name, a description that knows what is open now, checked arguments, and what it does on the hub.
 
-Above: the sets of tools in this folder, and whatever serves them. Below: the SDK. It refuses to know MCP: the bridge
-and the runner carry tools over their own wires. What a tool answers is read by a model: other people's words in it are
-framed (`agents.framing`), or in JSON escaped as they are in a frame.
+Above: the sets of tools in this folder, and whatever serves them. Below: the SDK. It refuses to know MCP: the MCP
+server and the runner carry tools over their own wires. What a tool answers is read by a model: other people's words in
+it are framed (`agents.framing`), or in JSON escaped as they are in a frame.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The bridge: `tieline mcp` as a real process, driven by the official SDK's client over stdio, in both eras."""
+"""The MCP server: `tieline mcp` as a real process, driven by the official SDK's client over stdio, in both eras."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.agents.conftest import ALONE
-from tests.agents.mcp_agent import ERAS, LEGACY, WAIT_SECONDS, bridge_processes, mcp_agent, raw_program
+from tests.agents.mcp_agent import ERAS, LEGACY, WAIT_SECONDS, mcp_agent, mcp_server_processes, raw_program
 from tests.agents.test_forwarder import state, steps
 from tests.agents.test_framing import FORGERIES
 from tests.server.hubs import House, house, until
@@ -77,7 +77,7 @@ async def test_messages_that_arrived_while_the_agent_was_away_come_once(home: Ho
         await agent.client.list_tools()
         await until(lambda: bool(agent.bodies), seconds=WAIT_SECONDS)
         assert agent.bodies == ["three"]
-    assert not bridge_processes()
+    assert not mcp_server_processes()
 
 
 async def test_a_kill_between_push_and_evidence_has_it_offered_again_and_evidence_counts_once(home: House) -> None:
@@ -119,7 +119,7 @@ async def test_nothing_is_written_before_initialized_and_garbage_ends_nothing(ho
 
 
 @pytest.mark.parametrize("end", ["stdin", "SIGTERM", "SIGINT"])
-async def test_the_bridge_ends_with_its_program(home: House, end: str) -> None:
+async def test_the_mcp_server_ends_with_its_program(home: House, end: str) -> None:
     async with raw_program(home.home, "--as", "bob") as program:
         await program.initialize()
         if end == "stdin":
@@ -131,7 +131,7 @@ async def test_the_bridge_ends_with_its_program(home: House, end: str) -> None:
             assert await program.process.wait() == (0 if end == "stdin" else -signal.Signals[end])
 
 
-async def test_the_bridge_comes_back_to_a_hub_that_restarts(folder: Path) -> None:
+async def test_the_mcp_server_comes_back_to_a_hub_that_restarts(folder: Path) -> None:
     path = folder / "home"
     async with house(path, **ALONE) as here:
         await here.add("alice", "bob")
@@ -179,7 +179,7 @@ async def test_who_cannot_be_anybody_is_told_at_once(
         assert await program.process.wait() == code
 
 
-async def test_under_a_runner_the_bridge_passes_everything_to_it(folder: Path) -> None:
+async def test_under_a_runner_the_mcp_server_passes_everything_to_it(folder: Path) -> None:
     asked: list[McpRequest] = []
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -1,8 +1,8 @@
-"""The bridge: an MCP server on stdio, through which an agent speaks with the hub and is spoken to.
+"""The MCP server on stdio, through which an agent speaks with the hub and is spoken to.
 
-Above: an agent's program, which starts it as a child. Below: a backend, which is an agent session or the runner
-that started the program. It is push, not poll: a message reaches the agent as `notifications/claude/channel`, whether
-the agent was about to look or not.
+Above: an agent's program, which starts it as a child. Below: a backend, which is an agent session or the runner that
+started the program. It is push, not poll: a message reaches the agent as `notifications/claude/channel`, whether the
+agent was about to look or not.
 
 Both eras of MCP are served, decided by the client's first request. In the older one nothing is pushed before the client
 has said `initialized`; the newer one has no such word, and its first request says as much. A changed tool list is told
@@ -43,7 +43,7 @@ INSTRUCTIONS = (
 
 
 class Backend(Protocol):
-    """What stands behind the bridge."""
+    """The hub, or a runner: lists tools and calls them."""
 
     def begin(self) -> None:
         """The agent may be notified from now on."""
@@ -124,7 +124,7 @@ class _ChannelServer(Server[Any]):
         )
 
 
-class Bridge:
+class McpServer:
     """One agent's MCP server."""
 
     def __init__(self, *, instructions: str = INSTRUCTIONS) -> None:
@@ -202,8 +202,8 @@ class Bridge:
 
 
 def _report(keeping: asyncio.Future[None]) -> None:
-    """A bug that ends what stands behind the bridge is loud at once: the client closes stdin much later, if ever."""
+    """A bug that ends the backend is loud at once: the client closes stdin much later, if ever."""
     error = None if keeping.cancelled() else keeping.exception()
     if error is not None:
-        text = "what stands behind the bridge ended"
+        text = "the MCP server's backend ended"
         keeping.get_loop().call_exception_handler({"message": text, "exception": error, "future": keeping})
