@@ -18,11 +18,11 @@ from pathlib import Path
 import msgspec
 
 from tieline.agents import hooks
+from tieline.agents.loopback import ANTHROPIC, OTLP, Loopback
 from tieline.agents.program import start_program
 from tieline.agents.run_folder import RunFolder
 from tieline.agents.runner import MCP_ARGUMENTS, Run
 from tieline.agents.runner_frames import SOCKET_VARIABLE
-from tieline.agents.trace import ANTHROPIC, OTLP, Loopback
 
 PROGRAM_VARIABLE = "CLAUDE_PATH"
 PROGRAM = "claude"

@@ -21,12 +21,12 @@ from tieline import __version__
 from tieline.agents import codex
 from tieline.agents.forwarder import Forwarder
 from tieline.agents.framing import channel_text
+from tieline.agents.loopback import OPENAI, Loopback
+from tieline.agents.model_call import usage_event
 from tieline.agents.program import Program, start_program
 from tieline.agents.run_folder import RunFolder
 from tieline.agents.runner import MCP_ARGUMENTS, Run
 from tieline.agents.runner_frames import SOCKET_VARIABLE
-from tieline.agents.trace import OPENAI, Loopback
-from tieline.agents.trace_exchange import usage_event
 from tieline.client import Delivery, HubError, Item
 
 PROGRAM_VARIABLE = "CODEX_PATH"

@@ -27,10 +27,10 @@ from tieline.agents import runner_frames as frames
 from tieline.agents.activity import Uploader
 from tieline.agents.agent_session import TOOLS_CHANGED_METHOD, AgentSession, OpenSession
 from tieline.agents.forwarder import Forwarder, Takes, anywhere
+from tieline.agents.loopback import Loopback, open_loopback
 from tieline.agents.program import Signals, caught_signals
 from tieline.agents.run_folder import RunFolder, run_folder
 from tieline.agents.tools import DEFAULT
-from tieline.agents.trace import Loopback, loopback
 from tieline.client import Client, HubError
 from tieline.contract.objective import Status
 from tieline.wire.unix import listen, peer_uid
@@ -331,7 +331,7 @@ async def prepared_run(  # noqa: PLR0913 - what a run needs to know of the hub, 
         server = await listen(folder.socket, running.accept, mode=0o600)
         uploading = asyncio.create_task(running.uploader.run())
         try:
-            async with loopback(running.uploader.put, upstreams or {}) as local:
+            async with open_loopback(running.uploader.put, upstreams or {}) as local:
                 yield Run(folder, running, local, signals, environment, upstreams is not None, push, tell)
         finally:
             server.close()

@@ -29,9 +29,9 @@ async def run_agent(
     """Run an agent's program with the hub's tools, and give its exit code."""
     from tieline.agents import claude_code, codex_session
     from tieline.agents.forwarder import WINDOW
+    from tieline.agents.loopback import ANTHROPIC, OPENAI, UPSTREAMS
     from tieline.agents.program import NotStarted
     from tieline.agents.runner import prepared_run
-    from tieline.agents.trace import ANTHROPIC, OPENAI, UPSTREAMS
     from tieline.cli.context import Context
     from tieline.cli.reconnection import opener
 
