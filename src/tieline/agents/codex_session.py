@@ -93,9 +93,9 @@ class AnswersOnly(Forwarder):
 class CodexSession:
     """One app-server and the member it is."""
 
-    def __init__(self, program: Program, conversation: codex.Conversation, run: Run, say: Print) -> None:
+    def __init__(self, program: Program, protocol: codex.AppServerProtocol, run: Run, say: Print) -> None:
         self._program = program
-        self._conversation = conversation
+        self._protocol = protocol
         self._runner = run.runner
         self._tell = run.tell
         self._traced = run.trace
@@ -128,7 +128,7 @@ class CodexSession:
 
     async def stop(self) -> None:
         """End the turn, then the program."""
-        self._conversation.interrupt()
+        self._protocol.interrupt()
         self._settle()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(INTERRUPT_SECONDS):
@@ -155,10 +155,10 @@ class CodexSession:
 
     async def _offer(self, key: int, text: str) -> None:
         await self._open.wait()
-        while self._conversation.room <= 0:
+        while self._protocol.room <= 0:
             self._room.clear()
             await self._room.wait()
-        self._conversation.offer(key, text, self._loop.time())
+        self._protocol.offer(key, text, self._loop.time())
         self._settle()
 
     # The program.
@@ -172,28 +172,28 @@ class CodexSession:
                 continue
             if not line:
                 return
-            self._conversation.receive_line(line, self._loop.time())
+            self._protocol.receive_line(line, self._loop.time())
             self._settle()
 
     def _advance(self) -> None:
-        self._conversation.advance(self._loop.time())
+        self._protocol.advance(self._loop.time())
         self._settle()
 
     def _settle(self) -> None:
-        """Do what the conversation says: write, tell, and come back when something is due."""
+        """Do what is due in the protocol: write, tell, and come back when something is due."""
         with contextlib.suppress(OSError, RuntimeError):
-            self._program.stdin.writelines(self._conversation.next_lines())
-        for event in self._conversation.next_events():
+            self._program.stdin.writelines(self._protocol.next_lines())
+        for event in self._protocol.next_events():
             self._take(event)
-        if self._conversation.room > 0:
+        if self._protocol.room > 0:
             self._room.set()
-        if self._conversation.turn is None:
+        if self._protocol.turn is None:
             self._idle.set()
         else:
             self._idle.clear()
         if self._timer is not None:
             self._timer.cancel()
-        timeout = self._conversation.next_timeout(self._loop.time())
+        timeout = self._protocol.next_timeout(self._loop.time())
         self._timer = self._loop.call_later(timeout, self._advance) if timeout is not None else None
 
     def _take(self, event: codex.Event) -> None:
@@ -243,10 +243,10 @@ async def run_codex(
         pipes=True,
         read_max=LINE_BYTES_MAX,
     )
-    conversation = codex.Conversation(
+    protocol = codex.AppServerProtocol(
         version=__version__, cwd=str(Path.cwd()), resume=resume, instructions=INSTRUCTIONS, approve=approve
     )
-    session = CodexSession(program, conversation, run, say)
+    session = CodexSession(program, protocol, run, say)
     run.runner.join(session.forwarder)
     stopped: list[signal.Signals] = []
     stopping: set[asyncio.Task[None]] = set()
