@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.whereabouts import named_token
+from tieline.cli.hub_or_spool import named_token
 
 if TYPE_CHECKING:
     from tieline.cli.session import Link

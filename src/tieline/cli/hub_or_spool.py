@@ -1,4 +1,4 @@
-"""Whereabouts: whether a command works with a hub or without, and who speaks where nobody is named.
+"""The choice between a hub and a spool for a command, and who speaks where nobody is named.
 
 Above: `session`. Below: the home of a hub, and the protocol that works without one. The order is: the spool that
 `--spool` names; the hub that an address or the home names; the relay that `join` stored; the spool. A home that has a
