@@ -16,7 +16,7 @@ from tests.cli.hub_process import HubProcess, run_cli
 from tests.server.hubs import house
 from tieline.cli.checkpoints import Checkpoints
 from tieline.cli.doctor_canary import canary
-from tieline.cli.doctor_finding import Finding, Grade
+from tieline.cli.doctor_finding import DoctorFinding, Grade
 from tieline.cli.doctor_home import look_at_home, look_at_place, look_at_process
 from tieline.cli.doctor_members import look_at_members, look_at_ways, ways
 from tieline.cli.doctor_store import audit, databases
@@ -42,15 +42,15 @@ async def home(folder: Path) -> Path:
     return folder / "home"
 
 
-def look(home: Path, *, deep: bool = False) -> list[Finding]:
+def look(home: Path, *, deep: bool = False) -> list[DoctorFinding]:
     return [*look_at_home(home), *look_at_process(home), *databases(home, deep=deep), *audit(home, deep=deep)]
 
 
-def wrongs(findings: list[Finding]) -> list[Finding]:
+def wrongs(findings: list[DoctorFinding]) -> list[DoctorFinding]:
     return [finding for finding in findings if finding.grade is Grade.WRONG]
 
 
-def the_wrong(findings: list[Finding]) -> Finding:
+def the_wrong(findings: list[DoctorFinding]) -> DoctorFinding:
     """The one thing that is wrong; it says why and what to do."""
     (found,) = wrongs(findings)
     assert found.why

@@ -16,7 +16,7 @@ from msgspec import Struct
 from tieline.protocols import protocols
 
 if TYPE_CHECKING:
-    from tieline.cli.doctor_finding import Examined, Finding
+    from tieline.cli.doctor_finding import DoctorFinding, Examined
     from tieline.cli.failure import Failure
     from tieline.cli.mailbox import Post
     from tieline.cli.session import Link
@@ -79,12 +79,12 @@ class Extension:
         del places
         return ()
 
-    def look_at_settings(self, settings: Any, path: Path) -> "Iterable[Finding]":
+    def look_at_settings(self, settings: Any, path: Path) -> "Iterable[DoctorFinding]":
         """Tell the doctor what settings lack. They are in this file."""
         del settings, path
         return ()
 
-    def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> "Iterable[Finding]":
+    def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> "Iterable[DoctorFinding]":
         """Tell the doctor which members of a running hub it does not reach."""
         del places, names
         return ()
