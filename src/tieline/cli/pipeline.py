@@ -20,7 +20,7 @@ from tieline.protocols import protocols
 
 if TYPE_CHECKING:
     from tieline.pipeline.lake import Lake
-    from tieline.pipeline.verify import Report
+    from tieline.pipeline.verify import VerifyReport
 
 pipeline_app = typer.Typer(help="Turn the logs into tables, on Spark.", no_args_is_help=True)
 
@@ -375,10 +375,10 @@ def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool)
 
         Options(where).log().end(MAIN)
         with _session(master) as spark:
-            from tieline.pipeline.verify import Finding, verify
+            from tieline.pipeline.verify import VerifyFinding, verify
 
             report = verify(spark, where, checkpoints)
-    wrong = [Finding(report.verified_rows, "checkpoint", problem) for problem in problems]
+    wrong = [VerifyFinding(report.verified_rows, "checkpoint", problem) for problem in problems]
     report = msgspec.structs.replace(report, findings=(*report.findings, *wrong))
     if json:
         print_json({"intact": report.intact, **msgspec.structs.asdict(report)})
@@ -408,7 +408,7 @@ def _checked() -> Iterator[None]:
         raise Failure(Exit.USAGE, f"the log could not be checked: {failure.message}", failure.hint) from failure
 
 
-def _broken(report: "Report") -> Failure:
+def _broken(report: "VerifyReport") -> Failure:
     first, *others = report.findings
     for finding in others[: _FINDINGS_SHOWN - 1]:
         warn(f"  {neutral_line(finding.what)}")
