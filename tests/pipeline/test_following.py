@@ -12,7 +12,7 @@ import pytest
 from tests.server.hubs import house, until
 from tieline.cli import pipeline_run
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.pipeline_aftermath import Aftermath, Wishes
+from tieline.cli.pipeline_after_batch import AfterBatch, AlertOptions
 from tieline.cli.pipeline_progress import Display
 from tieline.cli.pipeline_run import Run
 from tieline.contract.permission import LOG_READ
@@ -42,7 +42,7 @@ def bring_in(
 
     monkeypatch.setattr("tieline.pipeline.run.run", stream)
     lake = Lake(folder / "lake")
-    made = Run(lake, where, Display(0, quiet=True), Aftermath(lake, Wishes()), noted)
+    made = Run(lake, where, Display(0, quiet=True), AfterBatch(lake, AlertOptions()), noted)
     return lambda *, follow: made.bring_in(None, follow=follow)
 
 
