@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tieline.agents.unread import Asked
     from tieline.cli.context import Context
     from tieline.cli.session import Link
-    from tieline.cli.watch import Wish
+    from tieline.cli.watch import WatchOptions
 
 
 class Mailbox(Protocol):
@@ -33,7 +33,7 @@ class Mailbox(Protocol):
     def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
         """Answer a program's hook with what waits, and take what it is shown."""
 
-    async def watch(self, wish: "Wish") -> None:
+    async def watch(self, options: "WatchOptions") -> None:
         """Take messages as they come, until interrupted."""
 
     def subscribe(self, channel: str) -> str:
