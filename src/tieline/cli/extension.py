@@ -18,7 +18,7 @@ from tieline.protocols import protocols
 if TYPE_CHECKING:
     from tieline.cli.doctor_finding import DoctorFinding, Examined
     from tieline.cli.failure import Failure
-    from tieline.cli.mailbox import Post
+    from tieline.cli.mailbox import MailboxProvider
     from tieline.cli.session import Link
     from tieline.stores.sqlite.inspection import SqliteInspection
 
@@ -70,7 +70,7 @@ class Extension:
         del error
         return None
 
-    def post(self) -> "Post | None":
+    def mailbox_provider(self) -> "MailboxProvider | None":
         """The way to work without a hub, if it has one."""
         return None
 

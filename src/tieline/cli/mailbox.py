@@ -1,8 +1,8 @@
 """A mailbox: messages without a hub, in a folder or through a relay that serves one.
 
 Above: `session`, which asks for one where there is no hub, and the commands that also work there. Below: the protocol
-that keeps such messages and has a `Post` in its extension of the command line; a spool is its folder. It refuses to
-know what is in the folder.
+that keeps such messages and has a `MailboxProvider` in its extension of the command line; a spool is its folder. It
+refuses to know what is in the folder.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -72,7 +72,7 @@ class Stored(Protocol):
         """True if the address is known to be a hub's."""
 
 
-class Post(Protocol):
+class MailboxProvider(Protocol):
     """Working without a hub, as one protocol offers it."""
 
     def stored(self, link: "Link") -> Stored:
@@ -82,8 +82,8 @@ class Post(Protocol):
         """The spool that a link names or that is found for it, or the relay that takes its place."""
 
 
-def find_post() -> Post | None:
+def find_mailbox_provider() -> MailboxProvider | None:
     """The way to work without a hub, if a protocol offers one."""
     from tieline.cli.extension import extensions
 
-    return next((post for each in extensions() if (post := each.post()) is not None), None)
+    return next((provider for each in extensions() if (provider := each.mailbox_provider()) is not None), None)
