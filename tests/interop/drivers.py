@@ -346,7 +346,7 @@ DRIVERS: tuple[type[Driver], ...] = (ChannelsDriver, RelayDriver, BackchannelDri
 BY_PROTOCOL = {driver.protocol: driver for driver in DRIVERS}
 
 
-class Town:
+class MixedHub:
     """A hub, and members that speak different protocols."""
 
     def __init__(self, there: House) -> None:
@@ -374,16 +374,16 @@ class Town:
 
 
 @contextlib.asynccontextmanager
-async def town(
+async def mixed_hub(
     home: Path, *, store: str = "memory", tokens: dict[str, str] | None = None, config: str = CONFIG
-) -> AsyncIterator[Town]:
+) -> AsyncIterator[MixedHub]:
     """A hub that signs for peerbus."""
     home.mkdir(mode=0o700, exist_ok=True)
     if not (home / "tieline.toml").exists():
         (home / "tieline.toml").write_text(config)
     async with house(home, store=store) as there:
         there.tokens.update(tokens or {})
-        built = Town(there)
+        built = MixedHub(there)
         try:
             yield built
         finally:
