@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.agents.conftest import ALONE
-from tests.server.hubs import House, house, until
+from tests.server.hubs import HubHarness, running_hub, until
 from tieline.agents import agent_session
 from tieline.agents.agent_session import CHANNEL_METHOD, TOOLS_CHANGED_METHOD, AgentSession, UnknownTool
 from tieline.agents.runner_frames import Fault, McpRequest, McpResponse
@@ -61,7 +61,7 @@ async def running(program: Program) -> AsyncIterator[Program]:
             await keeping
 
 
-async def test_nothing_is_pushed_before_the_program_is_ready(home: House) -> None:
+async def test_nothing_is_pushed_before_the_program_is_ready(home: HubHarness) -> None:
     alice = await home.join("alice")
     await alice.send("@bob", "early")
     async with running(Program(home.home)) as program:
@@ -73,7 +73,7 @@ async def test_nothing_is_pushed_before_the_program_is_ready(home: House) -> Non
         await until(lambda: program.contents == ["early"])
 
 
-async def test_a_call_after_a_push_is_evidence_and_an_answer_settles(home: House) -> None:
+async def test_a_call_after_a_push_is_evidence_and_an_answer_settles(home: HubHarness) -> None:
     alice = await home.join("alice")
     async with running(Program(home.home)) as program:
         program.agent_session.begin()
@@ -92,7 +92,7 @@ async def test_a_call_after_a_push_is_evidence_and_an_answer_settles(home: House
         assert receipt.state == "acked"
 
 
-async def test_channels_are_shown_by_their_ids_also_new_ones(home: House) -> None:
+async def test_channels_are_shown_by_their_ids_also_new_ones(home: HubHarness) -> None:
     alice = await home.join("alice")
     async with running(Program(home.home)) as program:
         program.agent_session.begin()
@@ -107,7 +107,7 @@ async def test_channels_are_shown_by_their_ids_also_new_ones(home: House) -> Non
         assert params["meta"]["channel"] == "dev"
 
 
-async def test_descriptions_follow_the_open_objectives(home: House) -> None:
+async def test_descriptions_follow_the_open_objectives(home: HubHarness) -> None:
     alice = await home.join("alice")
     async with running(Program(home.home)) as program:
         program.agent_session.begin()
@@ -121,7 +121,7 @@ async def test_descriptions_follow_the_open_objectives(home: House) -> None:
         assert "no open objectives" in program.description()
 
 
-async def test_a_burst_of_objectives_is_one_refresh(home: House) -> None:
+async def test_a_burst_of_objectives_is_one_refresh(home: HubHarness) -> None:
     alice = await home.join("alice")
     async with running(Program(home.home)) as program:
         program.agent_session.begin()
@@ -134,7 +134,7 @@ async def test_a_burst_of_objectives_is_one_refresh(home: House) -> None:
         assert program.refreshes == 1
 
 
-async def test_without_pushes_the_agent_takes_what_waits(home: House) -> None:
+async def test_without_pushes_the_agent_takes_what_waits(home: HubHarness) -> None:
     alice = await home.join("alice")
     async with running(Program(home.home, push=False)) as program:
         program.agent_session.begin()
@@ -146,7 +146,7 @@ async def test_without_pushes_the_agent_takes_what_waits(home: House) -> None:
         assert "\nquiet\n" in (await program.agent_session.call_tool("drain", {})).text
 
 
-async def test_tools_that_need_a_permission_are_offered_to_who_has_it(home: House) -> None:
+async def test_tools_that_need_a_permission_are_offered_to_who_has_it(home: HubHarness) -> None:
     async with running(Program(home.home, tools="ac7")) as program:
         await program.agent_session.call_tool("roster", {})
         names = {tool["name"] for tool in program.agent_session.list_tools()}
@@ -158,7 +158,7 @@ async def test_tools_that_need_a_permission_are_offered_to_who_has_it(home: Hous
         assert "objectives_create" in {tool["name"] for tool in program.agent_session.list_tools()}
 
 
-async def test_a_long_backlog_is_told_as_a_digest(home: House) -> None:
+async def test_a_long_backlog_is_told_as_a_digest(home: HubHarness) -> None:
     alice = await home.join("alice")
     for number in range(53):
         await alice.send("@bob", str(number))
@@ -168,7 +168,7 @@ async def test_a_long_backlog_is_told_as_a_digest(home: House) -> None:
         assert program.contents[-1].startswith("3 more messages wait")
 
 
-async def test_a_runner_is_answered_in_frames(home: House) -> None:
+async def test_a_runner_is_answered_in_frames(home: HubHarness) -> None:
     async with running(Program(home.home)) as program:
         answer = program.agent_session.answer
         listed = await answer(McpRequest(1, "tools/list"))
@@ -187,7 +187,7 @@ async def test_a_runner_is_answered_in_frames(home: House) -> None:
             assert (await answer(strange)).error is not None
 
 
-async def test_an_unknown_tool_is_said(home: House) -> None:
+async def test_an_unknown_tool_is_said(home: HubHarness) -> None:
     async with running(Program(home.home)) as program:
         with pytest.raises(UnknownTool):
             await program.agent_session.call_tool("dance", {})
@@ -197,7 +197,7 @@ async def test_a_hub_that_is_not_there_is_said_and_waited_for(folder: Path, monk
     monkeypatch.setattr(agent_session, "AWAY_SECONDS", 0.05)
     path = folder / "home"
     # A hub that does not know the member yet would refuse it for good.
-    async with house(path, **ALONE) as here:
+    async with running_hub(path, **ALONE) as here:
         await here.add("alice", "bob")
     async with running(Program(path)) as program:
         program.agent_session.begin()
@@ -205,7 +205,7 @@ async def test_a_hub_that_is_not_there_is_said_and_waited_for(folder: Path, monk
         assert answer.failed
         assert "the hub is away, nothing was done" in answer.text
         assert {tool["name"] for tool in program.agent_session.list_tools()} >= {"send", "drain"}
-        async with house(path, **ALONE) as here:
+        async with running_hub(path, **ALONE) as here:
             await here.keep(await connect(home=path, member="alice")).send("@bob", "at last")
             await until(lambda: program.contents == ["at last"], seconds=30)
 
@@ -213,17 +213,17 @@ async def test_a_hub_that_is_not_there_is_said_and_waited_for(folder: Path, monk
 @pytest.mark.slow
 async def test_a_restart_of_the_hub_is_survived_and_nothing_is_pushed_twice(folder: Path) -> None:
     path = folder / "home"
-    async with house(path, **ALONE) as here:
+    async with running_hub(path, **ALONE) as here:
         await here.add("alice", "bob")
     async with running(Program(path)) as program:
         program.agent_session.begin()
-        async with house(path, **ALONE) as here:
+        async with running_hub(path, **ALONE) as here:
             sent = await here.keep(await connect(home=path, member="alice")).send("@bob", "one")
             await until(lambda: program.contents == ["one"], seconds=30)
         calling = asyncio.create_task(
             program.agent_session.call_tool("send", {"to": "@alice", "body": "said in between"})
         )
-        async with house(path, **ALONE) as here:
+        async with running_hub(path, **ALONE) as here:
             alice = here.keep(await connect(home=path, member="alice", receive=True))
             assert not (await calling).failed
             await alice.send("@bob", "two")
@@ -234,7 +234,7 @@ async def test_a_restart_of_the_hub_is_survived_and_nothing_is_pushed_twice(fold
             assert receipt.state == "seen"
 
 
-async def test_a_hub_that_refuses_is_not_asked_again_and_the_agent_is_told(home: House) -> None:
+async def test_a_hub_that_refuses_is_not_asked_again_and_the_agent_is_told(home: HubHarness) -> None:
     async def refuse() -> Client:
         raise HubRefused(Code.UNAUTHORIZED, "the token is not known")
 
@@ -253,12 +253,12 @@ async def test_two_agents_that_answer_everything_are_held_and_told_and_a_third_c
     (folder / "home").mkdir(mode=0o700)
     limits = "[limits]\nhops_soft = 5\nhops_max = 10\nhop_ms_min = 0\nspace_ms_min = 1\nspace_ms_max = 1\n"
     (folder / "home" / "tieline.toml").write_text(limits)
-    async with house(folder / "home", store="memory", **ALONE) as home:
+    async with running_hub(folder / "home", store="memory", **ALONE) as home:
         await home.add("alice", "bob", "carol", "dave")
         await _thank_each_other(home)
 
 
-async def _thank_each_other(home: House) -> None:
+async def _thank_each_other(home: HubHarness) -> None:
     held: list[str] = []
 
     async def answer_everything(program: Program, name: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.agents.runner_socket import SocketEnd
-from tests.server.hubs import House, until
+from tests.server.hubs import HubHarness, until
 from tieline.agents import activity as uploads
 from tieline.agents import runner
 from tieline.agents.activity import Uploader
@@ -41,7 +41,7 @@ class McpServerEnd(SocketEnd):
 
 
 @pytest.fixture
-async def run(home: House, folder: Path) -> AsyncIterator[Run]:
+async def run(home: HubHarness, folder: Path) -> AsyncIterator[Run]:
     """A run of bob."""
 
     async def open_session() -> Client:
@@ -81,7 +81,7 @@ def test_only_the_user_can_connect(run: Run) -> None:
     assert run.folder.socket.stat().st_mode & 0o777 == 0o600
 
 
-async def test_an_mcp_server_is_answered_and_told_what_comes(connect: Connect, home: House, run: Run) -> None:
+async def test_an_mcp_server_is_answered_and_told_what_comes(connect: Connect, home: HubHarness, run: Run) -> None:
     alice = await home.join("alice")
     await alice.send("@bob", "before there was an MCP server")
     one = await connect(run)
@@ -95,7 +95,7 @@ async def test_an_mcp_server_is_answered_and_told_what_comes(connect: Connect, h
 
 
 async def test_only_the_last_mcp_server_is_told_what_arrives_and_all_that_tools_changed(
-    connect: Connect, home: House, run: Run
+    connect: Connect, home: HubHarness, run: Run
 ) -> None:
     alice = await home.join("alice")
     old, new = await connect(run), await connect(run)
@@ -118,7 +118,7 @@ async def test_only_the_last_mcp_server_is_told_what_arrives_and_all_that_tools_
 
 
 async def test_what_an_mcp_server_was_told_before_it_was_killed_is_told_to_the_next_unless_its_agent_acted(
-    connect: Connect, home: House, run: Run
+    connect: Connect, home: HubHarness, run: Run
 ) -> None:
     alice = await home.join("alice")
     first = await connect(run)
@@ -189,7 +189,7 @@ async def test_an_answer_that_fits_no_frame_is_an_error_to_its_request(
 
 
 async def test_mcp_servers_are_told_that_the_run_is_over_and_nothing_is_left(
-    connect: Connect, home: House, folder: Path
+    connect: Connect, home: HubHarness, folder: Path
 ) -> None:
     async def open_session() -> Client:
         return await home.join("bob", receive=True)
@@ -205,7 +205,7 @@ async def test_mcp_servers_are_told_that_the_run_is_over_and_nothing_is_left(
 
 
 async def test_an_mcp_server_that_does_not_read_does_not_keep_the_run_from_ending(
-    connect: Connect, home: House, folder: Path, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, home: HubHarness, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "CLOSE_SECONDS", 0.05)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.agents.test_framing import FORGERIES
 from tests.agents.test_open_objectives import objective
-from tests.server.hubs import House
+from tests.server.hubs import HubHarness
 from tieline.agents.agent_session import result_of
 from tieline.agents.open_objectives import Open
 from tieline.agents.runner_frames import McpResponse, encode
@@ -43,12 +43,12 @@ class Caller:
 
 
 @pytest.fixture
-async def alice(home: House) -> Client:
+async def alice(home: HubHarness) -> Client:
     return await home.join("alice")
 
 
 @pytest.fixture
-async def bob(home: House) -> Caller:
+async def bob(home: HubHarness) -> Caller:
     return Caller(await home.join("bob"))
 
 
@@ -201,7 +201,9 @@ INVISIBLE = "\U000e0041"
 @pytest.mark.parametrize(
     ("tools", "take"), [(DEFAULT, "drain"), ("backchannel", "bch_inbox"), ("peerbus", "bus.drain")]
 )
-async def test_what_was_taken_is_told_however_long_it_is(home: House, alice: Client, tools: str, take: str) -> None:
+async def test_what_was_taken_is_told_however_long_it_is(
+    home: HubHarness, alice: Client, tools: str, take: str
+) -> None:
     bob = Caller(await home.join("bob"), tools)
     data = {"much": "m" * 100_000}
     sent = [
@@ -220,7 +222,7 @@ async def test_what_was_taken_is_told_however_long_it_is(home: House, alice: Cli
     assert told.count("34,464 more characters") == 2
 
 
-async def test_a_claim_that_the_hub_left_unanswered_is_shown_by_the_next_drain(home: House, alice: Client) -> None:
+async def test_a_claim_that_the_hub_left_unanswered_is_shown_by_the_next_drain(home: HubHarness, alice: Client) -> None:
     sent = await alice.send("@bob", "one")
     gone = await home.join("bob")
     (item,) = (await gone.inbox()).items
@@ -235,7 +237,7 @@ async def test_a_claim_that_the_hub_left_unanswered_is_shown_by_the_next_drain(h
     assert (await drain.call(others, {})).text == "Nothing waits."
 
 
-async def test_members_says_who_is_here_and_who_one_is(bob: Caller, home: House, alice: Client) -> None:
+async def test_members_says_who_is_here_and_who_one_is(bob: Caller, home: HubHarness, alice: Client) -> None:
     await home.add("carol")
     operator = await home.operator()
     await operator.update_member("carol", title="Reviewer <b>")
@@ -264,7 +266,7 @@ async def test_history_is_oldest_first_with_whom_and_about_what_one_asks(bob: Ca
     assert await bob.text("history", query="violet") == "Nothing was said."
 
 
-async def test_receipts_say_how_far_it_came(home: House, alice: Client) -> None:
+async def test_receipts_say_how_far_it_came(home: HubHarness, alice: Client) -> None:
     teller = Caller(alice, member="alice")
     sent = await alice.send("@bob", "one")
     assert (await teller.text("receipts", id=sent.id)).startswith("bob: pending")
@@ -312,7 +314,7 @@ async def test_what_is_missing_is_said(bob: Caller, arguments: dict[str, str], n
 # Other systems' sets.
 
 
-async def test_backchannels_tools_send_read_and_subscribe(home: House, alice: Client) -> None:
+async def test_backchannels_tools_send_read_and_subscribe(home: HubHarness, alice: Client) -> None:
     bob = Caller(await home.join("bob"), "backchannel")
     assert await bob.text("bch_inbox") == "inbox empty"
     await bob.text("bch_subscribe", channel="#dev")
@@ -325,7 +327,7 @@ async def test_backchannels_tools_send_read_and_subscribe(home: House, alice: Cl
     assert "alice" in await bob.text("bch_agents")
 
 
-async def test_peerbus_tools_answer_json(home: House, alice: Client) -> None:
+async def test_peerbus_tools_answer_json(home: HubHarness, alice: Client) -> None:
     bob = Caller(await home.join("bob"), "peerbus")
     answer = await bob("bus.peers")
     assert answer.data == json.loads(answer.text) == {"self": "bob", "peers": ["alice"]}
@@ -349,7 +351,7 @@ async def test_peerbus_tools_answer_json(home: House, alice: Client) -> None:
     }
 
 
-async def test_ac7s_tools_talk_and_work_on_objectives(home: House, alice: Client) -> None:
+async def test_ac7s_tools_talk_and_work_on_objectives(home: HubHarness, alice: Client) -> None:
     bob, giver = Caller(await home.join("bob"), "ac7"), Caller(alice, "ac7", "alice")
     await alice.subscribe("dev")
     await (await home.join("bob")).subscribe("dev")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.drivers import CONFIG, Driver, Heard, mixed_hub
-from tests.server.hubs import House, until
+from tests.server.hubs import HubHarness, until
 from tieline.contract.member import MemberKind
 from tieline.core.notices import SPEAKER
 
@@ -48,13 +48,13 @@ class Agent:
             await self.driver.send(self.to, self.said[-1])
 
 
-async def held_in(there: House, conversation: str) -> int:
+async def held_in(there: HubHarness, conversation: str) -> int:
     """How many deliveries are held in a conversation."""
     pauses = await (await there.operator()).pauses()
     return next((pause.held for pause in pauses if pause.thread == conversation), 0)
 
 
-async def until_held(there: House, conversation: str, count: int) -> None:
+async def until_held(there: HubHarness, conversation: str, count: int) -> None:
     async with asyncio.timeout(30):
         while await held_in(there, conversation) < count:
             pass

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.pipeline.lakes import DAY, START, busy, lake_of
-from tests.server.hubs import house, take
+from tests.server.hubs import running_hub, take
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.pipeline_after_batch import AfterBatch, AlertOptions
 from tieline.client import connect
@@ -69,7 +69,7 @@ def test_what_is_old_news_is_not_told(folder: Path) -> None:
 async def test_alerts_go_to_a_channel_each_once(folder: Path) -> None:
     lake = busy(folder / "lake")
     alerts = find_alerts(make_report(lake))
-    async with house(folder / "h", store="memory") as there:
+    async with running_hub(folder / "h", store="memory") as there:
         await there.add("bob")
         bob = await there.join("bob", receive=True)
         await bob.subscribe("#ops")
@@ -86,7 +86,7 @@ async def test_alerts_go_to_a_channel_each_once(folder: Path) -> None:
 async def test_a_lake_that_forgot_what_it_told_tells_nothing_twice(folder: Path) -> None:
     lake = busy(folder / "lake")
     alerts = find_alerts(make_report(lake))
-    async with house(folder / "h", store="memory") as there:
+    async with running_hub(folder / "h", store="memory") as there:
         await there.add("bob")
         for expected in (len(alerts), 0):
             (folder / "lake" / "_tieline" / "told.json").unlink(missing_ok=True)
@@ -106,7 +106,7 @@ async def test_a_run_that_is_killed_between_telling_and_noting_tells_nothing_twi
 
     lake = busy(folder / "lake")
     alerts = find_alerts(make_report(lake))
-    async with house(folder / "h", store="memory") as there:
+    async with running_hub(folder / "h", store="memory") as there:
         await there.add("bob")
         with monkeypatch.context() as during:
             during.setattr(SentAlerts, "add", die)
@@ -125,7 +125,7 @@ async def test_a_run_that_is_killed_between_telling_and_noting_tells_nothing_twi
 async def test_a_hub_elsewhere_hears_them_from_the_member_of_the_token(folder: Path) -> None:
     lake = busy(folder / "lake")
     alerts = find_alerts(make_report(lake))
-    async with house(folder / "h", store="memory") as there:
+    async with running_hub(folder / "h", store="memory") as there:
         await there.add("bob", "watcher")
         async with await open_client(None, there.running.http, there.tokens["watcher"], None) as client:
             assert await send_alerts(client, "@bob", alerts, SentAlerts(lake)) == len(alerts)

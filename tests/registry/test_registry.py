@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import tieline.protocols
-from tests.server.hubs import WAIT_SECONDS, House, house
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
 from tieline.contract.channel import Admit
 from tieline.protocols import named, protocols
 from tieline.server.config import load_config
@@ -42,7 +42,7 @@ def _toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class MixedHub:
     """A hub, and a member with a puppet for each protocol."""
 
-    def __init__(self, there: House, stack: AsyncExitStack) -> None:
+    def __init__(self, there: HubHarness, stack: AsyncExitStack) -> None:
         self._there = there
         self._stack = stack
         self.puppets: dict[str, Puppet] = {}
@@ -70,7 +70,7 @@ class MixedHub:
 
 @pytest.fixture
 async def mixed_hub(folder: Path, _toy: None) -> AsyncIterator[MixedHub]:
-    async with house(folder / "h", store="sqlite:unsafe") as there, AsyncExitStack() as stack:
+    async with running_hub(folder / "h", store="sqlite:unsafe") as there, AsyncExitStack() as stack:
         yield MixedHub(there, stack)
 
 
@@ -152,9 +152,9 @@ async def test_channels_and_everybody_reach_across_it(mixed_hub: MixedHub) -> No
 
 @pytest.mark.usefixtures("_toy")
 async def test_it_is_in_run_json_and_can_be_turned_off(folder: Path) -> None:
-    async with house(folder / "h") as there:
+    async with running_hub(folder / "h") as there:
         assert there.running.places["toy_socket"] == str(folder / "h" / "toy.sock")
-    async with house(folder / "h", flags={TOY: {"enabled": False}}) as there:
+    async with running_hub(folder / "h", flags={TOY: {"enabled": False}}) as there:
         assert there.running.places["toy_socket"] is None
 
 
