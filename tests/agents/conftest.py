@@ -9,7 +9,7 @@ import pytest
 
 from tests.agents.terminals import Screen
 from tests.cli.hub_process import HubProcess
-from tests.server.hubs import House, house
+from tests.server.hubs import HubHarness, running_hub
 from tieline.contract.permission import OBJECTIVES_CREATE
 
 ALONE: dict[str, Any] = dict.fromkeys(
@@ -46,9 +46,9 @@ async def screen() -> AsyncIterator[Screen]:
 
 
 @pytest.fixture
-async def home(folder: Path) -> AsyncIterator[House]:
+async def home(folder: Path) -> AsyncIterator[HubHarness]:
     """Give a running hub on which alice may give work and bob may not."""
-    async with house(folder / "home", store="memory", **ALONE) as built:
+    async with running_hub(folder / "home", store="memory", **ALONE) as built:
         await built.add("alice", permissions=(OBJECTIVES_CREATE,))
         await built.add("bob")
         yield built

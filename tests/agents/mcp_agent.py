@@ -105,8 +105,8 @@ async def mcp_agent(
             yield McpAgent(client, pushes, incoming)
 
 
-def bridge_processes() -> list[psutil.Process]:
-    """The bridges that this test has started and that run."""
+def mcp_server_processes() -> list[psutil.Process]:
+    """The MCP servers that this test has started and that run."""
     return [child for child in psutil.Process().children() if "mcp" in child.cmdline()]
 
 

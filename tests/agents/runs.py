@@ -68,7 +68,7 @@ class StandIn:
 
     def pids(self) -> list[int]:
         """The processes that the run started, as far as they wrote themselves down."""
-        return [note["pid"] for what in ("started", "bridge") for note in self.notes(what)]
+        return [note["pid"] for what in ("started", "mcp_server") for note in self.notes(what)]
 
     def leaves_nothing(self) -> None:
         """Wait until no process and no file of the run is left."""

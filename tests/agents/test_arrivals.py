@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.server.hubs import House
+from tests.server.hubs import HubHarness
 from tieline.agents import arrivals as arriving
 from tieline.agents.arrivals import Given, arrivals
 from tieline.client import Delivery, Item
@@ -38,7 +38,7 @@ async def bodies(coming: AsyncIterator[Delivery | Item], count: int) -> list[str
         return [(await anext(coming)).message.body for _ in range(count)]
 
 
-async def test_what_was_held_arrives_when_it_is_released_also_in_a_later_session(home: House) -> None:
+async def test_what_was_held_arrives_when_it_is_released_also_in_a_later_session(home: HubHarness) -> None:
     alice, operator = await home.join("alice"), await home.operator()
     await home.add("carol")
     carol = await home.join("carol")
@@ -58,7 +58,7 @@ async def test_what_was_held_arrives_when_it_is_released_also_in_a_later_session
     assert await bodies(arrivals(later, known), 2) == ["held 1", "held 2"]
 
 
-async def test_what_is_released_arrives_also_while_the_hub_may_push_no_more(home: House) -> None:
+async def test_what_is_released_arrives_also_while_the_hub_may_push_no_more(home: HubHarness) -> None:
     arriving._POLL_SECONDS, before = 0.02, arriving._POLL_SECONDS
     try:
         alice, operator = await home.join("alice"), await home.operator()

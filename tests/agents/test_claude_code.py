@@ -23,7 +23,7 @@ from tieline.client import Complete
 @pytest.fixture
 def claude(hub: HubProcess, bob: str, folder: Path) -> Iterator[StandIn]:
     with stand_in(hub, bob, "claude-code", folder, args=("--model", "x")) as run:
-        # Its bridge has answered twice: it is there, and it has tools.
+        # Its MCP server has answered twice: it is there, and it has tools.
         run.wait_for("heard", 2)
         yield run
 

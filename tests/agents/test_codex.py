@@ -11,27 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tieline.agents import codex
-from tieline.agents.codex import Conversation
+from tieline.agents.codex import AppServerProtocol
 
 SOON = codex.BUNDLE_SECONDS + 0.001
 
 
 class Server:
-    """The other side of a conversation, which says what a test wants."""
+    """The server side of the protocol, which says what a test wants."""
 
     def __init__(self, **options: Any) -> None:
-        self.conversation = Conversation(version="0", cwd="/there", **options)
+        self.protocol = AppServerProtocol(version="0", cwd="/there", **options)
         self.now = 100.0
         self.events: list[codex.Event] = []
         self.asked: list[dict[str, Any]] = []
         self._collect()
 
     def _collect(self) -> None:
-        self.asked += [json.loads(line) for line in self.conversation.next_lines()]
-        self.events += self.conversation.next_events()
+        self.asked += [json.loads(line) for line in self.protocol.next_lines()]
+        self.events += self.protocol.next_events()
 
     def say(self, **message: Any) -> None:
-        self.conversation.receive_line(json.dumps(message).encode(), self.now)
+        self.protocol.receive_line(json.dumps(message).encode(), self.now)
         self._collect()
 
     def notify(self, method: str, **params: Any) -> None:
@@ -47,12 +47,12 @@ class Server:
         return self
 
     def offer(self, key: int, text: str = "") -> None:
-        self.conversation.offer(key, text or f"<{key}>", self.now)
+        self.protocol.offer(key, text or f"<{key}>", self.now)
         self._collect()
 
     def wait(self, seconds: float = SOON) -> None:
         self.now += seconds
-        self.conversation.advance(self.now)
+        self.protocol.advance(self.now)
         self._collect()
 
     @property
@@ -132,7 +132,7 @@ def test_what_arrives_within_the_bundle_time_goes_together_and_in_order(server: 
         server.offer(key)
         server.wait(0.05)
     assert server.texts() == []
-    assert server.conversation.next_timeout(server.now) == pytest.approx(0.05)
+    assert server.protocol.next_timeout(server.now) == pytest.approx(0.05)
     server.wait(0.06)
     server.offer(4)
     assert server.texts() == ["<1>\n<2>\n<3>"]
@@ -203,7 +203,7 @@ def test_a_turn_that_takes_no_input_is_waited_for(server: Server) -> None:
     info = {"codexErrorInfo": {"activeTurnNotSteerable": {"turnKind": "review"}}}
     server.answer(error={"code": -32600, "message": "cannot steer a review", "data": info})
     server.wait(60)
-    assert server.conversation.next_timeout(server.now) is None
+    assert server.protocol.next_timeout(server.now) is None
     assert server.asked[-1]["method"] == "turn/steer"
     server.notify("turn/completed", turn={"id": "t1", "status": "completed"})
     assert server.asked[-1]["method"] == "turn/start"
@@ -303,11 +303,11 @@ def test_what_the_agent_says_and_uses_is_told(server: Server) -> None:
 
 
 def test_an_interrupt_names_the_turn(server: Server) -> None:
-    server.conversation.interrupt()
-    assert server.conversation.next_lines() == []
+    server.protocol.interrupt()
+    assert server.protocol.next_lines() == []
     server.turn_is_running()
-    server.conversation.interrupt()
-    (line,) = server.conversation.next_lines()
+    server.protocol.interrupt()
+    (line,) = server.protocol.next_lines()
     assert json.loads(line)["params"] == {"threadId": "thr", "turnId": "t1"}
 
 
@@ -330,5 +330,5 @@ def test_no_line_is_an_error_of_ours(lines: list[bytes]) -> None:
     server = Server().open()
     for key, line in enumerate(lines, start=1):
         server.offer(key)
-        server.conversation.receive_line(line, server.now)
+        server.protocol.receive_line(line, server.now)
         server.wait()

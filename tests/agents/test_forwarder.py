@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.server.hubs import House, until
+from tests.server.hubs import HubHarness, until
 from tieline.agents.forwarder import BACKLOG_PUSHED_MAX, Forwarder
 from tieline.client import Client, Complete, Delivery, Disconnected, Item, Message
 
@@ -55,7 +55,7 @@ async def state(alice: Client, message_id: str) -> str:
     return (await steps(alice, message_id))[-1][0]
 
 
-async def test_a_push_is_offered_and_a_later_act_of_the_agent_makes_it_seen(home: House) -> None:
+async def test_a_push_is_offered_and_a_later_act_of_the_agent_makes_it_seen(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     async with agent.session(await home.join("bob", receive=True)):
         sent = await alice.send("@bob", "one")
@@ -67,7 +67,7 @@ async def test_a_push_is_offered_and_a_later_act_of_the_agent_makes_it_seen(home
         assert await steps(alice, sent.id) == [("pending", ""), ("offered", ""), ("seen", "tool call: send")]
 
 
-async def test_evidence_twice_counts_once(home: House) -> None:
+async def test_evidence_twice_counts_once(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     async with agent.session(await home.join("bob", receive=True)):
         sent = await alice.send("@bob", "one")
@@ -78,7 +78,7 @@ async def test_evidence_twice_counts_once(home: House) -> None:
         assert [step for step in await steps(alice, sent.id) if step[0] == "seen"] == [("seen", "first")]
 
 
-async def test_evidence_covers_what_was_pushed_up_to_a_key(home: House) -> None:
+async def test_evidence_covers_what_was_pushed_up_to_a_key(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     async with agent.session(await home.join("bob", receive=True)):
         sent = [await alice.send("@bob", body) for body in ("one", "two", "three")]
@@ -88,7 +88,7 @@ async def test_evidence_covers_what_was_pushed_up_to_a_key(home: House) -> None:
         assert [await state(alice, one.id) for one in sent] == ["seen", "seen", "offered"]
 
 
-async def test_an_end_between_push_and_evidence_has_it_pushed_again(home: House) -> None:
+async def test_an_end_between_push_and_evidence_has_it_pushed_again(home: HubHarness) -> None:
     alice = await home.join("alice")
     first = Agent()
     async with first.session(await home.join("bob", receive=True)):
@@ -102,7 +102,7 @@ async def test_an_end_between_push_and_evidence_has_it_pushed_again(home: House)
         assert (await steps(alice, sent.id))[-1] == ("seen", "late")
 
 
-async def test_what_arrived_while_away_comes_once(home: House) -> None:
+async def test_what_arrived_while_away_comes_once(home: HubHarness) -> None:
     alice = await home.join("alice")
     for body in ("one", "two"):
         await alice.send("@bob", body)
@@ -119,7 +119,7 @@ async def test_what_arrived_while_away_comes_once(home: House) -> None:
         assert [message.body for message in second.heard] == ["one", "two", "three"]
 
 
-async def test_a_hub_that_comes_back_pushes_nothing_again(home: House) -> None:
+async def test_a_hub_that_comes_back_pushes_nothing_again(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     async with agent.session(await home.join("bob", receive=True)):
         sent = await alice.send("@bob", "one")
@@ -132,7 +132,7 @@ async def test_a_hub_that_comes_back_pushes_nothing_again(home: House) -> None:
         assert (await steps(alice, sent.id))[-1] == ("seen", "while the hub was away")
 
 
-async def test_evidence_that_the_hub_may_not_have_heard_is_told_again_and_counts_once(home: House) -> None:
+async def test_evidence_that_the_hub_may_not_have_heard_is_told_again_and_counts_once(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     first = await home.join("bob", receive=True)
     forwarding = asyncio.create_task(agent.forwarder.forward(first))
@@ -155,7 +155,7 @@ async def test_evidence_that_the_hub_may_not_have_heard_is_told_again_and_counts
         assert ("seen", "not heard") in await steps(alice, sent[1].id)
 
 
-async def test_a_push_that_failed_is_made_again(home: House) -> None:
+async def test_a_push_that_failed_is_made_again(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     failures = [Disconnected("gone")]
 
@@ -173,7 +173,7 @@ async def test_a_push_that_failed_is_made_again(home: House) -> None:
     task.cancel()
 
 
-async def test_ones_own_chat_is_not_pushed_but_what_one_did_to_an_objective_is(home: House) -> None:
+async def test_ones_own_chat_is_not_pushed_but_what_one_did_to_an_objective_is(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     bob = await home.join("bob")
     async with agent.session(await home.join("bob", receive=True)):
@@ -187,7 +187,7 @@ async def test_ones_own_chat_is_not_pushed_but_what_one_did_to_an_objective_is(h
         assert agent.pushed[1].message.sender == "bob"
 
 
-async def test_of_a_long_backlog_the_rest_is_counted_and_left(home: House) -> None:
+async def test_of_a_long_backlog_the_rest_is_counted_and_left(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     for number in range(BACKLOG_PUSHED_MAX + 3):
         await alice.send("@bob", str(number))
@@ -200,7 +200,7 @@ async def test_of_a_long_backlog_the_rest_is_counted_and_left(home: House) -> No
         assert len(left.items) == BACKLOG_PUSHED_MAX + 4
 
 
-async def test_messages_of_another_scope_are_left(home: House) -> None:
+async def test_messages_of_another_scope_are_left(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     async with agent.session(await home.join("bob", receive=True)):
         await alice.send("@bob", "there", scope="far")
@@ -209,7 +209,7 @@ async def test_messages_of_another_scope_are_left(home: House) -> None:
         assert agent.forwarder.evidence("read") == 1
 
 
-async def test_a_seen_message_stays_to_be_taken_until_the_agent_names_it(home: House) -> None:
+async def test_a_seen_message_stays_to_be_taken_until_the_agent_names_it(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     async with agent.session(await home.join("bob", receive=True)):
         sent = [await alice.send("@bob", body) for body in ("one", "two")]
@@ -229,7 +229,7 @@ async def test_a_seen_message_stays_to_be_taken_until_the_agent_names_it(home: H
         assert await state(alice, third.id) == "acked"
 
 
-async def test_naming_what_a_tool_showed_proves_nothing_about_pushes(home: House) -> None:
+async def test_naming_what_a_tool_showed_proves_nothing_about_pushes(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     async with agent.session(await home.join("bob", receive=True)):
         sent = [await alice.send("@bob", body) for body in ("one", "two")]
@@ -243,7 +243,7 @@ async def test_naming_what_a_tool_showed_proves_nothing_about_pushes(home: House
         assert not agent.forwarder.proved
 
 
-async def test_what_the_agent_took_by_itself_is_awaited_no_more(home: House) -> None:
+async def test_what_the_agent_took_by_itself_is_awaited_no_more(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     async with agent.session(await home.join("bob", receive=True)):
         sent = await alice.send("@bob", "one")
@@ -252,7 +252,7 @@ async def test_what_the_agent_took_by_itself_is_awaited_no_more(home: House) -> 
         assert agent.forwarder.evidence("tool call") == 0
 
 
-async def test_what_did_not_reach_the_agent_after_all_is_not_covered_by_later_evidence(home: House) -> None:
+async def test_what_did_not_reach_the_agent_after_all_is_not_covered_by_later_evidence(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     async with agent.session(await home.join("bob", receive=True)):
         sent = [await alice.send("@bob", body) for body in ("one", "two")]
@@ -263,7 +263,7 @@ async def test_what_did_not_reach_the_agent_after_all_is_not_covered_by_later_ev
         assert [await state(alice, one.id) for one in sent] == ["offered", "seen"]
 
 
-async def test_what_is_finished_is_settled_alone(home: House) -> None:
+async def test_what_is_finished_is_settled_alone(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     async with agent.session(await home.join("bob", receive=True)):
         sent = [await alice.send("@bob", body) for body in ("one", "two")]
@@ -276,7 +276,7 @@ async def test_what_is_finished_is_settled_alone(home: House) -> None:
 
 
 @pytest.mark.slow
-async def test_a_full_window_does_not_end_the_pushes(home: House) -> None:
+async def test_a_full_window_does_not_end_the_pushes(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     async with agent.session(await home.join("bob", receive=True, window=3)):
         for number in range(8):

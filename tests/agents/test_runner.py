@@ -1,4 +1,4 @@
-"""A run without its program: a real hub, and bridges that are connections to the real socket of the run."""
+"""A run without its program: a real hub, and MCP servers that are connections to the real socket of the run."""
 
 import asyncio
 import contextlib
@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.agents.runner_socket import SocketEnd
-from tests.server.hubs import House, until
+from tests.server.hubs import HubHarness, until
 from tieline.agents import activity as uploads
 from tieline.agents import runner
 from tieline.agents.activity import Uploader
-from tieline.agents.liaison import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
+from tieline.agents.agent_session import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
 from tieline.agents.runner import Run, prepared_run
 from tieline.agents.runner_frames import (
     LINE_BYTES_MAX,
@@ -30,8 +30,8 @@ from tieline.client import Client, Disconnected, HubRefused
 from tieline.contract.refusal import Code
 
 
-class Bridge(SocketEnd):
-    """A bridge's end of the socket."""
+class McpServerEnd(SocketEnd):
+    """An MCP server's end of the socket."""
 
     async def ends(self) -> bool:
         async with asyncio.timeout(10):
@@ -41,7 +41,7 @@ class Bridge(SocketEnd):
 
 
 @pytest.fixture
-async def run(home: House, folder: Path) -> AsyncIterator[Run]:
+async def run(home: HubHarness, folder: Path) -> AsyncIterator[Run]:
     """A run of bob."""
 
     async def open_session() -> Client:
@@ -52,14 +52,14 @@ async def run(home: House, folder: Path) -> AsyncIterator[Run]:
         yield prepared
 
 
-class Bridges:
-    """Connects bridges, and closes them after a test."""
+class Connect:
+    """Connects MCP servers, and closes them after a test."""
 
     def __init__(self) -> None:
-        self._made: list[Bridge] = []
+        self._made: list[McpServerEnd] = []
 
-    async def __call__(self, run: Run) -> Bridge:
-        made = Bridge(*await asyncio.open_unix_connection(run.folder.socket, limit=2 * LINE_BYTES_MAX))
+    async def __call__(self, run: Run) -> McpServerEnd:
+        made = McpServerEnd(*await asyncio.open_unix_connection(run.folder.socket, limit=2 * LINE_BYTES_MAX))
         self._made.append(made)
         return made
 
@@ -71,34 +71,34 @@ class Bridges:
 
 
 @pytest.fixture
-async def bridge() -> AsyncIterator[Bridges]:
-    bridges = Bridges()
-    yield bridges
-    await bridges.close()
+async def connect() -> AsyncIterator[Connect]:
+    connecting = Connect()
+    yield connecting
+    await connecting.close()
 
 
 def test_only_the_user_can_connect(run: Run) -> None:
     assert run.folder.socket.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_bridge_is_answered_and_told_what_comes(bridge: Bridges, home: House, run: Run) -> None:
+async def test_an_mcp_server_is_answered_and_told_what_comes(connect: Connect, home: HubHarness, run: Run) -> None:
     alice = await home.join("alice")
-    await alice.send("@bob", "before there was a bridge")
-    one = await bridge(run)
+    await alice.send("@bob", "before there was an MCP server")
+    one = await connect(run)
     note = await one.hear()
     assert isinstance(note, McpNotification)
-    assert (note.method, (note.params or {})["content"]) == (CHANNEL_METHOD, "before there was a bridge")
+    assert (note.method, (note.params or {})["content"]) == (CHANNEL_METHOD, "before there was an MCP server")
     one.say(McpRequest(1, "tools/list"), McpRequest("two", "tools/call", {"name": "members", "arguments": {}}))
     answers = {answer.id: answer for answer in (await one.hear(), await one.hear()) if isinstance(answer, McpResponse)}
     assert len((answers[1].result or {})["tools"]) == 8
     assert "You are bob" in str(answers["two"].result)
 
 
-async def test_only_the_last_bridge_is_told_what_arrives_and_all_that_tools_changed(
-    bridge: Bridges, home: House, run: Run
+async def test_only_the_last_mcp_server_is_told_what_arrives_and_all_that_tools_changed(
+    connect: Connect, home: HubHarness, run: Run
 ) -> None:
     alice = await home.join("alice")
-    old, new = await bridge(run), await bridge(run)
+    old, new = await connect(run), await connect(run)
     new.say(McpRequest(1, "tools/list"))
     assert isinstance(await new.hear(), McpResponse)
     await alice.send("@bob", "hello")
@@ -108,7 +108,7 @@ async def test_only_the_last_bridge_is_told_what_arrives_and_all_that_tools_chan
     heard = [await new.hear() for _ in range(3)]
     assert sum(isinstance(one, McpNotification) and one.method == CHANNEL_METHOD for one in heard) == 2
     new.writer.close()
-    await until(lambda: len(run.runner._bridges) == 1)
+    await until(lambda: len(run.runner._mcp_connections) == 1)
     # Nobody acted upon what that one was told.
     again = [await old.hear(), await old.hear()]
     assert all(one in heard for one in again)
@@ -117,24 +117,24 @@ async def test_only_the_last_bridge_is_told_what_arrives_and_all_that_tools_chan
     assert (last.params or {})["content"] == "to the one that is left"
 
 
-async def test_what_a_bridge_was_told_before_it_was_killed_is_told_to_the_next_unless_its_agent_acted(
-    bridge: Bridges, home: House, run: Run
+async def test_what_an_mcp_server_was_told_before_it_was_killed_is_told_to_the_next_unless_its_agent_acted(
+    connect: Connect, home: HubHarness, run: Run
 ) -> None:
     alice = await home.join("alice")
-    first = await bridge(run)
+    first = await connect(run)
     sent = await alice.send("@bob", "hello")
     told = await first.hear()
     first.writer.close()
-    await until(lambda: not run.runner._bridges)
+    await until(lambda: not run.runner._mcp_connections)
     assert (await alice.receipts(sent.id))[0].state == "offered"
-    second = await bridge(run)
+    second = await connect(run)
     assert await second.hear() == told
     second.say(McpRequest(1, "tools/call", {"name": "members", "arguments": {}}))
     assert isinstance(await second.hear(), McpResponse)
     assert (await alice.receipts(sent.id))[0].state == "seen"
     second.writer.close()
-    await until(lambda: not run.runner._bridges)
-    third = await bridge(run)
+    await until(lambda: not run.runner._mcp_connections)
+    third = await connect(run)
     third.say(McpRequest(2, "tools/list"))
     assert isinstance(await third.hear(), McpResponse)
 
@@ -142,10 +142,10 @@ async def test_what_a_bridge_was_told_before_it_was_killed_is_told_to_the_next_u
 @pytest.mark.parametrize(
     "said", [b"nonsense\n", b'{"kind":"other"}\n', b"x" * (LINE_BYTES_MAX + 1), encode(McpNotification("x"))]
 )
-async def test_what_a_bridge_may_not_say_ends_its_connection_with_an_error(
-    bridge: Bridges, run: Run, said: bytes
+async def test_what_an_mcp_server_may_not_say_ends_its_connection_with_an_error(
+    connect: Connect, run: Run, said: bytes
 ) -> None:
-    one, other = await bridge(run), await bridge(run)
+    one, other = await connect(run), await connect(run)
     one.writer.write(said)
     assert isinstance(await one.hear(), Error)
     assert await one.ends()
@@ -153,8 +153,8 @@ async def test_what_a_bridge_may_not_say_ends_its_connection_with_an_error(
     assert isinstance(await other.hear(), McpResponse)
 
 
-async def test_a_bridge_that_asks_without_end_is_read_no_further_than_it_is_answered(
-    bridge: Bridges, run: Run, monkeypatch: pytest.MonkeyPatch
+async def test_an_mcp_server_that_asks_without_end_is_read_no_further_than_it_is_answered(
+    connect: Connect, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = asyncio.Event()
     asked = 0
@@ -165,8 +165,8 @@ async def test_a_bridge_that_asks_without_end_is_read_no_further_than_it_is_answ
         await go_on.wait()
         return McpResponse(request.id, {})
 
-    monkeypatch.setattr(run.runner.liaison, "answer", slow)
-    one = await bridge(run)
+    monkeypatch.setattr(run.runner.agent_session, "answer", slow)
+    one = await connect(run)
     one.say(*(McpRequest(number, "x") for number in range(3 * runner.REQUESTS_MAX)))
     await until(lambda: asked == runner.REQUESTS_MAX)
     go_on.set()
@@ -175,28 +175,28 @@ async def test_a_bridge_that_asks_without_end_is_read_no_further_than_it_is_answ
 
 
 async def test_an_answer_that_fits_no_frame_is_an_error_to_its_request(
-    bridge: Bridges, run: Run, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def huge(request: McpRequest) -> McpResponse:
         return McpResponse(request.id, {"text": "x" * LINE_BYTES_MAX})
 
-    monkeypatch.setattr(run.runner.liaison, "answer", huge)
-    one = await bridge(run)
+    monkeypatch.setattr(run.runner.agent_session, "answer", huge)
+    one = await connect(run)
     one.say(McpRequest(7, "x"))
     answer = await one.hear()
     assert isinstance(answer, McpResponse)
     assert (answer.id, answer.result) == (7, None)
 
 
-async def test_bridges_are_told_that_the_run_is_over_and_nothing_is_left(
-    bridge: Bridges, home: House, folder: Path
+async def test_mcp_servers_are_told_that_the_run_is_over_and_nothing_is_left(
+    connect: Connect, home: HubHarness, folder: Path
 ) -> None:
     async def open_session() -> Client:
         return await home.join("bob", receive=True)
 
     async with prepared_run(folder / "runs", open_session, await open_session(), environment={}) as run:
         run.runner.join()
-        one = await bridge(run)
+        one = await connect(run)
         one.say(McpRequest(1, "tools/list"))
         assert isinstance(await one.hear(), McpResponse)
     assert isinstance(await one.hear(), Shutdown)
@@ -204,8 +204,8 @@ async def test_bridges_are_told_that_the_run_is_over_and_nothing_is_left(
     assert list((folder / "runs" / "run").iterdir()) == []
 
 
-async def test_a_bridge_that_does_not_read_does_not_keep_the_run_from_ending(
-    bridge: Bridges, home: House, folder: Path, monkeypatch: pytest.MonkeyPatch
+async def test_an_mcp_server_that_does_not_read_does_not_keep_the_run_from_ending(
+    connect: Connect, home: HubHarness, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "CLOSE_SECONDS", 0.05)
 
@@ -216,11 +216,11 @@ async def test_a_bridge_that_does_not_read_does_not_keep_the_run_from_ending(
     async with asyncio.timeout(20):
         async with prepared_run(folder / "runs", open_session, await open_session(), environment={}) as run:
             run.runner.join()
-            stuck = await bridge(run)
+            stuck = await connect(run)
             stuck.writer.transport.pause_reading()  # type: ignore[attr-defined]
             for _ in range(40):
                 await alice.send("@bob", "x" * 60_000)
-            await until(lambda: len(run.runner._bridges) == 1)
+            await until(lambda: len(run.runner._mcp_connections) == 1)
 
 
 async def test_a_signal_before_anybody_handles_it_is_kept(run: Run) -> None:

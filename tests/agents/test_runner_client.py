@@ -1,4 +1,4 @@
-"""The bridge's end of a runner's socket, against a real socket."""
+"""The MCP server's end of a runner's socket, against a real socket."""
 
 import asyncio
 import contextlib

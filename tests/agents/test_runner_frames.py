@@ -1,4 +1,4 @@
-"""Frames between a runner and a bridge: one JSON object a line, in any chunks."""
+"""Frames between a runner and an MCP server: one JSON object a line, in any chunks."""
 
 import pytest
 from hypothesis import given

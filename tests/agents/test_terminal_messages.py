@@ -219,8 +219,8 @@ async def test_with_injection_a_tab_is_no_key(screen: Screen) -> None:
     assert await running == 0
 
 
-async def test_with_injection_notices_are_printed_all_the_same(screen: Screen) -> None:
-    running = showing(screen, "read -r line; echo got:$line", Messages(), notices=Messages("for you"), inject=True)
+async def test_with_injection_status_lines_are_printed_all_the_same(screen: Screen) -> None:
+    running = showing(screen, "read -r line; echo got:$line", Messages(), status_lines=Messages("for you"), inject=True)
     await screen.shows(b"\r\nfor you\r\n")
     screen.type(b"mine\r")
     await screen.shows(b"got:mine")

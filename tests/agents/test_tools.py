@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from tests.agents.test_framing import FORGERIES
-from tests.agents.test_tracker import objective
-from tests.server.hubs import House
-from tieline.agents.liaison import result_of
+from tests.agents.test_open_objectives import objective
+from tests.server.hubs import HubHarness
+from tieline.agents.agent_session import result_of
+from tieline.agents.open_objectives import Open
 from tieline.agents.runner_frames import McpResponse, encode
-from tieline.agents.tools import DEFAULT, Answer, Desk, set_names, tool, tools_of
+from tieline.agents.tools import DEFAULT, Answer, ToolContext, set_names, tool, tools_of
 from tieline.agents.tools.tool import ANSWER_CHARS_MAX, Unanswered, list_open
-from tieline.agents.tracker import Open
 from tieline.client import Client
 
 TOKENS_MAX = 1200
@@ -30,11 +30,11 @@ class Caller:
         self._tools = {tool.name: tool for tool in tools_of(tools)}
         self._member = member
         self._numbers: Iterator[int] = count(1)
-        self.desk: Desk | None = None
+        self.context: ToolContext | None = None
 
     async def __call__(self, name: str, **arguments: Any) -> Answer:
-        self.desk = Desk(self._client, self._member, now_ms=0, wire_id=f"w-{next(self._numbers)}")
-        return await self._tools[name].call(self.desk, arguments)
+        self.context = ToolContext(self._client, self._member, now_ms=0, wire_id=f"w-{next(self._numbers)}")
+        return await self._tools[name].call(self.context, arguments)
 
     async def text(self, name: str, **arguments: Any) -> str:
         answer = await self(name, **arguments)
@@ -43,12 +43,12 @@ class Caller:
 
 
 @pytest.fixture
-async def alice(home: House) -> Client:
+async def alice(home: HubHarness) -> Client:
     return await home.join("alice")
 
 
 @pytest.fixture
-async def bob(home: House) -> Caller:
+async def bob(home: HubHarness) -> Caller:
     return Caller(await home.join("bob"))
 
 
@@ -134,8 +134,8 @@ async def test_a_channel_is_written_to_by_the_id_that_a_frame_shows(bob: Caller,
 async def test_an_answer_names_what_it_answers(bob: Caller, alice: Client) -> None:
     sent = await alice.send("@bob", "well?")
     await bob.text("send", to="@alice", body="yes", reply_to=sent.id)
-    assert bob.desk is not None
-    assert bob.desk.named == [sent.id]
+    assert bob.context is not None
+    assert bob.context.named == [sent.id]
     assert (await alice.inbox()).items[0].message.reply_to == sent.id
 
 
@@ -201,7 +201,9 @@ INVISIBLE = "\U000e0041"
 @pytest.mark.parametrize(
     ("tools", "take"), [(DEFAULT, "drain"), ("backchannel", "bch_inbox"), ("peerbus", "bus.drain")]
 )
-async def test_what_was_taken_is_told_however_long_it_is(home: House, alice: Client, tools: str, take: str) -> None:
+async def test_what_was_taken_is_told_however_long_it_is(
+    home: HubHarness, alice: Client, tools: str, take: str
+) -> None:
     bob = Caller(await home.join("bob"), tools)
     data = {"much": "m" * 100_000}
     sent = [
@@ -212,7 +214,7 @@ async def test_what_was_taken_is_told_however_long_it_is(home: House, alice: Cli
     while any(one not in told for one in sent):
         answer = await bob(take)
         assert not answer.failed, answer.text
-        # It also has to pass between a bridge and its runner.
+        # It also has to pass between an MCP server and its runner.
         encode(McpResponse(1, result_of(answer)))
         assert any(one not in told and one in answer.text for one in sent), "nothing that was taken is kept back"
         told += answer.text
@@ -220,7 +222,7 @@ async def test_what_was_taken_is_told_however_long_it_is(home: House, alice: Cli
     assert told.count("34,464 more characters") == 2
 
 
-async def test_a_claim_that_the_hub_left_unanswered_is_shown_by_the_next_drain(home: House, alice: Client) -> None:
+async def test_a_claim_that_the_hub_left_unanswered_is_shown_by_the_next_drain(home: HubHarness, alice: Client) -> None:
     sent = await alice.send("@bob", "one")
     gone = await home.join("bob")
     (item,) = (await gone.inbox()).items
@@ -229,13 +231,13 @@ async def test_a_claim_that_the_hub_left_unanswered_is_shown_by_the_next_drain(h
     await gone.close()
     bob = await home.join("bob")
     drain = next(tool for tool in tools_of(DEFAULT) if tool.name == "drain")
-    ours = Desk(bob, "bob", 0, "w", unanswered=[Unanswered(item, gone.welcome.session)])
+    ours = ToolContext(bob, "bob", 0, "w", unanswered=[Unanswered(item, gone.welcome.session)])
     assert "\none\n" in (await drain.call(ours, {})).text
-    others = Desk(bob, "bob", 0, "w", unanswered=[Unanswered(item, "another session")])
+    others = ToolContext(bob, "bob", 0, "w", unanswered=[Unanswered(item, "another session")])
     assert (await drain.call(others, {})).text == "Nothing waits."
 
 
-async def test_members_says_who_is_here_and_who_one_is(bob: Caller, home: House, alice: Client) -> None:
+async def test_members_says_who_is_here_and_who_one_is(bob: Caller, home: HubHarness, alice: Client) -> None:
     await home.add("carol")
     operator = await home.operator()
     await operator.update_member("carol", title="Reviewer <b>")
@@ -264,7 +266,7 @@ async def test_history_is_oldest_first_with_whom_and_about_what_one_asks(bob: Ca
     assert await bob.text("history", query="violet") == "Nothing was said."
 
 
-async def test_receipts_say_how_far_it_came(home: House, alice: Client) -> None:
+async def test_receipts_say_how_far_it_came(home: HubHarness, alice: Client) -> None:
     teller = Caller(alice, member="alice")
     sent = await alice.send("@bob", "one")
     assert (await teller.text("receipts", id=sent.id)).startswith("bob: pending")
@@ -312,7 +314,7 @@ async def test_what_is_missing_is_said(bob: Caller, arguments: dict[str, str], n
 # Other systems' sets.
 
 
-async def test_backchannels_tools_send_read_and_subscribe(home: House, alice: Client) -> None:
+async def test_backchannels_tools_send_read_and_subscribe(home: HubHarness, alice: Client) -> None:
     bob = Caller(await home.join("bob"), "backchannel")
     assert await bob.text("bch_inbox") == "inbox empty"
     await bob.text("bch_subscribe", channel="#dev")
@@ -325,7 +327,7 @@ async def test_backchannels_tools_send_read_and_subscribe(home: House, alice: Cl
     assert "alice" in await bob.text("bch_agents")
 
 
-async def test_peerbus_tools_answer_json(home: House, alice: Client) -> None:
+async def test_peerbus_tools_answer_json(home: HubHarness, alice: Client) -> None:
     bob = Caller(await home.join("bob"), "peerbus")
     answer = await bob("bus.peers")
     assert answer.data == json.loads(answer.text) == {"self": "bob", "peers": ["alice"]}
@@ -349,7 +351,7 @@ async def test_peerbus_tools_answer_json(home: House, alice: Client) -> None:
     }
 
 
-async def test_ac7s_tools_talk_and_work_on_objectives(home: House, alice: Client) -> None:
+async def test_ac7s_tools_talk_and_work_on_objectives(home: HubHarness, alice: Client) -> None:
     bob, giver = Caller(await home.join("bob"), "ac7"), Caller(alice, "ac7", "alice")
     await alice.subscribe("dev")
     await (await home.join("bob")).subscribe("dev")

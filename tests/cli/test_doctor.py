@@ -13,10 +13,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.cli.hub_process import HubProcess, run_cli
-from tests.server.hubs import house
+from tests.server.hubs import running_hub
 from tieline.cli.checkpoints import Checkpoints
 from tieline.cli.doctor_canary import canary
-from tieline.cli.doctor_finding import Finding, Grade
+from tieline.cli.doctor_finding import DoctorFinding, Grade
 from tieline.cli.doctor_home import look_at_home, look_at_place, look_at_process
 from tieline.cli.doctor_members import look_at_members, look_at_ways, ways
 from tieline.cli.doctor_store import audit, databases
@@ -34,7 +34,7 @@ NOTHING_SPOKEN = {protocol.name: {"enabled": False} for protocol in protocols()}
 @pytest.fixture
 async def home(folder: Path) -> Path:
     """A home whose hub has stopped, with a few messages in it."""
-    async with house(folder / "home") as there:
+    async with running_hub(folder / "home") as there:
         await there.add("alice", "bob")
         alice = await there.join("alice")
         for number in range(3):
@@ -42,15 +42,15 @@ async def home(folder: Path) -> Path:
     return folder / "home"
 
 
-def look(home: Path, *, deep: bool = False) -> list[Finding]:
+def look(home: Path, *, deep: bool = False) -> list[DoctorFinding]:
     return [*look_at_home(home), *look_at_process(home), *databases(home, deep=deep), *audit(home, deep=deep)]
 
 
-def wrongs(findings: list[Finding]) -> list[Finding]:
+def wrongs(findings: list[DoctorFinding]) -> list[DoctorFinding]:
     return [finding for finding in findings if finding.grade is Grade.WRONG]
 
 
-def the_wrong(findings: list[Finding]) -> Finding:
+def the_wrong(findings: list[DoctorFinding]) -> DoctorFinding:
     """The one thing that is wrong; it says why and what to do."""
     (found,) = wrongs(findings)
     assert found.why
@@ -64,7 +64,7 @@ async def test_a_home_whose_hub_stopped_cleanly_has_nothing_wrong_with_it(home: 
 
 
 async def test_a_running_hub_that_answers_has_nothing_wrong_with_it(folder: Path) -> None:
-    async with house(folder / "home"):
+    async with running_hub(folder / "home"):
         found = await asyncio.to_thread(look, folder / "home")
     assert wrongs(found) == []
     assert any("Unix sockets answer" in finding.what for finding in found)
@@ -113,12 +113,12 @@ async def test_a_home_that_lost_its_messages_is_found(home: Path) -> None:
 
 
 async def test_a_home_that_keeps_no_messages_has_nothing_wrong_with_it(folder: Path) -> None:
-    async with house(folder / "home", store="memory"):
+    async with running_hub(folder / "home", store="memory"):
         assert wrongs(await asyncio.to_thread(look, folder / "home")) == []
     found = look(folder / "home")
     assert wrongs(found) == []
     assert any("left no messages" in finding.what for finding in found)
-    async with house(folder / "home"):
+    async with running_hub(folder / "home"):
         assert wrongs(await asyncio.to_thread(look, folder / "home")) == []
 
 
@@ -146,7 +146,7 @@ async def test_a_run_file_that_is_no_json_is_found(home: Path) -> None:
 
 
 async def test_a_socket_that_does_not_answer_is_found(folder: Path) -> None:
-    async with house(folder / "home") as there:
+    async with running_hub(folder / "home") as there:
         socket = there.running.places["relay_socket"]
         assert socket is not None
         Path(socket).unlink()
@@ -237,7 +237,7 @@ def test_the_ways_of_each_member_are_listed_in_their_order() -> None:
 
 
 async def test_the_canary_goes_through_every_protocol_and_leaves_nobody_behind(folder: Path) -> None:
-    async with house(folder / "home") as there:
+    async with running_hub(folder / "home") as there:
         trips, found = await canary(folder / "home", there.running, [])
         left = await (await there.operator()).members()
     assert {trip.protocol for trip in trips} == {"agent-channels", "agent-relay", "backchannel", "peerbus", "ac7"}
@@ -247,7 +247,7 @@ async def test_the_canary_goes_through_every_protocol_and_leaves_nobody_behind(f
 
 
 async def test_the_canary_notes_what_the_hub_does_not_speak(folder: Path) -> None:
-    async with house(folder / "home", flags=NOTHING_SPOKEN) as there:
+    async with running_hub(folder / "home", flags=NOTHING_SPOKEN) as there:
         trips, found = await canary(folder / "home", there.running, [])
     assert [trip.protocol for trip in trips if trip.spoken] == []
     assert {finding.grade for finding in found} == {Grade.NOTE}
@@ -257,7 +257,7 @@ async def test_the_canary_tells_whether_members_that_are_named_are_reached(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tieline.cli.doctor_canary._WAIT_SECONDS", 0.3)
-    async with house(folder / "home", flags=NOTHING_SPOKEN) as there:
+    async with running_hub(folder / "home", flags=NOTHING_SPOKEN) as there:
         await there.add("here", "away")
         await there.join("here", receive=True)
         _, found = await canary(folder / "home", there.running, ["here", "away", "nobody"])
@@ -299,7 +299,7 @@ def test_the_command_names_members_with_the_canary_only(folder: Path) -> None:
 
 
 async def test_what_the_hub_says_of_its_own_health_is_found(folder: Path) -> None:
-    async with house(folder / "home") as there:
+    async with running_hub(folder / "home") as there:
         assert there.hub.local_hub is not None
         with capture_logs():
             there.hub.local_hub.health.store.failed("the disk is full", "make room")

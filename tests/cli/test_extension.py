@@ -10,7 +10,7 @@ import typer
 from tieline.cli import extension as extension_module
 from tieline.cli.extension import Extension, extensions, extensions_by_name, offer
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.mailbox import find_post
+from tieline.cli.mailbox import find_mailbox_provider
 from tieline.cli.session import Link
 from tieline.protocols import protocols
 
@@ -20,7 +20,7 @@ def test_a_part_that_is_left_as_it_is_adds_nothing() -> None:
     assert not [*part.variables, *part.prefixes, *part.exports, *part.sockets, *part.commands(), *part.listeners({})]
     assert not [*part.look_at_settings(None, Path()), *part.look_at_members({}, ["bob"])]
     assert part.failure(ValueError()) is None
-    assert part.post() is None
+    assert part.mailbox_provider() is None
     assert part.look_at_data(Link(), repair=False) is None
 
 
@@ -34,7 +34,7 @@ def test_without_a_protocol_that_keeps_messages_elsewhere_every_command_asks_a_h
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extension_module, "protocols", tuple)
-    assert find_post() is None
+    assert find_mailbox_provider() is None
     assert Link(home=tmp_path).mailbox() is None
     assert Link(home=tmp_path).or_stored() == Link(home=tmp_path)
     assert Link(home=tmp_path).way() == (None, None)

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.cli.hub_process import HubProcess, run_cli, wait_until
-from tests.server.hubs import house
+from tests.server.hubs import running_hub
 from tieline.core.store import StoreError
 
 pytestmark = pytest.mark.slow
@@ -87,7 +87,7 @@ def test_a_long_inbox_is_drained_in_order(hub: HubProcess, alice: str, bob: str)
 async def test_a_drain_that_the_store_refuses_does_not_say_that_nothing_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with house(tmp_path) as there:
+    async with running_hub(tmp_path) as there:
         await there.add("ada", "bob")
         await (await there.join("ada")).send("@bob", "hello")
         assert there.hub.local_hub is not None

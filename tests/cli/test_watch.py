@@ -12,7 +12,7 @@ from tests.cli.hub_process import TIELINE, HubProcess, wait_until
 from tieline.agents.arrivals import Given, arrivals
 from tieline.cli.context import Context
 from tieline.cli.session import Link
-from tieline.cli.watch import Watcher, Wish
+from tieline.cli.watch import Watcher, WatchOptions
 
 pytestmark = pytest.mark.slow
 
@@ -120,8 +120,8 @@ def test_a_claim_whose_answer_was_lost_is_handled_if_it_was_made(
     hub: HubProcess, alice: str, bob: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def resolve(*, claimed: bool) -> str:
-        wish = Wish(None, Context(None), urgent_only=False, peek=False, json=False)
-        watcher = Watcher(Link(home=hub.home), wish)
+        options = WatchOptions(None, Context(None), urgent_only=False, peek=False, json=False)
+        watcher = Watcher(Link(home=hub.home), options)
         async with await hub.connect(bob) as before:
             item = (await before.inbox()).items[0]
             assert before.welcome is not None

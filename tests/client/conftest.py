@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.hubs import CARRIERS, House, house
+from tests.server.hubs import CARRIERS, HubHarness, running_hub
 
 
 @pytest.fixture(params=CARRIERS)
-async def there(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[House]:
+async def there(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[HubHarness]:
     """Give a hub with three members, reached one way after the other."""
-    async with house(folder, request.param, store="sqlite:unsafe") as built:
+    async with running_hub(folder, request.param, store="sqlite:unsafe") as built:
         await built.add("alice", "bob", "carol")
         yield built

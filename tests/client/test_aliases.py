@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import HubProcess
-from tests.server.hubs import House, house, take
+from tests.server.hubs import HubHarness, running_hub, take
 from tieline.client import HubRefused
 from tieline.contract.refusal import Code
 
 
 @pytest.fixture
-async def there(folder: Path) -> AsyncIterator[House]:
-    async with house(folder, store="sqlite:unsafe") as built:
+async def there(folder: Path) -> AsyncIterator[HubHarness]:
+    async with running_hub(folder, store="sqlite:unsafe") as built:
         await built.add("alice", "bob")
         yield built
 
 
-async def test_what_is_written_to_an_alias_reaches_the_member_under_its_own_name_with_a_note(there: House) -> None:
+async def test_what_is_written_to_an_alias_reaches_the_member_under_its_own_name_with_a_note(there: HubHarness) -> None:
     await (await there.operator()).update_team(aliases={"lead": "bob"})
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     await alice.send("@lead", "hello")
@@ -29,11 +29,11 @@ async def test_what_is_written_to_an_alias_reaches_the_member_under_its_own_name
 
 
 async def test_aliases_are_there_after_a_restart_and_can_be_forgotten(folder: Path) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         await there.add("alice", "bob")
         await (await there.operator()).update_team(aliases={"lead": "bob"})
         tokens = there.tokens
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         there.tokens = tokens
         alice = await there.join("alice")
         assert (await alice.send("@lead", "hello")).recipients == 1
@@ -54,14 +54,14 @@ async def test_aliases_are_there_after_a_restart_and_can_be_forgotten(folder: Pa
     ],
 )
 async def test_an_alias_is_a_name_that_nobody_has_for_somebody_there(
-    there: House, aliases: dict[str, str | None], code: Code
+    there: HubHarness, aliases: dict[str, str | None], code: Code
 ) -> None:
     with pytest.raises(HubRefused) as refused:
         await (await there.operator()).update_team(aliases=aliases)
     assert refused.value.code is code
 
 
-async def test_a_member_of_an_aliass_name_comes_before_it(there: House) -> None:
+async def test_a_member_of_an_aliass_name_comes_before_it(there: HubHarness) -> None:
     await (await there.operator()).update_team(aliases={"lead": "bob"})
     await there.add("lead")
     alice, lead = await there.join("alice"), await there.join("lead", receive=True)
@@ -69,7 +69,7 @@ async def test_a_member_of_an_aliass_name_comes_before_it(there: House) -> None:
     assert (await take(lead, 1))[0].message.notes == ()
 
 
-async def test_aliases_are_changed_by_who_may_change_the_team(there: House) -> None:
+async def test_aliases_are_changed_by_who_may_change_the_team(there: HubHarness) -> None:
     alice = await there.join("alice")
     with pytest.raises(HubRefused) as refused:
         await alice.update_team(aliases={"lead": "alice"})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.ladder import reached
-from tests.server.hubs import House, take, until
+from tests.server.hubs import HubHarness, take, until
 from tieline.client import Disconnected, HubRefused, HubUnreachable, connect
 from tieline.client.carriers import dial_socket
 from tieline.contract.refusal import Code
@@ -16,7 +16,7 @@ from tieline.wire.frames import encode_frame
 # When it ends
 
 
-async def test_everything_waiting_hears_that_the_hub_is_gone(there: House) -> None:
+async def test_everything_waiting_hears_that_the_hub_is_gone(there: HubHarness) -> None:
     bob = await there.join("bob", receive=True)
 
     async def follow() -> None:
@@ -57,7 +57,7 @@ async def test_what_the_hub_said_last_is_heard_by_who_writes_to_it_at_that_momen
     assert [heard[0], len(heard[1]), heard[2]] == [b"we are closing", 100_000, "[Errno 32] Broken pipe"]
 
 
-async def test_a_connection_that_breaks_ends_what_waits_with_disconnected(there: House) -> None:
+async def test_a_connection_that_breaks_ends_what_waits_with_disconnected(there: HubHarness) -> None:
     bob = await there.join("bob", receive=True)
     waiting = asyncio.ensure_future(take(bob, 1))
     await bob.members()
@@ -68,7 +68,7 @@ async def test_a_connection_that_breaks_ends_what_waits_with_disconnected(there:
         await bob.members()
 
 
-async def test_asking_again_for_deliveries_after_the_end_says_again_that_it_ended(there: House) -> None:
+async def test_asking_again_for_deliveries_after_the_end_says_again_that_it_ended(there: HubHarness) -> None:
     bob = await there.join("bob", receive=True)
     await bob.close()
     for _ in range(2):
@@ -80,7 +80,7 @@ async def test_asking_again_for_deliveries_after_the_end_says_again_that_it_ende
                     pass
 
 
-async def test_a_closed_client_answers_nothing_more(there: House) -> None:
+async def test_a_closed_client_answers_nothing_more(there: HubHarness) -> None:
     alice = await there.join("alice")
     await alice.close()
     await alice.close()
@@ -88,7 +88,7 @@ async def test_a_closed_client_answers_nothing_more(there: House) -> None:
         await alice.send("@bob", "hello")
 
 
-async def test_closing_sends_what_is_left(there: House) -> None:
+async def test_closing_sends_what_is_left(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     sent = await alice.send("@bob", "hello")
     async with bob:
@@ -96,7 +96,7 @@ async def test_closing_sends_what_is_left(there: House) -> None:
     await reached(alice, sent.id, "acked")
 
 
-async def test_a_request_that_is_given_up_does_not_confuse_the_next(there: House) -> None:
+async def test_a_request_that_is_given_up_does_not_confuse_the_next(there: HubHarness) -> None:
     alice = await there.join("alice")
     asking = asyncio.ensure_future(alice.members())
     await asyncio.sleep(0)
@@ -105,7 +105,7 @@ async def test_a_request_that_is_given_up_does_not_confuse_the_next(there: House
     assert len(await alice.members()) == 3
 
 
-async def test_what_is_no_batch_from_the_hub_ends_the_session(there: House) -> None:
+async def test_what_is_no_batch_from_the_hub_ends_the_session(there: HubHarness) -> None:
     alice = await there.join("alice")
     alice.receive_batch(b"garbage")
     with pytest.raises(Disconnected, match="not a batch"):
@@ -115,7 +115,7 @@ async def test_what_is_no_batch_from_the_hub_ends_the_session(there: House) -> N
 # Finding the hub
 
 
-async def test_the_environment_says_where_and_who(there: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_says_where_and_who(there: HubHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIELINE_URL", there.running.http)
     monkeypatch.setenv("TIELINE_TOKEN", there.tokens["alice"])
     async with await connect() as alice:
@@ -130,7 +130,7 @@ async def test_the_environment_says_where_and_who(there: House, monkeypatch: pyt
         assert bob.welcome.member == "bob"
 
 
-async def test_on_the_machine_of_the_hub_its_key_is_enough_to_be_a_member(there: House) -> None:
+async def test_on_the_machine_of_the_hub_its_key_is_enough_to_be_a_member(there: HubHarness) -> None:
     async with await connect(home=there.home, member="alice") as alice:
         assert (await alice.send("@bob", "hello")).recipients == 1
     with pytest.raises(HubRefused) as caught:
@@ -139,7 +139,7 @@ async def test_on_the_machine_of_the_hub_its_key_is_enough_to_be_a_member(there:
     assert caught.value.near == ("alice",)
 
 
-async def test_a_token_does_not_open_another_member(there: House) -> None:
+async def test_a_token_does_not_open_another_member(there: HubHarness) -> None:
     with pytest.raises(HubRefused) as caught:
         await connect(home=there.home, member="bob", token=there.tokens["alice"])
     assert caught.value.code is Code.UNAUTHORIZED
@@ -152,7 +152,7 @@ async def test_where_no_hub_is_the_caller_is_told(folder: Path) -> None:
         await connect(url="http://127.0.0.1:1", token="x")
 
 
-async def test_sessions_are_seen_by_others_while_they_last(there: House) -> None:
+async def test_sessions_are_seen_by_others_while_they_last(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob")
     names = {member.name: member for member in await alice.members()}
     assert names["bob"].sessions == ("tieline",)

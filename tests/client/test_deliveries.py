@@ -3,10 +3,10 @@
 import asyncio
 
 from tests.client.ladder import reached, state_of
-from tests.server.hubs import House, bodies, silent, take
+from tests.server.hubs import HubHarness, bodies, silent, take
 
 
-async def test_a_delivery_moves_up_the_ladder_by_evidence(there: House) -> None:
+async def test_a_delivery_moves_up_the_ladder_by_evidence(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     sent = await alice.send("@bob", "hello")
     (delivery,) = await take(bob, 1)
@@ -24,7 +24,7 @@ async def test_a_delivery_moves_up_the_ladder_by_evidence(there: House) -> None:
     assert receipt.steps[3].session == bob.welcome.session
 
 
-async def test_a_sender_that_follows_hears_of_each_step(there: House) -> None:
+async def test_a_sender_that_follows_hears_of_each_step(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob")
     sent = await alice.send("@bob", "hello")
     (receipt,) = await alice.follow(sent.id)
@@ -41,7 +41,7 @@ async def test_a_sender_that_follows_hears_of_each_step(there: House) -> None:
     assert steps == [(sent.id, "bob", "seen"), (sent.id, "bob", "acked")]
 
 
-async def test_an_inbox_is_looked_into_without_taking_anything(there: House) -> None:
+async def test_an_inbox_is_looked_into_without_taking_anything(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob")
     sent = [await alice.send("@bob", str(number)) for number in range(5)]
     page = await bob.inbox(limit=2)
@@ -53,7 +53,7 @@ async def test_an_inbox_is_looked_into_without_taking_anything(there: House) -> 
     assert {item.state for item in (*page.items, *rest.items)} == {"pending"}
 
 
-async def test_settling_in_a_session_that_does_not_receive_leaves_the_rest_as_it_was(there: House) -> None:
+async def test_settling_in_a_session_that_does_not_receive_leaves_the_rest_as_it_was(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob")
     sent = [await alice.send("@bob", str(number)) for number in range(4)]
     bob.ack((await bob.inbox()).items[0])
@@ -64,7 +64,7 @@ async def test_settling_in_a_session_that_does_not_receive_leaves_the_rest_as_it
     await silent(bob)
 
 
-async def test_a_message_is_claimed_by_one_session_and_never_again(there: House) -> None:
+async def test_a_message_is_claimed_by_one_session_and_never_again(there: HubHarness) -> None:
     alice, first, second = await there.join("alice"), await there.join("bob"), await there.join("bob")
     sent = await alice.send("@bob", "hello")
     won = await asyncio.gather(first.claim(sent.id), second.claim(sent.id), first.claim(sent.id))
@@ -78,7 +78,9 @@ async def test_a_message_is_claimed_by_one_session_and_never_again(there: House)
     assert await carol.claim("no such message") is None
 
 
-async def test_two_sessions_of_a_member_are_both_offered_and_the_first_acknowledgement_ends_it(there: House) -> None:
+async def test_two_sessions_of_a_member_are_both_offered_and_the_first_acknowledgement_ends_it(
+    there: HubHarness,
+) -> None:
     alice = await there.join("alice")
     first, second = await there.join("bob", receive=True), await there.join("bob", receive=True)
     sent = await alice.send("@bob", "hello")
@@ -95,7 +97,7 @@ async def test_two_sessions_of_a_member_are_both_offered_and_the_first_acknowled
     assert receipt.steps[2].session == first.welcome.session
 
 
-async def test_acknowledging_twice_or_what_never_was_is_no_error(there: House) -> None:
+async def test_acknowledging_twice_or_what_never_was_is_no_error(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     await alice.send("@bob", "one")
     (delivery,) = await take(bob, 1)
@@ -108,7 +110,7 @@ async def test_acknowledging_twice_or_what_never_was_is_no_error(there: House) -
 # The window
 
 
-async def test_a_recipient_that_does_not_acknowledge_gets_only_its_window(there: House) -> None:
+async def test_a_recipient_that_does_not_acknowledge_gets_only_its_window(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True, window=3)
     for number in range(10):
         await alice.send("@bob", str(number))
@@ -123,14 +125,16 @@ async def test_a_recipient_that_does_not_acknowledge_gets_only_its_window(there:
     await silent(bob)
 
 
-async def test_a_window_of_one_passes_everything_one_by_one(there: House) -> None:
+async def test_a_window_of_one_passes_everything_one_by_one(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True, window=1)
     sending = asyncio.gather(*(alice.send("@bob", str(number)) for number in range(50)))
     assert bodies(await take(bob, 50, ack=True)) == [str(number) for number in range(50)]
     await sending
 
 
-async def test_after_a_reconnect_what_was_not_acknowledged_comes_again_under_the_same_id_and_key(there: House) -> None:
+async def test_after_a_reconnect_what_was_not_acknowledged_comes_again_under_the_same_id_and_key(
+    there: HubHarness,
+) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     for number in range(6):
         await alice.send("@bob", str(number))
@@ -146,7 +150,7 @@ async def test_after_a_reconnect_what_was_not_acknowledged_comes_again_under_the
     ]
 
 
-async def test_a_recipient_that_does_not_read_holds_up_nobody_and_gets_everything_later(there: House) -> None:
+async def test_a_recipient_that_does_not_read_holds_up_nobody_and_gets_everything_later(there: HubHarness) -> None:
     alice, carol = await there.join("alice"), await there.join("carol", receive=True)
     slow = await there.join("bob", receive=True, window=1024)
     body = "x" * 100_000

@@ -4,19 +4,19 @@ import asyncio
 
 import pytest
 
-from tests.server.hubs import House, bodies, silent, take
+from tests.server.hubs import HubHarness, bodies, silent, take
 from tieline.client import HubRefused
 from tieline.contract.message import Attachment, Kind, Level, Priority
 from tieline.contract.refusal import Code
 
 
-async def test_a_session_knows_who_it_is(there: House) -> None:
+async def test_a_session_knows_who_it_is(there: HubHarness) -> None:
     alice = await there.join("alice", window=7)
     assert alice.welcome is not None
     assert (alice.welcome.member, alice.welcome.speaker, alice.welcome.window) == ("alice", "alice", 7)
 
 
-async def test_a_message_arrives_with_all_its_parts_and_the_sender_stamped_by_the_hub(there: House) -> None:
+async def test_a_message_arrives_with_all_its_parts_and_the_sender_stamped_by_the_hub(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     accepted = await alice.send(
         "@bob",
@@ -49,7 +49,7 @@ async def test_a_message_arrives_with_all_its_parts_and_the_sender_stamped_by_th
     assert (delivery.key, delivery.seq) == (1, 1)
 
 
-async def test_messages_of_one_sender_arrive_in_order(there: House) -> None:
+async def test_messages_of_one_sender_arrive_in_order(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     accepted = await asyncio.gather(*(alice.send("@bob", str(number)) for number in range(500)))
     deliveries = await take(bob, 500, ack=True)
@@ -58,7 +58,7 @@ async def test_messages_of_one_sender_arrive_in_order(there: House) -> None:
     assert [item.offset for item in accepted] == sorted(item.offset for item in accepted)
 
 
-async def test_what_was_sent_before_the_recipient_came_is_waiting_for_it(there: House) -> None:
+async def test_what_was_sent_before_the_recipient_came_is_waiting_for_it(there: HubHarness) -> None:
     alice = await there.join("alice")
     for number in range(3):
         await alice.send("@bob", str(number))
@@ -66,7 +66,7 @@ async def test_what_was_sent_before_the_recipient_came_is_waiting_for_it(there: 
     assert bodies(await take(bob, 3)) == ["0", "1", "2"]
 
 
-async def test_a_channel_and_everybody_reach_all_others(there: House) -> None:
+async def test_a_channel_and_everybody_reach_all_others(there: HubHarness) -> None:
     alice = await there.join("alice", receive=True)
     bob, carol = await there.join("bob", receive=True), await there.join("carol", receive=True)
     for member in (alice, bob):
@@ -84,7 +84,7 @@ async def test_a_channel_and_everybody_reach_all_others(there: House) -> None:
     assert (await alice.send("#dev", "to the record", allow_empty=True)).recipients == 0
 
 
-async def test_the_largest_body_passes_and_one_byte_more_is_refused_alone(there: House) -> None:
+async def test_the_largest_body_passes_and_one_byte_more_is_refused_alone(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     largest = "x" * (16 * 1024 * 1024)
     await alice.send("@bob", largest)
@@ -95,7 +95,7 @@ async def test_the_largest_body_passes_and_one_byte_more_is_refused_alone(there:
     assert delivery.message.body == largest
 
 
-async def test_more_than_one_frame_of_messages_in_one_turn_is_carried_in_several(there: House) -> None:
+async def test_more_than_one_frame_of_messages_in_one_turn_is_carried_in_several(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     large = "x" * 1_000_000
     await asyncio.gather(*(alice.send("@bob", f"{number} {large}") for number in range(40)))
@@ -103,7 +103,7 @@ async def test_more_than_one_frame_of_messages_in_one_turn_is_carried_in_several
     assert [body.partition(" ")[0] for body in arrived] == [str(number) for number in range(40)]
 
 
-async def test_a_backlog_of_large_messages_is_received(there: House) -> None:
+async def test_a_backlog_of_large_messages_is_received(there: HubHarness) -> None:
     alice = await there.join("alice")
     large = "x" * 1_000_000
     for number in range(80):
@@ -113,7 +113,7 @@ async def test_a_backlog_of_large_messages_is_received(there: House) -> None:
     assert [body.partition(" ")[0] for body in arrived] == [str(number) for number in range(80)]
 
 
-async def test_a_request_larger_than_any_frame_is_refused_and_the_session_goes_on(there: House) -> None:
+async def test_a_request_larger_than_any_frame_is_refused_and_the_session_goes_on(there: HubHarness) -> None:
     alice = await there.join("alice")
     with pytest.raises(HubRefused) as caught:
         await alice.send("@bob", "hello", data={"x": "\x00" * (6 * 1024 * 1024)})
@@ -124,7 +124,7 @@ async def test_a_request_larger_than_any_frame_is_refused_and_the_session_goes_o
 # Sending again
 
 
-async def test_the_same_words_under_the_same_wire_id_are_a_duplicate_and_arrive_once(there: House) -> None:
+async def test_the_same_words_under_the_same_wire_id_are_a_duplicate_and_arrive_once(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     first = await alice.send("@bob", "hello", wire_id="w1")
     await alice.close()
@@ -136,7 +136,7 @@ async def test_the_same_words_under_the_same_wire_id_are_a_duplicate_and_arrive_
     await silent(bob)
 
 
-async def test_other_words_under_a_used_wire_id_are_refused(there: House) -> None:
+async def test_other_words_under_a_used_wire_id_are_refused(there: HubHarness) -> None:
     alice, carol = await there.join("alice"), await there.join("carol")
     await alice.send("@bob", "hello", wire_id="w1")
     with pytest.raises(HubRefused) as caught:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.hubs import UNIX, WAIT_SECONDS, WEBSOCKET, house
+from tests.server.hubs import UNIX, WAIT_SECONDS, WEBSOCKET, running_hub
 from tieline.client import HubRefused, Leg, Reach, Way
 from tieline.contract.refusal import Code
 
@@ -13,7 +13,7 @@ from tieline.contract.refusal import Code
 @pytest.mark.slow
 @pytest.mark.parametrize("carrier", [UNIX, WEBSOCKET])
 async def test_what_is_not_needed_any_more_is_said_to_its_sender(folder: Path, carrier: str) -> None:
-    async with house(folder / "home", carrier, store="memory") as there:
+    async with running_hub(folder / "home", carrier, store="memory") as there:
         await there.add("ada", "bob")
         ada, bob = await there.join("ada"), await there.join("bob")
         first = await ada.send("@bob", "one")
@@ -32,7 +32,7 @@ async def test_what_is_not_needed_any_more_is_said_to_its_sender(folder: Path, c
 @pytest.mark.slow
 @pytest.mark.parametrize("carrier", [UNIX, WEBSOCKET])
 async def test_a_fall_is_told_to_who_follows(folder: Path, carrier: str) -> None:
-    async with house(folder / "home", carrier, store="memory") as there:
+    async with running_hub(folder / "home", carrier, store="memory") as there:
         await there.add("ada", "bob")
         ada, bob = await there.join("ada"), await there.join("bob")
         ways = Reach((Leg(Way.PUSH, 50), Leg(Way.HOOK, 60_000)))

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from tests.server.hubs import House
+from tests.server.hubs import HubHarness
 from tieline.client import HubRefused, LogRowView
 from tieline.client.client import to_json
 from tieline.contract.refusal import Code
 
 
-async def test_members_and_channels_are_listed(there: House) -> None:
+async def test_members_and_channels_are_listed(there: HubHarness) -> None:
     alice = await there.join("alice")
     await alice.subscribe("dev")
     members = {member.name: member for member in await alice.members()}
@@ -21,7 +21,7 @@ async def test_members_and_channels_are_listed(there: House) -> None:
     assert channels == {"dev": ("alice",), "general": ("alice", "bob", "carol")}
 
 
-async def test_history_shows_what_the_member_may_see_newest_first(there: House) -> None:
+async def test_history_shows_what_the_member_may_see_newest_first(there: HubHarness) -> None:
     alice, bob, carol = await there.join("alice"), await there.join("bob"), await there.join("carol")
     await alice.send("@bob", "one")
     await bob.send("@alice", "two")
@@ -34,7 +34,7 @@ async def test_history_shows_what_the_member_may_see_newest_first(there: House) 
     assert [message.body for message in await bob.history(before=newest.offset)] == ["three", "two", "one"]
 
 
-async def test_receipts_are_for_sender_and_recipients_alone(there: House) -> None:
+async def test_receipts_are_for_sender_and_recipients_alone(there: HubHarness) -> None:
     alice, bob, carol = await there.join("alice"), await there.join("bob"), await there.join("carol")
     sent = await alice.send("@bob", "hello")
     assert len(await alice.receipts(sent.id)) == len(await bob.receipts(sent.id)) == 1
@@ -44,7 +44,7 @@ async def test_receipts_are_for_sender_and_recipients_alone(there: House) -> Non
         assert caught.value.code is Code.UNKNOWN_MESSAGE
 
 
-async def test_a_state_that_there_is_not_cannot_be_followed(there: House) -> None:
+async def test_a_state_that_there_is_not_cannot_be_followed(there: HubHarness) -> None:
     alice = await there.join("alice")
     sent = await alice.send("@bob", "hello")
     with pytest.raises(HubRefused) as caught:
@@ -52,7 +52,7 @@ async def test_a_state_that_there_is_not_cannot_be_followed(there: House) -> Non
     assert caught.value.code is Code.INVALID_REQUEST
 
 
-async def test_the_log_is_read_in_pages_by_those_who_may(there: House) -> None:
+async def test_the_log_is_read_in_pages_by_those_who_may(there: HubHarness) -> None:
     await there.add("auditor", permissions=("log.read",))
     alice, auditor = await there.join("alice"), await there.join("auditor")
     for number in range(5):
@@ -72,7 +72,7 @@ async def test_the_log_is_read_in_pages_by_those_who_may(there: House) -> None:
     assert caught.value.code is Code.UNKNOWN_LOG
 
 
-async def test_activity_is_recorded_in_a_log_of_its_own(there: House) -> None:
+async def test_activity_is_recorded_in_a_log_of_its_own(there: HubHarness) -> None:
     await there.add("auditor", permissions=("log.read",))
     alice, auditor = await there.join("alice"), await there.join("auditor")
     assert await alice.record_activity({"kind": "llm", "tokens": 3}, {"kind": "http"}) == 2
@@ -81,7 +81,7 @@ async def test_activity_is_recorded_in_a_log_of_its_own(there: House) -> None:
     assert page.next == 2
 
 
-async def test_values_become_the_documented_json(there: House) -> None:
+async def test_values_become_the_documented_json(there: HubHarness) -> None:
     alice = await there.join("alice")
     await alice.send("@bob", "hello")
     (message,) = json.loads(to_json(await alice.history()))

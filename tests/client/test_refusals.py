@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from tests.server.hubs import House, bodies, take
+from tests.server.hubs import HubHarness, bodies, take
 from tieline.client import HubRefused
 from tieline.contract.member import MemberKind
 from tieline.contract.refusal import Code
 
 
-async def test_a_name_that_nobody_has_is_refused_with_the_nearest(there: House) -> None:
+async def test_a_name_that_nobody_has_is_refused_with_the_nearest(there: HubHarness) -> None:
     alice = await there.join("alice")
     with pytest.raises(HubRefused) as caught:
         await alice.send("@bop", "hello")
@@ -32,14 +32,14 @@ async def test_a_name_that_nobody_has_is_refused_with_the_nearest(there: House) 
         ("@bob", "", Code.INVALID_MESSAGE),
     ],
 )
-async def test_a_bad_send_is_refused_with_its_code(there: House, target: str, body: str, code: Code) -> None:
+async def test_a_bad_send_is_refused_with_its_code(there: HubHarness, target: str, body: str, code: Code) -> None:
     alice = await there.join("alice")
     with pytest.raises(HubRefused) as caught:
         await alice.send(target, body)
     assert caught.value.code is code
 
 
-async def test_refusals_and_answers_find_their_requests(there: House) -> None:
+async def test_refusals_and_answers_find_their_requests(there: HubHarness) -> None:
     alice = await there.join("alice")
     outcomes = await asyncio.gather(
         *(alice.send("@bob" if number % 2 else "bob", str(number)) for number in range(20)), return_exceptions=True
@@ -47,7 +47,7 @@ async def test_refusals_and_answers_find_their_requests(there: House) -> None:
     assert [isinstance(outcome, HubRefused) for outcome in outcomes] == [number % 2 == 0 for number in range(20)]
 
 
-async def test_what_only_operators_may_do_is_forbidden_to_members(there: House) -> None:
+async def test_what_only_operators_may_do_is_forbidden_to_members(there: HubHarness) -> None:
     alice = await there.join("alice")
     for asking in (alice.add_member("mallory"), alice.remove_member("bob"), alice.rotate_token("bob")):
         with pytest.raises(HubRefused) as caught:
@@ -58,14 +58,14 @@ async def test_what_only_operators_may_do_is_forbidden_to_members(there: House) 
     assert caught.value.code is Code.FORBIDDEN
 
 
-async def test_a_token_that_is_wrong_opens_nothing(there: House) -> None:
+async def test_a_token_that_is_wrong_opens_nothing(there: HubHarness) -> None:
     there.tokens["mallory"] = "tie_guessed"
     with pytest.raises(HubRefused) as caught:
         await there.join("mallory")
     assert caught.value.code is Code.UNAUTHORIZED
 
 
-async def test_a_rotated_token_opens_and_the_old_one_does_not(there: House) -> None:
+async def test_a_rotated_token_opens_and_the_old_one_does_not(there: HubHarness) -> None:
     alice = await there.join("alice")
     old = there.tokens["alice"]
     issued = await alice.rotate_token("alice")
@@ -76,7 +76,7 @@ async def test_a_rotated_token_opens_and_the_old_one_does_not(there: House) -> N
         await there.join("alice")
 
 
-async def test_the_operator_manages_members_and_has_no_voice(there: House) -> None:
+async def test_the_operator_manages_members_and_has_no_voice(there: HubHarness) -> None:
     operator = await there.operator()
     issued = await operator.add_member("dora", kind=MemberKind.HUMAN, permissions=("log.read",), token="d" * 20)
     assert (issued.member, issued.token) == ("dora", "d" * 20)
@@ -90,7 +90,7 @@ async def test_the_operator_manages_members_and_has_no_voice(there: House) -> No
     assert caught.value.code is Code.NAME_TAKEN
 
 
-async def test_a_removed_member_is_told_why_its_session_ends(there: House) -> None:
+async def test_a_removed_member_is_told_why_its_session_ends(there: HubHarness) -> None:
     bob = await there.join("bob", receive=True)
     operator = await there.operator()
     await operator.remove_member("bob")
@@ -99,7 +99,7 @@ async def test_a_removed_member_is_told_why_its_session_ends(there: House) -> No
     assert caught.value.code is Code.UNAUTHORIZED
 
 
-async def test_pauses_are_for_people_and_what_is_held_meanwhile_comes_after_them(there: House) -> None:
+async def test_pauses_are_for_people_and_what_is_held_meanwhile_comes_after_them(there: HubHarness) -> None:
     await there.add("hugo", kind=MemberKind.HUMAN)
     alice, hugo = await there.join("alice"), await there.join("hugo")
     bob = await there.join("bob", receive=True)

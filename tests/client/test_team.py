@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.hubs import UNIX, WEBSOCKET, House, house, take
+from tests.server.hubs import UNIX, WEBSOCKET, HubHarness, running_hub, take
 from tieline.client import (
     Admit,
     Archive,
@@ -28,18 +28,18 @@ from tieline.contract.refusal import Code
 
 
 @pytest.fixture
-async def there(folder: Path) -> AsyncIterator[House]:
-    async with house(folder / "home") as there:
+async def there(folder: Path) -> AsyncIterator[HubHarness]:
+    async with running_hub(folder / "home") as there:
         yield there
 
 
-async def _join(there: House, carrier: str, name: str, *permissions: str, receive: bool = False) -> Client:
+async def _join(there: HubHarness, carrier: str, name: str, *permissions: str, receive: bool = False) -> Client:
     await there.add(name, permissions=permissions)
     return await there.join(name, carrier=carrier, receive=receive)
 
 
 @pytest.mark.parametrize("carrier", [UNIX, WEBSOCKET])
-async def test_an_objective_from_its_making_to_its_end(there: House, carrier: str) -> None:
+async def test_an_objective_from_its_making_to_its_end(there: HubHarness, carrier: str) -> None:
     ada = await _join(there, carrier, "ada", "objectives.create", "objectives.reassign", receive=True)
     bob, cy = await _join(there, carrier, "bob", receive=True), await _join(there, carrier, "cy")
     async with ada, bob, cy:
@@ -70,7 +70,7 @@ async def test_an_objective_from_its_making_to_its_end(there: House, carrier: st
 
 
 @pytest.mark.parametrize("carrier", [UNIX, WEBSOCKET])
-async def test_a_channel_from_its_making_to_its_end(there: House, carrier: str) -> None:
+async def test_a_channel_from_its_making_to_its_end(there: HubHarness, carrier: str) -> None:
     async with await _join(there, carrier, "ada") as ada, await _join(there, carrier, "bob", receive=True) as bob:
         made = await ada.create_channel("#dev")
         assert [(member.name, member.role) for member in made.members] == [("ada", Role.ADMIN)]
@@ -89,7 +89,7 @@ async def test_a_channel_from_its_making_to_its_end(there: House, carrier: str) 
         assert [message.body for message in await bob.history(f"chan:{made.id}")] == ["hello"]
 
 
-async def test_members_tokens_and_the_team(there: House) -> None:
+async def test_members_tokens_and_the_team(there: HubHarness) -> None:
     mo = await _join(there, UNIX, "mo", "members.manage", "team.manage")
     bob = await _join(there, UNIX, "bob")
     async with mo, bob:
@@ -118,7 +118,7 @@ async def test_members_tokens_and_the_team(there: House) -> None:
 
 
 @pytest.mark.parametrize("carrier", [UNIX, WEBSOCKET])
-async def test_activity_is_reported_read_and_followed(there: House, carrier: str) -> None:
+async def test_activity_is_reported_read_and_followed(there: HubHarness, carrier: str) -> None:
     ada, bob = await _join(there, carrier, "ada"), await _join(there, carrier, "bob", "activity.read")
     async with ada, bob:
         await bob.follow_activity("ada")
@@ -140,7 +140,7 @@ async def test_activity_is_reported_read_and_followed(there: House, carrier: str
         assert refused.value.code is Code.INVALID_REQUEST
 
 
-async def test_requests_after_an_upload_do_not_wait_for_it_and_all_are_answered(there: House) -> None:
+async def test_requests_after_an_upload_do_not_wait_for_it_and_all_are_answered(there: HubHarness) -> None:
     async with await _join(there, UNIX, "ada") as ada:
         uploads = [ada.record_activity({"n": number, "text": "x" * 10_000}) for number in range(50)]
         sends = [ada.send("@ada", f"{number}") for number in range(50)]

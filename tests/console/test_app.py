@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
-from tests.server.hubs import House, house, take
+from tests.server.hubs import HubHarness, running_hub, take
 from tieline.console.app import DOCUMENT_PATH
 from tieline.console.entrance import CODE_PATH, PATH
 from tieline.contract.member import MemberKind
@@ -19,29 +19,29 @@ from tieline.wire.http import LOGIN_COOKIE, SESSION_COOKIE
 
 
 @pytest.fixture
-async def there(folder: Path) -> AsyncIterator[House]:
-    async with house(folder, store="sqlite:unsafe", ac7=False) as built:
+async def there(folder: Path) -> AsyncIterator[HubHarness]:
+    async with running_hub(folder, store="sqlite:unsafe", ac7=False) as built:
         await built.add("chief", permissions=TEAM_PERMISSIONS, kind=MemberKind.HUMAN)
         await built.add("alice", "bob", "carol")
         yield built
 
 
 @pytest.fixture
-async def browser(there: House) -> AsyncIterator[httpx.AsyncClient]:
+async def browser(there: HubHarness) -> AsyncIterator[httpx.AsyncClient]:
     """Give a browser that nobody is in."""
     async with httpx.AsyncClient(base_url=there.running.http) as client:
         yield client
 
 
 @asynccontextmanager
-async def enter(there: House, name: str) -> AsyncIterator[httpx.AsyncClient]:
+async def enter(there: HubHarness, name: str) -> AsyncIterator[httpx.AsyncClient]:
     """A browser that a member is in with."""
     async with httpx.AsyncClient(base_url=there.running.http) as client:
         assert (await client.post(PATH, json={"token": there.tokens[name]})).status_code == 200
         yield client
 
 
-async def code_of(there: House, name: str) -> str:
+async def code_of(there: HubHarness, name: str) -> str:
     """A code of a member's app, which is new."""
     async with enter(there, name) as own:
         made = await own.post(f"/api/members/{name}/authenticator")
@@ -54,7 +54,7 @@ async def test_no_route_of_ac7_is_there(browser: httpx.AsyncClient) -> None:
         assert (await browser.get(path)).status_code == 404
 
 
-async def test_a_login_link_lets_one_in_and_out(there: House, browser: httpx.AsyncClient) -> None:
+async def test_a_login_link_lets_one_in_and_out(there: HubHarness, browser: httpx.AsyncClient) -> None:
     chief = await there.join("chief")
     link = (await chief.issue_token("chief", label=LINK_LABEL)).token
     assert (await browser.post(PATH, json={"token": link})).json()["member"] == "chief"
@@ -62,7 +62,7 @@ async def test_a_login_link_lets_one_in_and_out(there: House, browser: httpx.Asy
     assert (await browser.get(PATH)).status_code == 401
 
 
-async def test_a_code_lets_one_in_and_out_once(there: House, browser: httpx.AsyncClient) -> None:
+async def test_a_code_lets_one_in_and_out_once(there: HubHarness, browser: httpx.AsyncClient) -> None:
     code = await code_of(there, "alice")
     entered = await browser.post(CODE_PATH, json={"code": code, "member": "alice"})
     assert (entered.status_code, entered.json()["member"]) == (200, "alice")
@@ -74,7 +74,7 @@ async def test_a_code_lets_one_in_and_out_once(there: House, browser: httpx.Asyn
     assert (await browser.post(CODE_PATH, json={"code": code, "member": "alice"})).status_code == 401
 
 
-async def test_wrong_codes_make_a_login_suspected(there: House, browser: httpx.AsyncClient) -> None:
+async def test_wrong_codes_make_a_login_suspected(there: HubHarness, browser: httpx.AsyncClient) -> None:
     right = await code_of(there, "alice")
     wrong = f"{(int(right) + 500_000) % 1_000_000:06}"
     answers = [await browser.post(CODE_PATH, json={"code": wrong, "member": "alice"}) for _ in range(6)]
@@ -86,14 +86,14 @@ async def test_wrong_codes_make_a_login_suspected(there: House, browser: httpx.A
     assert (await browser.get(CODE_PATH)).status_code == 405
 
 
-async def test_a_secret_is_made_for_oneself_or_by_who_manages_members(there: House) -> None:
+async def test_a_secret_is_made_for_oneself_or_by_who_manages_members(there: HubHarness) -> None:
     async with enter(there, "alice") as alice, enter(there, "chief") as chief:
         assert (await alice.post("/api/members/bob/authenticator")).status_code == 403
         assert (await chief.post("/api/members/nobody/authenticator")).status_code == 404
         assert (await chief.post("/api/members/bob/authenticator")).status_code == 200
 
 
-async def test_a_file_is_kept_sent_and_read_by_who_receives_it(there: House) -> None:
+async def test_a_file_is_kept_sent_and_read_by_who_receives_it(there: HubHarness) -> None:
     bob = await there.join("bob", receive=True)
     async with enter(there, "alice") as alice:
         kept = await alice.post("/api/files", params={"path": "/alice/plan.txt", "mime": "text/plain"}, content=b"plan")
@@ -113,7 +113,7 @@ async def test_a_file_is_kept_sent_and_read_by_who_receives_it(there: House) -> 
         assert (await stranger.get("/api/files/alice/plan.txt")).status_code == 403
 
 
-async def test_a_file_in_a_channel_is_for_who_is_in_it(there: House) -> None:
+async def test_a_file_in_a_channel_is_for_who_is_in_it(there: HubHarness) -> None:
     bob = await there.join("bob")
     await bob.subscribe("dev")
     async with enter(there, "alice") as alice:
@@ -126,7 +126,7 @@ async def test_a_file_in_a_channel_is_for_who_is_in_it(there: House) -> None:
             assert (await reader.get("/api/files/alice/plan.txt")).status_code == status
 
 
-async def test_work_is_given_with_files_which_are_copied_for_it(there: House) -> None:
+async def test_work_is_given_with_files_which_are_copied_for_it(there: HubHarness) -> None:
     async with enter(there, "chief") as chief:
         await chief.post("/api/files", params={"path": "/chief/plan.txt"}, content=b"plan")
         work = {"title": "Build", "outcome": "built", "assignee": "alice", "files": ["/chief/plan.txt"]}
@@ -142,7 +142,9 @@ async def test_work_is_given_with_files_which_are_copied_for_it(there: House) ->
             assert (await reader.get(f"/api/files{copy.path}")).status_code == status
 
 
-async def test_a_device_is_approved_and_its_token_opens_a_session(there: House, browser: httpx.AsyncClient) -> None:
+async def test_a_device_is_approved_and_its_token_opens_a_session(
+    there: HubHarness, browser: httpx.AsyncClient
+) -> None:
     started = (await browser.post("/api/devices", json={"label": "laptop"})).json()
     waiting = {"device_code": started["device_code"]}
     pending = await browser.post("/api/devices/poll", json=waiting)
@@ -163,7 +165,7 @@ async def test_a_device_is_approved_and_its_token_opens_a_session(there: House, 
     assert sorted(view.label for view in await bob.tokens("bob")) == ["", "console"]
 
 
-async def test_a_device_is_refused_with_a_reason(there: House, browser: httpx.AsyncClient) -> None:
+async def test_a_device_is_refused_with_a_reason(there: HubHarness, browser: httpx.AsyncClient) -> None:
     started = (await browser.post("/api/devices", json={})).json()
     async with enter(there, "chief") as chief:
         form = {"user_code": started["user_code"], "reason": "not mine"}
@@ -173,7 +175,7 @@ async def test_a_device_is_refused_with_a_reason(there: House, browser: httpx.As
     assert told.json() == {"error": "access_denied", "error_description": "not mine"}
 
 
-async def test_a_page_of_another_site_can_ask_nothing(there: House) -> None:
+async def test_a_page_of_another_site_can_ask_nothing(there: HubHarness) -> None:
     async with enter(there, "chief") as chief:
         answer = await chief.get("/api/devices", headers={"origin": "http://evil.example"})
     assert answer.status_code == 403
@@ -185,7 +187,7 @@ async def test_the_routes_are_described(browser: httpx.AsyncClient) -> None:
 
 
 async def test_a_session_of_the_console_and_one_of_ac7_are_in_one_table(folder: Path) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         await there.add("alice")
         async with enter(there, "alice") as console:
             shown = (await console.get("/session")).json()
@@ -207,12 +209,12 @@ async def test_a_session_of_the_console_and_one_of_ac7_are_in_one_table(folder: 
 
 
 async def test_sessions_are_there_after_a_restart(folder: Path) -> None:
-    async with house(folder, ac7=False) as there:
+    async with running_hub(folder, ac7=False) as there:
         await there.add("alice")
         async with enter(there, "alice") as browser:
             cookie = browser.cookies[SESSION_COOKIE]
         assert cookie.partition(".")[2] not in (folder / "logins.json").read_text()
-    async with house(folder) as there, httpx.AsyncClient(base_url=there.running.http) as browser:
+    async with running_hub(folder) as there, httpx.AsyncClient(base_url=there.running.http) as browser:
         shown = await browser.get("/session", headers={"cookie": f"{SESSION_COOKIE}={cookie}"})
         assert (shown.status_code, shown.json()["member"]) == (200, "alice")
         assert shown.json()["expiresAt"] < 2**53 - 1

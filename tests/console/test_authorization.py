@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as dial
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.server.hubs import House, house
+from tests.server.hubs import HubHarness, running_hub
 from tieline.console.entrance import PATH
 from tieline.console.site import POLICY, STATIC
 from tieline.contract.member import MemberKind
@@ -42,12 +42,12 @@ class Known(Struct, frozen=True):
 class Scene(Known, frozen=True, kw_only=True):
     """A hub where alice, bob and chief have things to say that carol has no part in."""
 
-    there: House
+    there: HubHarness
 
 
 @pytest.fixture
-async def there(folder: Path) -> AsyncIterator[House]:
-    async with house(folder, store="memory") as built:
+async def there(folder: Path) -> AsyncIterator[HubHarness]:
+    async with running_hub(folder, store="memory") as built:
         await built.add("chief", permissions=(*TEAM_PERMISSIONS, LOG_READ), kind=MemberKind.HUMAN)
         await built.add("alice", "bob", "carol")
         await built.add("dora", kind=MemberKind.HUMAN)
@@ -55,11 +55,11 @@ async def there(folder: Path) -> AsyncIterator[House]:
 
 
 @pytest.fixture
-async def scene(there: House) -> Scene:
+async def scene(there: HubHarness) -> Scene:
     return await _furnish(there)
 
 
-async def _furnish(there: House) -> Scene:
+async def _furnish(there: HubHarness) -> Scene:
     chief, alice, bob = await there.join("chief"), await there.join("alice"), await there.join("bob")
     await chief.update_member("alice", instructions=f"the {SECRET} is yours")
     sent = await alice.send("@bob", f"the {SECRET} is between two", title=SECRET, data={SECRET: 1})
@@ -87,7 +87,7 @@ async def _furnish(there: House) -> Scene:
     return Scene(sent.id, given.id, token.id, path, device, there=there)
 
 
-async def _cookie(there: House, name: str) -> dict[str, str]:
+async def _cookie(there: HubHarness, name: str) -> dict[str, str]:
     """The cookie of somebody who came in."""
     async with httpx.AsyncClient(base_url=there.running.http) as client:
         entered = await client.post(PATH, json={"token": there.tokens[name]})
@@ -95,7 +95,7 @@ async def _cookie(there: House, name: str) -> dict[str, str]:
         return {"cookie": f"{SESSION_COOKIE}={client.cookies[SESSION_COOKIE]}"}
 
 
-async def _revoked(there: House, name: str) -> dict[str, str]:
+async def _revoked(there: HubHarness, name: str) -> dict[str, str]:
     """The cookie of somebody who was in and is out."""
     cookie = await _cookie(there, name)
     async with httpx.AsyncClient(base_url=there.running.http, headers=cookie) as client:
@@ -131,7 +131,7 @@ class Page:
             return frames
 
 
-def _stream(there: House, headers: dict[str, str]) -> Any:
+def _stream(there: HubHarness, headers: dict[str, str]) -> Any:
     return dial(there.running.http.replace("http", "ws") + "/api/stream", additional_headers=headers)
 
 
@@ -486,7 +486,7 @@ async def test_a_page_of_another_site_does_nothing_by_its_visitors_cookie(scene:
 # The cookie and the headers.
 
 
-async def test_an_entry_gives_a_cookie_of_its_own_and_voids_the_one_that_the_browser_had(there: House) -> None:
+async def test_an_entry_gives_a_cookie_of_its_own_and_voids_the_one_that_the_browser_had(there: HubHarness) -> None:
     async with httpx.AsyncClient(base_url=there.running.http) as client:
         planted = "abc.tie_planted"
         entered = await client.post(
@@ -505,7 +505,7 @@ async def test_an_entry_gives_a_cookie_of_its_own_and_voids_the_one_that_the_bro
             assert (await client.get(PATH, headers={"cookie": f"{SESSION_COOKIE}={wrong}"})).status_code == 401
 
 
-async def test_over_https_the_cookie_is_sent_over_nothing_else(there: House) -> None:
+async def test_over_https_the_cookie_is_sent_over_nothing_else(there: HubHarness) -> None:
     entrance = there.hub.entrance
     assert entrance is not None
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=entrance), base_url="https://hub") as client:
@@ -516,7 +516,7 @@ async def test_over_https_the_cookie_is_sent_over_nothing_else(there: House) -> 
         assert {"secure", "httponly", "samesite=strict", "path=/"} <= attributes
 
 
-async def test_every_file_of_the_page_is_sent_under_the_same_policy(there: House) -> None:
+async def test_every_file_of_the_page_is_sent_under_the_same_policy(there: HubHarness) -> None:
     files = ["/", *(f"/assets/{path.name}" for path in (STATIC / "assets").iterdir())]
     assert len(files) == 3
     async with httpx.AsyncClient(base_url=there.running.http) as client:
@@ -542,7 +542,7 @@ async def test_every_file_of_the_page_is_sent_under_the_same_policy(there: House
     }
 
 
-async def test_a_file_of_a_member_is_never_a_page_of_the_hub(there: House) -> None:
+async def test_a_file_of_a_member_is_never_a_page_of_the_hub(there: HubHarness) -> None:
     async with httpx.AsyncClient(base_url=there.running.http, headers=await _cookie(there, "carol")) as client:
         for number, mime in enumerate(("text/html", "image/svg+xml", "application/xhtml+xml", "text/javascript", "")):
             path = f"/carol/console/{number}.html"

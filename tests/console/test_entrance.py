@@ -10,7 +10,7 @@ import httpx2 as httpx
 import pytest
 from websockets.asyncio.client import connect as dial
 
-from tests.server.hubs import House, house
+from tests.server.hubs import HubHarness, running_hub
 from tieline.console.entrance import PATH
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName
@@ -27,14 +27,14 @@ from tieline.wire.native import frames as f
 
 
 @pytest.fixture
-async def there(folder: Path) -> AsyncIterator[House]:
-    async with house(folder, store="sqlite:unsafe") as built:
+async def there(folder: Path) -> AsyncIterator[HubHarness]:
+    async with running_hub(folder, store="sqlite:unsafe") as built:
         await built.add("alice", "bob")
         yield built
 
 
 @pytest.fixture
-async def browser(there: House) -> AsyncIterator[httpx.AsyncClient]:
+async def browser(there: HubHarness) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=there.running.http) as client:
         yield client
 
@@ -44,7 +44,9 @@ async def test_nobody_is_in_without_a_cookie(browser: httpx.AsyncClient) -> None
     assert (answer.status_code, answer.json()) == (401, {"error": "nobody is logged in"})
 
 
-async def test_a_token_opens_the_door_and_the_cookie_keeps_it_open(there: House, browser: httpx.AsyncClient) -> None:
+async def test_a_token_opens_the_door_and_the_cookie_keeps_it_open(
+    there: HubHarness, browser: httpx.AsyncClient
+) -> None:
     answer = await browser.post(PATH, json={"token": there.tokens["alice"]})
     assert answer.status_code == 200
     assert answer.json()["member"] == "alice"
@@ -55,7 +57,7 @@ async def test_a_token_opens_the_door_and_the_cookie_keeps_it_open(there: House,
 
 
 async def test_the_cookie_is_a_token_of_its_own_that_is_listed_and_revoked(
-    there: House, browser: httpx.AsyncClient
+    there: HubHarness, browser: httpx.AsyncClient
 ) -> None:
     await browser.post(PATH, json={"token": there.tokens["alice"]})
     alice = await there.join("alice")
@@ -66,7 +68,7 @@ async def test_the_cookie_is_a_token_of_its_own_that_is_listed_and_revoked(
 
 
 async def test_leaving_voids_the_session_and_the_token_that_opened_it_stays(
-    there: House, browser: httpx.AsyncClient
+    there: HubHarness, browser: httpx.AsyncClient
 ) -> None:
     await browser.post(PATH, json={"token": there.tokens["alice"]})
     kept = browser.cookies[COOKIE]
@@ -89,7 +91,7 @@ async def test_what_is_no_entry_is_said_to_be_none(browser: httpx.AsyncClient, b
     assert answer.status_code == 400
 
 
-async def test_a_page_of_another_site_cannot_log_in_or_out(there: House, browser: httpx.AsyncClient) -> None:
+async def test_a_page_of_another_site_cannot_log_in_or_out(there: HubHarness, browser: httpx.AsyncClient) -> None:
     token = {"token": there.tokens["alice"]}
     evil = {"origin": "http://evil.example"}
     assert (await browser.post(PATH, json=token, headers=evil)).status_code == 403
@@ -99,7 +101,7 @@ async def test_a_page_of_another_site_cannot_log_in_or_out(there: House, browser
     assert form.status_code == 415
 
 
-async def test_a_login_link_is_good_for_one_entry(there: House, browser: httpx.AsyncClient) -> None:
+async def test_a_login_link_is_good_for_one_entry(there: HubHarness, browser: httpx.AsyncClient) -> None:
     alice = await there.join("alice")
     link = (await alice.issue_token("alice", label=LINK_LABEL)).token
     answers = await asyncio.gather(*(browser.post(PATH, json={"token": link}) for _ in range(5)))
@@ -108,7 +110,7 @@ async def test_a_login_link_is_good_for_one_entry(there: House, browser: httpx.A
 
 
 async def test_the_code_of_a_first_start_makes_a_person_who_may_do_everything_once(
-    there: House, browser: httpx.AsyncClient
+    there: HubHarness, browser: httpx.AsyncClient
 ) -> None:
     assert there.hub.services is not None
     code = there.hub.services.logins.first_code(MemberName("root"))
@@ -120,7 +122,7 @@ async def test_the_code_of_a_first_start_makes_a_person_who_may_do_everything_on
 
 
 async def test_the_owners_name_waits_for_the_link_of_the_first_start_whoever_asks_for_it(folder: Path) -> None:
-    async with house(folder) as there, httpx.AsyncClient(base_url=there.running.http) as browser:
+    async with running_hub(folder) as there, httpx.AsyncClient(base_url=there.running.http) as browser:
         owner, local_hub = getpass.getuser(), there.hub.local_hub
         assert there.hub.services is not None
         assert local_hub is not None
@@ -140,7 +142,7 @@ async def test_the_owners_name_waits_for_the_link_of_the_first_start_whoever_ask
 
 
 async def test_a_first_link_whose_name_was_made_a_member_meanwhile_says_so_and_names_the_way(
-    there: House, browser: httpx.AsyncClient
+    there: HubHarness, browser: httpx.AsyncClient
 ) -> None:
     assert there.hub.services is not None
     code = there.hub.services.logins.first_code(MemberName("alice"))
@@ -151,7 +153,7 @@ async def test_a_first_link_whose_name_was_made_a_member_meanwhile_says_so_and_n
 
 
 async def test_a_first_link_that_is_too_old_names_the_one_command_that_makes_another(
-    there: House, browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    there: HubHarness, browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert there.hub.services is not None
     logins = there.hub.services.logins
@@ -169,7 +171,9 @@ async def test_no_other_method_is_answered(browser: httpx.AsyncClient) -> None:
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST, DELETE")
 
 
-async def test_the_hubs_own_protocol_knows_who_is_in_by_the_cookie(there: House, browser: httpx.AsyncClient) -> None:
+async def test_the_hubs_own_protocol_knows_who_is_in_by_the_cookie(
+    there: HubHarness, browser: httpx.AsyncClient
+) -> None:
     await browser.post(PATH, json={"token": there.tokens["alice"]})
     address = there.running.http.replace("http", "ws") + "/api/stream"
     headers = {"cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}
@@ -180,7 +184,7 @@ async def test_the_hubs_own_protocol_knows_who_is_in_by_the_cookie(there: House,
     assert welcome.member == "alice"
 
 
-async def test_the_cookie_is_good_for_ac7s_routes_too(there: House, browser: httpx.AsyncClient) -> None:
+async def test_the_cookie_is_good_for_ac7s_routes_too(there: HubHarness, browser: httpx.AsyncClient) -> None:
     assert (await browser.get("/roster")).status_code == 401
     await browser.post(PATH, json={"token": there.tokens["alice"]})
     assert (await browser.get("/roster")).status_code == 200
@@ -189,20 +193,20 @@ async def test_the_cookie_is_good_for_ac7s_routes_too(there: House, browser: htt
     assert (await browser.get("/roster")).status_code == 401
 
 
-async def _log_in_by_code(there: House, browser: httpx.AsyncClient) -> None:
+async def _log_in_by_code(there: HubHarness, browser: httpx.AsyncClient) -> None:
     headers = {"authorization": f"Bearer {there.tokens['alice']}"}
     secret = (await browser.post("/members/alice/enroll-totp", headers=headers)).json()["totpSecret"]
     code = totp.code_at(secret, int(time.time() * 1000))
     assert (await browser.post("/session/totp", json={"code": code, "member": "alice"})).status_code == 200
 
 
-async def test_a_login_with_a_code_opens_the_console_too(there: House, browser: httpx.AsyncClient) -> None:
+async def test_a_login_with_a_code_opens_the_console_too(there: HubHarness, browser: httpx.AsyncClient) -> None:
     await _log_in_by_code(there, browser)
     assert (await browser.get(PATH)).json()["member"] == "alice"
 
 
 async def test_who_comes_in_with_a_token_is_not_somebody_else_by_an_older_code(
-    there: House, browser: httpx.AsyncClient
+    there: HubHarness, browser: httpx.AsyncClient
 ) -> None:
     await _log_in_by_code(there, browser)
     older = browser.cookies[LOGIN_COOKIE]
@@ -217,7 +221,7 @@ async def test_who_comes_in_with_a_token_is_not_somebody_else_by_an_older_code(
 
 
 async def test_a_session_that_is_revoked_while_it_is_asked_for_is_over(
-    there: House, browser: httpx.AsyncClient
+    there: HubHarness, browser: httpx.AsyncClient
 ) -> None:
     alice = await there.join("alice")
     await browser.post(PATH, json={"token": there.tokens["alice"]})

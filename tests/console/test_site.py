@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
-from tests.server.hubs import house
+from tests.server.hubs import running_hub
 from tieline.console.site import Site
 
 
@@ -71,6 +71,6 @@ async def test_a_source_tree_without_a_build_says_how_to_make_one(tmp_path: Path
 
 
 async def test_a_hub_serves_it_beside_everything_else(folder: Path) -> None:
-    async with house(folder, store="memory") as there, httpx.AsyncClient(base_url=there.running.http) as browser:
+    async with running_hub(folder, store="memory") as there, httpx.AsyncClient(base_url=there.running.http) as browser:
         assert "Tieline" in (await browser.get("/")).text
         assert (await browser.get("/healthz")).json()["status"] == "ok"

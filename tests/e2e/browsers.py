@@ -10,7 +10,7 @@ from typing import Any
 import httpx2 as httpx
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from tests.server.hubs import House, house
+from tests.server.hubs import HubHarness, running_hub
 from tieline.contract.member import MemberKind
 from tieline.contract.permission import LOG_READ, TEAM_PERMISSIONS
 from tieline.protocols.agent_channels import ChannelClient
@@ -35,7 +35,7 @@ async def chromium() -> AsyncIterator[Browser]:
 class Office:
     """A running hub with a person, `root`, who may do everything, and the agents alice and bob."""
 
-    def __init__(self, there: House, browser: Browser) -> None:
+    def __init__(self, there: HubHarness, browser: Browser) -> None:
         self.there = there
         self.browser = browser
         self.url = there.running.http
@@ -102,7 +102,7 @@ class Office:
 @contextlib.asynccontextmanager
 async def office(home: Path, browser: Browser, **options: Any) -> AsyncIterator[Office]:
     """A hub with its people."""
-    async with house(home, store="sqlite:unsafe", **options) as there:
+    async with running_hub(home, store="sqlite:unsafe", **options) as there:
         await there.add("root", permissions=ALL, kind=MemberKind.HUMAN)
         await there.add("alice", "bob")
         built = Office(there, browser)

@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.e2e.browsers import Office, office, serious
-from tests.server.hubs import house
+from tests.server.hubs import running_hub
 from tieline.console.site import STATIC
 from tieline.contract.message import Priority
 
@@ -60,7 +60,7 @@ async def test_a_hub_that_goes_and_comes_back_is_caught_up_with_exactly(folder: 
         await expect(page.locator(".row")).to_have_count(5)
         await there.there.hub.stop()
         await expect(page.get_by_text("Connection lost")).to_be_visible()
-        async with house(folder, store="sqlite:unsafe", http=f"127.0.0.1:{port}") as again:
+        async with running_hub(folder, store="sqlite:unsafe", http=f"127.0.0.1:{port}") as again:
             again.tokens.update(there.there.tokens)
             bob = await again.join("bob")
             for number in range(5):

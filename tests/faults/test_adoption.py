@@ -20,7 +20,7 @@ from tests.faults.processes import ROOT, SOAK, HubProcess, seed_of_the_day
 from tests.faults.test_full_disk import FlakyStore
 from tests.faults.test_kill import audit
 from tests.protocols.backchannel.raw import Raw
-from tests.server.hubs import House, house, until
+from tests.server.hubs import HubHarness, running_hub, until
 from tieline.client import Client, HubError, connect
 from tieline.contract.message import Kind
 
@@ -227,7 +227,7 @@ async def test_with_commits_that_fail_now_and_then_nothing_of_the_spool_is_lost_
     taken: Counter[str] = Counter()
     done = asyncio.Event()
 
-    async def send(there: House) -> None:
+    async def send(there: HubHarness) -> None:
         client: Client | None = None
         for word in words[SENDER]:
             while True:
@@ -248,7 +248,7 @@ async def test_with_commits_that_fail_now_and_then_nothing_of_the_spool_is_lost_
             taken.update(message["body"] for message in await asyncio.to_thread(raw.drain, TAKER))
             await asyncio.sleep(chance.random() * 0.05)
 
-    async def claim(there: House, name: str, got: Counter[str]) -> None:
+    async def claim(there: HubHarness, name: str, got: Counter[str]) -> None:
         client: Client | None = None
         while not done.is_set():
             try:
@@ -262,7 +262,7 @@ async def test_with_commits_that_fail_now_and_then_nothing_of_the_spool_is_lost_
             await asyncio.sleep(chance.random() * 0.05)
 
     with capture_logs():
-        async with house(folder) as there:
+        async with running_hub(folder) as there:
             await there.add(SENDER, HEARER)
             await until(lambda: raw.record(HEARER) is not None)
             store.chance, store.odds = random.Random(chance.random()), 0.05

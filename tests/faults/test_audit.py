@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.faults.test_kill import audit
-from tests.server.hubs import house, take
+from tests.server.hubs import running_hub, take
 from tieline.contract.chain import GENESIS, link
 from tieline.contract.delivery import State
 from tieline.core.audit import AuditReport
@@ -44,7 +44,7 @@ class Copy:
 
 async def _live(home: Path) -> None:
     """A little of everything: sends, acknowledgements one by one and in ranges, claims, expiry, refusals."""
-    async with house(home) as there:
+    async with running_hub(home) as there:
         await there.add("alice", "bob", "carol")
         alice, bob = await there.join("alice"), await there.join("bob", receive=True)
         sent = [await alice.send("@bob", f"{number}") for number in range(30)]
@@ -249,7 +249,7 @@ def test_a_chain_that_was_made_anew_over_forged_rows_shows_by_its_head(copy: Cop
 
 
 async def test_a_running_hub_is_audited_without_making_it_wait(folder: Path) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         await there.add("alice", "bob")
         alice = await there.join("alice")
         for _ in range(10):

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.faults.test_full_disk import health, metric
-from tests.server.hubs import house, take, until
+from tests.server.hubs import running_hub, take, until
 from tieline.cli.doctor_home import look_at_process
 from tieline.contract import command as c
 
@@ -42,7 +42,7 @@ async def test_a_jump_of_thirty_days_deletes_and_expires_nothing_and_is_over_whe
     folder: Path, hands: Hands, days: int
 ) -> None:
     with capture_logs() as logs:
-        async with house(folder) as there:
+        async with running_hub(folder) as there:
             await there.add("alice", "bob")
             alice, bob = await there.join("alice"), await there.join("bob", receive=True)
             for number in range(5):

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from tests.cli.hub_process import TIELINE, environment, run_cli, wait_until
 from tests.faults.disks import fill, small_disk
 from tests.faults.test_full_disk import health
-from tests.server.hubs import WAIT_SECONDS, House, bodies, house, take
+from tests.server.hubs import WAIT_SECONDS, HubHarness, bodies, running_hub, take
 from tieline.cli.doctor_home import look_at_process
 from tieline.client import HubRefused, Message
 from tieline.contract.refusal import Code
@@ -27,7 +27,7 @@ _PAGE = 4096
 
 async def write(home: Path, count: int) -> None:
     """A home with this many messages, whose hub has stopped."""
-    async with house(home) as there:
+    async with running_hub(home) as there:
         await there.add("alice", "bob")
         alice = await there.join("alice")
         await asyncio.gather(*(alice.send("@bob", f"number {number} " + "x" * 500) for number in range(count)))
@@ -146,7 +146,7 @@ def start_and_stop(home: Path) -> str:
     return said.decode()
 
 
-async def crowd(there: House) -> None:
+async def crowd(there: HubHarness) -> None:
     """Tokens of those who are there already."""
     async with await there.operator() as operator:
         for name in ("alice", "bob"):
@@ -160,7 +160,7 @@ async def test_a_damaged_page_met_while_running_refuses_what_needs_it_and_the_hu
     pages = leaf_pages(home / "tieline.db")
     damage(home / "tieline.db", pages[20])
     with capture_logs() as logs:
-        async with house(home) as there:
+        async with running_hub(home) as there:
             await crowd(there)
             alice, bob = await there.join("alice"), await there.join("bob")
             with pytest.raises(HubRefused) as caught:
@@ -184,14 +184,14 @@ async def test_a_search_index_that_is_damaged_while_it_runs_is_made_anew(folder:
     home = folder / "h"
     await write(home, 50)
     with capture_logs():
-        async with house(home) as there:
+        async with running_hub(home) as there:
             await crowd(there)
             bob = await there.join("bob")
             assert len(await bob.search("number", limit=100)) == 50
     for page in range(2, (home / "search.db").stat().st_size // _PAGE):
         damage(home / "search.db", page)
     with capture_logs():
-        async with house(home) as there:
+        async with running_hub(home) as there:
             await crowd(there)
             bob = await there.join("bob")
             found: Sequence[Message] = ()

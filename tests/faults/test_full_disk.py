@@ -19,7 +19,7 @@ from tests.faults.processes import SOAK, seed_of_the_day
 from tests.faults.test_kill import audit
 from tests.protocols.agent_channels.sockets import Peer as Poster
 from tests.protocols.peerbus.peers import bus
-from tests.server.hubs import CARRIERS, WAIT_SECONDS, House, house, silent, take, until
+from tests.server.hubs import CARRIERS, WAIT_SECONDS, HubHarness, running_hub, silent, take, until
 from tieline.client import Client, HubError, HubRefused
 from tieline.contract.refusal import Code
 from tieline.core.store import DiskError, Store
@@ -64,7 +64,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     return lambda: stores[-1]
 
 
-async def stored(there: House) -> list[str]:
+async def stored(there: HubHarness) -> list[str]:
     """Every message that the hub has for bob, in order."""
     bob = await there.join("bob", carrier="unix")
     bodies: list[str] = []
@@ -86,7 +86,7 @@ class Talker:
         self.refused: list[str] = []
         self.codes: set[Code] = set()
 
-    async def talk(self, there: House, carrier: str) -> None:
+    async def talk(self, there: HubHarness, carrier: str) -> None:
         client: Client | None = None
         for number in range(MESSAGES):
             body = f"{self.name} {number}"
@@ -113,7 +113,7 @@ async def test_with_commits_that_fail_now_and_then_accepted_means_stored_and_ref
 ) -> None:
     chance = random.Random(seed_of_the_day())
     talkers = [Talker(name, random.Random(chance.random())) for name in ("t0", "t1", "t2")]
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         await there.add("bob", *(talker.name for talker in talkers))
         store = opened()
         assert isinstance(store, FlakyStore)
@@ -135,7 +135,7 @@ async def test_with_commits_that_fail_now_and_then_accepted_means_stored_and_ref
 async def test_a_database_that_cannot_grow_refuses_and_goes_on_when_there_is_room_again(
     folder: Path, opened: Opened
 ) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         await there.add("alice", "bob")
         main = opened()._main
         pages = main.pragma("page_count")
@@ -165,7 +165,7 @@ async def test_a_database_that_cannot_grow_refuses_and_goes_on_when_there_is_roo
                 await send("there is room again")
         assert accepted[-1] == "there is room again"
         assert await stored(there) == accepted
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         async with await there.operator() as operator:
             there.tokens["bob"] = (await operator.rotate_token("bob")).token
         assert await stored(there) == accepted
@@ -176,7 +176,7 @@ async def test_a_database_that_cannot_grow_refuses_and_goes_on_when_there_is_roo
 # Disks that really are full, and disks that fail under the database.
 
 
-async def health(there: House) -> tuple[int, dict[str, Any]]:
+async def health(there: HubHarness) -> tuple[int, dict[str, Any]]:
     """Status and document of the hub's health."""
 
     def get() -> tuple[int, bytes]:
@@ -190,7 +190,7 @@ async def health(there: House) -> tuple[int, dict[str, Any]]:
     return status, json.loads(text)
 
 
-async def metric(there: House, name: str) -> float:
+async def metric(there: HubHarness, name: str) -> float:
     """A figure of the hub."""
 
     def get() -> str:
@@ -204,7 +204,7 @@ async def metric(there: House, name: str) -> float:
 class Company:
     """Sessions that were there before the fault; each is used again and again, and none may end."""
 
-    def __init__(self, there: House) -> None:
+    def __init__(self, there: HubHarness) -> None:
         self.there = there
         self.accepted: list[str] = []
         self.refused: set[str] = set()
@@ -253,7 +253,7 @@ class Company:
 
 async def kept(home: Path) -> list[str]:
     """What a hub that starts with this home has for bob."""
-    async with house(home, http="127.0.0.1:0") as there:
+    async with running_hub(home, http="127.0.0.1:0") as there:
         async with await there.operator() as operator:
             there.tokens["bob"] = (await operator.rotate_token("bob")).token
         return await stored(there)
@@ -261,7 +261,7 @@ async def kept(home: Path) -> list[str]:
 
 async def test_a_full_disk_refuses_sends_ends_no_session_and_is_over_when_there_is_room(folder: Path) -> None:
     with small_disk(folder / "d", 12_000) as disk, capture_logs() as logs:
-        async with house(disk / "h") as there:
+        async with running_hub(disk / "h") as there:
             company = Company(there)
             await company.join()
             assert await company.send("before")
@@ -330,7 +330,7 @@ async def test_a_checkpoint_that_fails_after_the_commit_refuses_nothing(
     # The search index would take up the room that the log needs.
     monkeypatch.setattr("tieline.server.searcher._IDLE_SECONDS", 1000)
     with small_disk(folder / "d", 16_000) as disk, capture_logs():
-        async with house(disk / "h") as there:
+        async with running_hub(disk / "h") as there:
             company = Company(there)
             await company.join()
             local_hub = there.hub.local_hub
@@ -368,7 +368,7 @@ async def test_when_the_disk_fails_every_refused_send_is_absent_and_every_accept
     monkeypatch.setattr("tieline.server.hub.open_store", lambda _url, home: SqliteStore(home, vfs=vfs.name))
     try:
         with capture_logs():
-            async with house(home) as there:
+            async with running_hub(home) as there:
                 company = Company(there)
                 await company.join()
                 for _ in range(3):

@@ -18,7 +18,7 @@ import pytest
 
 from tests.faults.processes import SOAK, HubProcess, seed_of_the_day
 from tests.faults.test_kill import audit
-from tests.server.hubs import house
+from tests.server.hubs import running_hub
 from tieline.client import Block, Cancel, Client, Complete, HubError, Reassign, Unblock, Watch, connect
 from tieline.contract import lifecycle
 from tieline.contract import objective as o
@@ -228,7 +228,7 @@ async def test_a_hub_killed_amid_transitions_and_uploads_agrees_with_itself(hub:
 
 
 async def _live_a_little(home: Path) -> str:
-    async with house(home) as there:
+    async with running_hub(home) as there:
         await there.add("ada", permissions=PERMISSIONS)
         await there.add("bob")
         ada, bob = await there.join("ada"), await there.join("bob")

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.golden.recorder import Recorder
-from tests.server.hubs import WAIT_SECONDS, House, house
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
 from tieline.contract.command import Tick
 from tieline.contract.hub import Hub
 
@@ -32,7 +32,7 @@ _ROUNDS = 3
 class Stage:
     """A hub, and the transcript of what is said with it."""
 
-    def __init__(self, there: House, recorder: Recorder) -> None:
+    def __init__(self, there: HubHarness, recorder: Recorder) -> None:
         self.there = there
         self.recorder = recorder
         # Hangs up on everything that is still open.
@@ -67,7 +67,7 @@ async def stage(
     home = folder / "home"
     home.mkdir(mode=0o700, parents=True)
     (home / "tieline.toml").write_text(_CONFIGURATION + configuration)
-    async with house(home, store=store, **options) as there:
+    async with running_hub(home, store=store, **options) as there:
         port = urlsplit(there.running.http).port
         recorder.know(str(home), "home")
         recorder.know(f"127.0.0.1:{port}", "http")

@@ -19,7 +19,7 @@ from msgspec import Struct
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as dial
 
-from tests.server.hubs import WAIT_SECONDS, House, house, until
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub, until
 from tieline.client import Client
 from tieline.contract.channel import Admit
 from tieline.protocols.agent_channels.codec import FrameDecoder, Message, encode
@@ -55,7 +55,7 @@ class Driver:
     protocol: ClassVar[str]
     acknowledges: ClassVar[bool] = True
 
-    def __init__(self, there: House, name: str) -> None:
+    def __init__(self, there: HubHarness, name: str) -> None:
         self.there = there
         self.name = name
         self.token = there.tokens[name]
@@ -309,7 +309,7 @@ class Ac7Driver(_HttpDriver):
     protocol = "ac7"
     acknowledges = False
 
-    def __init__(self, there: House, name: str) -> None:
+    def __init__(self, there: HubHarness, name: str) -> None:
         super().__init__(there, name)
         self._seen: set[str] = set()
         self._missed: list[Json] = []
@@ -346,10 +346,10 @@ DRIVERS: tuple[type[Driver], ...] = (ChannelsDriver, RelayDriver, BackchannelDri
 BY_PROTOCOL = {driver.protocol: driver for driver in DRIVERS}
 
 
-class Town:
+class MixedHub:
     """A hub, and members that speak different protocols."""
 
-    def __init__(self, there: House) -> None:
+    def __init__(self, there: HubHarness) -> None:
         self.there = there
         self._drivers: list[Driver] = []
 
@@ -374,16 +374,16 @@ class Town:
 
 
 @contextlib.asynccontextmanager
-async def town(
+async def mixed_hub(
     home: Path, *, store: str = "memory", tokens: dict[str, str] | None = None, config: str = CONFIG
-) -> AsyncIterator[Town]:
+) -> AsyncIterator[MixedHub]:
     """A hub that signs for peerbus."""
     home.mkdir(mode=0o700, exist_ok=True)
     if not (home / "tieline.toml").exists():
         (home / "tieline.toml").write_text(config)
-    async with house(home, store=store) as there:
+    async with running_hub(home, store=store) as there:
         there.tokens.update(tokens or {})
-        built = Town(there)
+        built = MixedHub(there)
         try:
             yield built
         finally:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.drivers import BY_PROTOCOL, Json, Refused, RelayDriver, town
+from tests.interop.drivers import BY_PROTOCOL, Json, Refused, RelayDriver, mixed_hub
 from tieline.client import connect
 from tieline.contract.permission import OBJECTIVES_CREATE
 from tieline.protocols.agent_relay.codec import AWAITED
@@ -14,7 +14,7 @@ from tieline.protocols.agent_relay.codec import AWAITED
 @pytest.mark.slow
 @pytest.mark.parametrize("sender", ["agent-relay", "backchannel", "ac7"])
 async def test_an_unknown_target_is_refused_with_the_nearest_names(folder: Path, sender: str) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         await place.there.add("reviewer-one")
         speaker = await place.driver(sender, "speaker")
 
@@ -30,7 +30,7 @@ async def test_an_unknown_target_is_refused_with_the_nearest_names(folder: Path,
 
 @pytest.mark.slow
 async def test_a_post_to_a_name_that_nobody_has_is_kept_in_the_log_where_the_wire_has_no_refusal(folder: Path) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         speaker = await place.driver("peerbus", "speaker")
         await speaker.send("@nobody", "hello")
         await speaker.send("@speaker", "the last")
@@ -41,7 +41,7 @@ async def test_a_post_to_a_name_that_nobody_has_is_kept_in_the_log_where_the_wir
 
 @pytest.mark.slow
 async def test_an_objectives_thread_is_spoken_in_from_every_protocol_that_can_name_it(folder: Path) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         await place.there.add("lead", permissions=(OBJECTIVES_CREATE,))
         readers = [await place.driver(protocol, f"reader-{protocol}") for protocol in BY_PROTOCOL]
         names = tuple(reader.name for reader in readers)
@@ -66,7 +66,7 @@ async def test_an_objectives_thread_is_spoken_in_from_every_protocol_that_can_na
 
 @pytest.mark.slow
 async def test_a_reply_from_any_protocol_names_what_it_answers(folder: Path) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         await place.there.add("asker")
         asker = await place.there.join("asker", receive=True)
         replies: dict[str, Callable[[Json], Json]] = {
@@ -89,7 +89,7 @@ async def test_a_reply_from_any_protocol_names_what_it_answers(folder: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipient", ["backchannel", "peerbus", "ac7"])
 async def test_a_sender_that_waits_hears_the_answer_from_any_protocol(folder: Path, recipient: str) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         agent = await place.driver(recipient, "agent")
         asker = await place.driver("agent-relay", "asker")
         assert isinstance(asker, RelayDriver)

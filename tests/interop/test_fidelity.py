@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.drivers import BY_PROTOCOL, Ac7Driver, Driver, Json, Town, town
+from tests.interop.drivers import BY_PROTOCOL, Ac7Driver, Driver, Json, MixedHub, mixed_hub
 from tests.interop.table import BY_PROTOCOL as CARRIAGES
 from tests.interop.table import NOTE, OWN, PAGE, REST, SAME, UNSAID, cell, filled
 from tieline.client.client import to_json
@@ -134,7 +134,7 @@ def is_said(field: Field, value: Any, earlier: str) -> bool:
             return bool(value == WORDS[field])
 
 
-async def say_it_all(place: Town, sender: str, target: str, earlier: str) -> Json:
+async def say_it_all(place: MixedHub, sender: str, target: str, earlier: str) -> Json:
     """Have a member say everything that its protocol can; returns what it said."""
     if sender == NATIVE:
         client = await place.there.join("speaker")
@@ -168,7 +168,7 @@ async def say_it_all(place: Town, sender: str, target: str, earlier: str) -> Jso
 @pytest.mark.parametrize("recipient", [*BY_PROTOCOL, NATIVE])
 @pytest.mark.parametrize("sender", [*BY_PROTOCOL, NATIVE])
 async def test_every_field_arrives_where_the_page_says(folder: Path, sender: str, recipient: str) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         await place.there.add("speaker")
         reader: Driver | None = None
         if recipient == NATIVE:
@@ -196,7 +196,7 @@ async def test_every_field_arrives_where_the_page_says(folder: Path, sender: str
                 assert what == UNSAID
 
 
-async def native_message(place: Town) -> Json:
+async def native_message(place: MixedHub) -> Json:
     """The message that waits for a reader on the hub's own protocol."""
     client = await place.there.join("reader", receive=True)
     async for delivery in client:
@@ -208,7 +208,7 @@ async def native_message(place: Town) -> Json:
 
 @pytest.mark.slow
 async def test_the_notes_of_a_message_are_in_its_receipts(folder: Path) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         reader = await place.driver("backchannel", "reader")
         speaker = await place.driver("agent-relay", "speaker")
         await speaker.send("@reader", "said", mood="own")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.interop.drivers import BY_PROTOCOL, Driver, Town, town
+from tests.interop.drivers import BY_PROTOCOL, Driver, MixedHub, mixed_hub
 from tests.server.hubs import WAIT_SECONDS
 from tieline.client import Client, HubRefused
 from tieline.contract.event import LogRow
@@ -40,7 +40,7 @@ async def _send(client: Client) -> None:
     assert caught.value.code == "internal_error"
 
 
-async def _crowd(place: Town) -> list[Driver]:
+async def _crowd(place: MixedHub) -> list[Driver]:
     return [await place.driver(protocol, f"reader-{protocol}") for protocol in BY_PROTOCOL]
 
 
@@ -65,7 +65,7 @@ def broken_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("broken_rule")
 @pytest.mark.parametrize("attack", [_history, _tail, _send])
 async def test_poison_of_one_member_is_noticed_by_nobody_else_on_any_protocol(folder: Path, attack: Attack) -> None:
-    async with town(folder / "h", store="sqlite:unsafe") as place:
+    async with mixed_hub(folder / "h", store="sqlite:unsafe") as place:
         readers = await _crowd(place)
         await place.there.add("speaker", "poisoner")
         speaker, poisoner = await place.there.join("speaker"), await place.there.join("poisoner")
@@ -98,7 +98,7 @@ async def test_a_commit_that_fails_ends_no_session_on_any_protocol(
         commit(self)
 
     monkeypatch.setattr(SqliteStore, "commit", commit_or_fail)
-    async with town(folder / "h", store="sqlite:unsafe") as place:
+    async with mixed_hub(folder / "h", store="sqlite:unsafe") as place:
         readers = await _crowd(place)
         await place.there.add("speaker")
         speaker = await place.there.join("speaker")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.drivers import CONFIG, Driver, Heard, town
-from tests.server.hubs import House, until
+from tests.interop.drivers import CONFIG, Driver, Heard, mixed_hub
+from tests.server.hubs import HubHarness, until
 from tieline.contract.member import MemberKind
 from tieline.core.notices import SPEAKER
 
@@ -48,13 +48,13 @@ class Agent:
             await self.driver.send(self.to, self.said[-1])
 
 
-async def held_in(there: House, conversation: str) -> int:
+async def held_in(there: HubHarness, conversation: str) -> int:
     """How many deliveries are held in a conversation."""
     pauses = await (await there.operator()).pauses()
     return next((pause.held for pause in pauses if pause.thread == conversation), 0)
 
 
-async def until_held(there: House, conversation: str, count: int) -> None:
+async def until_held(there: HubHarness, conversation: str, count: int) -> None:
     async with asyncio.timeout(30):
         while await held_in(there, conversation) < count:
             pass
@@ -69,7 +69,7 @@ def events(notices: list[Heard]) -> list[str]:
 @pytest.mark.parametrize("first", range(3), ids=RING)
 async def test_a_ring_over_three_protocols_is_slowed_then_held_and_loses_nothing(folder: Path, first: int) -> None:
     protocols = [RING[(first + turn) % 3] for turn in range(3)]
-    async with town(folder / "h", config=LIMITED) as place, asyncio.TaskGroup() as tasks:
+    async with mixed_hub(folder / "h", config=LIMITED) as place, asyncio.TaskGroup() as tasks:
         await place.there.add("hana", kind=MemberKind.HUMAN)
         agents = [
             Agent(await place.driver(protocol, name), following)
@@ -113,7 +113,7 @@ async def test_a_ring_over_three_protocols_is_slowed_then_held_and_loses_nothing
 async def test_two_agents_that_thank_each_other_are_slowed_then_held_and_lose_nothing(
     folder: Path, pair: tuple[str, str]
 ) -> None:
-    async with town(folder / "h", config=LIMITED) as place, asyncio.TaskGroup() as tasks:
+    async with mixed_hub(folder / "h", config=LIMITED) as place, asyncio.TaskGroup() as tasks:
         await place.there.add("hana", kind=MemberKind.HUMAN)
         one = Agent(await place.driver(pair[0], "a"), "b")
         other = Agent(await place.driver(pair[1], "b"), "a")
@@ -145,7 +145,7 @@ async def test_two_agents_that_thank_each_other_are_slowed_then_held_and_lose_no
 async def test_what_was_held_reaches_every_protocol_in_order_after_what_came_meanwhile(
     folder: Path, protocol: str
 ) -> None:
-    async with town(folder / "h", config=CONFIG) as place:
+    async with mixed_hub(folder / "h", config=CONFIG) as place:
         hearer = await place.driver(protocol, "bob")
         await place.there.add("ada", "cy")
         ada, cy, operator = await place.there.join("ada"), await place.there.join("cy"), await place.there.operator()
@@ -176,7 +176,7 @@ async def heard_by(driver: Driver) -> str:
 
 @pytest.mark.slow
 async def test_streams_of_five_hundred_each_way_between_two_peers_are_all_delivered(folder: Path) -> None:
-    async with town(folder / "h", config=CONFIG) as place:
+    async with mixed_hub(folder / "h", config=CONFIG) as place:
         one, other = await place.driver("peerbus", "a"), await place.driver("peerbus", "b")
 
         async def speak(driver: Driver, target: str) -> None:
@@ -195,7 +195,7 @@ async def test_streams_of_five_hundred_each_way_between_two_peers_are_all_delive
 
 @pytest.mark.slow
 async def test_two_programs_that_answer_each_other_at_once_are_never_slowed(folder: Path) -> None:
-    async with town(folder / "h", config=CONFIG) as place:
+    async with mixed_hub(folder / "h", config=CONFIG) as place:
         pair = await place.driver("peerbus", "a"), await place.driver("agent-relay", "b")
         await pair[0].send("@b", "0")
         for number in range(1, 400):
@@ -208,7 +208,7 @@ async def test_two_programs_that_answer_each_other_at_once_are_never_slowed(fold
 
 @pytest.mark.slow
 async def test_ten_workers_that_report_to_one_are_all_heard(folder: Path) -> None:
-    async with town(folder / "h", config=CONFIG) as place:
+    async with mixed_hub(folder / "h", config=CONFIG) as place:
         lead = await place.driver("peerbus", "lead")
         workers = [await place.driver(RING[number % 3], f"w{number}") for number in range(10)]
         for turn in range(5):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.drivers import BY_PROTOCOL, BackchannelDriver, ChannelsDriver, Driver, Heard, town
+from tests.interop.drivers import BY_PROTOCOL, BackchannelDriver, ChannelsDriver, Driver, Heard, mixed_hub
 
 PROTOCOLS = tuple(BY_PROTOCOL)
 PAIRS = [pytest.param(*pair, id=" to ".join(pair)) for pair in itertools.product(PROTOCOLS, PROTOCOLS)]
@@ -45,7 +45,7 @@ def check(heard: list[Heard], sent: Counter[str], speaker: Driver, target: str, 
 async def test_a_direct_message_arrives_once_and_intact_whether_its_recipient_is_there_or_not(
     folder: Path, sender: str, recipient: str
 ) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         speaker = await place.driver(sender, "speaker")
         reader = await place.driver(recipient, "reader")
         sent = Counter((*BODIES, large(sender)))
@@ -64,7 +64,7 @@ async def test_a_direct_message_arrives_once_and_intact_whether_its_recipient_is
 @pytest.mark.slow
 @pytest.mark.parametrize("sender", [name for name in PROTOCOLS if name != "peerbus"])
 async def test_what_is_said_in_a_channel_reaches_its_subscribers_on_every_protocol(folder: Path, sender: str) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         await place.there.add("host")
         await (await place.there.join("host")).create_channel("dev")
         speaker = await place.driver(sender, "speaker")
@@ -91,7 +91,7 @@ async def test_what_is_said_in_a_channel_reaches_its_subscribers_on_every_protoc
 @pytest.mark.slow
 @pytest.mark.parametrize("sender", PROTOCOLS)
 async def test_what_is_said_to_everybody_reaches_everybody_on_every_protocol(folder: Path, sender: str) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         speaker = await place.driver(sender, "speaker")
         readers = [await place.driver(protocol, f"reader-{protocol}") for protocol in PROTOCOLS]
         sent = Counter((*BODIES, large(sender)))
@@ -106,7 +106,7 @@ async def test_what_is_said_to_everybody_reaches_everybody_on_every_protocol(fol
 @pytest.mark.slow
 async def test_what_waits_for_members_who_are_away_survives_a_restart_of_the_hub(folder: Path) -> None:
     names = {protocol: f"reader-{protocol}" for protocol in PROTOCOLS}
-    async with town(folder / "h", store="sqlite:unsafe") as place:
+    async with mixed_hub(folder / "h", store="sqlite:unsafe") as place:
         for protocol, name in names.items():
             await place.driver(protocol, name, connected=False)
         for protocol in PROTOCOLS:
@@ -118,7 +118,7 @@ async def test_what_waits_for_members_who_are_away_survives_a_restart_of_the_hub
             while sum(one.backlog for one in await operator.members()) < len(PROTOCOLS) ** 2:
                 pass
         tokens = place.there.tokens
-    async with town(folder / "h", store="sqlite:unsafe", tokens=tokens) as place:
+    async with mixed_hub(folder / "h", store="sqlite:unsafe", tokens=tokens) as place:
         for protocol, name in names.items():
             reader = await place.driver(protocol, name)
             heard = Counter([one.body for one in await reader.hear_several(len(PROTOCOLS))])
@@ -133,7 +133,7 @@ TOO_LARGE = 1024 * 1024 + 1
 async def test_what_cannot_fit_its_recipients_frames_is_dead_and_its_sender_is_told(
     folder: Path, recipient: str
 ) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         reader = await place.driver(recipient, "reader")
         speaker = await place.driver("backchannel", "speaker")
         assert isinstance(speaker, BackchannelDriver)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.drivers import BY_PROTOCOL, town
+from tests.interop.drivers import BY_PROTOCOL, mixed_hub
 from tieline.client import HubRefused
 from tieline.contract.refusal import Code
 
@@ -15,7 +15,7 @@ ACKLESS = [protocol for protocol, driver in BY_PROTOCOL.items() if not driver.ac
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ACKNOWLEDGING)
 async def test_the_protocols_own_acknowledgement_is_the_last_step(folder: Path, protocol: str) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         reader = await place.driver(protocol, "reader")
         await place.there.add("sender")
         sender = await place.there.join("sender")
@@ -37,7 +37,7 @@ async def test_the_protocols_own_acknowledgement_is_the_last_step(folder: Path, 
 async def test_on_a_wire_without_acknowledgement_it_is_offered_and_waiting_for_more_is_refused(
     folder: Path, protocol: str
 ) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         reader = await place.driver(protocol, "reader")
         await place.there.add("sender")
         sender = await place.there.join("sender")
@@ -53,7 +53,7 @@ async def test_on_a_wire_without_acknowledgement_it_is_offered_and_waiting_for_m
 
 @pytest.mark.slow
 async def test_a_reply_that_names_it_is_the_acknowledgement_where_the_wire_has_none(folder: Path) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         reader = await place.driver("ac7", "reader")
         await place.there.add("sender")
         sender = await place.there.join("sender")

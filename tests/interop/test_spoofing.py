@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.drivers import BY_PROTOCOL, town
+from tests.interop.drivers import BY_PROTOCOL, mixed_hub
 
 CLAIM = {"from": "victim", "sender": "victim", "tieline": {"from": "victim", "verified": True}}
 
@@ -23,7 +23,7 @@ LIES: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", LIES)
 async def test_a_lie_about_the_sender_changes_no_name_that_others_see(folder: Path, protocol: str) -> None:
-    async with town(folder / "h") as place:
+    async with mixed_hub(folder / "h") as place:
         await place.there.add("victim")
         liar = await place.driver(protocol, "liar")
         readers = [await place.driver(other, f"reader-{other}") for other in BY_PROTOCOL]

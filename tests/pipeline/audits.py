@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from tieline.pipeline import verify as audit
 from tieline.pipeline.sqlite_log import SqliteLog
-from tieline.pipeline.verify import Finding, Page
+from tieline.pipeline.verify import Page, VerifyFinding
 
 OTHER = b'{"event":"pause","thread":"x"}'
 
@@ -130,7 +130,7 @@ def pages_of(home: Path) -> list[Page]:
     ]
 
 
-def told(home: Path) -> list[Finding]:
+def told(home: Path) -> list[VerifyFinding]:
     """What an audit says of a home, without Spark."""
     options = {"home": str(home), "logs": "main", "audit": "true"}
     return [one for one in audit.tell(options, pages_of(home)) if one.kind != "signature"]

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from tests.pipeline.lakes import DAY, START, busy, lake_of
-from tests.server.hubs import house, take
+from tests.server.hubs import running_hub, take
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.pipeline_aftermath import Aftermath, Wishes
+from tieline.cli.pipeline_after_batch import AfterBatch, AlertOptions
 from tieline.client import connect
+from tieline.pipeline.alert_sender import SPEAKER, SentAlerts, open_client, send_alerts
 from tieline.pipeline.alerts import ALERTS_MAX, Alert, find_alerts
-from tieline.pipeline.bell import SPEAKER, Told, open_client, ring
 from tieline.pipeline.lake import Commit
 from tieline.pipeline.report import make_report
 
@@ -69,29 +69,29 @@ def test_what_is_old_news_is_not_told(folder: Path) -> None:
 async def test_alerts_go_to_a_channel_each_once(folder: Path) -> None:
     lake = busy(folder / "lake")
     alerts = find_alerts(make_report(lake))
-    async with house(folder / "h", store="memory") as there:
+    async with running_hub(folder / "h", store="memory") as there:
         await there.add("bob")
         bob = await there.join("bob", receive=True)
         await bob.subscribe("#ops")
         async with await open_client(there.home, None, None, None) as client:
-            assert await ring(client, "#ops", alerts, Told(lake)) == len(alerts)
+            assert await send_alerts(client, "#ops", alerts, SentAlerts(lake)) == len(alerts)
         heard = await take(bob, len(alerts))
         assert [one.message.body for one in heard] == [alert.what for alert in alerts]
         assert {(one.message.sender, one.message.level.value) for one in heard} == {(SPEAKER, "warning")}
         async with await open_client(there.home, None, None, None) as client:
-            assert await ring(client, "#ops", alerts, Told(lake)) == 0
+            assert await send_alerts(client, "#ops", alerts, SentAlerts(lake)) == 0
         assert len((await bob.inbox()).items) == len(alerts)
 
 
 async def test_a_lake_that_forgot_what_it_told_tells_nothing_twice(folder: Path) -> None:
     lake = busy(folder / "lake")
     alerts = find_alerts(make_report(lake))
-    async with house(folder / "h", store="memory") as there:
+    async with running_hub(folder / "h", store="memory") as there:
         await there.add("bob")
         for expected in (len(alerts), 0):
             (folder / "lake" / "_tieline" / "told.json").unlink(missing_ok=True)
             async with await open_client(there.home, None, None, None) as client:
-                assert await ring(client, "@bob", alerts, Told(lake)) == expected
+                assert await send_alerts(client, "@bob", alerts, SentAlerts(lake)) == expected
 
 
 class Killed(Exception):
@@ -101,22 +101,22 @@ class Killed(Exception):
 async def test_a_run_that_is_killed_between_telling_and_noting_tells_nothing_twice(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(_told: Told, alert: Alert) -> None:
+    def die(_told: SentAlerts, alert: Alert) -> None:
         raise Killed(alert.id)
 
     lake = busy(folder / "lake")
     alerts = find_alerts(make_report(lake))
-    async with house(folder / "h", store="memory") as there:
+    async with running_hub(folder / "h", store="memory") as there:
         await there.add("bob")
         with monkeypatch.context() as during:
-            during.setattr(Told, "add", die)
+            during.setattr(SentAlerts, "add", die)
             async with await open_client(there.home, None, None, None) as client:
                 with pytest.raises(Killed):
-                    await ring(client, "@bob", alerts, Told(lake))
-        assert alerts[0] not in Told(lake)
+                    await send_alerts(client, "@bob", alerts, SentAlerts(lake))
+        assert alerts[0] not in SentAlerts(lake)
         async with await open_client(there.home, None, None, None) as client:
-            assert await ring(client, "@bob", alerts, Told(lake)) == len(alerts) - 1
-            assert await ring(client, "@bob", alerts, Told(lake)) == 0
+            assert await send_alerts(client, "@bob", alerts, SentAlerts(lake)) == len(alerts) - 1
+            assert await send_alerts(client, "@bob", alerts, SentAlerts(lake)) == 0
         async with await connect(token=there.tokens["bob"], home=there.home) as bob:
             heard = [item.message.body for item in (await bob.inbox()).items]
     assert sorted(heard) == sorted(alert.what for alert in alerts)
@@ -125,20 +125,20 @@ async def test_a_run_that_is_killed_between_telling_and_noting_tells_nothing_twi
 async def test_a_hub_elsewhere_hears_them_from_the_member_of_the_token(folder: Path) -> None:
     lake = busy(folder / "lake")
     alerts = find_alerts(make_report(lake))
-    async with house(folder / "h", store="memory") as there:
+    async with running_hub(folder / "h", store="memory") as there:
         await there.add("bob", "watcher")
         async with await open_client(None, there.running.http, there.tokens["watcher"], None) as client:
-            assert await ring(client, "@bob", alerts, Told(lake)) == len(alerts)
+            assert await send_alerts(client, "@bob", alerts, SentAlerts(lake)) == len(alerts)
         async with await connect(token=there.tokens["bob"], home=there.home) as bob:
             assert {item.message.sender for item in (await bob.inbox()).items} == {"watcher"}
 
 
 def test_a_hub_that_is_down_costs_no_table_and_is_said(folder: Path) -> None:
     lake = busy(folder / "lake")
-    aftermath = Aftermath(lake, Wishes(target="#ops", home=folder / "nobody"))
-    aftermath.note(Commit())
+    after_batch = AfterBatch(lake, AlertOptions(target="#ops", home=folder / "nobody"))
+    after_batch.note(Commit())
     with pytest.raises(Failure) as failed:
-        aftermath.finish()
+        after_batch.finish()
     assert failed.value.code is Exit.UNREACHABLE
     assert "alerts were not told" in failed.value.message
     assert (folder / "lake" / "report.json").exists()

@@ -13,7 +13,7 @@ import pytest
 from tests.faults.processes import SOAK
 from tests.pipeline.clusters import Cluster, cluster
 from tests.pipeline.oracle import stored
-from tests.server.hubs import House, house, take
+from tests.server.hubs import HubHarness, running_hub, take
 from tieline.contract.permission import LOG_READ
 from tieline.pipeline.catalogue import GOLD, SCHEMAS, SILVER
 from tieline.pipeline.lake import Lake
@@ -52,7 +52,7 @@ spark.stop()
 """
 
 
-async def _live(there: House) -> None:
+async def _live(there: HubHarness) -> None:
     """Members write to each other, acknowledge and answer."""
     await there.add("alice", "bob", "carol")
     await there.add("analyst", permissions=(LOG_READ,))
@@ -85,7 +85,7 @@ def there(scratch: Path) -> Iterator[Cluster]:
 
 @pytest.mark.skipif(not SOAK, reason="one more session on the cluster: make soak")
 async def test_workers_read_ranges_of_one_log_side_by_side(there: Cluster, folder: Path) -> None:
-    async with house(folder / "h") as hub:
+    async with running_hub(folder / "h") as hub:
         await _live(hub)
         out = await _python(_READ, there.url, str(folder / "s"), hub.running.http, token=hub.tokens["analyst"])
     ranges = json.loads(out.splitlines()[-1])
@@ -102,7 +102,7 @@ async def test_the_same_job_runs_on_a_cluster_over_a_hubs_url(
     spark: "SparkSession", there: Cluster, folder: Path
 ) -> None:
     lake = Lake(folder / "lake")
-    async with house(folder / "h") as hub:
+    async with running_hub(folder / "h") as hub:
         await _live(hub)
         arguments = ["--hub", hub.running.http, "--lake", str(lake.path), "--master", there.url, "--json"]
         arguments += ["--alerts", "@carol"]

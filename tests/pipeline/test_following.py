@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.server.hubs import house, until
+from tests.server.hubs import running_hub, until
 from tieline.cli import pipeline_run
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.pipeline_aftermath import Aftermath, Wishes
+from tieline.cli.pipeline_after_batch import AfterBatch, AlertOptions
 from tieline.cli.pipeline_progress import Display
 from tieline.cli.pipeline_run import Run
 from tieline.contract.permission import LOG_READ
@@ -42,7 +42,7 @@ def bring_in(
 
     monkeypatch.setattr("tieline.pipeline.run.run", stream)
     lake = Lake(folder / "lake")
-    made = Run(lake, where, Display(0, quiet=True), Aftermath(lake, Wishes()), noted)
+    made = Run(lake, where, Display(0, quiet=True), AfterBatch(lake, AlertOptions()), noted)
     return lambda *, follow: made.bring_in(None, follow=follow)
 
 
@@ -56,7 +56,7 @@ async def test_a_hub_that_goes_away_is_waited_for_and_read_on(
 ) -> None:
     monkeypatch.setattr(pipeline_run, "_PAUSE_SECONDS", 0.05)
     address = f"127.0.0.1:{free_port()}"
-    async with house(folder / "h", http=address) as hub:
+    async with running_hub(folder / "h", http=address) as hub:
         await hub.add("reader", permissions=(LOG_READ,))
         where = {"url": hub.running.http, "token": hub.tokens["reader"]}
     noted: list[int] = []
@@ -76,7 +76,7 @@ async def test_a_hub_that_goes_away_is_waited_for_and_read_on(
         return "trying again" in said
 
     await until(has_said)
-    async with house(folder / "h", http=address):
+    async with running_hub(folder / "h", http=address):
         summary = await running
     said += capsys.readouterr().err
     assert "The hub answers again." in said
@@ -106,7 +106,7 @@ async def test_a_hub_that_refuses_the_token_when_it_is_back_ends_the_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline_run, "_PAUSE_SECONDS", 0.05)
-    async with house(folder / "h", store="memory") as hub:
+    async with running_hub(folder / "h", store="memory") as hub:
         work = bring_in(monkeypatch, folder, {"url": hub.running.http, "token": "wrong"}, [], goes_away)
         with pytest.raises(Failure) as failed:
             await asyncio.to_thread(work, follow=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.server.hubs import house
+from tests.server.hubs import running_hub
 from tieline.contract.permission import LOG_READ
 from tieline.core.store import StoreError
 from tieline.pipeline.http_log import HttpLog, LogRefused, LogUnreachable
@@ -131,7 +131,7 @@ def test_a_message_that_was_forgotten_leaves_its_row(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_hub_gives_the_same_rows_through_its_url_as_its_home_has(folder: Path) -> None:
-    async with house(folder) as hub:
+    async with running_hub(folder) as hub:
         await hub.add("reader", permissions=(LOG_READ,))
         await hub.add("ada", "bob")
         ada, bob = await hub.join("ada"), await hub.join("bob", receive=True)
@@ -168,7 +168,7 @@ async def test_an_answer_that_breaks_off_is_not_taken_for_a_log_that_ends(
             raise StoreError("the disk is gone")
         return read(*arguments)
 
-    async with house(folder) as hub:
+    async with running_hub(folder) as hub:
         await hub.add("reader", permissions=(LOG_READ,))
         await hub.add("ada", "bob")
         log = HttpLog(hub.running.http, hub.tokens["reader"])
@@ -183,7 +183,7 @@ async def test_an_answer_that_breaks_off_is_not_taken_for_a_log_that_ends(
 
 @pytest.mark.slow
 async def test_a_reader_never_makes_the_hub_wait_nor_keeps_its_write_ahead_log_from_being_moved(folder: Path) -> None:
-    async with house(folder) as hub:
+    async with running_hub(folder) as hub:
         await hub.add("ada", "bob")
         ada = await hub.join("ada")
         stop = asyncio.Event()

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from bench.synth import Generator
 from tests.pipeline.audits import change, copied, drop, link, rows, swap
-from tests.server.hubs import house
+from tests.server.hubs import running_hub
 from tieline.cli.checkpoints import Checkpoints
 from tieline.cli.main import app
 from tieline.core.checkpoints import Checkpoint
@@ -130,7 +130,7 @@ def test_a_table_is_rebuilt_and_its_rows_are_told(ask: Ask, spark: SparkSession,
 async def kept(folder: Path) -> Path:
     """Make a home with a log and two checkpoints of it."""
     home = folder / "h"
-    async with house(home) as hub:
+    async with running_hub(home) as hub:
         await hub.add("ada", "bob")
         ada = await hub.join("ada")
         for number in range(20):

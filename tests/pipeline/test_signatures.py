@@ -6,7 +6,7 @@ import pytest
 
 from tests.pipeline.audits import pages_of, rows
 from tests.protocols.peerbus.peers import CONFIG, SECRET, bus, envelope
-from tieline.pipeline.verify import Finding, tell
+from tieline.pipeline.verify import VerifyFinding, tell
 from tieline.protocols.peerbus.settings import SECRET_VARIABLE
 
 KNOWS_NO_SECRET = CONFIG.replace("hmac_secret", "# hmac_secret")
@@ -27,7 +27,7 @@ async def signed_home(home: Path) -> dict[str, int]:
     return dict(found)
 
 
-def signatures(home: Path) -> list[Finding]:
+def signatures(home: Path) -> list[VerifyFinding]:
     """What an audit says of them."""
     options = {"home": str(home), "logs": "main", "audit": "true"}
     return [one for one in tell(options, pages_of(home)) if one.kind == "signature"]

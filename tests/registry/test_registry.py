@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import tieline.protocols
-from tests.server.hubs import WAIT_SECONDS, House, house
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
 from tieline.contract.channel import Admit
 from tieline.protocols import named, protocols
 from tieline.server.config import load_config
@@ -39,10 +39,10 @@ def _toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
-class Town:
+class MixedHub:
     """A hub, and a member with a puppet for each protocol."""
 
-    def __init__(self, there: House, stack: AsyncExitStack) -> None:
+    def __init__(self, there: HubHarness, stack: AsyncExitStack) -> None:
         self._there = there
         self._stack = stack
         self.puppets: dict[str, Puppet] = {}
@@ -69,9 +69,9 @@ class Town:
 
 
 @pytest.fixture
-async def town(folder: Path, _toy: None) -> AsyncIterator[Town]:
-    async with house(folder / "h", store="sqlite:unsafe") as there, AsyncExitStack() as stack:
-        yield Town(there, stack)
+async def mixed_hub(folder: Path, _toy: None) -> AsyncIterator[MixedHub]:
+    async with running_hub(folder / "h", store="sqlite:unsafe") as there, AsyncExitStack() as stack:
+        yield MixedHub(there, stack)
 
 
 async def hear(puppet: Puppet) -> tuple[str, str]:
@@ -118,10 +118,12 @@ def test_a_new_folder_is_found_and_has_its_section_in_a_new_configuration(folder
 
 
 @pytest.mark.parametrize("other", [*FIVE, TOY])
-async def test_the_new_protocol_and_every_other_reach_each_other_live_and_later(town: Town, other: str) -> None:
-    toy = await town.enter(TOY)
+async def test_the_new_protocol_and_every_other_reach_each_other_live_and_later(
+    mixed_hub: MixedHub, other: str
+) -> None:
+    toy = await mixed_hub.enter(TOY)
     # Two members of the same protocol need two names.
-    target = toy if other == TOY else await town.enter(other)
+    target = toy if other == TOY else await mixed_hub.enter(other)
     await toy.say(f"@m-{other}", "there")
     assert await hear(target) == ("m-toy", "there")
     await target.say("@m-toy", "back")
@@ -131,28 +133,28 @@ async def test_the_new_protocol_and_every_other_reach_each_other_live_and_later(
     if other != TOY:
         await toy.close()
         await target.say("@m-toy", "meanwhile")
-        again = await town.enter(TOY)
+        again = await mixed_hub.enter(TOY)
         assert (await hear(again))[1] == "meanwhile"
 
 
-async def test_channels_and_everybody_reach_across_it(town: Town) -> None:
+async def test_channels_and_everybody_reach_across_it(mixed_hub: MixedHub) -> None:
     for protocol in (*FIVE, TOY):
-        await town.enter(protocol)
-    await town.found()
-    toy = town.puppets[TOY]
+        await mixed_hub.enter(protocol)
+    await mixed_hub.found()
+    toy = mixed_hub.puppets[TOY]
     for target, body in ((f"#{CHANNEL}", "in the channel"), ("*", "to everybody")):
         await toy.say(target, body)
         for protocol in FIVE:
-            assert await hear(town.puppets[protocol]) == ("m-toy", body), protocol
-    await town.puppets["backchannel"].say(f"#{CHANNEL}", "an answer")
+            assert await hear(mixed_hub.puppets[protocol]) == ("m-toy", body), protocol
+    await mixed_hub.puppets["backchannel"].say(f"#{CHANNEL}", "an answer")
     assert await hear(toy) == ("m-backchannel", "an answer")
 
 
 @pytest.mark.usefixtures("_toy")
 async def test_it_is_in_run_json_and_can_be_turned_off(folder: Path) -> None:
-    async with house(folder / "h") as there:
+    async with running_hub(folder / "h") as there:
         assert there.running.places["toy_socket"] == str(folder / "h" / "toy.sock")
-    async with house(folder / "h", flags={TOY: {"enabled": False}}) as there:
+    async with running_hub(folder / "h", flags={TOY: {"enabled": False}}) as there:
         assert there.running.places["toy_socket"] is None
 
 

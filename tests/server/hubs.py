@@ -19,7 +19,7 @@ WEBSOCKET = "websocket"
 CARRIERS = (UNIX, WEBSOCKET)
 
 
-class House:
+class HubHarness:
     """One running hub, and everybody who connects to it."""
 
     def __init__(self, home: Path, hub: RunningHub, running: Running, carrier: str = UNIX) -> None:
@@ -42,7 +42,7 @@ class House:
                 self.tokens[name] = issued.token
 
     async def join(self, name: str, *, receive: bool = False, window: int = 256, carrier: str | None = None) -> Client:
-        """Open a session of a member by its token, through the carrier of this house."""
+        """Open a session of a member by its token, through the carrier of this harness."""
         token = self.tokens[name]
         if (carrier or self.carrier) == WEBSOCKET:
             client = await connect(token=token, url=self.running.http, receive=receive, window=window)
@@ -51,7 +51,7 @@ class House:
         return self.keep(client)
 
     def keep(self, client: Client) -> Client:
-        """Close this client with the house."""
+        """Close this client with the harness."""
         self._clients.append(client)
         return client
 
@@ -89,11 +89,11 @@ def options_of(home: Path, **given: Any) -> Options:
 
 
 @contextlib.asynccontextmanager
-async def house(home: Path, carrier: str = UNIX, **options: Any) -> AsyncIterator[House]:
+async def running_hub(home: Path, carrier: str = UNIX, **options: Any) -> AsyncIterator[HubHarness]:
     """A hub, on a free port unless another is named."""
     hub = RunningHub(options_of(home, **options))
     running = await hub.start()
-    built = House(home, hub, running, carrier)
+    built = HubHarness(home, hub, running, carrier)
     try:
         yield built
     finally:

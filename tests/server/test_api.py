@@ -10,19 +10,19 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 
-from tests.server.hubs import WAIT_SECONDS, House, house, take
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub, take
 
 BEYOND_64_BITS = (2**63, -(2**63) - 1, "1" * 100)
 
 
 @pytest.fixture
-async def there(folder: Path) -> AsyncIterator[House]:
-    async with house(folder / "h", store="memory") as built:
+async def there(folder: Path) -> AsyncIterator[HubHarness]:
+    async with running_hub(folder / "h", store="memory") as built:
         await built.add("ada", "bob", "eve")
         yield built
 
 
-async def get(there: House, path: str, token: str | None, method: str = "GET", **headers: str) -> tuple[int, Any]:
+async def get(there: HubHarness, path: str, token: str | None, method: str = "GET", **headers: str) -> tuple[int, Any]:
     def ask() -> tuple[int, Any]:
         connection = HTTPConnection(urlsplit(there.running.http).netloc, timeout=WAIT_SECONDS)
         try:
@@ -37,7 +37,7 @@ async def get(there: House, path: str, token: str | None, method: str = "GET", *
     return await asyncio.to_thread(ask)
 
 
-async def test_sender_and_recipient_read_the_receipts_of_a_message_and_others_do_not(there: House) -> None:
+async def test_sender_and_recipient_read_the_receipts_of_a_message_and_others_do_not(there: HubHarness) -> None:
     ada, bob = await there.join("ada"), await there.join("bob", receive=True)
     sent = await ada.send("@bob", "hello")
     await take(bob, 1, ack=True)
@@ -54,7 +54,7 @@ async def test_sender_and_recipient_read_the_receipts_of_a_message_and_others_do
     assert (status, found["code"]) == (404, "unknown_message")
 
 
-async def test_a_member_searches_what_it_may_see(there: House) -> None:
+async def test_a_member_searches_what_it_may_see(there: HubHarness) -> None:
     ada = await there.join("ada")
     await ada.send("@bob", "the red fox", thread="t")
     await ada.send("@eve", "the red hen")
@@ -85,7 +85,7 @@ async def test_a_member_searches_what_it_may_see(there: House) -> None:
         *(f"q=x&{name}={number}" for name in ("before", "since", "until", "limit") for number in BEYOND_64_BITS),
     ],
 )
-async def test_a_bad_query_is_refused_in_words(there: House, query: str) -> None:
+async def test_a_bad_query_is_refused_in_words(there: HubHarness, query: str) -> None:
     status, found = await get(there, f"/api/search?{query}", there.tokens["ada"])
     assert (status, found["code"]) == (400, "invalid_request")
     assert found["error"]
@@ -93,26 +93,26 @@ async def test_a_bad_query_is_refused_in_words(there: House, query: str) -> None
 
 @pytest.mark.parametrize("name", ["before", "since", "until", "limit"])
 async def test_every_number_of_64_bits_is_searched_with(folder: Path, name: str) -> None:
-    async with house(folder / "h") as there:
+    async with running_hub(folder / "h") as there:
         await there.add("ada")
         for number in (2**63 - 1, -(2**63), 0):
             status, _ = await get(there, f"/api/search?q=x&{name}={number}", there.tokens["ada"])
             assert status == 200
 
 
-async def test_who_shows_no_token_or_a_wrong_one_learns_nothing(there: House) -> None:
+async def test_who_shows_no_token_or_a_wrong_one_learns_nothing(there: HubHarness) -> None:
     for path in ("/api/search?q=x", "/api/messages/m/receipts"):
         for token in (None, "wrong"):
             status, found = await get(there, path, token)
             assert (status, found["code"]) == (401, "unauthorized")
 
 
-async def test_only_get_is_answered_and_no_page_from_elsewhere(there: House) -> None:
+async def test_only_get_is_answered_and_no_page_from_elsewhere(there: HubHarness) -> None:
     token = there.tokens["ada"]
     assert (await get(there, "/api/search?q=x", token, "POST"))[0] == 405
     assert (await get(there, "/api/search?q=x", token, origin="http://elsewhere"))[0] == 403
 
 
-async def test_an_id_may_be_anything(there: House) -> None:
+async def test_an_id_may_be_anything(there: HubHarness) -> None:
     status, found = await get(there, f"/api/messages/{quote('; DROP TABLE')}/receipts", there.tokens["ada"])
     assert (status, found["code"]) == (404, "unknown_message")

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.server.hubs import WAIT_SECONDS, House, house
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
 from tieline.server.bounds import HEAD_BYTES_MAX, HEADERS_MAX, BoundedProtocol
 
 
 @pytest.fixture
-async def there(folder: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[House]:
-    async with house(folder) as built:
+async def there(folder: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[HubHarness]:
+    async with running_hub(folder) as built:
         yield built
     assert caplog.records == []
 
@@ -29,7 +29,7 @@ class Line:
         self._writer = writer
 
     @classmethod
-    async def dial(cls, there: House) -> "Line":
+    async def dial(cls, there: HubHarness) -> "Line":
         address = urlsplit(there.running.http)
         return cls(*await asyncio.open_connection(address.hostname, address.port))
 
@@ -59,7 +59,7 @@ class Line:
         self._writer.close()
 
 
-async def test_what_is_no_http_is_400_in_json_and_ends_that_connection_alone(there: House) -> None:
+async def test_what_is_no_http_is_400_in_json_and_ends_that_connection_alone(there: HubHarness) -> None:
     other = await Line.dial(there)
     await other.say(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n")
     for bad in (b"\x16\x03\x01\x02\x00", b"hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n"):
@@ -74,7 +74,7 @@ async def test_what_is_no_http_is_400_in_json_and_ends_that_connection_alone(the
 
 
 @pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\nx: ", b"GET / HTTP/1.1\r\n"])
-async def test_headers_without_end_are_431(there: House, start: bytes) -> None:
+async def test_headers_without_end_are_431(there: HubHarness, start: bytes) -> None:
     line = await Line.dial(there)
     filler = b"x-y: zzzzzzzz\r\n" if start.endswith(b"\n") else b"z" * 16
     await line.say(start + filler * (HEAD_BYTES_MAX // 8))
@@ -83,7 +83,7 @@ async def test_headers_without_end_are_431(there: House, start: bytes) -> None:
     line.close()
 
 
-async def test_more_headers_than_any_client_sends_are_431(there: House) -> None:
+async def test_more_headers_than_any_client_sends_are_431(there: HubHarness) -> None:
     line = await Line.dial(there)
     await line.say(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n" + b"a:\r\n" * HEADERS_MAX + b"\r\n")
     assert await line.answer() == (431, {"error": f"the request has more than {HEADERS_MAX} headers"})
@@ -116,7 +116,7 @@ HOSTILE = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("upgrade", [False, True], ids=["http", "websocket"])
-async def test_what_a_strangers_headers_cost_grows_with_their_length_alone(there: House, upgrade: bool) -> None:
+async def test_what_a_strangers_headers_cost_grows_with_their_length_alone(there: HubHarness, upgrade: bool) -> None:
     """In processor time of the thread that serves everybody, the client's own included."""
     more = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n" if upgrade else b""
     more += b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n" if upgrade else b""
@@ -139,7 +139,7 @@ async def test_what_a_strangers_headers_cost_grows_with_their_length_alone(there
 
 
 @pytest.mark.parametrize("fill", [b" ", b"bearer ", b"x"])
-async def test_a_token_longer_than_any_is_refused_before_it_is_looked_at(there: House, fill: bytes) -> None:
+async def test_a_token_longer_than_any_is_refused_before_it_is_looked_at(there: HubHarness, fill: bytes) -> None:
     line = await Line.dial(there)
     shown = b"x" + fill * (60_000 // len(fill)) + b"x"
     await line.say(b"GET /v1/agents HTTP/1.1\r\nhost: localhost\r\nauthorization: %s\r\n\r\n" % shown)
@@ -147,7 +147,7 @@ async def test_a_token_longer_than_any_is_refused_before_it_is_looked_at(there: 
     line.close()
 
 
-async def test_trailers_without_end_are_cut_off(there: House) -> None:
+async def test_trailers_without_end_are_cut_off(there: HubHarness) -> None:
     line = await Line.dial(there)
     await line.say(
         b"POST /v1/register HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
@@ -162,7 +162,7 @@ async def test_trailers_without_end_are_cut_off(there: House) -> None:
     line.close()
 
 
-async def test_large_headers_within_the_limit_and_large_bodies_are_served(there: House) -> None:
+async def test_large_headers_within_the_limit_and_large_bodies_are_served(there: HubHarness) -> None:
     line = await Line.dial(there)
     await line.say(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-long: " + b"y" * (HEAD_BYTES_MAX // 2) + b"\r\n\r\n")
     assert (await line.answer())[0] == 200
@@ -177,7 +177,7 @@ async def test_large_headers_within_the_limit_and_large_bodies_are_served(there:
 
 @pytest.mark.parametrize("start", [b"", b"G", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"])
 async def test_headers_that_do_not_come_end_the_connection(
-    there: House, monkeypatch: pytest.MonkeyPatch, start: bytes
+    there: HubHarness, monkeypatch: pytest.MonkeyPatch, start: bytes
 ) -> None:
     monkeypatch.setattr(BoundedProtocol, "head_seconds_max", 0.1)
     line = await Line.dial(there)
@@ -189,7 +189,7 @@ async def test_headers_that_do_not_come_end_the_connection(
 
 
 async def test_the_second_request_of_a_connection_has_as_much_time_as_the_first(
-    there: House, monkeypatch: pytest.MonkeyPatch
+    there: HubHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BoundedProtocol, "head_seconds_max", 0.3)
     line = await Line.dial(there)
@@ -201,7 +201,7 @@ async def test_the_second_request_of_a_connection_has_as_much_time_as_the_first(
     line.close()
 
 
-async def test_requests_that_come_together_are_answered_in_order(there: House) -> None:
+async def test_requests_that_come_together_are_answered_in_order(there: HubHarness) -> None:
     line = await Line.dial(there)
     await line.say(
         b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\nGET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 5
@@ -213,7 +213,7 @@ async def test_requests_that_come_together_are_answered_in_order(there: House) -
 
 
 async def test_the_rest_of_a_request_that_was_answered_early_does_not_hold_the_connection(
-    there: House, monkeypatch: pytest.MonkeyPatch
+    there: HubHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BoundedProtocol, "head_seconds_max", 0.3)
     line = await Line.dial(there)
@@ -227,7 +227,7 @@ async def test_the_rest_of_a_request_that_was_answered_early_does_not_hold_the_c
     line.close()
 
 
-async def test_an_offer_of_another_protocol_is_passed_over(there: House) -> None:
+async def test_an_offer_of_another_protocol_is_passed_over(there: HubHarness) -> None:
     line = await Line.dial(there)
     await line.say(
         b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\n\r\n"

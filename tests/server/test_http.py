@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as websocket_connect
 
-from tests.server.hubs import House, house, take
+from tests.server.hubs import HubHarness, running_hub, take
 from tieline import __version__
 from tieline.client import HubRefused
 from tieline.contract.limits import DEFAULT_LIMITS
@@ -29,8 +29,8 @@ from tieline.wire.native import frames as f
 
 
 @pytest.fixture
-async def there(folder: Path) -> AsyncIterator[House]:
-    async with house(folder) as built:
+async def there(folder: Path) -> AsyncIterator[HubHarness]:
+    async with running_hub(folder) as built:
         await built.add("alice", "bob")
         yield built
 
@@ -49,7 +49,7 @@ async def get(url: str) -> tuple[int, str, str]:
     return await asyncio.to_thread(read)
 
 
-async def metrics(there: House) -> dict[str, float]:
+async def metrics(there: HubHarness) -> dict[str, float]:
     """Every sample by its name and labels."""
     status, kind, text = await get(f"{there.running.http}/metrics")
     assert status == 200
@@ -61,17 +61,17 @@ async def metrics(there: House) -> dict[str, float]:
     }
 
 
-def stream_address(there: House) -> str:
+def stream_address(there: HubHarness) -> str:
     return there.running.http.replace("http", "ws") + "/api/stream"
 
 
-async def test_a_healthy_hub_says_so_with_its_version(there: House) -> None:
+async def test_a_healthy_hub_says_so_with_its_version(there: HubHarness) -> None:
     status, kind, text = await get(f"{there.running.http}/healthz")
     assert (status, kind) == (200, "application/json")
     assert json.loads(text) == {"status": "ok", "version": __version__}
 
 
-async def test_a_hub_whose_store_is_lost_says_so(there: House) -> None:
+async def test_a_hub_whose_store_is_lost_says_so(there: HubHarness) -> None:
     assert there.hub.local_hub is not None
     there.hub.local_hub.failure.set_result(StoreError("gone"))
     status, _, text = await get(f"{there.running.http}/healthz")
@@ -79,11 +79,11 @@ async def test_a_hub_whose_store_is_lost_says_so(there: House) -> None:
     assert json.loads(text)["status"] == "failed"
 
 
-async def test_other_pages_are_not_there(there: House) -> None:
+async def test_other_pages_are_not_there(there: HubHarness) -> None:
     assert (await get(f"{there.running.http}/nothing"))[0] == 404
 
 
-async def test_the_metrics_count_what_passed_and_what_waits(there: House) -> None:
+async def test_the_metrics_count_what_passed_and_what_waits(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     for number in range(3):
         await alice.send("@bob", str(number))
@@ -104,7 +104,7 @@ async def test_the_metrics_count_what_passed_and_what_waits(there: House) -> Non
 
 
 async def test_the_metrics_still_know_the_members_after_the_store_failed_once(
-    there: House, monkeypatch: pytest.MonkeyPatch
+    there: HubHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert there.hub.local_hub is not None
     store = there.hub.local_hub._broker.store
@@ -121,7 +121,7 @@ async def test_the_metrics_still_know_the_members_after_the_store_failed_once(
     assert (await metrics(there))["tieline_members"] == 2
 
 
-async def test_the_metrics_count_activity_apart(there: House) -> None:
+async def test_the_metrics_count_activity_apart(there: HubHarness) -> None:
     alice = await there.join("alice")
     await alice.record_activity({"kind": "x"}, {"kind": "y"})
     samples = await metrics(there)
@@ -140,13 +140,13 @@ async def test_small_answers_are_sent_without_delay(folder: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tieline.server.http.BoundedProtocol", Spy)
-        async with house(folder, store="memory") as there:
+        async with running_hub(folder, store="memory") as there:
             assert (await get(f"{there.running.http}/healthz"))[0] == 200
     assert accepted
     assert all(accepted)
 
 
-async def test_asking_for_metrics_leaves_no_session_behind(there: House) -> None:
+async def test_asking_for_metrics_leaves_no_session_behind(there: HubHarness) -> None:
     assert await metrics(there)
     assert not [name for name in await metrics(there) if name.startswith("tieline_sessions")]
 
@@ -158,7 +158,9 @@ DOORS = ["/healthz", "/", "/v1/health", "/v1/agents", "/api/session", "/api/sear
 STREAMS = ["/api/stream", "/peerbus", "/", "/subscribe?name=alice"]
 
 
-async def ask(there: House, path: str, host: str | None, *, upgrade: bool = False, origin: str = "") -> tuple[int, str]:
+async def ask(
+    there: HubHarness, path: str, host: str | None, *, upgrade: bool = False, origin: str = ""
+) -> tuple[int, str]:
     """Status and text that a request with this `Host` gets."""
     address = urlsplit(there.running.http)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -179,7 +181,7 @@ async def ask(there: House, path: str, host: str | None, *, upgrade: bool = Fals
 
 
 @pytest.mark.parametrize("upgrade", [False, True], ids=["http", "websocket"])
-async def test_a_page_that_rebinds_its_name_to_loopback_reaches_no_door(there: House, upgrade: bool) -> None:
+async def test_a_page_that_rebinds_its_name_to_loopback_reaches_no_door(there: HubHarness, upgrade: bool) -> None:
     host = f"rebound.example:{urlsplit(there.running.http).port}"
     for path in STREAMS if upgrade else DOORS:
         status, text = await ask(there, path, host, upgrade=upgrade, origin=f"http://{host}")
@@ -187,7 +189,9 @@ async def test_a_page_that_rebinds_its_name_to_loopback_reaches_no_door(there: H
         assert "tieline.toml" in text
 
 
-async def test_a_refused_websocket_leaves_nothing_in_the_log(there: House, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refused_websocket_leaves_nothing_in_the_log(
+    there: HubHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     address = urlsplit(there.running.http)
     token = "x" * (DEFAULT_LIMITS.token_bytes_max + 1)
     for host, shown, status in (("rebound.example", "x", 421), (address.netloc, token, 431)):
@@ -206,7 +210,7 @@ async def test_a_refused_websocket_leaves_nothing_in_the_log(there: House, caplo
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "hub.localhost", None])
 async def test_clients_by_address_and_localhost_and_those_without_a_host_reach_every_door(
-    there: House, host: str | None
+    there: HubHarness, host: str | None
 ) -> None:
     shown = None if host is None else f"{host}:{urlsplit(there.running.http).port}"
     assert [path for path in DOORS if (await ask(there, path, shown))[0] in (403, 421)] == []
@@ -216,15 +220,15 @@ async def test_clients_by_address_and_localhost_and_those_without_a_host_reach_e
 
 async def test_a_name_of_the_configuration_is_answered_beside_localhost(folder: Path) -> None:
     (folder / "tieline.toml").write_text('[http]\nnames = ["hub.example.org"]\n')
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         for host, status in (("hub.example.org", 200), ("localhost", 200), ("other.example.org", 421)):
             assert (await ask(there, "/healthz", host))[0] == status
 
 
 async def test_a_hub_that_listens_on_the_network_answers_to_names_that_it_was_not_told(folder: Path) -> None:
-    async with house(folder, http="0.0.0.0:0") as there:
+    async with running_hub(folder, http="0.0.0.0:0") as there:
         port = urlsplit(there.running.http).port
-        built = House(folder, there.hub, msgspec.structs.replace(there.running, http=f"http://127.0.0.1:{port}"))
+        built = HubHarness(folder, there.hub, msgspec.structs.replace(there.running, http=f"http://127.0.0.1:{port}"))
         assert (await ask(built, "/healthz", "hub.example.org"))[0] == 200
 
 
@@ -238,21 +242,21 @@ async def exchange_frames(connection: ClientConnection, *frames: f.Frame) -> lis
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1"])
-async def test_a_page_of_another_site_cannot_open_a_stream(there: House, origin: str) -> None:
+async def test_a_page_of_another_site_cannot_open_a_stream(there: HubHarness, origin: str) -> None:
     with pytest.raises(websockets.InvalidStatus) as caught:
         async with websocket_connect(stream_address(there), origin=websockets.Origin(origin), proxy=None):
             pass
     assert caught.value.response.status_code == 403
 
 
-async def test_a_page_of_the_hub_itself_and_a_program_can(there: House) -> None:
+async def test_a_page_of_the_hub_itself_and_a_program_can(there: HubHarness) -> None:
     for origin in (websockets.Origin(there.running.http), None):
         async with websocket_connect(stream_address(there), origin=origin, proxy=None) as connection:
             (welcome,) = await exchange_frames(connection, f.Hello(token=there.tokens["alice"]))
             assert isinstance(welcome, f.Welcome)
 
 
-async def test_a_batch_may_be_text_or_bytes(there: House) -> None:
+async def test_a_batch_may_be_text_or_bytes(there: HubHarness) -> None:
     async with websocket_connect(stream_address(there), proxy=None) as connection:
         await connection.send(f.encode_batch([f.Hello(token=there.tokens["alice"])]))
         (welcome,) = f.decode_hub_batch(await connection.recv())
@@ -262,7 +266,7 @@ async def test_a_batch_may_be_text_or_bytes(there: House) -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "hello", "{}", '[{"t":"dance"}]', '[{"t":"claim","n":1}]', '[{"t":"hello"}]'])
-async def test_bad_input_ends_that_stream_with_a_refusal_and_no_other(there: House, bad: str) -> None:
+async def test_bad_input_ends_that_stream_with_a_refusal_and_no_other(there: HubHarness, bad: str) -> None:
     alice = await there.join("alice", carrier="websocket")
     async with websocket_connect(stream_address(there), proxy=None) as connection:
         await exchange_frames(connection, f.Hello(token=there.tokens["bob"]))
@@ -278,7 +282,7 @@ async def test_bad_input_ends_that_stream_with_a_refusal_and_no_other(there: Hou
 
 async def test_a_message_that_is_too_large_ends_that_stream_and_no_other(folder: Path) -> None:
     (folder / "tieline.toml").write_text("[limits]\nframe_bytes_max = 10000\n")
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         await there.add("alice", "bob")
         alice = await there.join("alice", carrier="websocket")
         async with websocket_connect(stream_address(there), proxy=None) as connection:
@@ -293,7 +297,7 @@ async def test_a_message_that_is_too_large_ends_that_stream_and_no_other(folder:
 
 
 async def test_stopping_tells_every_stream_why(folder: Path) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         await there.add("alice")
         alice = await there.join("alice", receive=True, carrier="websocket")
         await there.hub.stop()
@@ -302,7 +306,7 @@ async def test_stopping_tells_every_stream_why(folder: Path) -> None:
         assert caught.value.code is Code.SHUTTING_DOWN
 
 
-async def test_sessions_end_with_their_streams(there: House) -> None:
+async def test_sessions_end_with_their_streams(there: HubHarness) -> None:
     alice, bob = await there.join("alice", carrier="websocket"), await there.join("bob", carrier="websocket")
     await alice.close()
     async with asyncio.timeout(10):

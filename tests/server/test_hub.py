@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.hubs import bodies, house, take
+from tests.server.hubs import bodies, running_hub, take
 from tieline import __version__
 from tieline.client import HubUnreachable, connect
 from tieline.server.config import ConfigError
@@ -45,7 +45,7 @@ def broker_threads() -> list[threading.Thread]:
 
 
 async def test_a_hub_says_where_it_is_once_everything_listens(folder: Path) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         running = read_running(folder)
         assert running == there.running
         assert running.pid == os.getpid()
@@ -64,7 +64,7 @@ async def test_a_hub_says_where_it_is_once_everything_listens(folder: Path) -> N
 
 
 async def test_stopping_removes_the_sockets_and_the_announcement(folder: Path) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         await there.add("alice")
         assert len(sockets(folder)) == 5
     assert sockets(folder) == []
@@ -74,13 +74,13 @@ async def test_stopping_removes_the_sockets_and_the_announcement(folder: Path) -
 
 
 async def test_a_home_is_started_again_with_everything_in_it(folder: Path) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         assert there.hub.first_start
         await there.add("alice", "bob")
         alice = await there.join("alice")
         await alice.send("@bob", "before")
         tokens = there.tokens
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         assert not there.hub.first_start
         there.tokens = tokens
         alice, bob = await there.join("alice"), await there.join("bob", receive=True)
@@ -89,7 +89,7 @@ async def test_a_home_is_started_again_with_everything_in_it(folder: Path) -> No
 
 
 async def test_two_hubs_cannot_share_a_home_and_the_first_goes_on(folder: Path) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         with pytest.raises(HomeBusy):
             await RunningHub(options(folder)).start()
         assert read_running(folder) == there.running
@@ -108,13 +108,13 @@ async def test_stopping_twice_is_stopping_once(folder: Path) -> None:
 
 
 async def test_what_a_killed_hub_left_is_replaced(folder: Path) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         await there.add("alice")
     for name in ("hub.sock", "channels/main/general.sock", "channels/main/inbox-alice.sock"):
         dead_socket(folder / name)
     (folder / "channels/main/group.json").write_text("{}")
     (folder / RUN_FILE).write_text("{}")
-    async with house(folder):
+    async with running_hub(folder):
         async with await connect(home=folder) as operator:
             assert [member.name for member in await operator.members()] == ["alice"]
         for name in ("general", "inbox-alice"):
@@ -126,7 +126,7 @@ async def test_nobody_else_can_read_anything_under_the_home(folder: Path) -> Non
     before = os.umask(0)
     try:
         home = folder / "home"
-        async with house(home) as there:
+        async with running_hub(home) as there:
             await there.add("alice", "bob")
             alice = await there.join("alice")
             await alice.send("@bob", "a secret")
@@ -153,7 +153,7 @@ async def test_a_port_that_is_taken_stops_what_was_started(folder: Path) -> None
     assert sockets(folder) == []
     assert not (folder / RUN_FILE).exists()
     assert broker_threads() == []
-    async with house(folder):
+    async with running_hub(folder):
         pass
 
 
@@ -175,38 +175,38 @@ async def test_a_mistake_in_the_options_is_refused_and_the_home_let_go(folder: P
 
 
 async def test_a_hub_in_memory_forgets_everything(folder: Path) -> None:
-    async with house(folder, store="memory") as there:
+    async with running_hub(folder, store="memory") as there:
         await there.add("alice")
         assert there.running.store == "memory"
     assert not DATABASES & {path.name for path in folder.iterdir()}
-    async with house(folder, store="memory"), await connect(home=folder) as operator:
+    async with running_hub(folder, store="memory"), await connect(home=folder) as operator:
         assert await operator.members() == ()
 
 
 async def test_a_hub_in_memory_removes_its_files_and_those_that_a_killed_one_left(folder: Path) -> None:
     left = folder / "forgotten" / "left"
     left.mkdir(parents=True)
-    async with house(folder, store="memory"):
+    async with running_hub(folder, store="memory"):
         assert not left.exists()
         assert {path.name for path in (folder / "forgotten").iterdir()} >= DATABASES
     assert not (folder / "forgotten").exists()
 
 
 async def test_agent_channels_can_be_left_out(folder: Path) -> None:
-    async with house(folder, agent_channels=False) as there:
+    async with running_hub(folder, agent_channels=False) as there:
         assert there.running.places["channels_dir"] is None
         assert {path.name for path in sockets(folder)} == {"hub.sock", "agent-relay.sock", "peerbus.sock"}
 
 
 async def test_the_channels_can_be_elsewhere(folder: Path) -> None:
-    async with house(folder / "home", channels_dir=folder / "c") as there:
+    async with running_hub(folder / "home", channels_dir=folder / "c") as there:
         assert there.running.places["channels_dir"] == str(folder / "c")
         assert (folder / "c" / "general.sock").is_socket()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_wait_with_success(folder: Path, number: signal.Signals) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         waiting = asyncio.create_task(there.hub.wait(stop_signals()))
         await asyncio.sleep(0)
         os.kill(os.getpid(), number)
@@ -217,7 +217,7 @@ async def test_a_signal_ends_the_wait_with_success(folder: Path, number: signal.
 
 
 async def test_a_store_that_is_lost_ends_the_wait_with_failure(folder: Path) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         waiting = asyncio.create_task(there.hub.wait(stop_signals()))
         await asyncio.sleep(0)
         assert there.hub.local_hub is not None
@@ -229,7 +229,7 @@ async def test_a_store_that_is_lost_ends_the_wait_with_failure(folder: Path) -> 
 
 
 async def test_clients_of_a_stopped_hub_are_told_that_none_is_there(folder: Path) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         url = there.running.http
     with pytest.raises(HubUnreachable, match="no hub is running"):
         await connect(home=folder)
@@ -238,10 +238,10 @@ async def test_clients_of_a_stopped_hub_are_told_that_none_is_there(folder: Path
 
 
 async def test_agent_relay_can_be_left_out_and_put_elsewhere(folder: Path) -> None:
-    async with house(folder, agent_relay=False) as there:
+    async with running_hub(folder, agent_relay=False) as there:
         assert there.running.places["relay_socket"] is None
         assert {path.name for path in sockets(folder)} == {"hub.sock", "general.sock", "peerbus.sock"}
-    async with house(folder, relay_socket=folder / "other.sock") as there:
+    async with running_hub(folder, relay_socket=folder / "other.sock") as there:
         assert there.running.places["relay_socket"] == str(folder / "other.sock")
         assert "other.sock" in {path.name for path in sockets(folder)}
 
@@ -267,5 +267,5 @@ async def test_every_part_of_a_hub_may_be_stopped_twice(folder: Path) -> None:
     await hub.stop()
     await hub.stop()
     assert not sockets(folder)
-    async with house(folder):
+    async with running_hub(folder):
         pass

@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from tests.server.hubs import House, house
+from tests.server.hubs import HubHarness, running_hub
 from tieline.contract.permission import LOG_READ
 from tieline.core.store import StoreError
 from tieline.server import log_api
 
 
 @pytest.fixture
-async def there(folder: Path) -> AsyncIterator[House]:
-    async with house(folder) as built:
+async def there(folder: Path) -> AsyncIterator[HubHarness]:
+    async with running_hub(folder) as built:
         await built.add("reader", permissions=(LOG_READ,))
         await built.add("ada", "bob")
         yield built
 
 
-async def get(there: House, path: str, token: str | None, **headers: str) -> tuple[int, Any, int]:
+async def get(there: HubHarness, path: str, token: str | None, **headers: str) -> tuple[int, Any, int]:
     """Status, lines or error, and where the log ends."""
     shown = {**headers, **({"authorization": f"Bearer {token}"} if token else {})}
 
@@ -46,7 +46,7 @@ async def get(there: House, path: str, token: str | None, **headers: str) -> tup
     return await asyncio.to_thread(read)
 
 
-async def test_rows_come_as_they_were_hashed_without_bodies(there: House) -> None:
+async def test_rows_come_as_they_were_hashed_without_bodies(there: HubHarness) -> None:
     ada = await there.join("ada")
     await ada.send("@bob", "a secret plan", thread="t")
     status, lines, end = await get(there, "/api/log/main?from=0", there.tokens["reader"])
@@ -59,7 +59,7 @@ async def test_rows_come_as_they_were_hashed_without_bodies(there: House) -> Non
     assert "secret" not in json.dumps(lines)
 
 
-async def test_a_range_is_answered_and_no_more(there: House) -> None:
+async def test_a_range_is_answered_and_no_more(there: HubHarness) -> None:
     _, lines, end = await get(there, "/api/log/main?from=1&to=3", there.tokens["reader"])
     assert [line["offset"] for line in lines] == [1, 2]
     assert await get(there, "/api/log/main?from=0&to=0", there.tokens["reader"]) == (200, [], end)
@@ -67,7 +67,7 @@ async def test_a_range_is_answered_and_no_more(there: House) -> None:
     assert await get(there, "/api/log/activity", there.tokens["reader"]) == (200, [], 0)
 
 
-async def test_only_a_token_with_the_permission_reads_the_logs(there: House) -> None:
+async def test_only_a_token_with_the_permission_reads_the_logs(there: HubHarness) -> None:
     status, told, _ = await get(there, "/api/log/main", None)
     assert (status, told["code"]) == (401, "unauthorized")
     status, told, _ = await get(there, "/api/log/main", "tie_wrong")
@@ -83,17 +83,17 @@ async def test_only_a_token_with_the_permission_reads_the_logs(there: House) -> 
     ["from=-1", "from=x", "to=1.5", "to=", f"from={2**70}", f"from={2**62 + 1}", "from=%00", "from=%D9%A3",
      f"to={'9' * 5000}", "&".join(f"f{number}=1" for number in range(40))],
 )  # fmt: skip
-async def test_offsets_that_are_none_are_refused(there: House, query: str) -> None:
+async def test_offsets_that_are_none_are_refused(there: HubHarness, query: str) -> None:
     status, told, _ = await get(there, f"/api/log/main?{query}", there.tokens["reader"])
     assert (status, told["code"]) == (400, "invalid_request")
 
 
-async def test_a_log_that_there_is_not_is_refused(there: House) -> None:
+async def test_a_log_that_there_is_not_is_refused(there: HubHarness) -> None:
     status, told, _ = await get(there, "/api/log/other", there.tokens["reader"])
     assert (status, told["code"]) == (404, "unknown_log")
 
 
-async def test_an_answer_is_compressed_only_for_a_reader_that_asks_for_it(there: House) -> None:
+async def test_an_answer_is_compressed_only_for_a_reader_that_asks_for_it(there: HubHarness) -> None:
     reader = there.tokens["reader"]
     plain = await get(there, "/api/log/main", reader)
     for accepted in ("gzip", "br, gzip;q=0.5", "*"):
@@ -104,7 +104,7 @@ async def test_an_answer_is_compressed_only_for_a_reader_that_asks_for_it(there:
     assert await _encoding(there, {}) is None
 
 
-async def _encoding(there: House, headers: dict[str, str], method: str = "GET") -> str | None:
+async def _encoding(there: HubHarness, headers: dict[str, str], method: str = "GET") -> str | None:
     def read() -> str | None:
         connection = http.client.HTTPConnection(there.running.http.partition("://")[2], timeout=10)
         shown = {"authorization": f"Bearer {there.tokens['reader']}", **headers}
@@ -119,14 +119,14 @@ async def _encoding(there: House, headers: dict[str, str], method: str = "GET") 
     return await asyncio.to_thread(read)
 
 
-async def test_a_question_for_the_head_reads_no_rows(there: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_for_the_head_reads_no_rows(there: HubHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     pages = _counted(monkeypatch)
     assert await _encoding(there, {}, "HEAD") is None
     assert pages == []
 
 
 async def test_an_answer_that_breaks_off_can_be_told_from_a_whole_one(
-    there: House, monkeypatch: pytest.MonkeyPatch
+    there: HubHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_api, "_PAGE_ROWS", 2)
     _counted(monkeypatch, fail_at=(1, 2))
@@ -152,7 +152,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch, fail_at: tuple[int, ...] = ()) -> 
     return pages
 
 
-async def _slow_reader(there: House) -> socket.socket:
+async def _slow_reader(there: HubHarness) -> socket.socket:
     """A reader that takes the first bytes of an answer and then no more."""
     host, _, port = there.running.http.partition("://")[2].partition(":")
     reader = socket.socket()
@@ -168,7 +168,7 @@ async def _slow_reader(there: House) -> socket.socket:
 
 @pytest.mark.slow
 async def test_a_reader_that_is_slow_or_gone_costs_no_more_than_it_takes(
-    there: House, monkeypatch: pytest.MonkeyPatch
+    there: HubHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada = await there.join("ada")
     for _ in range(20):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import HubProcess, run_cli, wait_until
-from tests.server.hubs import house
+from tests.server.hubs import running_hub
 from tieline.protocols.peerbus.settings import DEFAULT_PORT, PeerbusSettings
 from tieline.server.config import ConfigError, load_config
 from tieline.wire.address import parse_address
@@ -59,10 +59,10 @@ def test_a_hub_with_a_short_secret_does_not_start(tmp_path: Path) -> None:
 
 
 async def test_the_port_of_its_own_is_off_unless_asked_for(folder: Path) -> None:
-    async with house(folder / "h", store="memory") as built:
+    async with running_hub(folder / "h", store="memory") as built:
         assert built.running.places["peerbus"] is None
         assert built.running.places["peerbus_socket"] == str(folder / "h" / "peerbus.sock")
-    async with house(folder / "h", store="memory", peerbus_listen="127.0.0.1:0") as built:
+    async with running_hub(folder / "h", store="memory", peerbus_listen="127.0.0.1:0") as built:
         assert built.running.places["peerbus"] is not None
         assert built.running.places["peerbus"].startswith("ws://127.0.0.1:")
         assert json.loads((folder / "h" / "run.json").read_text())["peerbus"] == built.running.places["peerbus"]
@@ -89,7 +89,7 @@ async def test_a_port_that_is_taken_is_named(folder: Path) -> None:
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError, match=f"cannot listen on {address} for peerbus"):
-            async with house(folder / "h", store="memory", peerbus_listen=address):
+            async with running_hub(folder / "h", store="memory", peerbus_listen=address):
                 pass
 
 

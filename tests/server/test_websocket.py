@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.server.hubs import WAIT_SECONDS, House, house, until
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub, until
 from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.server.bounds import BoundedProtocol
 from tieline.server.websocket import BoundedWebSocket
@@ -32,7 +32,7 @@ class Socket:
         self.writer = writer
 
     @classmethod
-    async def open(cls, there: House, path: str, *headers: str) -> "Socket":
+    async def open(cls, there: HubHarness, path: str, *headers: str) -> "Socket":
         address = urlsplit(there.running.http)
         socket = cls(*await asyncio.open_connection(address.hostname, address.port))
         head = [f"GET {path} HTTP/1.1", f"Host: {address.netloc}", "Connection: Upgrade", "Upgrade: websocket"]
@@ -94,19 +94,19 @@ class Socket:
 
 
 @pytest.fixture
-async def there(folder: Path) -> AsyncIterator[House]:
-    async with house(folder) as built:
+async def there(folder: Path) -> AsyncIterator[HubHarness]:
+    async with running_hub(folder) as built:
         await built.add("alice", "bob")
         yield built
 
 
-def hello(there: House, name: str = "alice") -> bytes:
+def hello(there: HubHarness, name: str = "alice") -> bytes:
     return f.encode_batch([f.Hello(token=there.tokens[name])])
 
 
 @pytest.mark.parametrize("path", DOORS)
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
-async def test_a_strangers_large_frame_is_refused_by_its_header(there: House, path: str, opcode: int) -> None:
+async def test_a_strangers_large_frame_is_refused_by_its_header(there: HubHarness, path: str, opcode: int) -> None:
     socket = await Socket.open(there, path)
     socket.begin(GREETING + 1, opcode)
     code, reason = await socket.closing()
@@ -115,7 +115,7 @@ async def test_a_strangers_large_frame_is_refused_by_its_header(there: House, pa
 
 
 @pytest.mark.parametrize("path", DOORS)
-async def test_a_strangers_fragments_are_refused_when_they_are_too_large_together(there: House, path: str) -> None:
+async def test_a_strangers_fragments_are_refused_when_they_are_too_large_together(there: HubHarness, path: str) -> None:
     socket = await Socket.open(there, path)
     socket.say(b"x" * (GREETING // 2), fin=False)
     socket.say(b"x" * (GREETING // 2), CONTINUATION, fin=False)
@@ -124,7 +124,7 @@ async def test_a_strangers_fragments_are_refused_when_they_are_too_large_togethe
     await socket.ended()
 
 
-async def test_a_reader_of_ac7_that_says_much_is_hung_up_on(there: House) -> None:
+async def test_a_reader_of_ac7_that_says_much_is_hung_up_on(there: HubHarness) -> None:
     socket = await Socket.open(there, "/subscribe?name=alice", f"Authorization: Bearer {there.tokens['alice']}")
     for _ in range(3):
         socket.say(b"whatever")
@@ -133,7 +133,7 @@ async def test_a_reader_of_ac7_that_says_much_is_hung_up_on(there: House) -> Non
     await socket.ended()
 
 
-async def test_a_member_may_send_its_first_large_batch_right_behind_its_hello(there: House) -> None:
+async def test_a_member_may_send_its_first_large_batch_right_behind_its_hello(there: HubHarness) -> None:
     bob = await there.join("bob", receive=True)
     socket = await Socket.open(there, "/api/stream")
     large = f.encode_batch([f.Send(1, "@bob", "x" * 4 * MIB)])
@@ -148,7 +148,7 @@ async def test_a_member_may_send_its_first_large_batch_right_behind_its_hello(th
 
 
 @pytest.mark.parametrize("apart", [True, False])
-async def test_a_batch_that_says_nothing_may_come_before_hello(there: House, *, apart: bool) -> None:
+async def test_a_batch_that_says_nothing_may_come_before_hello(there: HubHarness, *, apart: bool) -> None:
     socket = await Socket.open(there, "/api/stream")
     for _ in range(3):
         socket.say(b"[]")
@@ -163,7 +163,7 @@ async def test_a_batch_that_says_nothing_may_come_before_hello(there: House, *, 
     socket.writer.close()
 
 
-async def test_behind_a_batch_that_says_nothing_a_stranger_has_no_more_room(there: House) -> None:
+async def test_behind_a_batch_that_says_nothing_a_stranger_has_no_more_room(there: HubHarness) -> None:
     socket = await Socket.open(there, "/api/stream")
     socket.say(b"[]")
     await socket.answered()
@@ -172,7 +172,7 @@ async def test_behind_a_batch_that_says_nothing_a_stranger_has_no_more_room(ther
     await socket.ended()
 
 
-async def test_a_hello_that_is_refused_says_why_and_is_heard_no_more(there: House) -> None:
+async def test_a_hello_that_is_refused_says_why_and_is_heard_no_more(there: HubHarness) -> None:
     socket = await Socket.open(there, "/api/stream")
     socket.say(f.encode_batch([f.Hello(token="wrong")]))
     socket.begin(30 * MIB)
@@ -191,7 +191,7 @@ async def test_who_does_not_greet_in_time_is_dropped_though_it_neither_reads_nor
     folder: Path, path: str
 ) -> None:
     (folder / "tieline.toml").write_text("[limits]\nhello_ms = 100\n")
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         socket = await Socket.open(there, path)
         socket.begin(GREETING)
         socket.writer.write(b"x" * (GREETING // 2))
@@ -202,7 +202,7 @@ async def test_who_does_not_greet_in_time_is_dropped_though_it_neither_reads_nor
         await socket.ended()
 
 
-async def test_who_asks_for_pongs_and_reads_none_is_not_answered_without_end(there: House) -> None:
+async def test_who_asks_for_pongs_and_reads_none_is_not_answered_without_end(there: HubHarness) -> None:
     made = spy(BoundedWebSocket)
     socket = await Socket.open(there, "/api/stream")
     (connection,) = made()
@@ -219,7 +219,7 @@ async def test_who_asks_for_pongs_and_reads_none_is_not_answered_without_end(the
     socket.writer.close()
 
 
-async def test_empty_fragments_are_no_heap_of_objects(there: House) -> None:
+async def test_empty_fragments_are_no_heap_of_objects(there: HubHarness) -> None:
     made = spy(BoundedWebSocket)
     socket = await Socket.open(there, "/api/stream")
     (connection,) = made()
@@ -235,7 +235,7 @@ async def test_empty_fragments_are_no_heap_of_objects(there: House) -> None:
 
 async def test_all_strangers_together_hold_no_more_than_their_bound_and_members_do_not_notice(folder: Path) -> None:
     (folder / "tieline.toml").write_text(f"[limits]\nstrangers_bytes_max = {8 * GREETING}\n")
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         await there.add("alice", "bob")
         alice = await there.join("alice", carrier="websocket")
         bob = await there.join("bob", receive=True, carrier="websocket")
@@ -260,7 +260,7 @@ async def test_all_strangers_together_hold_no_more_than_their_bound_and_members_
 
 async def test_a_member_that_holds_most_is_told_to_send_again_and_another_is_not(folder: Path) -> None:
     (folder / "tieline.toml").write_text(f"[limits]\nunfinished_bytes_max = {4 * MIB}\n")
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         await there.add("alice", "bob", "mallory")
         greedy = []
         for _ in range(3):
@@ -297,7 +297,7 @@ def spy(kind: type) -> "type":
 @pytest.mark.parametrize("path", [*DOORS, "/subscribe?name=alice"])
 @pytest.mark.parametrize("greets", [False, True])
 async def test_a_connection_that_is_gone_is_freed_without_the_garbage_collector(
-    there: House, path: str, greets: bool
+    there: HubHarness, path: str, greets: bool
 ) -> None:
     made = {kind: spy(kind) for kind in (BoundedWebSocket, BoundedProtocol)}
     gc.disable()

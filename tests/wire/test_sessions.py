@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.hubs import House, house
+from tests.server.hubs import HubHarness, running_hub
 from tieline.contract import command as c
 from tieline.contract.hub import Hub
 from tieline.contract.member import Presence
@@ -17,13 +17,13 @@ from tieline.wire.sessions import Held, Sessions, ask_all
 
 
 @pytest.fixture
-async def there(folder: Path) -> AsyncIterator[House]:
-    async with house(folder, store="memory") as built:
+async def there(folder: Path) -> AsyncIterator[HubHarness]:
+    async with running_hub(folder, store="memory") as built:
         await built.add("alice", "bob")
         yield built
 
 
-def hub_of(there: House) -> Hub:
+def hub_of(there: HubHarness) -> Hub:
     assert there.hub.local_hub is not None
     return there.hub.local_hub
 
@@ -40,7 +40,7 @@ async def held_by(sessions: Sessions, token: str) -> Held:
     return held
 
 
-async def test_requests_that_come_together_share_one_session(there: House) -> None:
+async def test_requests_that_come_together_share_one_session(there: HubHarness) -> None:
     hub = hub_of(there)
     sessions = Sessions(hub, "backchannel")
     found = await asyncio.gather(*(sessions.of(there.tokens["alice"]) for _ in range(20)))
@@ -51,14 +51,14 @@ async def test_requests_that_come_together_share_one_session(there: House) -> No
     sessions.close()
 
 
-async def test_a_token_that_opens_nothing_is_refused_each_time(there: House) -> None:
+async def test_a_token_that_opens_nothing_is_refused_each_time(there: HubHarness) -> None:
     sessions = Sessions(hub_of(there), "backchannel")
     for reply in await asyncio.gather(*(sessions.of("wrong") for _ in range(3)), sessions.of("\xff")):
         assert isinstance(reply, Refusal)
         assert reply.code is Code.UNAUTHORIZED
 
 
-async def test_one_who_stops_waiting_does_not_keep_the_others_from_their_session(there: House) -> None:
+async def test_one_who_stops_waiting_does_not_keep_the_others_from_their_session(there: HubHarness) -> None:
     sessions = Sessions(hub_of(there), "backchannel")
     first = asyncio.create_task(sessions.of(there.tokens["alice"]))
     second = asyncio.create_task(sessions.of(there.tokens["alice"]))
@@ -68,7 +68,7 @@ async def test_one_who_stops_waiting_does_not_keep_the_others_from_their_session
     sessions.close()
 
 
-async def test_a_session_ends_a_while_after_its_last_request_and_not_before(there: House) -> None:
+async def test_a_session_ends_a_while_after_its_last_request_and_not_before(there: HubHarness) -> None:
     hub = hub_of(there)
     watching = await held_by(Sessions(hub, "watching"), there.tokens["bob"])
     sessions = Sessions(hub, "backchannel", idle_seconds=0.3)
@@ -85,7 +85,7 @@ async def test_a_session_ends_a_while_after_its_last_request_and_not_before(ther
     sessions.close()
 
 
-async def test_a_session_that_has_ended_is_opened_again_for_the_command_that_finds_it_so(there: House) -> None:
+async def test_a_session_that_has_ended_is_opened_again_for_the_command_that_finds_it_so(there: HubHarness) -> None:
     hub = hub_of(there)
     sessions = Sessions(hub, "backchannel")
     held = await held_by(sessions, there.tokens["alice"])
@@ -96,7 +96,7 @@ async def test_a_session_that_has_ended_is_opened_again_for_the_command_that_fin
     sessions.close()
 
 
-async def test_a_replaced_token_opens_nothing_even_for_a_request_that_has_begun(there: House) -> None:
+async def test_a_replaced_token_opens_nothing_even_for_a_request_that_has_begun(there: HubHarness) -> None:
     sessions = Sessions(hub_of(there), "backchannel")
     token = there.tokens["alice"]
     held = await held_by(sessions, token)
@@ -108,7 +108,7 @@ async def test_a_replaced_token_opens_nothing_even_for_a_request_that_has_begun(
 
 
 async def test_a_busy_session_is_opened_anew_now_and_then_so_that_an_expired_token_is_noticed(
-    there: House, monkeypatch: pytest.MonkeyPatch
+    there: HubHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept, "_AGE_SECONDS", 0.05)
     hub = hub_of(there)
@@ -123,7 +123,7 @@ async def test_a_busy_session_is_opened_anew_now_and_then_so_that_an_expired_tok
 
 
 async def test_past_the_limit_the_session_that_was_not_used_for_longest_ends(
-    there: House, monkeypatch: pytest.MonkeyPatch
+    there: HubHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept, "_SESSIONS_MAX", 2)
     hub = hub_of(there)
@@ -140,7 +140,7 @@ async def test_past_the_limit_the_session_that_was_not_used_for_longest_ends(
     sessions.close()
 
 
-async def test_closing_ends_all_of_them(there: House) -> None:
+async def test_closing_ends_all_of_them(there: HubHarness) -> None:
     hub = hub_of(there)
     watching = await held_by(Sessions(hub, "watching"), there.tokens["bob"])
     sessions = Sessions(hub, "backchannel")

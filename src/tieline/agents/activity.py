@@ -1,6 +1,6 @@
 """The uploader: what an agent did, on its way to the hub in batches.
 
-Above: the runner, which puts events in: markers of objectives, what the program reports, what passed the trace proxy.
+Above: the runner, which puts events in: markers of objectives, what the program reports, what passed the proxy.
 Below: whatever session with the hub there is. The program never waits for it: putting is quick, what cannot be kept is
 left out and counted, and an upload that fails hurts nobody. Secrets are taken out here already, so that they do not
 even leave the process; on a thread, because long texts take their time.

@@ -18,11 +18,11 @@ from pathlib import Path
 import msgspec
 
 from tieline.agents import hooks
+from tieline.agents.loopback import ANTHROPIC, OTLP, Loopback
 from tieline.agents.program import start_program
 from tieline.agents.run_folder import RunFolder
-from tieline.agents.runner import BRIDGE_ARGUMENTS, Run
+from tieline.agents.runner import MCP_ARGUMENTS, Run
 from tieline.agents.runner_frames import SOCKET_VARIABLE
-from tieline.agents.trace import ANTHROPIC, OTLP, Loopback
 
 PROGRAM_VARIABLE = "CLAUDE_PATH"
 PROGRAM = "claude"
@@ -60,11 +60,11 @@ def command_of(program: str, arguments: Sequence[str], *, config: Path, settings
 
 
 def config_of(folder: RunFolder) -> bytes:
-    """The file that names our server. Only the bridge is told the socket, not everything that the agent runs."""
+    """The file that names our server. Only that server is told the socket, not everything that the agent runs."""
     server = {
         "type": "stdio",
         "command": sys.executable,
-        "args": BRIDGE_ARGUMENTS,
+        "args": MCP_ARGUMENTS,
         "env": {SOCKET_VARIABLE: str(folder.socket)},
     }
     return msgspec.json.encode({"mcpServers": {SERVER_NAME: server}})

@@ -141,7 +141,7 @@ class _HandOver(Struct):
     refusals: int = 0
 
 
-class Conversation:
+class AppServerProtocol:
     """One connection with an app-server, and the one thread that it is for."""
 
     def __init__(

@@ -21,12 +21,12 @@ from tieline import __version__
 from tieline.agents import codex
 from tieline.agents.forwarder import Forwarder
 from tieline.agents.framing import channel_text
+from tieline.agents.loopback import OPENAI, Loopback
+from tieline.agents.model_call import usage_event
 from tieline.agents.program import Program, start_program
 from tieline.agents.run_folder import RunFolder
-from tieline.agents.runner import BRIDGE_ARGUMENTS, Run
+from tieline.agents.runner import MCP_ARGUMENTS, Run
 from tieline.agents.runner_frames import SOCKET_VARIABLE
-from tieline.agents.trace import OPENAI, Loopback
-from tieline.agents.trace_exchange import usage_event
 from tieline.client import Delivery, HubError, Item
 
 PROGRAM_VARIABLE = "CODEX_PATH"
@@ -63,7 +63,7 @@ def command_of(arguments: Sequence[str], folder: RunFolder, environment: Mapping
     name = f"mcp_servers.{codex.SERVER_NAME}"
     settings = {
         f"{name}.command": json.dumps(sys.executable),
-        f"{name}.args": json.dumps(BRIDGE_ARGUMENTS),
+        f"{name}.args": json.dumps(MCP_ARGUMENTS),
         f"{name}.env": f"{{{SOCKET_VARIABLE}={json.dumps(str(folder.socket))}}}",
     }
     flags = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
@@ -93,9 +93,9 @@ class AnswersOnly(Forwarder):
 class CodexSession:
     """One app-server and the member it is."""
 
-    def __init__(self, program: Program, conversation: codex.Conversation, run: Run, say: Print) -> None:
+    def __init__(self, program: Program, protocol: codex.AppServerProtocol, run: Run, say: Print) -> None:
         self._program = program
-        self._conversation = conversation
+        self._protocol = protocol
         self._runner = run.runner
         self._tell = run.tell
         self._traced = run.trace
@@ -113,7 +113,7 @@ class CodexSession:
         self.forwarder = AnswersOnly(
             self._runner.member,
             self._push,
-            hear=self._runner.liaison.tracker.hear,
+            hear=self._runner.agent_session.open_objectives.hear,
             left_out=self._say_left_out,
             takes=self._runner.takes,
         )
@@ -128,7 +128,7 @@ class CodexSession:
 
     async def stop(self) -> None:
         """End the turn, then the program."""
-        self._conversation.interrupt()
+        self._protocol.interrupt()
         self._settle()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(INTERRUPT_SECONDS):
@@ -155,10 +155,10 @@ class CodexSession:
 
     async def _offer(self, key: int, text: str) -> None:
         await self._open.wait()
-        while self._conversation.room <= 0:
+        while self._protocol.room <= 0:
             self._room.clear()
             await self._room.wait()
-        self._conversation.offer(key, text, self._loop.time())
+        self._protocol.offer(key, text, self._loop.time())
         self._settle()
 
     # The program.
@@ -172,28 +172,28 @@ class CodexSession:
                 continue
             if not line:
                 return
-            self._conversation.receive_line(line, self._loop.time())
+            self._protocol.receive_line(line, self._loop.time())
             self._settle()
 
     def _advance(self) -> None:
-        self._conversation.advance(self._loop.time())
+        self._protocol.advance(self._loop.time())
         self._settle()
 
     def _settle(self) -> None:
-        """Do what the conversation says: write, tell, and come back when something is due."""
+        """Do what is due in the protocol: write, tell, and come back when something is due."""
         with contextlib.suppress(OSError, RuntimeError):
-            self._program.stdin.writelines(self._conversation.next_lines())
-        for event in self._conversation.next_events():
+            self._program.stdin.writelines(self._protocol.next_lines())
+        for event in self._protocol.next_events():
             self._take(event)
-        if self._conversation.room > 0:
+        if self._protocol.room > 0:
             self._room.set()
-        if self._conversation.turn is None:
+        if self._protocol.turn is None:
             self._idle.set()
         else:
             self._idle.clear()
         if self._timer is not None:
             self._timer.cancel()
-        timeout = self._conversation.next_timeout(self._loop.time())
+        timeout = self._protocol.next_timeout(self._loop.time())
         self._timer = self._loop.call_later(timeout, self._advance) if timeout is not None else None
 
     def _take(self, event: codex.Event) -> None:
@@ -201,7 +201,7 @@ class CodexSession:
             case codex.Ready(thread=thread):
                 self._tell(f"Codex is ready in thread {thread}")
                 self._open.set()
-                self._runner.liaison.begin()
+                self._runner.agent_session.begin()
             case codex.Failed(reason=reason):
                 self._tell(f"Codex cannot be spoken with: {reason}")
                 self.failed = True
@@ -243,10 +243,10 @@ async def run_codex(
         pipes=True,
         read_max=LINE_BYTES_MAX,
     )
-    conversation = codex.Conversation(
+    protocol = codex.AppServerProtocol(
         version=__version__, cwd=str(Path.cwd()), resume=resume, instructions=INSTRUCTIONS, approve=approve
     )
-    session = CodexSession(program, conversation, run, say)
+    session = CodexSession(program, protocol, run, say)
     run.runner.join(session.forwarder)
     stopped: list[signal.Signals] = []
     stopping: set[asyncio.Task[None]] = set()

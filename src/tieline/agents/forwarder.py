@@ -1,7 +1,7 @@
 """The forwarder: a member's deliveries, pushed to its agent, and kept open until something shows that they were read.
 
-Above: the bridge, or a runner, which says how to push and what is evidence. Below: sessions with a hub, one after the
-other when the hub restarts.
+Above: the MCP server, or a runner, which says how to push and what is evidence. Below: sessions with a hub, one after
+the other when the hub restarts.
 
 A push is no evidence: the program may drop it, or end before its model reads it. So the hub keeps a delivery as
 `offered` until the agent does something that it can only do after its program took the push; only then it is `seen`,

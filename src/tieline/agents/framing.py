@@ -1,6 +1,6 @@
 """Framing: a message as an agent is shown it, apart from what its user says.
 
-Above: the MCP bridge, which pushes `channel_params`; the Codex runner and the hooks, which print `channel_text`. Below:
+Above: the MCP server, which pushes `channel_params`; the Codex runner and the hooks, which print `channel_text`. Below:
 what protocols declare; it does no I/O.
 
 A body is other people's words, often a model's, and so are names, titles and data. None of them may close the frame,

@@ -42,7 +42,7 @@ class Guard:
         self._own_group = own_group
         self._reaping = threading.Lock()
         self._ended = threading.Event()
-        # Set when the runner has let go: by wish, or because it is gone.
+        # Set when the runner has let go: on purpose, or because it is gone.
         self.released = threading.Event()
 
     def end_when_released(self, alive: int) -> None:

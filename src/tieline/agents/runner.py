@@ -1,12 +1,13 @@
 """The runner: what a run of an agent's program needs from us while it lasts, whichever program it is.
 
-Above: `claude_code.py` and `codex_session.py`, which have the program. Below: the liaison, which has the hub; the
-uploader; and the socket at which the bridge that the program starts finds us, so that a run has one session with the
-hub and one memory of what was pushed, however often the program restarts its tools.
+Above: `claude_code.py` and `codex_session.py`, which have the program. Below: the agent session, which has the hub; the
+uploader; and the socket at which the MCP server that the program starts finds us, so that a run has one session with
+the hub and one memory of what was pushed, however often the program restarts its tools.
 
-The socket is for this user alone. A bridge sends requests and gets their answers; it is sent what the agent is to be
-told. Of several bridges only the last to come is told what arrives, or the model would read it twice; that tools have
-changed is for all of them. What a bridge was told and its agent never acted upon is told to another one, if it goes.
+The socket is for this user alone. An MCP server sends requests and gets their answers; it is sent what the agent is to
+be told. Of several MCP servers only the last to come is told what arrives, or the model would read it twice; that tools
+have changed is for all of them. What an MCP server was told and its agent never acted upon is told to another one, if
+it goes.
 
 What the agent had open, and what became of it, is marked in its activity, so that everything between two marks can be
 found again.
@@ -24,34 +25,34 @@ from typing import Any
 
 from tieline.agents import runner_frames as frames
 from tieline.agents.activity import Uploader
+from tieline.agents.agent_session import TOOLS_CHANGED_METHOD, AgentSession, OpenSession
 from tieline.agents.forwarder import Forwarder, Takes, anywhere
-from tieline.agents.liaison import TOOLS_CHANGED_METHOD, Liaison, OpenSession
+from tieline.agents.loopback import Loopback, open_loopback
 from tieline.agents.program import Signals, caught_signals
 from tieline.agents.run_folder import RunFolder, run_folder
 from tieline.agents.tools import DEFAULT
-from tieline.agents.trace import Loopback, loopback
 from tieline.client import Client, HubError
 from tieline.contract.objective import Status
 from tieline.wire.unix import listen, peer_uid
 
-BRIDGE_ARGUMENTS = ("-P", "-m", "tieline.cli.main", "mcp")
-"""Of our Python, where a program starts the bridge. It does so in somebody's project, whose modules are not ours: `-P`
-keeps that folder from being searched first."""
+MCP_ARGUMENTS = ("-P", "-m", "tieline.cli.main", "mcp")
+"""Of our Python, where a program starts our MCP server. It does so in somebody's project, whose modules are not ours:
+`-P` keeps that folder from being searched first."""
 
 REQUESTS_MAX = 64
-"""Requests of one bridge at a time; it is read no further until some are answered."""
+"""Requests of one MCP server at a time; it is read no further until some are answered."""
 
-BRIDGES_MAX = 16
-"""Bridges at a time: a program starts one, and one more when it restarts it."""
+MCP_SERVERS_MAX = 16
+"""MCP servers at a time: a program starts one, and one more when it restarts it."""
 
 UNPROVED_MAX = 1024
-"""Messages that a bridge was told since its agent last did something: as many as the hub pushes at a time."""
+"""Messages that an MCP server was told since its agent last did something: as many as the hub pushes at a time."""
 
 CLOSE_SECONDS = 1.0
-"""How long a bridge may take to read its last words: one that does not read must not keep the run from ending."""
+"""An MCP server may take this long to read its last words: one that does not read must not keep the run from ending."""
 
 _READ_BYTES = 65_536  # as much as a socket usually holds
-_PAUSE_SECONDS = 0.01  # a bridge that is about to be gone takes a moment to notice
+_PAUSE_SECONDS = 0.01  # an MCP server that is about to be gone takes a moment to notice
 
 Tell = Callable[[str], None]
 
@@ -69,12 +70,12 @@ class Runner:
         self._first = client
         self.uploader = Uploader()
         self.uploader.client = client
-        self.liaison = Liaison(self._open, self._notify, tools=tools, push=push, takes=takes, tell=tell)
-        # Bridges that are connected, in the order in which they came; and whether there is one.
-        self._bridges: list[_Bridge] = []
-        self._bridged = asyncio.Event()
-        self._connections: set[asyncio.Task[None]] = set()
-        # What was told to a bridge that is gone, and may have been shown to nobody.
+        self.agent_session = AgentSession(self._open, self._notify, tools=tools, push=push, takes=takes, tell=tell)
+        # MCP servers that are connected, in the order in which they came; and whether there is one.
+        self._mcp_connections: list[_McpConnection] = []
+        self._connected = asyncio.Event()
+        self._connection_tasks: set[asyncio.Task[None]] = set()
+        # What was told to an MCP server that is gone, and may have been shown to nobody.
         self._untold: deque[frames.McpNotification] = deque(maxlen=UNPROVED_MAX)
         self._keeping: asyncio.Task[None] | None = None
         self._marks: set[asyncio.Task[None]] = set()
@@ -92,8 +93,8 @@ class Runner:
 
     def join(self, forwarder: Forwarder | None = None) -> None:
         """Take what comes for the member from now on; with a forwarder of the program's own, if it has one."""
-        self.liaison.forwarder = forwarder
-        self._keeping = asyncio.create_task(self.liaison.keep(self._first))
+        self.agent_session.forwarder = forwarder
+        self._keeping = asyncio.create_task(self.agent_session.keep(self._first))
 
     async def leave(self) -> None:
         """End the session with the hub."""
@@ -112,13 +113,13 @@ class Runner:
     async def _notify(self, method: str, params: dict[str, Any] | None) -> None:
         frame = frames.McpNotification(method, params)
         if method == TOOLS_CHANGED_METHOD:
-            for bridge in list(self._bridges):
-                await bridge.write(frame)
+            for connection in list(self._mcp_connections):
+                await connection.write(frame)
             self._mark_soon()
             return
         while True:
-            await self._bridged.wait()
-            if await self._bridges[-1].tell(frame):
+            await self._connected.wait()
+            if await self._mcp_connections[-1].tell(frame):
                 return
             # It is about to be gone, which takes it a moment to notice.
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -133,7 +134,7 @@ class Runner:
     async def mark_objectives(self) -> None:
         """Mark what was opened and closed since the last time."""
         async with self._marking:
-            opened = {one.id for one in self.liaison.tracker.open}
+            opened = {one.id for one in self.agent_session.open_objectives.current}
             for objective in sorted(opened - self._marked):
                 self._put({"kind": "objective_open", "objectiveId": objective})
                 self._marked.add(objective)
@@ -161,69 +162,69 @@ class Runner:
     def _put(self, event: dict[str, Any]) -> None:
         self.uploader.put({**event, "ts": time.time_ns() // 1_000_000})
 
-    # Bridges.
+    # MCP servers.
 
     def accept(self) -> asyncio.StreamReaderProtocol:
         """A protocol for a connection at the socket."""
         reader = asyncio.StreamReader(limit=_READ_BYTES)
-        return asyncio.StreamReaderProtocol(reader, self._serve_bridge)
+        return asyncio.StreamReaderProtocol(reader, self._serve_connection)
 
-    async def _serve_bridge(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None, "a connection is a task"
         uid = peer_uid(writer.transport)
-        if (uid is not None and uid != os.getuid()) or len(self._bridges) >= BRIDGES_MAX:
+        if (uid is not None and uid != os.getuid()) or len(self._mcp_connections) >= MCP_SERVERS_MAX:
             writer.close()
             return
-        bridge = _Bridge(self.liaison, reader, writer)
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
-        self._bridges.append(bridge)
-        self.liaison.begin()
+        connection = _McpConnection(self.agent_session, reader, writer)
+        self._connection_tasks.add(task)
+        task.add_done_callback(self._connection_tasks.discard)
+        self._mcp_connections.append(connection)
+        self.agent_session.begin()
         self._mark_soon()
         is_over = False
         try:
-            await self._tell_untold(bridge)
-            self._bridged.set()
-            await bridge.serve()
+            await self._tell_untold(connection)
+            self._connected.set()
+            await connection.serve()
         except OSError:
             # It is gone.
             pass
         except asyncio.CancelledError:
             is_over = True
         finally:
-            self._bridges.remove(bridge)
-            self._untold.extend(bridge.unproved)
-            if not self._bridges:
-                self._bridged.clear()
-            await bridge.close()
-        if self._bridges and not is_over:
+            self._mcp_connections.remove(connection)
+            self._untold.extend(connection.unproved)
+            if not self._mcp_connections:
+                self._connected.clear()
+            await connection.close()
+        if self._mcp_connections and not is_over:
             with contextlib.suppress(asyncio.CancelledError):
-                await self._tell_untold(self._bridges[-1])
+                await self._tell_untold(self._mcp_connections[-1])
 
-    async def _tell_untold(self, bridge: "_Bridge") -> None:
+    async def _tell_untold(self, connection: "_McpConnection") -> None:
         while self._untold:
             frame = self._untold.popleft()
-            if not await bridge.tell(frame):
+            if not await connection.tell(frame):
                 self._untold.appendleft(frame)
                 return
 
     async def hang_up(self) -> None:
-        """Tell the bridges that the run is over."""
+        """Tell the MCP servers that the run is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                for bridge in list(self._bridges):
-                    await bridge.write(frames.Shutdown("the run is over"))
-        for connection in list(self._connections):
-            connection.cancel()
-        await asyncio.gather(*self._connections, *self._marks, return_exceptions=True)
+                for connection in list(self._mcp_connections):
+                    await connection.write(frames.Shutdown("the run is over"))
+        for task in list(self._connection_tasks):
+            task.cancel()
+        await asyncio.gather(*self._connection_tasks, *self._marks, return_exceptions=True)
 
 
-class _Bridge:
-    """One connection of a bridge."""
+class _McpConnection:
+    """The connection of one MCP server."""
 
-    def __init__(self, liaison: Liaison, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._liaison = liaison
+    def __init__(self, agent_session: AgentSession, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._agent_session = agent_session
         self._reader = reader
         self._writer = writer
         self._answering: set[asyncio.Task[None]] = set()
@@ -284,7 +285,7 @@ class _Bridge:
 
     async def _answer(self, request: frames.McpRequest) -> None:
         try:
-            response = await self._liaison.answer(request)
+            response = await self._agent_session.answer(request)
             try:
                 frames.encode(response)
             except frames.BadLine as error:
@@ -330,7 +331,7 @@ async def prepared_run(  # noqa: PLR0913 - what a run needs to know of the hub, 
         server = await listen(folder.socket, running.accept, mode=0o600)
         uploading = asyncio.create_task(running.uploader.run())
         try:
-            async with loopback(running.uploader.put, upstreams or {}) as local:
+            async with open_loopback(running.uploader.put, upstreams or {}) as local:
                 yield Run(folder, running, local, signals, environment, upstreams is not None, push, tell)
         finally:
             server.close()

@@ -1,7 +1,7 @@
-"""The bridge's end of a runner's socket: requests out, answers and notifications in.
+"""The MCP server's end of a runner's socket: requests out, answers and notifications in.
 
-Above: `agents.bridge`, in the process that an agent starts as its MCP server. Below: a Unix socket and `runner_frames`.
-The runner has the session with the hub; this has none, and ends when the runner ends.
+Above: `agents.mcp_server`, in the process that an agent starts as its MCP server. Below: a Unix socket and
+`runner_frames`. The runner has the session with the hub; this has none, and ends when the runner ends.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""What a runner and the bridge that its agent starts say to each other: one JSON object a line.
+"""Frames between a runner and the MCP server that its agent starts: one JSON object a line.
 
-Above: `agents.bridge`, which an agent starts as its MCP server, and the runner, which started the agent and has the
+Above: `agents.mcp_server`, which an agent starts as its MCP server, and the runner, which started the agent and has the
 session with the hub. Below: nothing; it does no I/O. A request of the agent goes to the runner under a number and comes
-back answered under the same; what the runner pushes is a notification that the bridge passes on as it is.
+back answered under the same; what the runner pushes is a notification that the MCP server passes on as it is.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 SOCKET_VARIABLE = "AC7_RUNNER_SOCKET"
-"""Where the runner that started the agent listens; without it the bridge talks to the hub itself."""
+"""Where the runner that started the agent listens; without it the MCP server talks to the hub itself."""
 
 LINE_BYTES_MAX = 1024 * 1024
 """One frame: a page of tools or of messages, never a document."""
@@ -23,7 +23,7 @@ class Frame(Struct, frozen=True, omit_defaults=True, tag_field="kind"):
 
 
 class McpRequest(Frame, frozen=True, omit_defaults=True, tag="mcp_request"):
-    """The bridge asks what the agent asked."""
+    """The MCP server asks what the agent asked."""
 
     id: int | str
     method: str

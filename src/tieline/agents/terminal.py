@@ -19,7 +19,7 @@ the last was shown. A program that has printed nothing at all is still starting,
 
 By default it is printed on the screen, for the person. The program's input gets nothing: no text, and above all no
 Enter, which could approve whatever dialog is open. While a program has the alternate screen, nothing is printed.
-Notices, which are for the person, are always printed, by the same rules.
+Status lines, which are for the person, are always printed, by the same rules.
 
 With `inject` it is typed into the program instead, on one line, and entered by a separate key after a pause, unless the
 person typed in between. **That is a risk**: nobody can tell from outside whether the program is at its prompt or asks
@@ -99,7 +99,7 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
     on_instruction: Callable[[Instruction], None],
     on_declined: Callable[[str], None] | None = None,
     incoming: AsyncIterator[str] | None = None,
-    notices: AsyncIterator[str] | None = None,
+    status_lines: AsyncIterator[str] | None = None,
     inject: bool = False,
     idle_ms: int = IDLE_MS,
     environment: Mapping[str, str] | None = None,
@@ -110,9 +110,9 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
     """Run a command in a pty until it ends, and give its exit code: 128 + n where signal n ended it.
 
     `on_instruction` is called for what the program wants sent, in order, and `on_declined` with what it asks for that
-    is not offered; an exception from them hangs the program up. `incoming` gives the messages to show, `notices` those
-    that are printed even with `inject`; each is asked for the next only when the last was shown. An exception from
-    them ends the showing, not the program, and is raised after the program's end. What is printed goes to `screen`
+    is not offered; an exception from them hangs the program up. `incoming` gives the messages to show, `status_lines`
+    those that are printed even with `inject`; each is asked for the next only when the last was shown. An exception
+    from them ends the showing, not the program, and is raised after the program's end. What is printed goes to `screen`
     where that is not the standard output. A command that cannot be started raises `NotStarted`.
     """
     with contextlib.ExitStack() as stack:
@@ -137,7 +137,7 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
             tasks += [] if inherits_stdin else [asyncio.create_task(run.pass_input(stdin))]
             showing = [
                 asyncio.create_task(run.show_messages(texts, inject=typed))
-                for texts, typed in ((incoming, inject), (notices, False))
+                for texts, typed in ((incoming, inject), (status_lines, False))
                 if texts is not None
             ]
             try:

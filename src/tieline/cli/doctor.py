@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tieline.cli.doctor_finding import Examined, Finding, Grade, note, wrong
+from tieline.cli.doctor_finding import DoctorFinding, Examined, Grade, note, wrong
 from tieline.cli.extension import extensions
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import neutral_line, print_json, print_table, say
@@ -54,7 +54,7 @@ class _Visit:
     def __init__(self, link: Link, *, deep: bool) -> None:
         self._link = link
         self._deep = deep
-        self._findings: list[Finding] = []
+        self._findings: list[DoctorFinding] = []
         self._trips: list[Trip] = []
         # What protocols keep beside the hub.
         self._examined: list[Examined] = []
@@ -180,7 +180,7 @@ def _ms(value: float | None) -> str:
     return "–" if value is None else f"{value} ms"
 
 
-def _print_finding(finding: Finding) -> None:
+def _print_finding(finding: DoctorFinding) -> None:
     say(neutral_line(f"{finding.grade.value:<5}  {finding.about}: {finding.what}"), style=_STYLES[finding.grade])
     if finding.why:
         say(neutral_line(f"         why: {finding.why}"))

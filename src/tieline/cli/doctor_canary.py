@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tieline.cli.doctor_finding import Finding, note, well, wrong
+from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
 from tieline.cli.session import Link
 from tieline.client import Client, HubError, HubRefused, connect
 from tieline.contract.message import Kind
@@ -43,7 +43,7 @@ class Trip(Struct, frozen=True, omit_defaults=True):
     spoken: bool = True
 
 
-async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[list[Trip], list[Finding]]:
+async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[list[Trip], list[DoctorFinding]]:
     """Try every protocol, and whether the named members are reached."""
     async with await Link(home=home).open_operator() as operator, _pair(operator) as (doctor, bird):
         settings = load_config(home).protocols
@@ -110,7 +110,7 @@ def _ms(seconds: float) -> float:
     return round(seconds * 1000, 1)
 
 
-def _finding(trip: Trip) -> Finding:
+def _finding(trip: Trip) -> DoctorFinding:
     if not trip.spoken:
         return note("canary", f"{trip.protocol}: {trip.problem}")
     if trip.problem:
@@ -120,7 +120,7 @@ def _finding(trip: Trip) -> Finding:
     return well("canary", f"{trip.protocol}: there in {trip.there_ms} ms, back in {trip.back_ms} ms")
 
 
-async def _reach(doctor: Client, operator: Client, name: str) -> Finding:
+async def _reach(doctor: Client, operator: Client, name: str) -> DoctorFinding:
     """Send a member a status message, and see how far it comes."""
     body = "tieline doctor asks whether you can be reached. There is nothing to do."
     try:

@@ -18,7 +18,7 @@ class Grade(StrEnum):
     WRONG = "wrong"
 
 
-class Finding(Struct, frozen=True):
+class DoctorFinding(Struct, frozen=True):
     """One thing that was looked at."""
 
     about: str
@@ -35,7 +35,7 @@ class Fault(Struct, frozen=True, kw_only=True):
     """One thing that is wrong with what is kept beside the hub. Each is wrong, and some can be put right at once."""
 
     about: str
-    """Whose it is, as in `Finding`."""
+    """Whose it is, as in `DoctorFinding`."""
     fault: str
     """Its kind, in a word for scripts."""
     path: str
@@ -53,20 +53,20 @@ class Examined(Struct, frozen=True, kw_only=True):
     counts: dict[str, object]
     """The same for a script, with where it is."""
     faults: tuple[Fault, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[DoctorFinding, ...] = ()
     """Anything else to say about it."""
 
 
-def well(about: str, what: str) -> Finding:
+def well(about: str, what: str) -> DoctorFinding:
     """It is as it should be."""
-    return Finding(about, Grade.WELL, what)
+    return DoctorFinding(about, Grade.WELL, what)
 
 
-def note(about: str, what: str, do: str = "") -> Finding:
+def note(about: str, what: str, do: str = "") -> DoctorFinding:
     """It may be meant to be so."""
-    return Finding(about, Grade.NOTE, what, do=do)
+    return DoctorFinding(about, Grade.NOTE, what, do=do)
 
 
-def wrong(about: str, what: str, why: str, do: str) -> Finding:
+def wrong(about: str, what: str, why: str, do: str) -> DoctorFinding:
     """Somebody has to do something."""
-    return Finding(about, Grade.WRONG, what, why, do)
+    return DoctorFinding(about, Grade.WRONG, what, why, do)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tieline import __version__
-from tieline.cli.doctor_finding import Finding, note, well, wrong
+from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
 from tieline.cli.extension import extensions, extensions_by_name
 from tieline.wire.folder import own_folder
 from tieline.wire.home import CONFIG_FILE, HUB_SOCKET, KEY_FILE, RUN_FILE, Running, read_running
@@ -41,7 +41,7 @@ def has_hub(home: Path) -> bool:
     return any((home / name).exists() for name in (KEY_FILE, RUN_FILE, "tieline.db", "activity.db"))
 
 
-def look_at_home(home: Path) -> Iterator[Finding]:
+def look_at_home(home: Path) -> Iterator[DoctorFinding]:
     """What can be seen of a home without asking its hub."""
     yield from _openness(home)
     yield from _configuration(home)
@@ -49,7 +49,7 @@ def look_at_home(home: Path) -> Iterator[Finding]:
     yield from _paths(home)
 
 
-def look_at_place(home: Path) -> Iterator[Finding]:
+def look_at_place(home: Path) -> Iterator[DoctorFinding]:
     """Why a hub does not start in a folder that is there, by the check that its start makes."""
     if not home.exists():
         return
@@ -60,7 +60,7 @@ def look_at_place(home: Path) -> Iterator[Finding]:
         yield wrong("home", what, "the hub does not start here", do or "name another folder with --home")
 
 
-def _openness(home: Path) -> Iterator[Finding]:
+def _openness(home: Path) -> Iterator[DoctorFinding]:
     loose = list(look_at_place(home))
     if home.stat().st_mode & _OTHERS and not loose:
         why = "other users of the machine may look in, and reach the hub's sockets"
@@ -82,7 +82,7 @@ def _mode(path: Path) -> str:
     return f"{path.stat().st_mode & 0o777:o}"
 
 
-def _configuration(home: Path) -> Iterator[Finding]:
+def _configuration(home: Path) -> Iterator[DoctorFinding]:
     from tieline.server.config import ConfigError, load_config
 
     path = home / CONFIG_FILE
@@ -109,7 +109,7 @@ def notifies(home: Path) -> bool:
         return True
 
 
-def _room(home: Path) -> Iterator[Finding]:
+def _room(home: Path) -> Iterator[DoctorFinding]:
     free = shutil.disk_usage(home).free
     text = f"{free / 2**30:.1f} GiB are free on the disk of {home}"
     if free < _FREE_BYTES_MIN:
@@ -121,7 +121,7 @@ def _room(home: Path) -> Iterator[Finding]:
         yield well("home", text)
 
 
-def _paths(home: Path) -> Iterator[Finding]:
+def _paths(home: Path) -> Iterator[DoctorFinding]:
     # The longest of those that every hub has.
     sockets = [socket for extension in extensions() for socket in extension.sockets]
     longest = max((HUB_SOCKET, *sockets), key=len)
@@ -131,7 +131,7 @@ def _paths(home: Path) -> Iterator[Finding]:
         yield wrong("home", what, "local agents cannot connect there", "tieline serve --home DIR, with a shorter path")
 
 
-def look_at_process(home: Path) -> Iterator[Finding]:
+def look_at_process(home: Path) -> Iterator[DoctorFinding]:
     """What `run.json` says, against what runs and answers."""
     running = read_running(home)
     start = f"tieline serve --home {home}"
@@ -155,7 +155,7 @@ def look_at_process(home: Path) -> Iterator[Finding]:
     yield from _listeners(running, restart)
 
 
-def _listeners(running: Running, restart: str) -> Iterator[Finding]:
+def _listeners(running: Running, restart: str) -> Iterator[DoctorFinding]:
     others = [where for extension in extensions() for where in extension.listeners(running.places)]
     sockets = [running.hub_socket, *(where for where in others if not _is_url(where))]
     problems = {path: _socket_problem(path) for path in sockets}

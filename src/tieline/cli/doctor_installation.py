@@ -13,13 +13,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tieline import __version__
-from tieline.cli.doctor_finding import Finding, note, well, wrong
+from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
 
 _ABOUT = "installation"
 _PYTHON_MIN = (3, 11)
 
 
-def installation() -> Iterator[Finding]:
+def installation() -> Iterator[DoctorFinding]:
     """What this command runs on."""
     import apsw
 
@@ -32,7 +32,7 @@ def installation() -> Iterator[Finding]:
     yield _pipeline()
 
 
-def _pipeline() -> Finding:
+def _pipeline() -> DoctorFinding:
     from tieline.pipeline.java import INSTALL
 
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]

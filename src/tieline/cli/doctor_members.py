@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tieline.cli.doctor_finding import Finding, well, wrong
+from tieline.cli.doctor_finding import DoctorFinding, well, wrong
 from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.contract.reach import Way
 
@@ -23,7 +23,7 @@ _NEARLY_FULL = 0.9
 
 def look_at_members(
     members: "tuple[MemberView, ...]", backlog_max: int = DEFAULT_LIMITS.backlog_max
-) -> Iterator[Finding]:
+) -> Iterator[DoctorFinding]:
     """What the hub says of its members."""
     now_ms = time.time_ns() // 1_000_000
     connected = sum(bool(member.sessions) for member in members)
@@ -44,7 +44,7 @@ def look_at_members(
             yield wrong("members", what, why, do)
 
 
-def look_at_ways(reaches: "Mapping[str, Reach]", *, notifies: bool) -> Iterator[Finding]:
+def look_at_ways(reaches: "Mapping[str, Reach]", *, notifies: bool) -> Iterator[DoctorFinding]:
     """Members that are to be reached in a way which the hub does not have any more."""
     for name, reach in reaches.items():
         if any(leg.way is Way.NOTIFY for leg in reach.legs) and not reach.notify and not notifies:
@@ -54,7 +54,7 @@ def look_at_ways(reaches: "Mapping[str, Reach]", *, notifies: bool) -> Iterator[
             yield wrong("members", what, why, do)
 
 
-def ways(members: "tuple[MemberView, ...]", reaches: "Mapping[str, Reach]") -> Iterator[Finding]:
+def ways(members: "tuple[MemberView, ...]", reaches: "Mapping[str, Reach]") -> Iterator[DoctorFinding]:
     """How each member is reached now that is connected, or that has ways."""
     for member in members:
         legs = [f"{leg.way.value} ({leg.wait_ms / 1000:g} s)" for leg in reaches[member.name].legs]

@@ -12,7 +12,7 @@ import apsw
 import msgspec
 
 from tieline.cli.checkpoints import CHECKPOINTS_FILE, Checkpoints
-from tieline.cli.doctor_finding import Finding, note, well, wrong
+from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
 from tieline.contract import chain
 from tieline.core.checkpoints import Checkpoint
 from tieline.core.store import StoreError
@@ -32,7 +32,7 @@ _TAIL_ROWS = 10_000
 _RESTORE = "stop the hub, keep a copy of the home, and restore a backup"
 
 
-def databases(home: Path, *, deep: bool) -> Iterator[Finding]:
+def databases(home: Path, *, deep: bool) -> Iterator[DoctorFinding]:
     """Each database that is there, and the main one if it should be there."""
     try:
         check_main(home)
@@ -47,7 +47,7 @@ def databases(home: Path, *, deep: bool) -> Iterator[Finding]:
             yield _database(home / name, schema, deep=deep)
 
 
-def _database(path: Path, schema: str, *, deep: bool) -> Finding:
+def _database(path: Path, schema: str, *, deep: bool) -> DoctorFinding:
     size = path.stat().st_size
     try:
         with contextlib.closing(open_for_reading(path)) as connection:
@@ -70,7 +70,7 @@ def _database(path: Path, schema: str, *, deep: bool) -> Finding:
     return well("store", f"{path.name} is whole: {size >> 10} KiB, schema {version}")
 
 
-def audit(home: Path, *, deep: bool) -> Iterator[Finding]:
+def audit(home: Path, *, deep: bool) -> Iterator[DoctorFinding]:
     """The audit chain: its end and its last checkpoint, or all of both."""
     if not (home / MAIN_FILE).exists() or not (home / MAIN_FILE).stat().st_size:
         return
@@ -80,7 +80,7 @@ def audit(home: Path, *, deep: bool) -> Iterator[Finding]:
         yield wrong("audit", f"the log cannot be read: {error}", "nothing of it can be proved", _RESTORE)
 
 
-def _whole_chain(home: Path) -> Finding:
+def _whole_chain(home: Path) -> DoctorFinding:
     with contextlib.closing(open_inspection(home)) as inspection:
         report = Checkpoints(home).verify(inspection, ())
     if report.intact:
@@ -89,12 +89,12 @@ def _whole_chain(home: Path) -> Finding:
     return _broken(home, f"the chain is broken at row {first.offset}: {first.what}")
 
 
-def _broken(home: Path, what: str) -> Finding:
+def _broken(home: Path, what: str) -> DoctorFinding:
     why = "somebody or something changed what the hub had written"
     return wrong("audit", what, why, f"tieline audit verify --home {home}")
 
 
-def _end_of_chain(home: Path) -> Finding:
+def _end_of_chain(home: Path) -> DoctorFinding:
     with contextlib.closing(open_for_reading(home / MAIN_FILE)) as connection:
         connection.execute("BEGIN")
         last = next(connection.execute(QUERIES["log_tail"]), None)

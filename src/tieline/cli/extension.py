@@ -16,9 +16,9 @@ from msgspec import Struct
 from tieline.protocols import protocols
 
 if TYPE_CHECKING:
-    from tieline.cli.doctor_finding import Examined, Finding
+    from tieline.cli.doctor_finding import DoctorFinding, Examined
     from tieline.cli.failure import Failure
-    from tieline.cli.mailbox import Post
+    from tieline.cli.mailbox import MailboxProvider
     from tieline.cli.session import Link
     from tieline.stores.sqlite.inspection import SqliteInspection
 
@@ -70,7 +70,7 @@ class Extension:
         del error
         return None
 
-    def post(self) -> "Post | None":
+    def mailbox_provider(self) -> "MailboxProvider | None":
         """The way to work without a hub, if it has one."""
         return None
 
@@ -79,12 +79,12 @@ class Extension:
         del places
         return ()
 
-    def look_at_settings(self, settings: Any, path: Path) -> "Iterable[Finding]":
+    def look_at_settings(self, settings: Any, path: Path) -> "Iterable[DoctorFinding]":
         """Tell the doctor what settings lack. They are in this file."""
         del settings, path
         return ()
 
-    def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> "Iterable[Finding]":
+    def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> "Iterable[DoctorFinding]":
         """Tell the doctor which members of a running hub it does not reach."""
         del places, names
         return ()

@@ -1,8 +1,8 @@
 """A mailbox: messages without a hub, in a folder or through a relay that serves one.
 
 Above: `session`, which asks for one where there is no hub, and the commands that also work there. Below: the protocol
-that keeps such messages and has a `Post` in its extension of the command line; a spool is its folder. It refuses to
-know what is in the folder.
+that keeps such messages and has a `MailboxProvider` in its extension of the command line; a spool is its folder. It
+refuses to know what is in the folder.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tieline.agents.unread import Asked
     from tieline.cli.context import Context
     from tieline.cli.session import Link
-    from tieline.cli.watch import Wish
+    from tieline.cli.watch import WatchOptions
 
 
 class Mailbox(Protocol):
@@ -33,7 +33,7 @@ class Mailbox(Protocol):
     def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
         """Answer a program's hook with what waits, and take what it is shown."""
 
-    async def watch(self, wish: "Wish") -> None:
+    async def watch(self, options: "WatchOptions") -> None:
         """Take messages as they come, until interrupted."""
 
     def subscribe(self, channel: str) -> str:
@@ -72,7 +72,7 @@ class Stored(Protocol):
         """True if the address is known to be a hub's."""
 
 
-class Post(Protocol):
+class MailboxProvider(Protocol):
     """Working without a hub, as one protocol offers it."""
 
     def stored(self, link: "Link") -> Stored:
@@ -82,8 +82,8 @@ class Post(Protocol):
         """The spool that a link names or that is found for it, or the relay that takes its place."""
 
 
-def find_post() -> Post | None:
+def find_mailbox_provider() -> MailboxProvider | None:
     """The way to work without a hub, if a protocol offers one."""
     from tieline.cli.extension import extensions
 
-    return next((post for each in extensions() if (post := each.post()) is not None), None)
+    return next((provider for each in extensions() if (provider := each.mailbox_provider()) is not None), None)

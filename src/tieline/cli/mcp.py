@@ -1,8 +1,8 @@
 """`tieline mcp`: the hub as tools and pushed messages of an agent's own program.
 
-Above: the program, which starts it and speaks MCP through its stdin and stdout. Below: `agents.bridge`, with a session
-of the member, or with the runner that started the program. Stdout carries MCP only; what there is to say goes to
-stderr.
+Above: the program, which starts it and speaks MCP through its stdin and stdout. Below: `agents.mcp_server`, with a
+session of the member, or with the runner that started the program. Stdout carries MCP only; what there is to say goes
+to stderr.
 """
 
 import os
@@ -55,9 +55,9 @@ offer(mcp, "tools", TOOL_SETS)
 
 
 async def _serve_hub(link: Link, tools: str, match: str | None, *, push: bool) -> None:
-    from tieline.agents.bridge import Bridge, HubBackend
+    from tieline.agents.agent_session import AgentSession
     from tieline.agents.forwarder import WINDOW
-    from tieline.agents.liaison import Liaison
+    from tieline.agents.mcp_server import HubBackend, McpServer
     from tieline.cli.context import Context
     from tieline.cli.reconnection import is_passing, opener
     from tieline.client import Client, HubError
@@ -71,25 +71,25 @@ async def _serve_hub(link: Link, tools: str, match: str | None, *, push: bool) -
         if not is_passing(error):
             raise
         _tell(str(error))
-    bridge = Bridge()
+    server = McpServer()
     takes = Context(match).takes
-    liaison = Liaison(open_session, bridge.notify, tools=tools, push=push, takes=takes, tell=_tell)
-    await bridge.serve(HubBackend(liaison), lambda: liaison.keep(first))
+    agent_session = AgentSession(open_session, server.notify, tools=tools, push=push, takes=takes, tell=_tell)
+    await server.serve(HubBackend(agent_session), lambda: agent_session.keep(first))
 
 
 async def _serve_runner(path: str) -> None:
     from pathlib import Path
 
-    from tieline.agents.bridge import Bridge, RunnerBackend
+    from tieline.agents.mcp_server import McpServer, RunnerBackend
     from tieline.agents.runner_client import RunnerClient, RunnerGone
 
-    bridge = Bridge()
+    server = McpServer()
     try:
-        runner = await RunnerClient.connect(Path(path), bridge.notify)
+        runner = await RunnerClient.connect(Path(path), server.notify)
     except RunnerGone as error:
         raise Failure(Exit.UNREACHABLE, str(error)) from error
     try:
-        await bridge.serve(RunnerBackend(runner), runner.keep)
+        await server.serve(RunnerBackend(runner), runner.keep)
     finally:
         runner.close("the agent's program closed it")
 

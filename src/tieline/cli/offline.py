@@ -1,7 +1,8 @@
 """The hub's members while no hub runs: the broker's own rules, in this process, over the home's store.
 
 Above: `tieline member` and `tieline import`. Below: `server.hub`. It holds the lock of the home meanwhile, so that no
-hub starts over it, and has the methods of the SDK's `Client` that manage members; a `Voice` has those of a member.
+hub starts over it, and has the methods of the SDK's `Client` that manage members; an `OfflineSession` has those of a
+member.
 """
 
 from collections.abc import Callable
@@ -79,9 +80,9 @@ class OfflineHub:
         command = c.Attach(protocol="tieline", credential=ByHomeKey(self._home.key()), member=name)
         return self._ask(command, r.Attached, lambda reply: reply.session)
 
-    def voice(self, member: str) -> "Voice":
+    def open_session(self, member: str) -> "OfflineSession":
         """A session of a member."""
-        return Voice(self._ask, self._attach(member))
+        return OfflineSession(self._ask, self._attach(member))
 
     async def __aenter__(self) -> Self:
         return self
@@ -128,7 +129,7 @@ class OfflineHub:
         return view(reply)
 
 
-class Voice:
+class OfflineSession:
     """A member's session with a hub that does not run."""
 
     def __init__(self, ask: Callable[..., Any], session: SessionId) -> None:

@@ -14,13 +14,13 @@ import typer
 
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import neutral_line, print_json, say, warn
-from tieline.cli.pipeline_aftermath import Aftermath, Wishes
+from tieline.cli.pipeline_after_batch import AfterBatch, AlertOptions
 from tieline.cli.session import ended_by
 from tieline.protocols import protocols
 
 if TYPE_CHECKING:
     from tieline.pipeline.lake import Lake
-    from tieline.pipeline.verify import Report
+    from tieline.pipeline.verify import VerifyReport
 
 pipeline_app = typer.Typer(help="Turn the logs into tables, on Spark.", no_args_is_help=True)
 
@@ -98,8 +98,8 @@ def run(  # noqa: PLR0913 - as many options
 
     def work() -> None:
         where = _where(home, hub, token)
-        wishes = Wishes(alerts, speaker, budget, home, where.get("url"), where.get("token"))
-        _run(where, open_lake(home, lake), master, wishes, follow=follow, json=json)
+        alert_options = AlertOptions(alerts, speaker, budget, home, where.get("url"), where.get("token"))
+        _run(where, open_lake(home, lake), master, alert_options, follow=follow, json=json)
 
     ended_by(work)
 
@@ -237,7 +237,9 @@ def _first_line(error: Exception) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def _run(where: dict[str, str], lake: "Lake", master: str, wishes: Wishes, *, follow: bool, json: bool) -> None:
+def _run(
+    where: dict[str, str], lake: "Lake", master: str, alert_options: AlertOptions, *, follow: bool, json: bool
+) -> None:
     import msgspec
 
     from tieline.cli.pipeline_progress import Display
@@ -246,15 +248,15 @@ def _run(where: dict[str, str], lake: "Lake", master: str, wishes: Wishes, *, fo
 
     with _told():
         waiting = new_rows(lake, where)
-    aftermath = Aftermath(lake, wishes)
+    after_batch = AfterBatch(lake, alert_options)
     summary, ended = Summary(), False
     # Starting Spark to find nothing would take longer than most runs.
     if waiting or follow:
         brief = is_brief(lake, waiting) and not follow
         with Display(waiting, quiet=json) as display, _session(master, brief=brief) as spark, interrupts() as noted:
-            summary = Run(lake, where, display, aftermath, noted).bring_in(spark, follow=follow)
+            summary = Run(lake, where, display, after_batch, noted).bring_in(spark, follow=follow)
             ended = bool(noted)
-    told = aftermath.finish()
+    told = after_batch.finish()
     if json:
         print_json(msgspec.structs.asdict(summary))
     elif summary.batches:
@@ -263,7 +265,7 @@ def _run(where: dict[str, str], lake: "Lake", master: str, wishes: Wishes, *, fo
     elif not ended:
         say(f"Nothing new: {lake.path} is up to date.")
     if told and not json:
-        say(f"{told} alert{'s' if told > 1 else ''} went to {neutral_line(wishes.target or '')}.")
+        say(f"{told} alert{'s' if told > 1 else ''} went to {neutral_line(alert_options.target or '')}.")
     if ended and not follow and summary.events_read < waiting:
         raise Failure(Exit.INTERRUPTED, "stopped before all was read", "the same command goes on from there")
 
@@ -375,10 +377,10 @@ def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool)
 
         Options(where).log().end(MAIN)
         with _session(master) as spark:
-            from tieline.pipeline.verify import Finding, verify
+            from tieline.pipeline.verify import VerifyFinding, verify
 
             report = verify(spark, where, checkpoints)
-    wrong = [Finding(report.verified_rows, "checkpoint", problem) for problem in problems]
+    wrong = [VerifyFinding(report.verified_rows, "checkpoint", problem) for problem in problems]
     report = msgspec.structs.replace(report, findings=(*report.findings, *wrong))
     if json:
         print_json({"intact": report.intact, **msgspec.structs.asdict(report)})
@@ -408,7 +410,7 @@ def _checked() -> Iterator[None]:
         raise Failure(Exit.USAGE, f"the log could not be checked: {failure.message}", failure.hint) from failure
 
 
-def _broken(report: "Report") -> Failure:
+def _broken(report: "VerifyReport") -> Failure:
     first, *others = report.findings
     for finding in others[: _FINDINGS_SHOWN - 1]:
         warn(f"  {neutral_line(finding.what)}")

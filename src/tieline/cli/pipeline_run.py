@@ -18,7 +18,7 @@ from tieline.cli.failure import Exit, Failure
 if TYPE_CHECKING:
     from types import FrameType
 
-    from tieline.cli.pipeline_aftermath import Aftermath
+    from tieline.cli.pipeline_after_batch import AfterBatch
     from tieline.cli.pipeline_progress import Display
     from tieline.pipeline.lake import Commit, Lake
     from tieline.pipeline.run import Summary
@@ -51,14 +51,14 @@ class Run:
     """One run, begun anew when its hub was away."""
 
     def __init__(
-        self, lake: "Lake", where: Mapping[str, str], display: "Display", aftermath: "Aftermath", noted: list[int]
+        self, lake: "Lake", where: Mapping[str, str], display: "Display", after_batch: "AfterBatch", noted: list[int]
     ) -> None:
         from tieline.pipeline.run import Summary
 
         self._lake = lake
         self._where = where
         self._display = display
-        self._aftermath = aftermath
+        self._after_batch = after_batch
         self._noted = noted
         self._position = lake.head().position
         self._summary = Summary()
@@ -93,10 +93,10 @@ class Run:
             summary.tables[table] = summary.tables.get(table, 0) + count
         self._position = commit.position
         self._display.done(commit)
-        self._aftermath.note(commit)
+        self._after_batch.note(commit)
 
     def _stopped(self) -> bool:
-        self._aftermath.go_on(self._display.note)
+        self._after_batch.go_on(self._display.note)
         return bool(self._noted)
 
     def _is_away(self, error: Exception) -> bool:

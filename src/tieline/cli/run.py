@@ -1,6 +1,6 @@
 """`tieline run`: a program in a terminal, whose words go to the hub and to which messages are brought.
 
-Above: a person, or whoever starts an agent. Below: `agents.terminal`, which has the program, and `correspondence`,
+Above: a person, or whoever starts an agent. Below: `agents.terminal`, which has the program, and `terminal_session`,
 which has the hub; or `runners`, for programs that can be spoken with in a better way. A hub that is not there is said
 before the program starts; from then on the program goes on whatever the hub does, and its exit code is ours.
 """
@@ -138,34 +138,34 @@ async def _run_in_terminal(link: Link, command: list[str], *, inject: bool, matc
     import contextlib
 
     from tieline.agents.terminal import NotStarted, run_in_terminal
-    from tieline.cli.correspondence import FINISH_SECONDS, WINDOW, Correspondence
+    from tieline.cli.terminal_session import FINISH_SECONDS, WINDOW, TerminalSession
 
     client = await link.open_member(receive=True, window=WINDOW)
     speaker = speaker_of(client)
     screen = _STDOUT if os.isatty(_STDOUT) else _STDERR
-    talk = Correspondence(link, speaker, inject=inject, match=match, on_screen=os.isatty(screen))
-    keeping = asyncio.create_task(talk.keep(client))
+    session = TerminalSession(link, speaker, inject=inject, match=match, on_screen=os.isatty(screen))
+    keeping = asyncio.create_task(session.keep(client))
     try:
         code = await run_in_terminal(
             command,
-            on_instruction=talk.say,
-            on_declined=talk.decline,
-            incoming=talk.incoming(),
-            notices=talk.notices.lines(),
+            on_instruction=session.say,
+            on_declined=session.decline,
+            incoming=session.incoming(),
+            status_lines=session.status_lines.lines(),
             inject=inject,
             environment=link.environment(speaker),
             screen=screen,
         )
-        if talk.held_up:
+        if session.held_up:
             warn(f"tieline: the hub is away; waiting up to {FINISH_SECONDS:g} s to send what was said. Ctrl-C leaves.")
         with contextlib.suppress(asyncio.CancelledError):  # by Ctrl-C, which ends the wait and changes no exit code
-            await talk.finish()
+            await session.finish()
     except NotStarted as error:
         code = not_started(error, command[0])
     finally:
         keeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await keeping
-    for line in talk.notices.rest():
+    for line in session.status_lines.rest():
         warn(neutral_line(line))
     return code

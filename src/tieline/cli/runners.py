@@ -29,9 +29,9 @@ async def run_agent(
     """Run an agent's program with the hub's tools, and give its exit code."""
     from tieline.agents import claude_code, codex_session
     from tieline.agents.forwarder import WINDOW
+    from tieline.agents.loopback import ANTHROPIC, OPENAI, UPSTREAMS
     from tieline.agents.program import NotStarted
     from tieline.agents.runner import prepared_run
-    from tieline.agents.trace import ANTHROPIC, OPENAI, UPSTREAMS
     from tieline.cli.context import Context
     from tieline.cli.reconnection import opener
 
@@ -45,7 +45,7 @@ async def run_agent(
     named = {ANTHROPIC: claude_code.upstream(environment), OPENAI: codex_session.upstream(environment)}
     upstreams = {provider: named[provider] or base for provider, base in UPSTREAMS.items()}
     # A program with the screen to itself would be drawn over.
-    notices = _Notices(held=name == "claude-code" and os.isatty(1))
+    status_lines = _StatusLines(held=name == "claude-code" and os.isatty(1))
     try:
         async with prepared_run(
             link.folder,
@@ -56,7 +56,7 @@ async def run_agent(
             tools=tools,
             push=push and (name == "codex" or claude_code.shows_pushes(arguments)),
             takes=Context(match).takes,
-            tell=notices.add,
+            tell=status_lines.add,
         ) as run:
             try:
                 if name == "codex":
@@ -65,10 +65,10 @@ async def run_agent(
             except NotStarted as error:
                 return not_started(error, str(error.filename))
     finally:
-        notices.release()
+        status_lines.release()
 
 
-class _Notices:
+class _StatusLines:
     """Lines for the person: at once, or when the program has left the screen."""
 
     def __init__(self, *, held: bool) -> None:
@@ -80,7 +80,7 @@ class _Notices:
         line = neutral_line(f"tieline: {text}")
         if self._write is not None:
             self._write(line)
-        elif len(self._held) < _NOTICES_MAX:
+        elif len(self._held) < _LINES_MAX:
             self._held.append(line)
 
     def release(self) -> None:
@@ -90,7 +90,7 @@ class _Notices:
         self._held.clear()
 
 
-_NOTICES_MAX = 50
+_LINES_MAX = 50
 """Of lines that are held back; the first tell most."""
 
 

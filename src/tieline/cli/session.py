@@ -105,7 +105,7 @@ class Link:
 
     def mailbox(self) -> "Mailbox | None":
         """The messages that there are without a hub; `None` when there is a hub."""
-        from tieline.cli.whereabouts import find_mailbox
+        from tieline.cli.hub_or_spool import find_mailbox
 
         return find_mailbox(self)
 
@@ -149,7 +149,7 @@ class Link:
 
     def way(self) -> tuple[str | None, str | None]:
         """The address and the token to connect with, as far as they are not the home's: named, or stored by `join`."""
-        from tieline.cli.whereabouts import joined_hub
+        from tieline.cli.hub_or_spool import joined_hub
         from tieline.client.client import TOKEN_VARIABLE
 
         joined = joined_hub(self)
@@ -175,7 +175,7 @@ class Link:
 
     def or_stored(self) -> "Link":
         """This link as whoever `init` or `join` stored, unless somebody is named."""
-        from tieline.cli.whereabouts import stored_identity
+        from tieline.cli.hub_or_spool import stored_identity
 
         stored = None if self._is_named() else stored_identity(self)
         return self if stored is None else replace(self, member=stored.agent)

@@ -65,12 +65,12 @@ async def watch(
     from tieline.cli.reaction import Reaction
 
     reaction = None if command is None else Reaction(command)
-    wish = Wish(reaction, Context(match), urgent_only=urgent_only, peek=peek, json=json)
+    options = WatchOptions(reaction, Context(match), urgent_only=urgent_only, peek=peek, json=json)
     mailbox = link.mailbox()
     if mailbox is not None:
-        await mailbox.watch(wish)
+        await mailbox.watch(options)
         return
-    await Watcher(link, wish).run()
+    await Watcher(link, options).run()
 
 
 def _say_prefixes() -> None:
@@ -85,8 +85,8 @@ _say_prefixes()
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a watch was asked for."""
+class WatchOptions:
+    """The options of one watch."""
 
     reaction: "Reaction | None"
     """What a message is handed to; without one it is printed."""
@@ -110,11 +110,11 @@ class Wish:
 class Watcher:
     """One watch over a member's inbox, through any number of sessions."""
 
-    def __init__(self, link: Link, wish: Wish) -> None:
+    def __init__(self, link: Link, options: WatchOptions) -> None:
         from tieline.agents.arrivals import Given
 
         self._link = link
-        self._wish = wish
+        self._options = options
         # Deliveries that were dealt with: a new session is offered everything unsettled again.
         self._given = Given()
         # A claim that the hub did not answer before it went away, and the session that claimed.
@@ -142,9 +142,9 @@ class Watcher:
 
     async def _deal_with(self, client: "Client", delivery: "Delivery | Item") -> None:
         message = delivery.message
-        if self._wish.passes_over(message):
+        if self._options.passes_over(message):
             return
-        if self._wish.peek:
+        if self._options.peek:
             await self._handle(client, delivery)
             client.see(delivery, evidence="watch")
             return
@@ -165,7 +165,7 @@ class Watcher:
         except asyncio.CancelledError:
             await asyncio.wait((claiming,), timeout=_ANSWER_SECONDS)
             taken = None if not claiming.done() or claiming.exception() else claiming.result()
-            if taken is not None and self._wish.reaction is None:
+            if taken is not None and self._options.reaction is None:
                 self._print(taken)
             elif taken is not None:
                 warn(f"Interrupted before the command could run for {message_id}, which stays in 'tieline history'.")
@@ -184,15 +184,15 @@ class Watcher:
 
     async def _handle(self, client: "Client", delivery: "Delivery | Item") -> None:
         message = delivery.message
-        if self._wish.reaction is not None:
-            code = await self._wish.reaction.run(message, self._link.environment(speaker_of(client)))
+        if self._options.reaction is not None:
+            code = await self._options.reaction.run(message, self._link.environment(speaker_of(client)))
             if code:
                 warn(f"The command ended with {code} for {message.id}, which stays in 'tieline history'.")
         else:
             self._print(delivery)
 
     def _print(self, delivery: "Delivery | Item") -> None:
-        if self._wish.json:
+        if self._options.json:
             print_json({"key": delivery.key, "seq": delivery.seq, "message": delivery.message})
         else:
             print_message(delivery.message)

@@ -32,7 +32,7 @@ _SIGNATURES = {
 }
 
 
-class Finding(Struct, frozen=True):
+class VerifyFinding(Struct, frozen=True):
     """Something that is not as it must be."""
 
     offset: int
@@ -41,12 +41,12 @@ class Finding(Struct, frozen=True):
     what: str
 
 
-class Report(Struct, frozen=True):
-    """What was found."""
+class VerifyReport(Struct, frozen=True):
+    """The rows that were checked and the findings."""
 
     verified_rows: int
     messages: int
-    findings: tuple[Finding, ...]
+    findings: tuple[VerifyFinding, ...]
     """The first ones, by offset; then those about checkpoints."""
     more: bool = False
     """Whether there are more findings than these."""
@@ -78,7 +78,7 @@ class Page(Struct, frozen=True):
         return self.wrong > 0 or self.rows != min(PAGE_ROWS, end - self.number * PAGE_ROWS)
 
 
-def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[Checkpoint] = ()) -> Report:
+def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[Checkpoint] = ()) -> VerifyReport:
     """Check the main log. Over a home also what is stored beside it, and signatures of which the secret is given."""
     options = {**where, "logs": MAIN, **({"audit": "true"} if "home" in where else {})}
     pages, heads = _counted(spark, options, checkpoints)
@@ -89,7 +89,7 @@ def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[
     findings += _compared(checkpoints, heads, end)
     signed = sum(page.signed for page in pages)
     checked = sum(page.checked for page in pages) if "home" in where else 0
-    return Report(
+    return VerifyReport(
         verified_rows=sum(page.rows for page in pages),
         messages=sum(page.messages for page in pages),
         findings=tuple(findings),
@@ -122,7 +122,7 @@ def _counted(
     return pages, {head["offset"] + 1: head["hash"].hex() for row in found for head in row["heads"]}
 
 
-def tell(options: Mapping[str, str], pages: Sequence[Page]) -> Iterator[Finding]:
+def tell(options: Mapping[str, str], pages: Sequence[Page]) -> Iterator[VerifyFinding]:
     """What is wrong with a log of which these pages were counted, by offset."""
     end = _end(pages)
     expected = 0
@@ -138,7 +138,7 @@ def tell(options: Mapping[str, str], pages: Sequence[Page]) -> Iterator[Finding]
         yield from _left_over(Path(options["home"]), end)
 
 
-def _page_told(options: Mapping[str, str], first: int, end: int) -> Iterator[Finding]:
+def _page_told(options: Mapping[str, str], first: int, end: int) -> Iterator[VerifyFinding]:
     expected = first
     for batch in Options(options).log().read(MAIN, first, end):
         columns = (batch.column(name).to_pylist() for name in ("offset", "chained", "sealed", "signature"))
@@ -146,11 +146,11 @@ def _page_told(options: Mapping[str, str], first: int, end: int) -> Iterator[Fin
             if offset > expected:
                 yield _missing(expected, offset - 1)
             if not chained:
-                yield Finding(offset, "chain", f"row {offset} does not follow from the row before it")
+                yield VerifyFinding(offset, "chain", f"row {offset} does not follow from the row before it")
             if sealed is False:
-                yield Finding(offset, "seal", f"what is stored beside row {offset} is not what it says")
+                yield VerifyFinding(offset, "seal", f"what is stored beside row {offset} is not what it says")
             if signature in BAD_SIGNATURES:
-                yield Finding(offset, "signature", _SIGNATURES[signature].format(offset))
+                yield VerifyFinding(offset, "signature", _SIGNATURES[signature].format(offset))
             expected = offset + 1
     if expected < end:
         yield _missing(expected, end - 1)
@@ -160,22 +160,22 @@ def _end(pages: Sequence[Page]) -> int:
     return max((page.last + 1 for page in pages), default=0)
 
 
-def _missing(first: int, last: int) -> Finding:
+def _missing(first: int, last: int) -> VerifyFinding:
     rows = f"row {first} is" if first == last else f"rows {first} to {last} are"
-    return Finding(first, "missing", f"{rows} missing")
+    return VerifyFinding(first, "missing", f"{rows} missing")
 
 
-def _left_over(home: Path, end: int) -> Iterator[Finding]:
+def _left_over(home: Path, end: int) -> Iterator[VerifyFinding]:
     """Messages and changes of objectives behind the last row: whoever cut the log off has forgotten them."""
     with closing(LogPages(home)) as pages:
         page = pages.main(end, end + PAGE_ROWS)
     told = {row[0] for row in page.rows}
     for offset in sorted({row[0] for row in (*page.messages, *page.happenings)} - told):
         what = f"something is stored that row {offset} should tell of, and there is no such row"
-        yield Finding(offset, "missing", what)
+        yield VerifyFinding(offset, "missing", what)
 
 
-def _compared(checkpoints: Sequence[Checkpoint], heads: Mapping[int, str], end: int) -> list[Finding]:
+def _compared(checkpoints: Sequence[Checkpoint], heads: Mapping[int, str], end: int) -> list[VerifyFinding]:
     findings = set()
     for one in checkpoints:
         if one.rows > end:
@@ -184,4 +184,4 @@ def _compared(checkpoints: Sequence[Checkpoint], heads: Mapping[int, str], end: 
         elif one.rows and heads.get(one.rows) != one.head:
             what = f"row {one.rows - 1} is not the one that was there when a checkpoint was made of it"
             findings.add((one.rows - 1, what))
-    return [Finding(offset, "checkpoint", what) for offset, what in sorted(findings)[:FINDINGS_MAX]]
+    return [VerifyFinding(offset, "checkpoint", what) for offset, what in sorted(findings)[:FINDINGS_MAX]]

@@ -13,7 +13,7 @@ from msgspec import Struct
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.protocols.ac7.conformance import strict
-from tests.server.hubs import WAIT_SECONDS, House, house
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
 
 Json = dict[str, Any]
 
@@ -194,7 +194,7 @@ Reader = EventReader | SocketReader
 class Team:
     """A hub and who is on its team."""
 
-    def __init__(self, there: House) -> None:
+    def __init__(self, there: HubHarness) -> None:
         self.there = there
         self.url = there.running.http
         self.stranger = Seat(self.url)
@@ -228,7 +228,7 @@ class Team:
 @contextlib.asynccontextmanager
 async def team(home: Path, **options: Any) -> AsyncIterator[Team]:
     """A hub in this home."""
-    async with house(home, **options) as there:
+    async with running_hub(home, **options) as there:
         built = Team(there)
         try:
             yield built

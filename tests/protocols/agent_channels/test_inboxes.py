@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from tieline.cli.doctor_finding import Finding, Grade
+from tieline.cli.doctor_finding import DoctorFinding, Grade
 from tieline.protocols.agent_channels.commands.inboxes import inbox_paths
 
 
-def the_wrong(findings: list[Finding]) -> Finding:
+def the_wrong(findings: list[DoctorFinding]) -> DoctorFinding:
     """The one thing that is wrong; it says why and what to do."""
     (found,) = findings
     assert found.grade is Grade.WRONG

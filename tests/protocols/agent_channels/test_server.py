@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.protocols.agent_channels.sockets import Peer
-from tests.server.hubs import House, bodies, house, silent, take, until
+from tests.server.hubs import HubHarness, bodies, running_hub, silent, take, until
 from tieline.client import Client, HubRefused
 from tieline.contract.identifiers import MemberName
 from tieline.contract.refusal import Code
@@ -27,7 +27,7 @@ from tieline.wire import session_pump
 from tieline.wire.unix import PATH_BYTES_MAX
 
 
-class Scene(House):
+class Scene(HubHarness):
     """A running hub with its folder of sockets."""
 
     peers: list[Peer]
@@ -74,7 +74,7 @@ class Scene(House):
 
 @pytest.fixture
 async def scene(folder: Path) -> AsyncIterator[Scene]:
-    async with house(folder / "h", store="sqlite:unsafe") as built:
+    async with running_hub(folder / "h", store="sqlite:unsafe") as built:
         made = await open_scene(built)
         await made.add("alice", "bob")
         yield made
@@ -82,7 +82,7 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
             peer.close()
 
 
-async def open_scene(built: House) -> Scene:
+async def open_scene(built: HubHarness) -> Scene:
     made = Scene(built.home, built.hub, built.running)
     made._clients = built._clients
     made.peers = []
@@ -137,7 +137,7 @@ async def test_a_writer_that_hangs_up_at_once_is_heard_all_the_same(scene: Scene
 
 async def test_of_all_clients_with_half_a_frame_the_one_that_holds_most_is_hung_up_on(folder: Path) -> None:
     (folder / "tieline.toml").write_text("[limits]\nunfinished_bytes_max = 1000000\n")
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         await there.add("alice")
         assert there.running.places["channels_dir"] is not None
         inbox = Path(there.running.places["channels_dir"]) / "inbox-alice.sock"
@@ -404,12 +404,12 @@ async def test_a_channel_whose_last_subscriber_leaves_loses_its_socket_and_gener
 
 
 async def test_after_a_restart_the_sockets_are_back_and_what_waits_in_an_inbox_is_replayed(folder: Path) -> None:
-    async with house(folder / "h") as built:
+    async with running_hub(folder / "h") as built:
         await built.add("alice", "bob")
         alice = await built.join("alice")
         await alice.subscribe("dev")
         await alice.send("@bob", "before")
-    async with house(folder / "h") as built:
+    async with running_hub(folder / "h") as built:
         scene = await open_scene(built)
         assert sorted(scene.group()) == ["dev", "general", "inbox-alice", "inbox-bob"]
         listener = await scene.listener("bob")
@@ -420,7 +420,7 @@ async def test_after_a_restart_the_sockets_are_back_and_what_waits_in_an_inbox_i
 async def test_inbox_sockets_can_be_turned_off(folder: Path) -> None:
     (folder / "h").mkdir()
     (folder / "h" / "tieline.toml").write_text("[agent_channels]\ninboxes = false\n")
-    async with house(folder / "h", store="memory") as built:
+    async with running_hub(folder / "h", store="memory") as built:
         scene = await open_scene(built)
         await scene.add("alice")
         alice = await scene.join("alice")
@@ -451,7 +451,7 @@ async def test_a_client_of_another_user_is_disconnected_unheard(scene: Scene, mo
 
 async def test_sockets_whose_path_is_too_long_are_left_out_and_listed(folder: Path) -> None:
     home = folder / ("h" * (PATH_BYTES_MAX - len(os.fsencode(folder)) - len("/channels/main/inbox-bob.sock") - 1))
-    async with house(home, store="memory") as built:
+    async with running_hub(home, store="memory") as built:
         scene = await open_scene(built)
         await scene.add("bob", "barbara")
         bob = await scene.join("bob")
@@ -502,7 +502,7 @@ async def test_stopping_in_the_middle_of_a_change_leaves_no_socket_open(
             await asyncio.sleep(0)
         return made
 
-    async with house(folder / "h", store="sqlite:unsafe") as built:
+    async with running_hub(folder / "h", store="sqlite:unsafe") as built:
         scene = await open_scene(built)
         monkeypatch.setattr(ChannelGroup, "_open", slowly)
         await scene.operator_client.add_member("late")
@@ -528,13 +528,13 @@ async def test_sockets_past_the_limit_of_open_files_are_left_out_and_the_hub_goe
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_SOCKETS_SHARE", 4 / resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    async with house(folder / "h", store="sqlite:unsafe") as built:
+    async with running_hub(folder / "h", store="sqlite:unsafe") as built:
         scene = await open_scene(built)
         await scene.add("a", "b", "c", "d", "e")
         channels = scene.server
         await until(lambda: channels.left_out == {"inbox-d", "inbox-e"})
         await until(lambda: scene.group() == ["general", "inbox-a", "inbox-b", "inbox-c"])
-    async with house(folder / "h", store="sqlite:unsafe") as built:
+    async with running_hub(folder / "h", store="sqlite:unsafe") as built:
         scene = await open_scene(built)
         assert len(scene.group()) == 4
         assert scene.server.left_out == {"inbox-d", "inbox-e"}

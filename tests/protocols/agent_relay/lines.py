@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.protocols.agent_relay.cable import Cable, cable
 from tests.protocols.agent_relay.wire import Frame, Wire, frame
-from tests.server.hubs import WAIT_SECONDS, House, house
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
 from tieline.protocols.agent_relay.client import (
     Backoff,
     Delivery,
@@ -23,8 +23,8 @@ QUICK = Backoff(initial_ms=10)
 class Line:
     """A running hub, a cable to it, and the clients at its end."""
 
-    def __init__(self, built: House, wire: Cable) -> None:
-        self.house = built
+    def __init__(self, built: HubHarness, wire: Cable) -> None:
+        self.hub = built
         self.cable = wire
         self._clients: list[RelayClient] = []
 
@@ -44,7 +44,7 @@ class Line:
 
     async def backlog(self, name: str) -> int:
         """What a member has not settled, as the hub sees it."""
-        operator = await self.house.operator()
+        operator = await self.hub.operator()
         return next(member.backlog for member in await operator.members() if member.name == name)
 
     async def settled(self, name: str) -> None:
@@ -67,7 +67,7 @@ class Line:
             await client.close()
 
 
-def relay_socket(built: House) -> str:
+def relay_socket(built: HubHarness) -> str:
     assert built.running.places["relay_socket"] is not None
     return built.running.places["relay_socket"]
 
@@ -77,7 +77,7 @@ async def a_line(folder: Path, configuration: str = "") -> AsyncIterator[Line]:
     home = folder / "h"
     home.mkdir(mode=0o700, exist_ok=True)
     (home / "tieline.toml").write_text(configuration)
-    async with house(home, store="sqlite:unsafe") as built, cable(folder / "c", relay_socket(built)) as wire:
+    async with running_hub(home, store="sqlite:unsafe") as built, cable(folder / "c", relay_socket(built)) as wire:
         line = Line(built, wire)
         try:
             yield line

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.protocols.agent_relay.wire import Frame, Wire
-from tests.server.hubs import WAIT_SECONDS, House, house
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
 from tieline.contract.event import AnyEvent, Refused
 from tieline.contract.refusal import Code
 from tieline.core.ledger import decode_event
@@ -15,7 +15,7 @@ from tieline.core.ledger import decode_event
 MIB = 1024 * 1024
 
 
-class Relay(House):
+class Relay(HubHarness):
     """A running hub, and the raw agents at its relay socket."""
 
     wires: list[Wire]
@@ -69,7 +69,7 @@ class Relay(House):
                 await asyncio.sleep(0.01)
 
 
-def relay_of(built: House) -> Relay:
+def relay_of(built: HubHarness) -> Relay:
     """The relay of a hub."""
     made = Relay(built.home, built.hub, built.running)
     made._clients = built._clients
@@ -83,7 +83,7 @@ async def running(home: Path, config: str = "", *, store: str = "sqlite:unsafe")
     if config:
         home.mkdir(mode=0o700, exist_ok=True)
         (home / "tieline.toml").write_text(config)
-    async with house(home, store=store) as built:
+    async with running_hub(home, store=store) as built:
         relay = relay_of(built)
         try:
             yield relay

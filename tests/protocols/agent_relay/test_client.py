@@ -45,8 +45,8 @@ async def test_hello_says_what_the_client_can_do(line: Line) -> None:
 
 
 async def test_a_name_that_belongs_to_a_token_is_given_to_whoever_shows_it(line: Line) -> None:
-    await line.house.add("carol")
-    carol = await line.client("carol", token=line.house.tokens["carol"])
+    await line.hub.add("carol")
+    carol = await line.client("carol", token=line.hub.tokens["carol"])
     with pytest.raises(RelayFatal) as refused:
         await line.client("carol")
     assert refused.value.code == "UNAUTHORIZED"
@@ -145,7 +145,7 @@ async def test_a_daemon_that_sends_garbage_is_left_and_tried_again(daemon: Daemo
 async def test_send_returns_when_the_message_is_durable(line: Line) -> None:
     alice, _bob = await line.client("alice"), await line.client("bob")
     accepted = await alice.send("bob", "hi")
-    operator = await line.house.operator()
+    operator = await line.hub.operator()
     (receipt,) = await operator.receipts(accepted.message_id)
     assert receipt.member == "bob"
     assert accepted.id == line.said("SEND")[0]["id"]

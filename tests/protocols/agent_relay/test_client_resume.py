@@ -8,7 +8,7 @@ import pytest
 
 from tests.protocols.agent_relay.lines import QUICK, Daemon, Line, bodies, offer, opened, receive, relay_socket
 from tests.protocols.agent_relay.wire import frame
-from tests.server.hubs import house, until
+from tests.server.hubs import running_hub, until
 from tieline.protocols.agent_relay.client import (
     RelayClient,
     RelayRefused,
@@ -204,7 +204,7 @@ async def test_a_resume_that_fits_no_frame_becomes_a_hello_with_the_token(line: 
 async def test_a_client_finds_a_hub_that_was_stopped_and_started_again(folder: Path) -> None:
     states: list[str] = []
     home = folder / "h"
-    async with house(home, store="sqlite:unsafe") as built:
+    async with running_hub(home, store="sqlite:unsafe") as built:
         path = relay_socket(built)
         alice = RelayClient(path, "alice", backoff=QUICK, on_state=lambda state, _why: states.append(state.name))
         bob = RelayClient(path, "bob", backoff=QUICK)
@@ -215,7 +215,7 @@ async def test_a_client_finds_a_hub_that_was_stopped_and_started_again(folder: P
         held = await bob.receive()
     await until(lambda: "BACKOFF" in states)
     sending = asyncio.create_task(alice.send("*", "after", topic="builds"))
-    async with house(home, store="sqlite:unsafe"):
+    async with running_hub(home, store="sqlite:unsafe"):
         await sending
         assert bodies(await receive(bob, 1)) == ["after"]
         held.ack()
@@ -226,14 +226,14 @@ async def test_a_client_finds_a_hub_that_was_stopped_and_started_again(folder: P
 
 async def test_a_session_that_the_hub_does_not_know_any_more_is_begun_anew_on_the_same_connection(folder: Path) -> None:
     path = folder / "r"
-    async with house(folder / "one", store="sqlite:unsafe", relay_socket=path):
+    async with running_hub(folder / "one", store="sqlite:unsafe", relay_socket=path):
         alice, bob = RelayClient(path, "alice", backoff=QUICK), RelayClient(path, "bob", backoff=QUICK)
         await alice.open()
         await bob.open()
         await bob.subscribe("builds")
         await alice.send("bob", "old")
         assert bodies(await receive(bob, 1)) == ["old"]
-    async with house(folder / "two", store="sqlite:unsafe", relay_socket=path):
+    async with running_hub(folder / "two", store="sqlite:unsafe", relay_socket=path):
         await until(lambda: alice.state is State.READY)
         await until(lambda: bob.state is State.READY)
         await bob.ask("STATUS")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocols.agent_relay.relays import MIB, Relay
 from tests.protocols.agent_relay.wire import Frame, Wire, frame, framed, said
-from tests.server.hubs import WAIT_SECONDS, house
+from tests.server.hubs import WAIT_SECONDS, running_hub
 from tieline.protocols.agent_relay.codec import NESTING_MAX
 
 
@@ -155,7 +155,7 @@ async def test_an_id_that_no_answer_has_room_for_closes_the_connection_with_an_e
 
 async def test_the_path_of_the_socket_is_configurable(folder: Path) -> None:
     path = folder / "elsewhere.sock"
-    async with house(folder / "h", store="sqlite:unsafe", relay_socket=path) as built:
+    async with running_hub(folder / "h", store="sqlite:unsafe", relay_socket=path) as built:
         assert built.running.places["relay_socket"] == str(path)
         alice = await Wire.dial(path)
         await alice.hello("alice")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.protocols.agent_relay.relays import Relay, relay_of, running
 from tests.protocols.agent_relay.wire import Frame, frame, greeting, said
-from tests.server.hubs import house
+from tests.server.hubs import running_hub
 
 
 async def test_hello_is_answered_by_welcome(relay: Relay) -> None:
@@ -128,7 +128,7 @@ async def test_bye_is_answered_by_bye_and_the_end(relay: Relay) -> None:
 
 
 async def test_a_hub_that_stops_says_so_and_goodbye(folder: Path) -> None:
-    async with house(folder / "h", store="sqlite:unsafe") as built:
+    async with running_hub(folder / "h", store="sqlite:unsafe") as built:
         alice = await relay_of(built).agent("alice")
     # Not fatal: the existing client takes a fatal ERROR as advice never to come back.
     assert (await alice.failed(fatal=False))["code"] == "SHUTTING_DOWN"

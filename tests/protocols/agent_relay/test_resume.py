@@ -7,7 +7,7 @@ import pytest
 
 from tests.protocols.agent_relay.relays import Relay, relay_of, running, texts
 from tests.protocols.agent_relay.wire import Frame, Wire, frame, greeting, resumption, said
-from tests.server.hubs import house
+from tests.server.hubs import running_hub
 
 
 async def test_hello_with_the_resume_token_keeps_the_session_and_rotates_the_token(relay: Relay) -> None:
@@ -319,7 +319,7 @@ async def test_a_hub_may_want_the_token_in_a_resume(folder: Path) -> None:
     home = folder / "h"
     home.mkdir(mode=0o700)
     (home / "tieline.toml").write_text("[agent_relay]\nrequire_resume_token = true\n")
-    async with house(home, store="sqlite:unsafe") as built:
+    async with running_hub(home, store="sqlite:unsafe") as built:
         relay = relay_of(built)
         bob, again = await relay.agent("bob"), await relay.dial()
         for wrong in (resumption(bob), resumption(bob, resume_token="made up")):
@@ -332,12 +332,12 @@ async def test_a_hub_may_want_the_token_in_a_resume(folder: Path) -> None:
 
 
 async def test_a_session_is_resumed_after_a_restart_of_the_hub(folder: Path) -> None:
-    async with house(folder / "h") as built:
+    async with running_hub(folder / "h") as built:
         relay = relay_of(built)
         bob, deliveries = await chatted(relay, "alice", count=3)
         for wire in relay.wires:
             await wire.close()
-    async with house(folder / "h") as built:
+    async with running_hub(folder / "h") as built:
         relay = relay_of(built)
         again = await relay.dial()
         await again.send(resumption(bob, {"chat": {"last_seq": 1}}))

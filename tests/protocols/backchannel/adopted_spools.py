@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.protocols.backchannel.raw import Raw
-from tests.server.hubs import WAIT_SECONDS, House, house, until
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub, until
 from tieline.client import Client, connect
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -31,7 +31,7 @@ async def eventually(condition: Condition) -> None:
 class AdoptedSpool:
     """A hub with its spool. Bob and ben are on the hub's own protocol; lea and lou are local."""
 
-    def __init__(self, there: House, raw: Raw) -> None:
+    def __init__(self, there: HubHarness, raw: Raw) -> None:
         self.there = there
         self.raw = raw
 
@@ -98,7 +98,7 @@ async def adopted_spool(home: Path, **options: Any) -> AsyncIterator[AdoptedSpoo
     home.mkdir(exist_ok=True)
     if not (home / "tieline.toml").exists():
         (home / "tieline.toml").write_text(f'[backchannel]\nroom_token = "{ROOM}"\n')
-    async with house(home, **options) as there:
+    async with running_hub(home, **options) as there:
         yield AdoptedSpool(there, raw)
 
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
-from tests.server.hubs import WAIT_SECONDS, House, house
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
 from tieline.client import Client, connect
 from tieline.contract.member import ByHomeKey
 from tieline.protocols.backchannel.relay import Relay
@@ -203,7 +203,7 @@ class Stream:
 class Room:
     """A hub whose relay has a room token, and the agents in it."""
 
-    def __init__(self, there: House) -> None:
+    def __init__(self, there: HubHarness) -> None:
         self.there = there
         self.url = there.running.http
         self.lobby = Agent(self.url, ROOM)
@@ -227,12 +227,12 @@ async def room(home: Path, *, room_token: str = ROOM, more: str = "", **options:
     """A hub in this home whose room token is known."""
     home.mkdir(exist_ok=True)
     (home / "tieline.toml").write_text(f'{more}\n[backchannel]\nroom_token = "{room_token}"\n', encoding="utf-8")
-    async with house(home, **options) as there:
+    async with running_hub(home, **options) as there:
         yield Room(there)
 
 
 @contextlib.asynccontextmanager
-async def own_port(there: House, **options: Any) -> AsyncIterator[str]:
+async def own_port(there: HubHarness, **options: Any) -> AsyncIterator[str]:
     """A relay with other times, before the same hub, on a port of its own; gives its address."""
     key = read_key(there.home)
     assert there.hub.local_hub is not None

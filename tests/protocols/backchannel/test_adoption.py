@@ -14,7 +14,7 @@ from tests.cli.hub_process import HubProcess, run_cli, wait_until
 from tests.protocols.backchannel.adopted_spools import ROOM, AdoptedSpool, adopted_spool, eventually, process
 from tests.protocols.backchannel.raw import Raw
 from tests.protocols.backchannel.relays import Agent
-from tests.server.hubs import WAIT_SECONDS, bodies, house, silent, take, until
+from tests.server.hubs import WAIT_SECONDS, bodies, running_hub, silent, take, until
 from tieline.contract.member import Member
 from tieline.protocols.agent_channels import ChannelClient
 from tieline.protocols.backchannel.adoption import Adoption
@@ -359,26 +359,26 @@ async def test_a_spool_that_nobody_names_is_found(
     monkeypatch.setenv("HOME", str(folder))
     if variable is not None:
         monkeypatch.setenv("BACKCHANNEL_HOME", str(folder / variable))
-    async with house(folder / "home", home_named=named) as there:
+    async with running_hub(folder / "home", home_named=named) as there:
         assert there.running.places["spool"] == str(folder / found)
 
 
 async def test_the_configuration_can_name_the_spool_or_want_none(folder: Path) -> None:
     (folder / "tieline.toml").write_text(f'[backchannel]\nspool = "{folder / "there"}"\n')
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         assert there.running.places["spool"] == str(folder / "there")
     (folder / "tieline.toml").write_text("[backchannel]\nadopt = false\n")
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         assert there.running.places["spool"] is None
-    async with house(folder, spool=folder / "named") as there:
+    async with running_hub(folder, spool=folder / "named") as there:
         assert there.running.places["spool"] == str(folder / "named")
 
 
 async def test_an_option_adopts_a_spool_although_the_relay_is_not_spoken(folder: Path) -> None:
-    async with house(folder, backchannel=False, spool=folder / "named") as there:
+    async with running_hub(folder, backchannel=False, spool=folder / "named") as there:
         assert there.running.places["spool"] == str(folder / "named")
         assert there.hub.servers["backchannel"].http is None
-    async with house(folder, backchannel=False) as there:
+    async with running_hub(folder, backchannel=False) as there:
         assert there.running.places["spool"] is None
 
 

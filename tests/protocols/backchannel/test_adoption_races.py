@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.protocols.backchannel.adopted_spools import AdoptedSpool, adopted_spool, eventually
 from tests.protocols.backchannel.raw import Raw
-from tests.server.hubs import bodies, house, options_of, silent, take, until
+from tests.server.hubs import bodies, options_of, running_hub, silent, take, until
 from tieline.contract import command as c
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply
@@ -247,12 +247,12 @@ async def test_without_a_folder_watch_the_spool_is_looked_at_from_time_to_time(
 
 async def test_a_spool_has_one_hub_at_a_time(folder: Path) -> None:
     spool = folder / "spool"
-    async with house(folder / "one", spool=spool) as there:
+    async with running_hub(folder / "one", spool=spool) as there:
         assert there.running.places["spool"] == str(spool)
         hub = RunningHub(options_of(folder / "two", spool=spool))
         with pytest.raises(adoption.SpoolAdopted, match="another hub has adopted"):
             await hub.start()
-    async with house(folder / "two", spool=spool) as there:
+    async with running_hub(folder / "two", spool=spool) as there:
         assert there.running.places["spool"] == str(spool)
 
 
@@ -260,20 +260,20 @@ async def test_a_spool_that_is_found_and_cannot_be_adopted_is_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BACKCHANNEL_HOME", str(folder / "spool"))
-    async with house(folder / "one") as there:
+    async with running_hub(folder / "one") as there:
         assert there.running.places["spool"] == str(folder / "spool")
         with capture_logs():
-            async with house(folder / "two") as second:
+            async with running_hub(folder / "two") as second:
                 assert second.running.places["spool"] is None
 
 
 async def test_the_records_of_a_former_hub_are_cleared_and_its_unread_messages_stay(folder: Path) -> None:
     spool = folder / "spool"
-    async with house(folder / "one", spool=spool) as there:
+    async with running_hub(folder / "one", spool=spool) as there:
         await there.add("bob", "ben")
         await until(lambda: set(Raw(spool).agents()) == {"bob", "ben"})
     Raw(spool).send("lea", "@ben", "unread")
-    async with house(folder / "two", spool=spool):
+    async with running_hub(folder / "two", spool=spool):
         await until(lambda: Raw(spool).agents() == {})
     assert [message["body"] for message in Raw(spool).inbox("ben")] == ["unread"]
     assert not (spool / "spool" / "bob").exists()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.protocols.backchannel.relays import NO_ROOM, NO_TOKEN, ROOM, TIME, Agent, Room, room
-from tests.server.hubs import house
+from tests.server.hubs import running_hub
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import ByUser
@@ -164,7 +164,7 @@ async def test_a_token_made_by_the_hub_itself_is_an_agent_token(lobby: Room) -> 
 
 
 async def test_a_first_start_makes_a_room_token_of_its_own_in_a_private_file(folder: Path) -> None:
-    async with house(folder) as there:
+    async with running_hub(folder) as there:
         made = load_config(folder).of(BackchannelSettings).room_token
         assert len(made) >= 32
         assert (folder / "tieline.toml").stat().st_mode & 0o777 == 0o600
@@ -182,7 +182,7 @@ async def test_the_environment_says_which_room_token_counts(folder: Path, monkey
 @pytest.mark.parametrize(("more", "options"), [("enabled = false\n", {}), ("", {"backchannel": False})])
 async def test_it_can_be_turned_off(folder: Path, more: str, options: dict[str, Any]) -> None:
     (folder / "tieline.toml").write_text(f"[backchannel]\n{more}", encoding="utf-8")
-    async with house(folder, **options) as there:
+    async with running_hub(folder, **options) as there:
         assert "backchannel" not in there.hub.servers
         with pytest.raises(ValueError, match="Expecting value"):
             await Agent(there.running.http).ask("GET", "/v1/health")

@@ -12,7 +12,7 @@ from msgspec import structs
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.server.hubs import WAIT_SECONDS, House, house
+from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
 from tieline.protocols.peerbus import codec
 from tieline.protocols.peerbus.server import PeerbusServer
 
@@ -209,7 +209,7 @@ class LinePeer(Peer):
         self.writer.close()
 
 
-class Bus(House):
+class Bus(HubHarness):
     """A running hub, and the raw peers at it."""
 
     peers: list[Peer]
@@ -262,7 +262,7 @@ async def bus(home: Path, door: str = PORT, config: str = CONFIG, **options: Any
     if not (home / "tieline.toml").exists():
         (home / "tieline.toml").write_text(config)
     options = {"store": "sqlite:unsafe", "peerbus_listen": "127.0.0.1:0"} | options
-    async with house(home, **options) as built:
+    async with running_hub(home, **options) as built:
         made = Bus(built.home, built.hub, built.running)
         made._clients = built._clients
         made.peers = []

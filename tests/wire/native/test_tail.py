@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.hubs import WEBSOCKET, House, house
+from tests.server.hubs import WEBSOCKET, HubHarness, running_hub
 from tieline.client import Client, HubRefused
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code
@@ -14,8 +14,8 @@ from tieline.core.store import DiskError, HistoryQuery
 
 
 @pytest.fixture
-async def there(folder: Path) -> AsyncIterator[House]:
-    async with house(folder, store="sqlite:unsafe") as built:
+async def there(folder: Path) -> AsyncIterator[HubHarness]:
+    async with running_hub(folder, store="sqlite:unsafe") as built:
         await built.add("alice", "bob", "carol")
         yield built
 
@@ -35,7 +35,7 @@ async def seen(client: Client, count: int, after: int = -1, *, everything: bool 
     return found
 
 
-async def test_a_live_view_has_what_was_said_and_then_what_is_said(there: House) -> None:
+async def test_a_live_view_has_what_was_said_and_then_what_is_said(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob")
     await alice.send("@bob", "before")
     found = []
@@ -50,7 +50,7 @@ async def test_a_live_view_has_what_was_said_and_then_what_is_said(there: House)
     assert found == ["alice: before", "alice: now", "alice: to all"]
 
 
-async def test_a_live_view_shows_what_history_would_show_and_nothing_of_others(there: House) -> None:
+async def test_a_live_view_shows_what_history_would_show_and_nothing_of_others(there: HubHarness) -> None:
     alice, bob, carol = await there.join("alice"), await there.join("bob"), await there.join("carol")
     looking = asyncio.create_task(look(carol, 1))
     await alice.send("@bob", "not for carol")
@@ -58,13 +58,13 @@ async def test_a_live_view_shows_what_history_would_show_and_nothing_of_others(t
     assert await looking == ["bob: for carol"]
 
 
-async def test_one_sees_what_one_said_oneself(there: House) -> None:
+async def test_one_sees_what_one_said_oneself(there: HubHarness) -> None:
     alice = await there.join("alice")
     await alice.send("@bob", "mine")
     assert await look(alice, 1) == ["alice: mine"]
 
 
-async def test_looking_at_everything_needs_the_permission_to_read_the_log(there: House) -> None:
+async def test_looking_at_everything_needs_the_permission_to_read_the_log(there: HubHarness) -> None:
     await there.add("chief", permissions=("log.read",))
     alice, chief = await there.join("alice"), await there.join("chief")
     await alice.send("@bob", "between two")
@@ -74,7 +74,7 @@ async def test_looking_at_everything_needs_the_permission_to_read_the_log(there:
     assert await look(chief, 1, everything=True) == ["alice: between two"]
 
 
-async def test_who_comes_back_misses_nothing_and_gets_nothing_twice(there: House) -> None:
+async def test_who_comes_back_misses_nothing_and_gets_nothing_twice(there: HubHarness) -> None:
     alice = await there.join("alice")
     bob = await there.join("bob", carrier=WEBSOCKET)
     for number in range(5):
@@ -88,7 +88,7 @@ async def test_who_comes_back_misses_nothing_and_gets_nothing_twice(there: House
     assert [body for _, body, _ in first + rest] == [str(number) for number in range(8)]
 
 
-async def test_a_thousand_at_once_come_in_order(there: House) -> None:
+async def test_a_thousand_at_once_come_in_order(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob")
     looking = asyncio.create_task(seen(bob, 1000))
     await asyncio.gather(*(alice.send("@bob", str(number)) for number in range(1000)))
@@ -98,7 +98,7 @@ async def test_a_thousand_at_once_come_in_order(there: House) -> None:
     assert offsets == sorted(set(offsets))
 
 
-async def test_a_second_view_takes_the_place_of_the_first(there: House) -> None:
+async def test_a_second_view_takes_the_place_of_the_first(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob")
     await alice.send("@bob", "one")
     assert await look(bob, 1) == ["alice: one"]
@@ -109,7 +109,7 @@ async def test_a_second_view_takes_the_place_of_the_first(there: House) -> None:
     assert await look(bob, 2) == ["alice: one", "alice: two"]
 
 
-async def test_history_after_an_offset_is_what_came_since(there: House) -> None:
+async def test_history_after_an_offset_is_what_came_since(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob")
     for number in range(4):
         await alice.send("@bob", str(number))
@@ -117,7 +117,7 @@ async def test_history_after_an_offset_is_what_came_since(there: House) -> None:
     assert [message.body for message in await bob.history(after=newest.offset - 2)] == ["3", "2"]
 
 
-async def test_history_of_everything_is_newest_first_too(there: House) -> None:
+async def test_history_of_everything_is_newest_first_too(there: HubHarness) -> None:
     await there.add("chief", permissions=("log.read",))
     alice, chief = await there.join("alice"), await there.join("chief")
     for number in range(3):
@@ -127,7 +127,7 @@ async def test_history_of_everything_is_newest_first_too(there: House) -> None:
         await alice.history(everything=True)
 
 
-async def test_whoever_may_see_no_more_is_told_so_and_no_session_of_it_stays_behind(there: House) -> None:
+async def test_whoever_may_see_no_more_is_told_so_and_no_session_of_it_stays_behind(there: HubHarness) -> None:
     await there.add("chief", permissions=("log.read",))
     alice, chief, operator = await there.join("alice"), await there.join("chief"), await there.operator()
     looking = asyncio.create_task(look(chief, 2, everything=True))
@@ -140,7 +140,7 @@ async def test_whoever_may_see_no_more_is_told_so_and_no_session_of_it_stays_beh
     assert next(member.sessions for member in await operator.members() if member.name == "chief") == ()
 
 
-async def test_a_live_view_goes_on_when_the_store_could_not_be_read_for_a_while(there: House) -> None:
+async def test_a_live_view_goes_on_when_the_store_could_not_be_read_for_a_while(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob")
     assert there.hub.local_hub is not None
     store = there.hub.local_hub._broker.store

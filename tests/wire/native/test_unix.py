@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.hubs import house, until
+from tests.server.hubs import running_hub, until
 from tieline.client import HubRefused
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName
@@ -240,7 +240,7 @@ async def test_sessions_end_with_their_connections(place: Place) -> None:
 
 async def test_a_batch_of_questions_is_answered_as_its_reader_reads_and_holds_nobody_up(folder: Path) -> None:
     (folder / "tieline.toml").write_text("[limits]\nunsent_bytes_max = 65536\n")
-    async with house(folder, store="sqlite:unsafe") as there:
+    async with running_hub(folder, store="sqlite:unsafe") as there:
         await there.add("alice", "mallory", *(f"member-{number}" for number in range(100)))
         assert there.hub.local_hub is not None
         directory = there.hub.local_hub._broker.directory
@@ -270,7 +270,7 @@ async def test_a_batch_of_questions_is_answered_as_its_reader_reads_and_holds_no
 
 async def test_refusals_at_the_door_past_what_may_be_in_flight_are_all_answered(folder: Path) -> None:
     (folder / "tieline.toml").write_text("[limits]\ninflight_max = 16\n")
-    async with house(folder, store="sqlite:unsafe") as there:
+    async with running_hub(folder, store="sqlite:unsafe") as there:
         await there.add("alice")
         alice = await there.join("alice")
         sends = (alice.send("nowhere", str(number)) for number in range(100))
@@ -282,7 +282,7 @@ async def test_refusals_at_the_door_past_what_may_be_in_flight_are_all_answered(
 
 async def test_a_batch_that_is_more_than_may_be_in_flight_is_answered_whole_and_in_order(folder: Path) -> None:
     (folder / "tieline.toml").write_text("[limits]\ninflight_max = 16\n")
-    async with house(folder, store="sqlite:unsafe") as there:
+    async with running_hub(folder, store="sqlite:unsafe") as there:
         await there.add("alice", "bob")
         alice = await there.join("alice")
         sent = await asyncio.gather(*(alice.send("@bob", str(number)) for number in range(500)))

@@ -5,7 +5,7 @@
 """
 
 from tieline.agents.tools import lean
-from tieline.agents.tools.tool import Answer, Desk, Tool
+from tieline.agents.tools.tool import Answer, Tool, ToolContext
 from tieline.protocols import named, protocols
 
 DEFAULT = "tieline"
@@ -26,4 +26,4 @@ def tools_of(name: str) -> tuple[Tool, ...]:
     return tuple(load())
 
 
-__all__ = ["DEFAULT", "Answer", "Desk", "Tool", "set_names", "tools_of"]
+__all__ = ["DEFAULT", "Answer", "Tool", "ToolContext", "set_names", "tools_of"]

@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from tieline.agents.framing import attribute
+from tieline.agents.open_objectives import Open
 from tieline.agents.tools.tool import (
     Answer,
     Arguments,
-    Desk,
     Nothing,
     Tool,
+    ToolContext,
     claim_some,
     fail,
     fit,
@@ -20,7 +21,6 @@ from tieline.agents.tools.tool import (
     list_open,
     plain_text,
 )
-from tieline.agents.tracker import Open
 from tieline.client import (
     Block,
     Cancel,
@@ -55,28 +55,28 @@ class Send(Arguments, frozen=True):
     urgent: bool = False
 
 
-async def send(desk: Desk, asked: Send) -> Answer:
+async def send(context: ToolContext, asked: Send) -> Answer:
     """Say something."""
     if asked.reply_to:
-        desk.named.append(asked.reply_to)
-    accepted = await desk.client.send(
-        await _place(desk, asked.to),
+        context.named.append(asked.reply_to)
+    accepted = await context.client.send(
+        await _place(context, asked.to),
         asked.body,
         title=asked.title or None,
         level=Level(asked.level),
         priority=Priority.URGENT if asked.urgent else Priority.NORMAL,
         reply_to=asked.reply_to or None,
-        wire_id=desk.wire_id,
+        wire_id=context.wire_id,
     )
     recipients = "1 recipient" if accepted.recipients == 1 else f"{accepted.recipients} recipients"
     return Answer(f"accepted {accepted.id} for {recipients}{held_note(accepted)}")
 
 
-async def _place(desk: Desk, text: str) -> str:
+async def _place(context: ToolContext, text: str) -> str:
     """A target; a channel may be named by its id, as frames show it."""
     if not text.startswith("chan:"):
         return full_target(text)
-    return f"#{(await desk.client.channel(text.removeprefix('chan:'))).name}"
+    return f"#{(await context.client.channel(text.removeprefix('chan:'))).name}"
 
 
 def full_target(text: str) -> str:
@@ -90,19 +90,19 @@ class Drain(Arguments, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
 
-async def drain(desk: Desk, asked: Drain) -> Answer:
+async def drain(context: ToolContext, asked: Drain) -> Answer:
     """Take what waits."""
-    taken, waiting = await claim_some(desk, asked.limit)
+    taken, waiting = await claim_some(context, asked.limit)
     if not taken:
         return Answer("Nothing waits.")
     more = [f"{waiting}: drain again."] if waiting else []
-    return Answer("\n".join([*(desk.frame(item.message) for item in taken), *more]))
+    return Answer("\n".join([*(context.frame(item.message) for item in taken), *more]))
 
 
-async def members(desk: Desk, _asked: Nothing) -> Answer:
+async def members(context: ToolContext, _asked: Nothing) -> Answer:
     """Who there is."""
-    lines = [_member_line(one) for one in (await desk.client.members())[:_LIST_MAX] if one.name != desk.member]
-    return Answer(f"You are {desk.member}.\n{lines_answer(lines, empty='Nobody else is here.').text}")
+    lines = [_member_line(one) for one in (await context.client.members())[:_LIST_MAX] if one.name != context.member]
+    return Answer(f"You are {context.member}.\n{lines_answer(lines, empty='Nobody else is here.').text}")
 
 
 def _member_line(one: MemberView) -> str:
@@ -118,13 +118,13 @@ class Channels(Arguments, frozen=True):
     leave: str = ""
 
 
-async def channels(desk: Desk, asked: Channels) -> Answer:
+async def channels(context: ToolContext, asked: Channels) -> Answer:
     """Which channels there are; enter or leave one first."""
     if asked.join:
-        await desk.client.subscribe(asked.join.removeprefix("#"))
+        await context.client.subscribe(asked.join.removeprefix("#"))
     if asked.leave:
-        await desk.client.unsubscribe(asked.leave.removeprefix("#"))
-    lines = [_channel_line(one, desk.member) for one in (await desk.client.channels())[:_LIST_MAX]]
+        await context.client.unsubscribe(asked.leave.removeprefix("#"))
+    lines = [_channel_line(one, context.member) for one in (await context.client.channels())[:_LIST_MAX]]
     return lines_answer(lines, empty="There are no channels.")
 
 
@@ -142,21 +142,21 @@ class History(Arguments, frozen=True, rename={"peer": "with"}):
     limit: Annotated[int, Meta(ge=1, le=_HISTORY_MAX)] = 20
 
 
-async def history(desk: Desk, asked: History) -> Answer:
+async def history(context: ToolContext, asked: History) -> Answer:
     """What was said, oldest first."""
-    found = await find_messages(desk, asked.peer, asked.query, asked.limit)
+    found = await find_messages(context, asked.peer, asked.query, asked.limit)
     # The newest count most, so it is the oldest that are left out.
-    shown, left = fit(desk.frame(message) for message in found)
+    shown, left = fit(context.frame(message) for message in found)
     more = [f"{left} older ones are left out: ask for fewer."] if left else []
     return Answer("\n".join([*more, *reversed(shown)]) or "Nothing was said.")
 
 
-async def find_messages(desk: Desk, peer: str, query: str, limit: int) -> Sequence[Message]:
+async def find_messages(context: ToolContext, peer: str, query: str, limit: int) -> Sequence[Message]:
     """Messages that the member may see, newest first."""
     if query:
         place = peer if peer.startswith("chan:") else full_target(peer)
-        return await desk.client.search(query, place=place or None, limit=limit)
-    return await desk.client.history(peer.removeprefix("@") or None, limit=limit)
+        return await context.client.search(query, place=place or None, limit=limit)
+    return await context.client.history(peer.removeprefix("@") or None, limit=limit)
 
 
 class Receipts(Arguments, frozen=True):
@@ -165,10 +165,10 @@ class Receipts(Arguments, frozen=True):
     id: str
 
 
-async def receipts(desk: Desk, asked: Receipts) -> Answer:
+async def receipts(context: ToolContext, asked: Receipts) -> Answer:
     """What became of a message."""
-    found = await desk.client.receipts(asked.id)
-    lines = [_receipt_line(one, desk.now_ms) for one in found[:_LIST_MAX]]
+    found = await context.client.receipts(asked.id)
+    lines = [_receipt_line(one, context.now_ms) for one in found[:_LIST_MAX]]
     return lines_answer(lines, empty="Nobody received it.")
 
 
@@ -185,20 +185,20 @@ class Objectives(Arguments, frozen=True):
     id: Annotated[str, Meta(description="show this one whole")] = ""
 
 
-async def objectives(desk: Desk, asked: Objectives) -> Answer:
+async def objectives(context: ToolContext, asked: Objectives) -> Answer:
     """The open objectives that the member has a part in, or one with what happened to it."""
     if asked.id:
-        return await view_objective(desk, asked.id)
-    found = (await desk.client.objectives(statuses=(Status.ACTIVE, Status.BLOCKED), limit=100)).objectives
-    others = [one for one in found if one.assignee != desk.member]
-    lines = [list_open(tuple(one for one in found if one.assignee == desk.member))]
+        return await view_objective(context, asked.id)
+    found = (await context.client.objectives(statuses=(Status.ACTIVE, Status.BLOCKED), limit=100)).objectives
+    others = [one for one in found if one.assignee != context.member]
+    lines = [list_open(tuple(one for one in found if one.assignee == context.member))]
     lines += [f"{one.id} [{one.status}] of {one.assignee}: {attribute(one.title)}" for one in others]
     return lines_answer(lines, empty="There are no open objectives.")
 
 
-async def view_objective(desk: Desk, objective_id: str) -> Answer:
+async def view_objective(context: ToolContext, objective_id: str) -> Answer:
     """One objective with what happened to it."""
-    story = await desk.client.objective(objective_id.removeprefix("obj:"))
+    story = await context.client.objective(objective_id.removeprefix("obj:"))
     one = story.objective
     fields = {
         "status": one.status,
@@ -231,17 +231,17 @@ class Objective(Arguments, frozen=True):
     title: str = ""
 
 
-async def objective(desk: Desk, asked: Objective) -> Answer:
+async def objective(context: ToolContext, asked: Objective) -> Answer:
     """Give work, or say how it goes."""
     if asked.do == "create":
-        made = await desk.client.create_objective(asked.title, asked.text, asked.to.removeprefix("@"))
+        made = await context.client.create_objective(asked.title, asked.text, asked.to.removeprefix("@"))
         return Answer(f"created {made.id}, assigned to {made.assignee}")
     change = _change(asked)
     if change is None:
         return fail(f"'{asked.do}' needs {'to' if asked.do in ('reassign', 'watch', 'unwatch') else 'text'}")
     if not asked.id:
         return fail(f"'{asked.do}' needs id")
-    return Answer(state_line(await desk.client.change_objective(asked.id.removeprefix("obj:"), change)))
+    return Answer(state_line(await context.client.change_objective(asked.id.removeprefix("obj:"), change)))
 
 
 def state_line(one: ObjectiveView) -> str:

@@ -1,8 +1,8 @@
 """A tool: a name, a description that knows what is open now, checked arguments, and what it does on the hub.
 
-Above: the sets of tools in this folder, and whatever serves them. Below: the SDK. It refuses to know MCP: the bridge
-and the runner carry tools over their own wires. What a tool answers is read by a model: other people's words in it are
-framed (`agents.framing`), or in JSON escaped as they are in a frame.
+Above: the sets of tools in this folder, and whatever serves them. Below: the SDK. It refuses to know MCP: the MCP
+server and the runner carry tools over their own wires. What a tool answers is read by a model: other people's words in
+it are framed (`agents.framing`), or in JSON escaped as they are in a frame.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tieline.agents.forwarder import Takes, anywhere
 from tieline.agents.framing import attribute, channel_text, escape
-from tieline.agents.tracker import Open
+from tieline.agents.open_objectives import Open
 from tieline.client import Accepted, Client, Disconnected, HubRefused, Item, Message
 from tieline.contract.text import neutral
 
@@ -52,8 +52,8 @@ def held_note(accepted: Accepted) -> str:
 
 
 @dataclass(frozen=True)
-class Desk:
-    """What a tool works with, for one call."""
+class ToolContext:
+    """The session, member and bookkeeping of one tool call."""
 
     client: Client
     member: str
@@ -92,7 +92,7 @@ class Tool:
     name: str
     description: str | Describe
     arguments: type[Arguments]
-    run: Callable[[Desk, Any], Awaitable[Answer]]
+    run: Callable[[ToolContext, Any], Awaitable[Answer]]
     """Is given arguments of that type."""
     permission: str = ""
     """Only offered to who has it."""
@@ -107,14 +107,14 @@ class Tool:
         """The JSON schema of its arguments, as short as it can be said."""
         return _schema_of(self.arguments)
 
-    async def call(self, desk: Desk, arguments: Mapping[str, Any] | None) -> Answer:
+    async def call(self, context: ToolContext, arguments: Mapping[str, Any] | None) -> Answer:
         """Do it. What is wrong with the arguments, and what the hub refuses, is an answer."""
         try:
             checked = msgspec.convert(dict(arguments or {}), self.arguments)
         except msgspec.ValidationError as error:
             return fail(f"wrong arguments: {error}")
         try:
-            return await self.run(desk, checked)
+            return await self.run(context, checked)
         except HubRefused as error:
             return fail(f"refused ({error.code.value}): {error.message}")
 
@@ -186,20 +186,20 @@ def list_open(objectives: Open) -> str:
 
 
 async def claim_some(
-    desk: Desk, limit: int, takes: Takes | None = None, told: Callable[[Message], str] | None = None
+    context: ToolContext, limit: int, takes: Takes | None = None, told: Callable[[Message], str] | None = None
 ) -> tuple[Sequence[Item], str]:
     """Take what waits, oldest first and no more than a model can read; and how many still wait, in words.
 
-    `takes` says which scopes are for here, and `told` how a message is told, if not the desk does.
+    `takes` says which scopes are for here, and `told` how a message is told, if not as the context frames it.
     """
-    takes, told = takes or desk.takes, told or desk.framed
+    takes, told = takes or context.takes, told or context.framed
     waiting: list[Item] = []
     after, complete = 0, False
     while not complete and len(waiting) < _PEEKED_MAX:
-        page = await desk.client.inbox(after=after, limit=_PAGE)
+        page = await context.client.inbox(after=after, limit=_PAGE)
         waiting += [item for item in page.items if takes(item.message.scope)]
         after, complete = page.through, page.complete
-    taken = await _resolve(desk)
+    taken = await _resolve(context)
     room = ANSWER_CHARS_MAX
     looked_at = 0
     for item in waiting[:limit]:
@@ -208,16 +208,16 @@ async def claim_some(
             break
         looked_at += 1
         try:
-            mine = await desk.client.claim(item.message.id)
+            mine = await context.client.claim(item.message.id)
         except Disconnected:
-            assert desk.client.welcome is not None, "an open session was welcomed"
-            desk.unanswered.append(Unanswered(item, desk.client.welcome.session))
+            assert context.client.welcome is not None, "an open session was welcomed"
+            context.unanswered.append(Unanswered(item, context.client.welcome.session))
             if not taken:
                 raise
             break  # what is ours must be shown even if the hub goes away
         if mine is not None:
             taken.append(mine)
-    desk.taken.extend(item.message.id for item in taken)
+    context.taken.extend(item.message.id for item in taken)
     left = len(waiting) - looked_at
     # Of a long inbox only the beginning was looked at.
     bound = "" if complete else "at least "
@@ -231,13 +231,13 @@ class Unanswered(NamedTuple):
     session: str
 
 
-async def _resolve(desk: Desk) -> list[Item]:
+async def _resolve(context: ToolContext) -> list[Item]:
     """Messages that are on record as taken by a claim which was not answered: nobody else will show them."""
     ours: list[Item] = []
-    while desk.unanswered:
-        item, session = desk.unanswered[0]
-        steps = [step for receipt in await desk.client.receipts(item.message.id) for step in receipt.steps]
-        desk.unanswered.pop(0)
+    while context.unanswered:
+        item, session = context.unanswered[0]
+        steps = [step for receipt in await context.client.receipts(item.message.id) for step in receipt.steps]
+        context.unanswered.pop(0)
         if any(step.state == "acked" and step.session == session for step in steps):
             ours.append(item)
     return ours

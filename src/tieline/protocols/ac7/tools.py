@@ -5,20 +5,20 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from tieline.agents.open_objectives import Open
 from tieline.agents.tools.lean import find_messages, full_target, members, state_line, view_objective
 from tieline.agents.tools.tool import (
     Answer,
     Arguments,
-    Desk,
     Nothing,
     Tool,
+    ToolContext,
     fail,
     fit,
     held_note,
     json_answer,
     list_open,
 )
-from tieline.agents.tracker import Open
 from tieline.client import Block, Cancel, Complete, Reassign, Unblock, Watch
 from tieline.contract import permission
 from tieline.contract.identifiers import GENERAL
@@ -55,40 +55,40 @@ class Post(Arguments, frozen=True):
     level: LevelName = "info"
 
 
-async def broadcast(desk: Desk, asked: Broadcast) -> Answer:
+async def broadcast(context: ToolContext, asked: Broadcast) -> Answer:
     """Say something to everybody."""
-    return await _say(desk, "*", asked)
+    return await _say(context, "*", asked)
 
 
-async def send(desk: Desk, asked: Send) -> Answer:
+async def send(context: ToolContext, asked: Send) -> Answer:
     """Say something to one."""
-    return await _say(desk, full_target(asked.to), asked)
+    return await _say(context, full_target(asked.to), asked)
 
 
-async def post(desk: Desk, asked: Post) -> Answer:
+async def post(context: ToolContext, asked: Post) -> Answer:
     """Say something in a channel."""
     wanted = asked.channel.removeprefix("#").removeprefix("chan:")
-    name = wanted if wanted == GENERAL else (await desk.client.channel(wanted)).name
-    return await _say(desk, f"#{name}", asked)
+    name = wanted if wanted == GENERAL else (await context.client.channel(wanted)).name
+    return await _say(context, f"#{name}", asked)
 
 
-async def _say(desk: Desk, target: str, asked: Broadcast | Send | Post) -> Answer:
-    accepted = await desk.client.send(
-        target, asked.body, title=asked.title or None, level=Level(asked.level), wire_id=desk.wire_id
+async def _say(context: ToolContext, target: str, asked: Broadcast | Send | Post) -> Answer:
+    accepted = await context.client.send(
+        target, asked.body, title=asked.title or None, level=Level(asked.level), wire_id=context.wire_id
     )
     return Answer(f"delivered to {accepted.recipients} recipients as {accepted.id}{held_note(accepted)}")
 
 
-async def channels_list(desk: Desk, _asked: Nothing) -> Answer:
+async def channels_list(context: ToolContext, _asked: Nothing) -> Answer:
     """Which channels there are."""
-    found = await desk.client.channels()
+    found = await context.client.channels()
     return json_answer(
         {
             "channels": [
                 {
                     "id": one.id,
                     "slug": one.name,
-                    "joined": desk.member in one.subscribers or one.name == GENERAL,
+                    "joined": context.member in one.subscribers or one.name == GENERAL,
                     "memberCount": len(one.subscribers),
                     "archivedAt": one.archived_at_ms,
                 }
@@ -106,13 +106,15 @@ class Recent(Arguments, frozen=True, rename={"peer": "with"}):
     limit: Annotated[int, Meta(ge=1, le=_RECENT_MAX)] = 20
 
 
-async def recent(desk: Desk, asked: Recent) -> Answer:
+async def recent(context: ToolContext, asked: Recent) -> Answer:
     """What was said lately."""
     if asked.peer and asked.channel:
         return fail("give with or channel, not both")
     wanted = asked.channel.removeprefix("#").removeprefix("chan:")
-    place = f"#{(await desk.client.channel(wanted)).name}" if wanted and wanted != GENERAL else wanted and f"#{GENERAL}"
-    shown, left = fit(desk.frame(one) for one in await find_messages(desk, place or asked.peer, "", asked.limit))
+    place = (
+        f"#{(await context.client.channel(wanted)).name}" if wanted and wanted != GENERAL else wanted and f"#{GENERAL}"
+    )
+    shown, left = fit(context.frame(one) for one in await find_messages(context, place or asked.peer, "", asked.limit))
     more = [f"{left} older ones are left out"] if left else []
     return Answer("\n".join([*more, *reversed(shown)]) or "no messages")
 
@@ -184,71 +186,71 @@ class Move(Arguments, frozen=True):
     note: str = ""
 
 
-async def objectives_list(desk: Desk, asked: List) -> Answer:
+async def objectives_list(context: ToolContext, asked: List) -> Answer:
     """Objectives that the member may see."""
     statuses = (Status(asked.status),) if asked.status else (Status.ACTIVE, Status.BLOCKED)
-    found = (await desk.client.objectives(statuses=statuses, limit=100)).objectives
+    found = (await context.client.objectives(statuses=statuses, limit=100)).objectives
     keys = ("id", "title", "outcome", "status", "assignee", "originator")
     return json_answer({"objectives": [{key: getattr(one, key) for key in keys} for one in found]})
 
 
-async def objectives_view(desk: Desk, asked: ById) -> Answer:
+async def objectives_view(context: ToolContext, asked: ById) -> Answer:
     """One objective with what happened to it."""
-    return await view_objective(desk, asked.id)
+    return await view_objective(context, asked.id)
 
 
-async def objectives_update(desk: Desk, asked: Update) -> Answer:
+async def objectives_update(context: ToolContext, asked: Update) -> Answer:
     """Block it or let it go on."""
     if asked.status == "blocked":
         return (
-            await _change(desk, asked.id, Block(asked.blockReason))
+            await _change(context, asked.id, Block(asked.blockReason))
             if asked.blockReason
             else fail("blockReason is needed")
         )
-    return await _change(desk, asked.id, Unblock())
+    return await _change(context, asked.id, Unblock())
 
 
-async def objectives_discuss(desk: Desk, asked: Discuss) -> Answer:
+async def objectives_discuss(context: ToolContext, asked: Discuss) -> Answer:
     """Say something in its thread."""
-    accepted = await desk.client.send(f"obj:{asked.id.removeprefix('obj:')}", asked.body, wire_id=desk.wire_id)
+    accepted = await context.client.send(f"obj:{asked.id.removeprefix('obj:')}", asked.body, wire_id=context.wire_id)
     return Answer(f"posted as {accepted.id}")
 
 
-async def objectives_complete(desk: Desk, asked: Finish) -> Answer:
+async def objectives_complete(context: ToolContext, asked: Finish) -> Answer:
     """Its outcome is reached."""
-    return await _change(desk, asked.id, Complete(asked.result))
+    return await _change(context, asked.id, Complete(asked.result))
 
 
-async def objectives_create(desk: Desk, asked: Create) -> Answer:
+async def objectives_create(context: ToolContext, asked: Create) -> Answer:
     """Give work."""
-    made = await desk.client.create_objective(
+    made = await context.client.create_objective(
         asked.title, asked.outcome, asked.assignee, body=asked.body, watchers=asked.watchers
     )
     return json_answer({"id": made.id, "assignee": made.assignee, "status": made.status})
 
 
-async def objectives_cancel(desk: Desk, asked: Drop) -> Answer:
+async def objectives_cancel(context: ToolContext, asked: Drop) -> Answer:
     """It is not wanted any more."""
-    return await _change(desk, asked.id, Cancel(asked.reason or None))
+    return await _change(context, asked.id, Cancel(asked.reason or None))
 
 
-async def objectives_watchers(desk: Desk, asked: Watchers) -> Answer:
+async def objectives_watchers(context: ToolContext, asked: Watchers) -> Answer:
     """Who follows it."""
-    return await _change(desk, asked.id, Watch(add=asked.add, remove=asked.remove))
+    return await _change(context, asked.id, Watch(add=asked.add, remove=asked.remove))
 
 
-async def objectives_reassign(desk: Desk, asked: Move) -> Answer:
+async def objectives_reassign(context: ToolContext, asked: Move) -> Answer:
     """Somebody else shall do it."""
-    return await _change(desk, asked.id, Reassign(asked.to, asked.note or None))
+    return await _change(context, asked.id, Reassign(asked.to, asked.note or None))
 
 
-async def _change(desk: Desk, objective_id: str, change: Any) -> Answer:
-    return Answer(state_line(await desk.client.change_objective(objective_id.removeprefix("obj:"), change)))
+async def _change(context: ToolContext, objective_id: str, change: Any) -> Answer:
+    return Answer(state_line(await context.client.change_objective(objective_id.removeprefix("obj:"), change)))
 
 
-async def team_get(desk: Desk, _asked: Nothing) -> Answer:
+async def team_get(context: ToolContext, _asked: Nothing) -> Answer:
     """What is said about the team."""
-    return json_answer({"team": msgspec.to_builtins(await desk.client.team())})
+    return json_answer({"team": msgspec.to_builtins(await context.client.team())})
 
 
 def _describe_list(open_objectives: Open) -> str:

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from tieline.agents.tools.lean import full_target, members
-from tieline.agents.tools.tool import Answer, Arguments, Desk, Nothing, Tool, claim_some, held_note
+from tieline.agents.tools.tool import Answer, Arguments, Nothing, Tool, ToolContext, claim_some, held_note
 from tieline.contract.message import Priority
 from tieline.contract.scope import matches
 
@@ -21,16 +21,16 @@ class Send(Arguments, frozen=True):
     refs: tuple[str, ...] = ()
 
 
-async def send(desk: Desk, asked: Send) -> Answer:
+async def send(context: ToolContext, asked: Send) -> Answer:
     """Say something."""
-    accepted = await desk.client.send(
+    accepted = await context.client.send(
         full_target(asked.target),
         asked.body,
         priority=Priority(asked.priority),
         scope=asked.scope or None,
         thread=asked.thread or None,
         refs=asked.refs,
-        wire_id=desk.wire_id,
+        wire_id=context.wire_id,
     )
     return Answer(f"sent {accepted.id} to {asked.target}{held_note(accepted)}")
 
@@ -41,14 +41,14 @@ class Inbox(Arguments, frozen=True):
     match: str = ""
 
 
-async def inbox(desk: Desk, asked: Inbox) -> Answer:
+async def inbox(context: ToolContext, asked: Inbox) -> Answer:
     """Take what waits."""
-    takes = (lambda scope: matches(scope, asked.match)) if asked.match else desk.takes
-    taken, waiting = await claim_some(desk, _TAKEN_MAX, takes)
+    takes = (lambda scope: matches(scope, asked.match)) if asked.match else context.takes
+    taken, waiting = await claim_some(context, _TAKEN_MAX, takes)
     if not taken:
         return Answer("inbox empty")
     more = [waiting] if waiting else []
-    return Answer("\n".join([*(desk.frame(item.message) for item in taken), *more]))
+    return Answer("\n".join([*(context.frame(item.message) for item in taken), *more]))
 
 
 class Subscribe(Arguments, frozen=True):
@@ -57,10 +57,10 @@ class Subscribe(Arguments, frozen=True):
     channel: str
 
 
-async def subscribe(desk: Desk, asked: Subscribe) -> Answer:
+async def subscribe(context: ToolContext, asked: Subscribe) -> Answer:
     """Join a channel."""
     name = asked.channel.removeprefix("#")
-    await desk.client.subscribe(name)
+    await context.client.subscribe(name)
     return Answer(f"subscribed to #{name}")
 
 

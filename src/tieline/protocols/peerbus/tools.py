@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from tieline.agents.framing import shortened
-from tieline.agents.tools.tool import Answer, Arguments, Desk, Nothing, Tool, claim_some, json_answer
+from tieline.agents.tools.tool import Answer, Arguments, Nothing, Tool, ToolContext, claim_some, json_answer
 from tieline.client import Message
 
 _TEXT_KEYS = ("text", "message", "content")
@@ -27,20 +27,20 @@ class Broadcast(Arguments, frozen=True):
     body: Any
 
 
-async def send(desk: Desk, asked: Send) -> Answer:
+async def send(context: ToolContext, asked: Send) -> Answer:
     """Say something to one."""
     to = asked.to.removeprefix("@")
-    return await _say(desk, "*" if to == "*" else f"@{to}", asked.body)
+    return await _say(context, "*" if to == "*" else f"@{to}", asked.body)
 
 
-async def broadcast(desk: Desk, asked: Broadcast) -> Answer:
+async def broadcast(context: ToolContext, asked: Broadcast) -> Answer:
     """Say something to everybody."""
-    return await _say(desk, "*", asked.body)
+    return await _say(context, "*", asked.body)
 
 
-async def _say(desk: Desk, target: str, body: Any) -> Answer:
+async def _say(context: ToolContext, target: str, body: Any) -> Answer:
     text, data = _spoken(body)
-    accepted = await desk.client.send(target, text, data=data, wire_id=desk.wire_id)
+    accepted = await context.client.send(target, text, data=data, wire_id=context.wire_id)
     return json_answer({"id": accepted.id})
 
 
@@ -55,18 +55,18 @@ def _spoken(body: Any) -> tuple[str, dict[str, Any] | None]:
     return msgspec.json.encode(body).decode(), body if isinstance(body, dict) and body else None
 
 
-async def peers(desk: Desk, _asked: Nothing) -> Answer:
+async def peers(context: ToolContext, _asked: Nothing) -> Answer:
     """Who is connected."""
-    found = await desk.client.members()
+    found = await context.client.members()
     return json_answer(
-        {"self": desk.member, "peers": [one.name for one in found if one.sessions and one.name != desk.member]}
+        {"self": context.member, "peers": [one.name for one in found if one.sessions and one.name != context.member]}
     )
 
 
-async def drain(desk: Desk, _asked: Nothing) -> Answer:
+async def drain(context: ToolContext, _asked: Nothing) -> Answer:
     """Take what waits."""
-    taken, _ = await claim_some(desk, _TAKEN_MAX, told=lambda message: json_answer(_told(message), taken=True).text)
-    desk.shown.extend(item.message.id for item in taken)
+    taken, _ = await claim_some(context, _TAKEN_MAX, told=lambda message: json_answer(_told(message), taken=True).text)
+    context.shown.extend(item.message.id for item in taken)
     said = [_told(item.message) for item in taken]
     return json_answer({"messages": said}, taken=True)
 

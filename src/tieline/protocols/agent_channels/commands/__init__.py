@@ -7,7 +7,7 @@ sockets.
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tieline.cli.doctor_finding import Finding
+from tieline.cli.doctor_finding import DoctorFinding
 from tieline.cli.extension import Extension
 from tieline.protocols.agent_channels import FOLDER
 
@@ -26,7 +26,7 @@ class ChannelsCommands(Extension):
         if folder is not None:
             yield str(Path(folder, _GENERAL))
 
-    def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> Iterator[Finding]:
+    def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> Iterator[DoctorFinding]:
         """Tell of members whose inbox has no socket."""
         from tieline.protocols.agent_channels.commands.inboxes import inbox_paths
 

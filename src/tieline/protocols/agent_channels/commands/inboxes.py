@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tieline.cli.doctor_finding import Finding, wrong
+from tieline.cli.doctor_finding import DoctorFinding, wrong
 from tieline.contract.identifiers import INBOX_PREFIX
 from tieline.protocols.agent_channels.group import GROUP_FILE
 from tieline.wire.unix import PATH_BYTES_MAX
@@ -17,7 +17,7 @@ from tieline.wire.unix import PATH_BYTES_MAX
 _SHOWN_MAX = 5  # so many names fit a line
 
 
-def inbox_paths(channels_dir: str, names: Sequence[str]) -> Iterator[Finding]:
+def inbox_paths(channels_dir: str, names: Sequence[str]) -> Iterator[DoctorFinding]:
     """Tell of members whose inbox has no socket: its path would be too long, or the hub may not open so many files."""
     long = [
         name for name in names if len(os.fsencode(Path(channels_dir, f"{INBOX_PREFIX}{name}.sock"))) > PATH_BYTES_MAX

@@ -14,7 +14,7 @@ from tieline.protocols.backchannel.identity import AGENT_VARIABLE, HOME_VARIABLE
 if TYPE_CHECKING:
     from tieline.cli.doctor_finding import Examined
     from tieline.cli.failure import Failure
-    from tieline.cli.mailbox import Post
+    from tieline.cli.mailbox import MailboxProvider
     from tieline.cli.session import Link
 
 _PANEL = "Members and channels"
@@ -42,11 +42,11 @@ class BackchannelCommands(Extension):
 
         return failure_of(error)
 
-    def post(self) -> "Post":
+    def mailbox_provider(self) -> "MailboxProvider":
         """Work on a spool or through a relay."""
-        from tieline.protocols.backchannel.commands.spool_location import LocalPost
+        from tieline.protocols.backchannel.commands.spool_location import SpoolMailboxProvider
 
-        return LocalPost()
+        return SpoolMailboxProvider()
 
     def look_at_data(self, link: "Link", *, repair: bool) -> "Examined":
         """Look at the spool."""

@@ -166,7 +166,7 @@ class Importer:
                 self._members.add(name)
                 self.counts.members += 1
             if isinstance(self._hub, OfflineHub):
-                return self._hub.voice(name)
+                return self._hub.open_session(name)
             client = await self._stack.enter_async_context(await replace(self._link, member=name).open())
             return cast(Speaker, client)
         except HubRefused as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tieline.agents.unread import Asked
     from tieline.cli.context import Context
     from tieline.cli.session import Link
-    from tieline.cli.watch import Wish
+    from tieline.cli.watch import WatchOptions
     from tieline.client import Message as Shown
     from tieline.protocols.backchannel.codec import SpoolMessage
     from tieline.protocols.backchannel.commands.postbox import Postbox, Taking
@@ -205,9 +205,9 @@ class LocalMailbox:
             for item in taken:
                 taking.finish(item.message.id)
 
-    async def watch(self, wish: "Wish") -> None:
+    async def watch(self, options: "WatchOptions") -> None:
         """Take messages as they come, until interrupted."""
-        await LocalWatch(self.postbox, self._speak(), wish).run()
+        await LocalWatch(self.postbox, self._speak(), options).run()
 
     def subscribe(self, channel: str) -> str:
         """Join a channel; returns who did."""
@@ -322,24 +322,24 @@ def _seen(record: "AgentRecord") -> str:
 class LocalWatch:
     """One watch over an agent's messages without a hub."""
 
-    def __init__(self, postbox: "Postbox", name: str, wish: "Wish") -> None:
+    def __init__(self, postbox: "Postbox", name: str, options: "WatchOptions") -> None:
         self._postbox = postbox
-        self._wish = wish
+        self._options = options
         self._name = name
         # How often the command failed, for each message that it failed for.
         self._failures: dict[str, int] = {}
 
     async def run(self) -> None:
         """Watch until interrupted."""
-        late = self._wish.reaction is not None
+        late = self._options.reaction is not None
         with _disk(), self._postbox.taking(self._name, late=late) as taking:
             self._postbox.recover(self._name)
             coming = self._postbox.arrivals(self._name)
             async for message in coming:
                 given_up = self._failures.get(message.id, 0) >= _TRIES_MAX
-                if given_up or self._wish.passes_over(shown(message)):
+                if given_up or self._options.passes_over(shown(message)):
                     continue
-                if self._wish.peek:
+                if self._options.peek:
                     await self._handle(message)
                 elif taking.claim(message.id) is not None:
                     taking.sync()
@@ -367,14 +367,14 @@ class LocalWatch:
 
     async def _handle(self, message: "SpoolMessage") -> bool:
         """Print it, or run the command; false when that failed."""
-        if self._wish.reaction is not None:
+        if self._options.reaction is not None:
             environment = {**os.environ, **self._postbox.environment(self._name)}
-            code = await self._wish.reaction.run(shown(message), environment)
+            code = await self._options.reaction.run(shown(message), environment)
             if code:
                 warn(f"The command ended with {code} for {message.id}.")
             return code == 0
-        if self._wish.json:
-            document = _document(message, "pending" if self._wish.peek else "acked")
+        if self._options.json:
+            document = _document(message, "pending" if self._options.peek else "acked")
             print_json({"message": document["message"]})
         else:
             _print([message])

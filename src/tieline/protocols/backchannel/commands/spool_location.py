@@ -1,7 +1,7 @@
 """The spool's folder for a command that has no hub, and who speaks from it.
 
-Above: the other commands of this folder, and the command line through `LocalPost`. Below: the folder's `config.json`,
-and the relay that takes the place of the folder where one is stored there.
+Above: the other commands of this folder, and the command line through `SpoolMailboxProvider`. Below: the folder's
+`config.json`, and the relay that takes the place of the folder where one is stored there.
 """
 
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.whereabouts import named_token
+from tieline.cli.hub_or_spool import named_token
 
 if TYPE_CHECKING:
     from tieline.cli.session import Link
@@ -49,7 +49,7 @@ def speaker_without_hub(link: "Link") -> str:
     return name
 
 
-class LocalPost:
+class SpoolMailboxProvider:
     """Working on a spool, or through a relay."""
 
     def stored(self, link: "Link") -> "Identity":

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tieline.cli.doctor_finding import Examined, Fault, Finding, wrong
+from tieline.cli.doctor_finding import DoctorFinding, Examined, Fault, wrong
 from tieline.cli.failure import Exit, Failure
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _advice(finding: "upkeep.SpoolFinding") -> str:
             return f"look at {finding.path}, and correct or remove it"
 
 
-def _refused_files(root: Path) -> Iterator[Finding]:
+def _refused_files(root: Path) -> Iterator[DoctorFinding]:
     """Tell of what the hub did not take from its spool, and kept for a person to look at."""
     for folder in sorted(root.glob("spool/*/refused")):
         files = sorted(folder.glob("*.json"))

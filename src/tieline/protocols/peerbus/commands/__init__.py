@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tieline.cli.doctor_finding import Finding, note
+from tieline.cli.doctor_finding import DoctorFinding, note
 from tieline.cli.extension import Command, Export, Extension
 from tieline.protocols.peerbus import SOCKET
 from tieline.protocols.peerbus.settings import PeerbusSettings
@@ -48,7 +48,7 @@ class PeerbusCommands(Extension):
             if where is not None:
                 yield where
 
-    def look_at_settings(self, settings: PeerbusSettings, path: Path) -> Iterator[Finding]:
+    def look_at_settings(self, settings: PeerbusSettings, path: Path) -> Iterator[DoctorFinding]:
         """Tell of a hub that cannot sign."""
         if settings.enabled and not settings.hmac_secret:
             why = "what other protocols say to peers is refused, because the hub cannot sign it"

@@ -1,4 +1,4 @@
-"""The liaison: pushes, calls and objectives of one agent, through restarts of the hub."""
+"""The agent session: pushes, calls and objectives of one agent, through restarts of the hub."""
 
 import asyncio
 import contextlib
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.agents.conftest import ALONE
-from tests.server.hubs import House, house, until
-from tieline.agents import liaison as liaisons
-from tieline.agents.liaison import CHANNEL_METHOD, TOOLS_CHANGED_METHOD, Liaison, UnknownTool
+from tests.server.hubs import HubHarness, running_hub, until
+from tieline.agents import agent_session
+from tieline.agents.agent_session import CHANNEL_METHOD, TOOLS_CHANGED_METHOD, AgentSession, UnknownTool
 from tieline.agents.runner_frames import Fault, McpRequest, McpResponse
 from tieline.client import Client, Complete, HubRefused, connect
 from tieline.contract.permission import OBJECTIVES_CREATE
@@ -19,14 +19,14 @@ from tieline.contract.refusal import Code
 
 
 class Program:
-    """An agent's program: what it was notified of, and its liaison with the hub."""
+    """An agent's program: what it was notified of, and its agent session."""
 
     def __init__(self, home: Path, member: str = "bob", **options: Any) -> None:
         self._home = home
         self._member = member
         self.notified: list[tuple[str, dict[str, Any] | None]] = []
         self.told: list[str] = []
-        self.liaison = Liaison(self.open, self.notify, tell=self.told.append, **options)
+        self.agent_session = AgentSession(self.open, self.notify, tell=self.told.append, **options)
 
     async def open(self) -> Client:
         return await connect(home=self._home, member=self._member, receive=True)
@@ -46,13 +46,13 @@ class Program:
 
     def description(self, name: str = "objectives") -> str:
         """What the agent reads about a tool now."""
-        return str(next(tool["description"] for tool in self.liaison.list_tools() if tool["name"] == name))
+        return str(next(tool["description"] for tool in self.agent_session.list_tools() if tool["name"] == name))
 
 
 @contextlib.asynccontextmanager
 async def running(program: Program) -> AsyncIterator[Program]:
     """Keep the session meanwhile."""
-    keeping = asyncio.create_task(program.liaison.keep())
+    keeping = asyncio.create_task(program.agent_session.keep())
     try:
         yield program
     finally:
@@ -61,42 +61,42 @@ async def running(program: Program) -> AsyncIterator[Program]:
             await keeping
 
 
-async def test_nothing_is_pushed_before_the_program_is_ready(home: House) -> None:
+async def test_nothing_is_pushed_before_the_program_is_ready(home: HubHarness) -> None:
     alice = await home.join("alice")
     await alice.send("@bob", "early")
     async with running(Program(home.home)) as program:
-        await program.liaison.call_tool("members", {})
+        await program.agent_session.call_tool("members", {})
         # That nothing comes can only be seen when its time is over.
         await asyncio.sleep(0.05)
         assert not program.notified
-        program.liaison.begin()
+        program.agent_session.begin()
         await until(lambda: program.contents == ["early"])
 
 
-async def test_a_call_after_a_push_is_evidence_and_an_answer_settles(home: House) -> None:
+async def test_a_call_after_a_push_is_evidence_and_an_answer_settles(home: HubHarness) -> None:
     alice = await home.join("alice")
     async with running(Program(home.home)) as program:
-        program.liaison.begin()
+        program.agent_session.begin()
         sent = await alice.send("@bob", "well?")
         await until(lambda: program.contents == ["well?"])
-        await program.liaison.call_tool("members", {})
+        await program.agent_session.call_tool("members", {})
         (receipt,) = await alice.receipts(sent.id)
         assert [(step.state, step.evidence) for step in receipt.steps[1:]] == [
             ("offered", ""),
             ("seen", "tool call: members"),
         ]
-        answer = await program.liaison.call_tool("send", {"to": "@alice", "body": "yes", "reply_to": sent.id})
+        answer = await program.agent_session.call_tool("send", {"to": "@alice", "body": "yes", "reply_to": sent.id})
         assert not answer.failed
-        await program.liaison.call_tool("members", {})
+        await program.agent_session.call_tool("members", {})
         (receipt,) = await alice.receipts(sent.id)
         assert receipt.state == "acked"
 
 
-async def test_channels_are_shown_by_their_ids_also_new_ones(home: House) -> None:
+async def test_channels_are_shown_by_their_ids_also_new_ones(home: HubHarness) -> None:
     alice = await home.join("alice")
     async with running(Program(home.home)) as program:
-        program.liaison.begin()
-        await program.liaison.call_tool("members", {})
+        program.agent_session.begin()
+        await program.agent_session.call_tool("members", {})
         await alice.subscribe("dev")
         await (await home.join("bob")).subscribe("dev")
         await alice.send("#dev", "here")
@@ -107,11 +107,11 @@ async def test_channels_are_shown_by_their_ids_also_new_ones(home: House) -> Non
         assert params["meta"]["channel"] == "dev"
 
 
-async def test_descriptions_follow_the_open_objectives(home: House) -> None:
+async def test_descriptions_follow_the_open_objectives(home: HubHarness) -> None:
     alice = await home.join("alice")
     async with running(Program(home.home)) as program:
-        program.liaison.begin()
-        await program.liaison.call_tool("members", {})
+        program.agent_session.begin()
+        await program.agent_session.call_tool("members", {})
         assert "no open objectives" in program.description()
         made = await alice.create_objective("Fix the build", "It is green", "bob")
         await until(lambda: program.refreshes == 1)
@@ -121,11 +121,11 @@ async def test_descriptions_follow_the_open_objectives(home: House) -> None:
         assert "no open objectives" in program.description()
 
 
-async def test_a_burst_of_objectives_is_one_refresh(home: House) -> None:
+async def test_a_burst_of_objectives_is_one_refresh(home: HubHarness) -> None:
     alice = await home.join("alice")
     async with running(Program(home.home)) as program:
-        program.liaison.begin()
-        await program.liaison.call_tool("members", {})
+        program.agent_session.begin()
+        await program.agent_session.call_tool("members", {})
         for number in range(5):
             await alice.create_objective(f"Fix {number}", "Fixed", "bob")
         await until(lambda: "(5)" in program.description())
@@ -134,43 +134,43 @@ async def test_a_burst_of_objectives_is_one_refresh(home: House) -> None:
         assert program.refreshes == 1
 
 
-async def test_without_pushes_the_agent_takes_what_waits(home: House) -> None:
+async def test_without_pushes_the_agent_takes_what_waits(home: HubHarness) -> None:
     alice = await home.join("alice")
     async with running(Program(home.home, push=False)) as program:
-        program.liaison.begin()
+        program.agent_session.begin()
         sent = await alice.send("@bob", "quiet")
-        await program.liaison.call_tool("members", {})
+        await program.agent_session.call_tool("members", {})
         assert not program.contents
         (receipt,) = await alice.receipts(sent.id)
         assert receipt.state in ("pending", "offered")
-        assert "\nquiet\n" in (await program.liaison.call_tool("drain", {})).text
+        assert "\nquiet\n" in (await program.agent_session.call_tool("drain", {})).text
 
 
-async def test_tools_that_need_a_permission_are_offered_to_who_has_it(home: House) -> None:
+async def test_tools_that_need_a_permission_are_offered_to_who_has_it(home: HubHarness) -> None:
     async with running(Program(home.home, tools="ac7")) as program:
-        await program.liaison.call_tool("roster", {})
-        names = {tool["name"] for tool in program.liaison.list_tools()}
+        await program.agent_session.call_tool("roster", {})
+        names = {tool["name"] for tool in program.agent_session.list_tools()}
         assert "objectives_complete" in names
         assert "objectives_create" not in names
     await (await home.operator()).update_member("bob", permissions=(OBJECTIVES_CREATE,))
     async with running(Program(home.home, tools="ac7")) as program:
-        await program.liaison.call_tool("roster", {})
-        assert "objectives_create" in {tool["name"] for tool in program.liaison.list_tools()}
+        await program.agent_session.call_tool("roster", {})
+        assert "objectives_create" in {tool["name"] for tool in program.agent_session.list_tools()}
 
 
-async def test_a_long_backlog_is_told_as_a_digest(home: House) -> None:
+async def test_a_long_backlog_is_told_as_a_digest(home: HubHarness) -> None:
     alice = await home.join("alice")
     for number in range(53):
         await alice.send("@bob", str(number))
     async with running(Program(home.home)) as program:
-        program.liaison.begin()
+        program.agent_session.begin()
         await until(lambda: len(program.contents) == 51)
         assert program.contents[-1].startswith("3 more messages wait")
 
 
-async def test_a_runner_is_answered_in_frames(home: House) -> None:
+async def test_a_runner_is_answered_in_frames(home: HubHarness) -> None:
     async with running(Program(home.home)) as program:
-        answer = program.liaison.answer
+        answer = program.agent_session.answer
         listed = await answer(McpRequest(1, "tools/list"))
         assert listed.result is not None
         assert {tool["name"] for tool in listed.result["tools"]} >= {"send", "drain"}
@@ -187,25 +187,25 @@ async def test_a_runner_is_answered_in_frames(home: House) -> None:
             assert (await answer(strange)).error is not None
 
 
-async def test_an_unknown_tool_is_said(home: House) -> None:
+async def test_an_unknown_tool_is_said(home: HubHarness) -> None:
     async with running(Program(home.home)) as program:
         with pytest.raises(UnknownTool):
-            await program.liaison.call_tool("dance", {})
+            await program.agent_session.call_tool("dance", {})
 
 
 async def test_a_hub_that_is_not_there_is_said_and_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liaisons, "AWAY_SECONDS", 0.05)
+    monkeypatch.setattr(agent_session, "AWAY_SECONDS", 0.05)
     path = folder / "home"
     # A hub that does not know the member yet would refuse it for good.
-    async with house(path, **ALONE) as here:
+    async with running_hub(path, **ALONE) as here:
         await here.add("alice", "bob")
     async with running(Program(path)) as program:
-        program.liaison.begin()
-        answer = await program.liaison.call_tool("members", {})
+        program.agent_session.begin()
+        answer = await program.agent_session.call_tool("members", {})
         assert answer.failed
         assert "the hub is away, nothing was done" in answer.text
-        assert {tool["name"] for tool in program.liaison.list_tools()} >= {"send", "drain"}
-        async with house(path, **ALONE) as here:
+        assert {tool["name"] for tool in program.agent_session.list_tools()} >= {"send", "drain"}
+        async with running_hub(path, **ALONE) as here:
             await here.keep(await connect(home=path, member="alice")).send("@bob", "at last")
             await until(lambda: program.contents == ["at last"], seconds=30)
 
@@ -213,15 +213,17 @@ async def test_a_hub_that_is_not_there_is_said_and_waited_for(folder: Path, monk
 @pytest.mark.slow
 async def test_a_restart_of_the_hub_is_survived_and_nothing_is_pushed_twice(folder: Path) -> None:
     path = folder / "home"
-    async with house(path, **ALONE) as here:
+    async with running_hub(path, **ALONE) as here:
         await here.add("alice", "bob")
     async with running(Program(path)) as program:
-        program.liaison.begin()
-        async with house(path, **ALONE) as here:
+        program.agent_session.begin()
+        async with running_hub(path, **ALONE) as here:
             sent = await here.keep(await connect(home=path, member="alice")).send("@bob", "one")
             await until(lambda: program.contents == ["one"], seconds=30)
-        calling = asyncio.create_task(program.liaison.call_tool("send", {"to": "@alice", "body": "said in between"}))
-        async with house(path, **ALONE) as here:
+        calling = asyncio.create_task(
+            program.agent_session.call_tool("send", {"to": "@alice", "body": "said in between"})
+        )
+        async with running_hub(path, **ALONE) as here:
             alice = here.keep(await connect(home=path, member="alice", receive=True))
             assert not (await calling).failed
             await alice.send("@bob", "two")
@@ -232,14 +234,14 @@ async def test_a_restart_of_the_hub_is_survived_and_nothing_is_pushed_twice(fold
             assert receipt.state == "seen"
 
 
-async def test_a_hub_that_refuses_is_not_asked_again_and_the_agent_is_told(home: House) -> None:
+async def test_a_hub_that_refuses_is_not_asked_again_and_the_agent_is_told(home: HubHarness) -> None:
     async def refuse() -> Client:
         raise HubRefused(Code.UNAUTHORIZED, "the token is not known")
 
     program = Program(home.home)
-    program.liaison._open_session = refuse
-    await program.liaison.keep()
-    answer = await program.liaison.call_tool("members", {})
+    program.agent_session._open_session = refuse
+    await program.agent_session.keep()
+    answer = await program.agent_session.call_tool("members", {})
     assert answer.failed
     assert answer.text == "the token is not known"
     assert program.told == ["the hub ended the session: the token is not known"]
@@ -251,12 +253,12 @@ async def test_two_agents_that_answer_everything_are_held_and_told_and_a_third_c
     (folder / "home").mkdir(mode=0o700)
     limits = "[limits]\nhops_soft = 5\nhops_max = 10\nhop_ms_min = 0\nspace_ms_min = 1\nspace_ms_max = 1\n"
     (folder / "home" / "tieline.toml").write_text(limits)
-    async with house(folder / "home", store="memory", **ALONE) as home:
+    async with running_hub(folder / "home", store="memory", **ALONE) as home:
         await home.add("alice", "bob", "carol", "dave")
         await _thank_each_other(home)
 
 
-async def _thank_each_other(home: House) -> None:
+async def _thank_each_other(home: HubHarness) -> None:
     held: list[str] = []
 
     async def answer_everything(program: Program, name: str) -> None:
@@ -267,7 +269,7 @@ async def _thank_each_other(home: House) -> None:
             assert params is not None
             meta = params["meta"]
             arguments = {"to": f"@{meta['from']}", "body": f"{name}: thank you!", "reply_to": meta["msg_id"]}
-            answer = await program.liaison.call_tool("send", arguments)
+            answer = await program.agent_session.call_tool("send", arguments)
             assert not answer.failed, answer.text
             if "held: " in answer.text:
                 held.append(answer.text)
@@ -275,8 +277,8 @@ async def _thank_each_other(home: House) -> None:
     bob, carol = Program(home.home), Program(home.home, member="carol")
     alice, dave = await home.join("alice"), await home.join("dave")
     async with running(bob), running(carol), asyncio.timeout(30):
-        bob.liaison.begin()
-        carol.liaison.begin()
+        bob.agent_session.begin()
+        carol.agent_session.begin()
         eager = [asyncio.create_task(answer_everything(*one)) for one in ((bob, "bob"), (carol, "carol"))]
         await (await home.join("carol")).send("@bob", "hello")
         await until(lambda: bool(held), seconds=20)

@@ -1,6 +1,6 @@
-"""The tracker: which objectives a member has open, asked anew whenever something happens to one.
+"""The open objectives of a member, fetched again whenever something happens to one.
 
-Above: the bridge and the runner, which show them in the descriptions of tools, because those outlive what a model
+Above: the MCP server and the runner, which show them in the descriptions of tools, because those outlive what a model
 forgets. Below: the hub, through whatever asks it. Events come in bursts (work is given to many, or moved), so a first
 one starts a short wait, and one question covers all that came meanwhile.
 """
@@ -31,14 +31,14 @@ async def fetch_open(client: Client, member: str) -> Open:
     return (await client.objectives(statuses=statuses, assignee=member, limit=OPEN_MAX)).objectives
 
 
-class Tracker:
+class OpenObjectives:
     """The open objectives of one member. Belongs to one event loop."""
 
     def __init__(self, fetch: Fetch, changed: Changed, *, debounce_seconds: float = DEBOUNCE_SECONDS) -> None:
         self._fetch = fetch
         self._changed = changed
         self._debounce_seconds = debounce_seconds
-        self.open: Open = ()
+        self.current: Open = ()
         # The wait and the question behind it, and whether something happened since that question was asked.
         self._refreshing: asyncio.Task[None] | None = None
         self._stale = False
@@ -54,9 +54,9 @@ class Tracker:
     async def refresh(self) -> None:
         """Ask now. Raises `HubError`."""
         self._stale = False
-        before, self.open = self.open, await self._fetch()
-        if before != self.open:
-            self._changed(before, self.open)
+        before, self.current = self.current, await self._fetch()
+        if before != self.current:
+            self._changed(before, self.current)
 
     async def close(self) -> None:
         """Ask no more."""

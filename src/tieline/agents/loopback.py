@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 import h11
 import msgspec
 
-from tieline.agents.trace_exchange import Passed, event_of
-from tieline.agents.trace_http import HEAD_BYTES_MAX, Side, header, headers_of
+from tieline.agents.loopback_http import HEAD_BYTES_MAX, Side, header, headers_of
+from tieline.agents.model_call import ModelCall, event_of
 from tieline.services import otlp
 
 ANTHROPIC, OPENAI, OTLP = "anthropic", "openai", "otlp"
@@ -134,7 +134,7 @@ class Loopback:
                 if name == OTLP:
                     await self._take_telemetry(request, target, near)
                 elif name in self._upstreams:
-                    far = await self._pass_on(_Exchange(name, request, target, near), far)
+                    far = await self._pass_on(_ProxiedCall(name, request, target, near), far)
                     if far is None:
                         return
                 else:
@@ -177,9 +177,9 @@ class Loopback:
 
     # The proxy
 
-    async def _pass_on(self, exchange: "_Exchange", far: _Far | None) -> _Far | None:
+    async def _pass_on(self, call: "_ProxiedCall", far: _Far | None) -> _Far | None:
         """Pass one request on and its response back; gives the connection to use for the next, if one may follow."""
-        base = self._upstreams[exchange.name]
+        base = self._upstreams[call.name]
         secure = base.scheme == "https"
         key = (base.scheme, base.hostname or "", base.port or (443 if secure else 80))
         if far is None or not far.fits(key):
@@ -188,17 +188,17 @@ class Loopback:
             try:
                 far = await self._dial(key)
             except (OSError, TimeoutError) as error:
-                await exchange.swallow()
-                await _refuse(exchange.near, 502, "Bad Gateway", f"{key[1]} cannot be reached: {error}")
-                self._look_at(exchange, self._bases[exchange.name])
+                await call.swallow()
+                await _refuse(call.near, 502, "Bad Gateway", f"{key[1]} cannot be reached: {error}")
+                self._look_at(call, self._bases[call.name])
                 return None
         try:
-            reusable = await exchange.carry(far, base.path.rstrip("/"), base.netloc.rpartition("@")[2])
+            reusable = await call.carry(far, base.path.rstrip("/"), base.netloc.rpartition("@")[2])
         except BaseException:
             far.close()
             raise
         finally:
-            self._look_at(exchange, self._bases[exchange.name])
+            self._look_at(call, self._bases[call.name])
         far.idle_since = time.monotonic()
         if reusable:
             return far
@@ -214,17 +214,17 @@ class Loopback:
             reader, writer = await asyncio.open_connection(host, port, ssl=tls, limit=HEAD_BYTES_MAX)
         return _Far(key, reader, writer)
 
-    def _look_at(self, exchange: "_Exchange", base: str) -> None:
+    def _look_at(self, call: "_ProxiedCall", base: str) -> None:
         """Make an event of what passed, while the program goes on."""
-        task = asyncio.create_task(self._read(exchange.passed(base)))
+        task = asyncio.create_task(self._read(call.passed(base)))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
 
-    async def _read(self, passed: Passed) -> None:
+    async def _read(self, passed: ModelCall) -> None:
         self._emit(await asyncio.to_thread(event_of, passed))
 
 
-class _Exchange:
+class _ProxiedCall:
     """One request of the program, and its response."""
 
     def __init__(self, name: str, request: h11.Request, target: str, near: Side) -> None:
@@ -280,10 +280,10 @@ class _Exchange:
                 return isinstance(event, h11.InformationalResponse)
         raise h11.RemoteProtocolError("no response came")
 
-    def passed(self, base: str) -> Passed:
+    def passed(self, base: str) -> ModelCall:
         """What there is to look at."""
         answer = self._answer
-        return Passed(
+        return ModelCall(
             provider=self.name,
             method=self._head.method.decode(),
             url=f"{base.rstrip('/')}{self._target}",
@@ -308,7 +308,7 @@ def _now_ms() -> int:
 
 
 @contextlib.asynccontextmanager
-async def loopback(emit: Emit, upstreams: Mapping[str, str]) -> AsyncIterator[Loopback]:
+async def open_loopback(emit: Emit, upstreams: Mapping[str, str]) -> AsyncIterator[Loopback]:
     """A loopback for as long as it is needed."""
     listener = Loopback(emit, upstreams)
     await listener.start()

@@ -1,4 +1,4 @@
-"""The bridge: `tieline mcp` as a real process, driven by the official SDK's client over stdio, in both eras."""
+"""The MCP server: `tieline mcp` as a real process, driven by the official SDK's client over stdio, in both eras."""
 
 import asyncio
 import json
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.agents.conftest import ALONE
-from tests.agents.mcp_agent import ERAS, LEGACY, WAIT_SECONDS, bridge_processes, mcp_agent, raw_program
+from tests.agents.mcp_agent import ERAS, LEGACY, WAIT_SECONDS, mcp_agent, mcp_server_processes, raw_program
 from tests.agents.test_forwarder import state, steps
 from tests.agents.test_framing import FORGERIES
-from tests.server.hubs import House, house, until
+from tests.server.hubs import HubHarness, running_hub, until
 from tieline.agents.runner_frames import McpNotification, McpRequest, McpResponse, Shutdown, decode, encode
 from tieline.client import connect
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_an_agent_lists_calls_is_pushed_to_and_sees_its_objectives(home: House, era: str) -> None:
+async def test_an_agent_lists_calls_is_pushed_to_and_sees_its_objectives(home: HubHarness, era: str) -> None:
     alice = await home.join("alice")
     async with mcp_agent(home.home, era) as agent:
         client = agent.client
@@ -63,7 +63,7 @@ async def test_an_agent_lists_calls_is_pushed_to_and_sees_its_objectives(home: H
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_messages_that_arrived_while_the_agent_was_away_come_once(home: House, era: str) -> None:
+async def test_messages_that_arrived_while_the_agent_was_away_come_once(home: HubHarness, era: str) -> None:
     alice = await home.join("alice")
     sent = [await alice.send("@bob", body) for body in ("one", "two")]
     async with mcp_agent(home.home, era) as agent:
@@ -77,10 +77,10 @@ async def test_messages_that_arrived_while_the_agent_was_away_come_once(home: Ho
         await agent.client.list_tools()
         await until(lambda: bool(agent.bodies), seconds=WAIT_SECONDS)
         assert agent.bodies == ["three"]
-    assert not bridge_processes()
+    assert not mcp_server_processes()
 
 
-async def test_a_kill_between_push_and_evidence_has_it_offered_again_and_evidence_counts_once(home: House) -> None:
+async def test_a_kill_between_push_and_evidence_has_it_offered_again_and_evidence_counts_once(home: HubHarness) -> None:
     alice = await home.join("alice")
     async with raw_program(home.home, "--as", "bob") as program:
         await program.initialize()
@@ -97,7 +97,7 @@ async def test_a_kill_between_push_and_evidence_has_it_offered_again_and_evidenc
         assert [step for step in await steps(alice, sent.id) if step[0] == "seen"] == [("seen", "tool call: members")]
 
 
-async def test_nothing_is_written_before_initialized_and_garbage_ends_nothing(home: House) -> None:
+async def test_nothing_is_written_before_initialized_and_garbage_ends_nothing(home: HubHarness) -> None:
     alice = await home.join("alice")
     await alice.send("@bob", "early")
     async with raw_program(home.home, "--as", "bob") as program:
@@ -119,7 +119,7 @@ async def test_nothing_is_written_before_initialized_and_garbage_ends_nothing(ho
 
 
 @pytest.mark.parametrize("end", ["stdin", "SIGTERM", "SIGINT"])
-async def test_the_bridge_ends_with_its_program(home: House, end: str) -> None:
+async def test_the_mcp_server_ends_with_its_program(home: HubHarness, end: str) -> None:
     async with raw_program(home.home, "--as", "bob") as program:
         await program.initialize()
         if end == "stdin":
@@ -131,16 +131,16 @@ async def test_the_bridge_ends_with_its_program(home: House, end: str) -> None:
             assert await program.process.wait() == (0 if end == "stdin" else -signal.Signals[end])
 
 
-async def test_the_bridge_comes_back_to_a_hub_that_restarts(folder: Path) -> None:
+async def test_the_mcp_server_comes_back_to_a_hub_that_restarts(folder: Path) -> None:
     path = folder / "home"
-    async with house(path, **ALONE) as here:
+    async with running_hub(path, **ALONE) as here:
         await here.add("alice", "bob")
     async with raw_program(path, "--as", "bob") as program:
         # There before the hub is.
         assert (await program.initialize())["result"]["serverInfo"]["name"] == "tieline"
         program.notify("notifications/initialized")
         for body in ("one", "two"):
-            async with house(path, **ALONE) as here:
+            async with running_hub(path, **ALONE) as here:
                 alice = here.keep(await connect(home=path, member="alice"))
                 await alice.send("@bob", body)
                 while (came := await program.read()).get("method") != "notifications/claude/channel":
@@ -150,14 +150,14 @@ async def test_the_bridge_comes_back_to_a_hub_that_restarts(folder: Path) -> Non
                 assert "alice" in called["result"]["content"][0]["text"]
 
 
-async def test_other_systems_names_are_offered_on_demand(home: House) -> None:
+async def test_other_systems_names_are_offered_on_demand(home: HubHarness) -> None:
     async with mcp_agent(home.home, LEGACY, "--tools", "peerbus") as agent:
         names = {tool.name for tool in (await agent.client.list_tools()).tools}
         assert names == {"bus.send", "bus.broadcast", "bus.peers", "bus.drain"}
         assert json.loads(await agent.call("bus.peers"))["self"] == "bob"
 
 
-async def test_without_pushes_nothing_comes_by_itself(home: House) -> None:
+async def test_without_pushes_nothing_comes_by_itself(home: HubHarness) -> None:
     alice = await home.join("alice")
     await alice.send("@bob", "quiet")
     async with mcp_agent(home.home, LEGACY, "--no-push") as agent:
@@ -171,7 +171,7 @@ async def test_without_pushes_nothing_comes_by_itself(home: House) -> None:
     [((), 2, "nobody is named"), (("--as", "nobody-here"), 3, "nobody-here"), (("--token", "wrong"), 3, "token")],
 )
 async def test_who_cannot_be_anybody_is_told_at_once(
-    home: House, options: tuple[str, ...], code: int, why: str
+    home: HubHarness, options: tuple[str, ...], code: int, why: str
 ) -> None:
     async with raw_program(home.home, *options) as program, asyncio.timeout(WAIT_SECONDS):
         assert program.process.stderr is not None
@@ -179,7 +179,7 @@ async def test_who_cannot_be_anybody_is_told_at_once(
         assert await program.process.wait() == code
 
 
-async def test_under_a_runner_the_bridge_passes_everything_to_it(folder: Path) -> None:
+async def test_under_a_runner_the_mcp_server_passes_everything_to_it(folder: Path) -> None:
     asked: list[McpRequest] = []
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

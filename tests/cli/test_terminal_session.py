@@ -1,4 +1,4 @@
-"""The correspondence of a program: what waits is bounded, and how a message is put for a screen and for a prompt."""
+"""The terminal session of a program: what waits is bounded, and how a message is put for a screen and for a prompt."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tieline.cli import correspondence
-from tieline.cli.correspondence import Correspondence, Notices, Outbox, Outgoing, printed, typed
+from tieline.cli import terminal_session
 from tieline.cli.session import Link
+from tieline.cli.terminal_session import Outbox, Outgoing, StatusLines, TerminalSession, printed, typed
 from tieline.client import Accepted, HubRefused, Message
 from tieline.contract.message import Priority
 from tieline.contract.refusal import Code
@@ -72,32 +72,32 @@ def test_a_long_message_is_shortened_and_says_where_the_whole_is(put: Any, chars
     assert f"{100_000 - chars_max:,} more characters: 'tieline " in text
 
 
-# Notices
+# Status lines
 
 
-async def test_notices_are_given_in_order_and_too_many_are_counted() -> None:
-    notices = Notices()
+async def test_status_lines_are_given_in_order_and_too_many_are_counted() -> None:
+    status_lines = StatusLines()
     for number in range(60):
-        notices.add(str(number))
-    found = await take(notices.lines(), 51)
+        status_lines.add(str(number))
+    found = await take(status_lines.lines(), 51)
     assert found[:2] == ["tieline: 0", "tieline: 1"]
     assert found[-1] == "tieline: and 10 more lines like these"
 
 
-async def test_a_notice_that_was_not_shown_is_left_over() -> None:
-    notices = Notices()
-    notices.add("one")
-    notices.add("two")
-    lines = notices.lines()
+async def test_a_status_line_that_was_not_shown_is_left_over() -> None:
+    status_lines = StatusLines()
+    status_lines.add("one")
+    status_lines.add("two")
+    lines = status_lines.lines()
     assert await take(lines, 2) == ["tieline: one", "tieline: two"]
-    assert list(notices.rest()) == ["tieline: two"], "nobody asked for what comes after it"
+    assert list(status_lines.rest()) == ["tieline: two"], "nobody asked for what comes after it"
 
 
-async def test_a_notice_is_awaited() -> None:
-    notices = Notices()
-    coming = asyncio.ensure_future(take(notices.lines(), 1))
+async def test_a_status_line_is_awaited() -> None:
+    status_lines = StatusLines()
+    coming = asyncio.ensure_future(take(status_lines.lines(), 1))
     await asyncio.sleep(0)
-    notices.add("late")
+    status_lines.add("late")
     assert await coming == ["tieline: late"]
 
 
@@ -119,10 +119,10 @@ async def test_the_outbox_keeps_what_is_not_answered_in_order() -> None:
 
 
 async def test_the_outbox_is_bounded_by_count_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(correspondence, "INSTRUCTIONS_MAX", 2)
+    monkeypatch.setattr(terminal_session, "INSTRUCTIONS_MAX", 2)
     outbox = Outbox()
     assert [outbox.put(hello(number)) for number in range(3)] == [True, True, False]
-    monkeypatch.setattr(correspondence, "INSTRUCTION_BYTES_MAX", 100)
+    monkeypatch.setattr(terminal_session, "INSTRUCTION_BYTES_MAX", 100)
     outbox = Outbox()
     assert not outbox.put(Instruction(to="bob", body="x" * 100))
 
@@ -131,28 +131,29 @@ async def test_the_outbox_is_bounded_by_count_and_by_bytes(monkeypatch: pytest.M
 
 
 async def test_what_does_not_fit_the_outbox_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(correspondence, "INSTRUCTIONS_MAX", 1)
-    talk = Correspondence(Link(), "alice", inject=False, match=None, on_screen=True)
-    talk.say(hello())
-    talk.say(hello())
-    assert await take(talk.notices.lines(), 1) == ["tieline: not sent to @bob: 1 others wait for the hub already"]
+    monkeypatch.setattr(terminal_session, "INSTRUCTIONS_MAX", 1)
+    session = TerminalSession(Link(), "alice", inject=False, match=None, on_screen=True)
+    session.say(hello())
+    session.say(hello())
+    said = "tieline: not sent to @bob: 1 others wait for the hub already"
+    assert await take(session.status_lines.lines(), 1) == [said]
 
 
 async def test_that_a_message_is_held_is_told_to_the_person_and_a_refusal_to_the_program() -> None:
-    talk = Correspondence(Link(), "alice", inject=True, match=None, on_screen=True)
-    talk._accepted(Outgoing(hello(), 1), Accepted(1, "m", 0, 1, held="held: because"))
-    talk._accepted(Outgoing(hello(), 1), Accepted(1, "m", 0, 1, held="slowed: because"))
-    talk._refused(Outgoing(hello(), 1), HubRefused(Code.UNKNOWN_MEMBER, "because"))
-    assert list(talk.notices.rest()) == ["tieline: to @bob, kept for later: held: because"]
-    assert await take(talk.incoming(), 1) == ["tieline: not sent to @bob: because"]
+    session = TerminalSession(Link(), "alice", inject=True, match=None, on_screen=True)
+    session._accepted(Outgoing(hello(), 1), Accepted(1, "m", 0, 1, held="held: because"))
+    session._accepted(Outgoing(hello(), 1), Accepted(1, "m", 0, 1, held="slowed: because"))
+    session._refused(Outgoing(hello(), 1), HubRefused(Code.UNKNOWN_MEMBER, "because"))
+    assert list(session.status_lines.rest()) == ["tieline: to @bob, kept for later: held: because"]
+    assert await take(session.incoming(), 1) == ["tieline: not sent to @bob: because"]
 
 
 async def test_the_same_answer_twice_is_typed_once_and_then_printed() -> None:
-    talk = Correspondence(Link(), "alice", inject=True, match=None, on_screen=True)
+    session = TerminalSession(Link(), "alice", inject=True, match=None, on_screen=True)
     for _ in range(2):
-        talk.say(Instruction(to="alice", body="x"))
+        session.say(Instruction(to="alice", body="x"))
     expected = "tieline: not sent to @alice: that is this program itself"
-    assert await take(talk.incoming(), 1) == [expected]
-    assert await take(talk.notices.lines(), 1) == [expected]
-    await talk.finish()
-    assert list(talk.notices.rest()) == [expected, expected], "nobody asked for what comes after either"
+    assert await take(session.incoming(), 1) == [expected]
+    assert await take(session.status_lines.lines(), 1) == [expected]
+    await session.finish()
+    assert list(session.status_lines.rest()) == [expected, expected], "nobody asked for what comes after either"

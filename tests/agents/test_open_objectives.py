@@ -1,10 +1,10 @@
-"""The tracker: open objectives, asked once for a burst of events."""
+"""Open objectives: fetched once for a burst of events."""
 
 import asyncio
 
 from tests.agents.said import happened, said
 from tests.server.hubs import until
-from tieline.agents.tracker import Open, Tracker
+from tieline.agents.open_objectives import Open, OpenObjectives
 from tieline.client import Disconnected, ObjectiveView
 
 DEBOUNCE_SECONDS = 0.02
@@ -37,14 +37,14 @@ async def quiet() -> None:
 
 
 class Hub:
-    """What the tracker asks, and what it was told."""
+    """A hub that is asked for open objectives, and the changes it caused."""
 
     def __init__(self) -> None:
         self.open: Open = ()
         self.asked = 0
         self.broken = False
         self.changes: list[tuple[Open, Open]] = []
-        self.tracker = Tracker(
+        self.open_objectives = OpenObjectives(
             self.fetch, lambda *change: self.changes.append(change), debounce_seconds=DEBOUNCE_SECONDS
         )
 
@@ -59,60 +59,60 @@ class Hub:
 async def test_an_objective_event_asks_for_the_open_set_and_tells_what_changed() -> None:
     hub = Hub()
     hub.open = (objective(1),)
-    hub.tracker.hear(happened())
+    hub.open_objectives.hear(happened())
     await until(lambda: len(hub.changes) == 1)
     assert hub.changes == [((), (objective(1),))]
-    assert hub.tracker.open == (objective(1),)
-    await hub.tracker.close()
+    assert hub.open_objectives.current == (objective(1),)
+    await hub.open_objectives.close()
 
 
 async def test_a_burst_of_events_is_one_question() -> None:
     hub = Hub()
     hub.open = (objective(1),)
     for _ in range(100):
-        hub.tracker.hear(happened())
+        hub.open_objectives.hear(happened())
     await until(lambda: len(hub.changes) == 1)
     await quiet()
     assert hub.asked == 1
-    await hub.tracker.close()
+    await hub.open_objectives.close()
 
 
 async def test_an_event_during_the_question_asks_again() -> None:
     hub = Hub()
-    hub.tracker.hear(happened())
+    hub.open_objectives.hear(happened())
     await until(lambda: hub.asked == 1)
     hub.open = (objective(1, "blocked"),)
-    hub.tracker.hear(happened())
-    await until(lambda: hub.tracker.open == hub.open)
-    await hub.tracker.close()
+    hub.open_objectives.hear(happened())
+    await until(lambda: hub.open_objectives.current == hub.open)
+    await hub.open_objectives.close()
 
 
 async def test_chat_asks_nothing_and_no_change_tells_nothing() -> None:
     hub = Hub()
-    hub.tracker.hear(said(target="obj:obj-1"))
+    hub.open_objectives.hear(said(target="obj:obj-1"))
     await quiet()
     assert hub.asked == 0
-    await hub.tracker.refresh()
-    await hub.tracker.refresh()
+    await hub.open_objectives.refresh()
+    await hub.open_objectives.refresh()
     assert hub.asked == 2
     assert not hub.changes
-    await hub.tracker.close()
+    await hub.open_objectives.close()
 
 
 async def test_a_hub_that_is_away_is_asked_by_the_next_session() -> None:
     hub = Hub()
     hub.broken = True
-    hub.tracker.hear(happened())
+    hub.open_objectives.hear(happened())
     await until(lambda: hub.asked == 1)
     hub.broken, hub.open = False, (objective(1),)
-    await hub.tracker.refresh()
-    assert hub.tracker.open == hub.open
-    await hub.tracker.close()
+    await hub.open_objectives.refresh()
+    assert hub.open_objectives.current == hub.open
+    await hub.open_objectives.close()
 
 
-async def test_a_closed_tracker_asks_no_more() -> None:
+async def test_nothing_is_asked_after_close() -> None:
     hub = Hub()
-    hub.tracker.hear(happened())
-    await hub.tracker.close()
+    hub.open_objectives.hear(happened())
+    await hub.open_objectives.close()
     await quiet()
     assert hub.asked == 0

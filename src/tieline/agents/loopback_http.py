@@ -1,6 +1,6 @@
-"""One side of the trace proxy: an HTTP/1.1 connection whose events are handed on as they arrive.
+"""One side of the proxy: an HTTP/1.1 connection whose events are handed on as they arrive.
 
-Above: `trace.py`. Below: h11, and streams of bytes. A server's own parser would gather a body before it hands it on;
+Above: `loopback.py`. Below: h11, and streams of bytes. A server's own parser would gather a body before it hands it on;
 here every piece is an event, because programs show what a model says while it says it.
 """
 

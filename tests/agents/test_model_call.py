@@ -1,4 +1,4 @@
-"""What passed, as an event: each provider's form becomes one, and nothing that a provider sends is an error of ours."""
+"""A model call as an event: each provider's form becomes one, and nothing that a provider sends is an error of ours."""
 
 import json
 from typing import Any
@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tieline.agents import trace_exchange
-from tieline.agents.trace_exchange import Passed, event_of, stream_data, usage_event
+from tieline.agents import model_call
+from tieline.agents.model_call import ModelCall, event_of, stream_data, usage_event
 
 JSON = (("Content-Type", "application/json"),)
 STREAM = (("content-type", "text/event-stream; charset=utf-8"),)
 
 
-def passed(path: str, request: Any, response: bytes, headers: tuple[tuple[str, str], ...] = JSON) -> Passed:
+def passed(path: str, request: Any, response: bytes, headers: tuple[tuple[str, str], ...] = JSON) -> ModelCall:
     provider = "anthropic" if "messages" in path else "openai"
     body = request if isinstance(request, bytes) else json.dumps(request).encode()
-    return Passed(provider, "POST", f"https://api{path}", 1000, 1500, (), body, 200, headers, response)
+    return ModelCall(provider, "POST", f"https://api{path}", 1000, 1500, (), body, 200, headers, response)
 
 
 def sse(*events: Any) -> bytes:
@@ -57,7 +57,7 @@ def test_all_sorts_of_blocks_are_kept_and_files_are_only_named() -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_openai_responses_are_the_same_exchange(whole: bool) -> None:
+def test_openai_responses_are_the_same_model_call(whole: bool) -> None:
     request = {
         "model": "g",
         "instructions": "be good",
@@ -95,7 +95,7 @@ def test_openai_responses_are_the_same_exchange(whole: bool) -> None:
     }
 
 
-def test_chat_completions_are_the_same_exchange_in_pieces_too() -> None:
+def test_chat_completions_are_the_same_model_call_in_pieces_too() -> None:
     request = {
         "model": "c",
         "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}],
@@ -127,8 +127,8 @@ def test_chat_completions_are_the_same_exchange_in_pieces_too() -> None:
     ]
 
 
-def test_an_exchange_that_is_too_long_is_kept_without_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_exchange, "EVENT_BYTES_MAX", 2000)
+def test_a_model_call_that_is_too_long_is_kept_without_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_call, "EVENT_BYTES_MAX", 2000)
     request = {"model": "m", "messages": [{"role": "user", "content": "x" * 5000}]}
     response = {"type": "message", "content": [], "usage": {"input_tokens": 1, "output_tokens": 2}}
     entry = event_of(passed("/v1/messages", request, json.dumps(response).encode()))["entry"]
@@ -143,14 +143,14 @@ def test_a_request_that_means_nothing_is_told_with_a_preview() -> None:
         "api",
         "ok",
     )
-    assert len(event["entry"]["requestBodyPreview"]) == trace_exchange.PREVIEW_CHARS
+    assert len(event["entry"]["requestBodyPreview"]) == model_call.PREVIEW_CHARS
 
 
 def test_the_data_of_a_stream_is_found_with_any_line_ends() -> None:
     assert list(stream_data(b": hi\r\ndata: 1\r\ndata:2\r\n\r\nevent: x\ndata: 3\n\ndata: 4")) == [b"1\n2", b"3", b"4"]
 
 
-def test_what_a_program_only_counts_is_an_exchange_without_words() -> None:
+def test_what_a_program_only_counts_is_a_model_call_without_words() -> None:
     event = usage_event({"inputTokens": 5, "outputTokens": "x"}, provider="openai", now_ms=7)
     assert event["entry"]["response"]["usage"]["inputTokens"] == 5
     assert event["entry"]["response"]["usage"]["outputTokens"] is None

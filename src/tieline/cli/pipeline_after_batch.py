@@ -1,7 +1,7 @@
-"""What follows a batch: the report is left in the lake, and with `--alerts` members are told what they should know.
+"""The work after a batch: leave the report in the lake, and with `--alerts` tell members what they should know.
 
-Above: `tieline pipeline run`. Below: the report and the bell. It runs between batches, not within them: a hub that does
-not answer costs no batch, and its alerts are told after the next one.
+Above: `tieline pipeline run`. Below: the report and the alerts. It runs between batches, not within them: a hub that
+does not answer costs no batch, and its alerts are told after the next one.
 """
 
 import os
@@ -16,8 +16,8 @@ from tieline.cli.failure import Exit, Failure, failure_of
 from tieline.cli.output import warn
 
 if TYPE_CHECKING:
+    from tieline.pipeline.alert_sender import SentAlerts
     from tieline.pipeline.alerts import Alert
-    from tieline.pipeline.bell import Told
     from tieline.pipeline.lake import Commit, Lake
     from tieline.pipeline.report_parts import Report
 
@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 30.0
 _ANSWER_SECONDS = 30.0  # a hub under load may take some; a dead one must not hold the run
 
 
-class Wishes(Struct, frozen=True):
+class AlertOptions(Struct, frozen=True):
     """Whom to tell, through which hub, and when money is worth a word."""
 
     target: str | None = None
@@ -37,12 +37,12 @@ class Wishes(Struct, frozen=True):
     token: str | None = None
 
 
-class Aftermath:
-    """The aftermath of one run."""
+class AfterBatch:
+    """The work after the batches of one run."""
 
-    def __init__(self, lake: "Lake", wishes: Wishes) -> None:
+    def __init__(self, lake: "Lake", options: AlertOptions) -> None:
         self._lake = lake
-        self._wishes = wishes
+        self._options = options
         self._due = False
         self._last = time.monotonic()
 
@@ -69,26 +69,26 @@ class Aftermath:
             # Before it is read: a batch that ends meanwhile is due again.
             self._due = False
             report = write_report(self._lake)
-        elif self._wishes.target is None:
+        elif self._options.target is None:
             return 0
         else:
             report = make_report(self._lake)
         return self._tell(report)
 
     def _tell(self, report: "Report") -> int:
-        if self._wishes.target is None:
+        if self._options.target is None:
             return 0
         import asyncio
 
+        from tieline.pipeline.alert_sender import SentAlerts
         from tieline.pipeline.alerts import find_alerts
-        from tieline.pipeline.bell import Told
 
-        told = Told(self._lake)
-        alerts = [alert for alert in find_alerts(report, budget_usd=self._wishes.budget_usd) if alert not in told]
+        sent = SentAlerts(self._lake)
+        alerts = [alert for alert in find_alerts(report, budget_usd=self._options.budget_usd) if alert not in sent]
         if not alerts:
             return 0
         try:
-            return asyncio.run(self._ring(alerts, told))
+            return asyncio.run(self._send(alerts, sent))
         except TimeoutError as error:
             raise Failure(Exit.UNREACHABLE, "the hub takes connections and does not answer") from error
         except Exception as error:
@@ -98,16 +98,16 @@ class Aftermath:
             hint = failure.hint or "the tables are written; the next run with --alerts tells"
             raise Failure(failure.code, f"alerts were not told: {failure.message}", hint) from error
 
-    async def _ring(self, alerts: "list[Alert]", told: "Told") -> int:
+    async def _send(self, alerts: "list[Alert]", sent: "SentAlerts") -> int:
         import asyncio
 
         from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE
-        from tieline.pipeline.bell import open_client, ring
+        from tieline.pipeline.alert_sender import open_client, send_alerts
 
-        wishes = self._wishes
-        assert wishes.target is not None, "asked before"
-        token = wishes.token or os.environ.get(TOKEN_VARIABLE)
-        speaker = wishes.speaker or os.environ.get(MEMBER_VARIABLE)
+        options = self._options
+        assert options.target is not None, "asked before"
+        token = options.token or os.environ.get(TOKEN_VARIABLE)
+        speaker = options.speaker or os.environ.get(MEMBER_VARIABLE)
         async with asyncio.timeout(_ANSWER_SECONDS):
-            async with await open_client(wishes.home, wishes.url, token, speaker) as client:
-                return await ring(client, wishes.target, alerts, told)
+            async with await open_client(options.home, options.url, token, speaker) as client:
+                return await send_alerts(client, options.target, alerts, sent)

@@ -1,8 +1,8 @@
-"""The bridge: an MCP server on stdio, through which an agent speaks with the hub and is spoken to.
+"""The MCP server on stdio, through which an agent speaks with the hub and is spoken to.
 
-Above: an agent's program, which starts it as a child. Below: a backend, which is a liaison with the hub or the runner
-that started the program. It is push, not poll: a message reaches the agent as `notifications/claude/channel`, whether
-the agent was about to look or not.
+Above: an agent's program, which starts it as a child. Below: a backend, which is an agent session or the runner that
+started the program. It is push, not poll: a message reaches the agent as `notifications/claude/channel`, whether the
+agent was about to look or not.
 
 Both eras of MCP are served, decided by the client's first request. In the older one nothing is pushed before the client
 has said `initialized`; the newer one has no such word, and its first request says as much. A changed tool list is told
@@ -23,7 +23,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from tieline import __version__
-from tieline.agents.liaison import TOOLS_CHANGED_METHOD, Liaison, UnknownTool, result_of
+from tieline.agents.agent_session import TOOLS_CHANGED_METHOD, AgentSession, UnknownTool, result_of
 from tieline.agents.runner_client import RunnerClient, RunnerGone, RunnerRefused
 
 NAME = "tieline"
@@ -43,7 +43,7 @@ INSTRUCTIONS = (
 
 
 class Backend(Protocol):
-    """What stands behind the bridge."""
+    """The hub, or a runner: lists tools and calls them."""
 
     def begin(self) -> None:
         """The agent may be notified from now on."""
@@ -56,24 +56,24 @@ class Backend(Protocol):
 
 
 class HubBackend:
-    """A liaison with the hub, in this process."""
+    """An agent session with the hub, in this process."""
 
-    def __init__(self, liaison: Liaison) -> None:
-        self._liaison = liaison
+    def __init__(self, agent_session: AgentSession) -> None:
+        self._agent_session = agent_session
 
     def begin(self) -> None:
         """The agent may be notified from now on."""
-        self._liaison.begin()
+        self._agent_session.begin()
 
     async def list_tools(self) -> Mapping[str, Any]:
         """The tools, with what is open now."""
-        await self._liaison.settle()
-        return {"tools": self._liaison.list_tools()}
+        await self._agent_session.settle()
+        return {"tools": self._agent_session.list_tools()}
 
     async def call_tool(self, name: str, arguments: dict[str, Any] | None) -> Mapping[str, Any]:
         """Call a tool."""
         try:
-            return result_of(await self._liaison.call_tool(name, arguments))
+            return result_of(await self._agent_session.call_tool(name, arguments))
         except UnknownTool as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
 
@@ -124,7 +124,7 @@ class _ChannelServer(Server[Any]):
         )
 
 
-class Bridge:
+class McpServer:
     """One agent's MCP server."""
 
     def __init__(self, *, instructions: str = INSTRUCTIONS) -> None:
@@ -202,8 +202,8 @@ class Bridge:
 
 
 def _report(keeping: asyncio.Future[None]) -> None:
-    """A bug that ends what stands behind the bridge is loud at once: the client closes stdin much later, if ever."""
+    """A bug that ends the backend is loud at once: the client closes stdin much later, if ever."""
     error = None if keeping.cancelled() else keeping.exception()
     if error is not None:
-        text = "what stands behind the bridge ended"
+        text = "the MCP server's backend ended"
         keeping.get_loop().call_exception_handler({"message": text, "exception": error, "future": keeping})

@@ -1,4 +1,4 @@
-"""Whereabouts: whether a command works with a hub or without, and who speaks where nobody is named.
+"""The choice between a hub and a spool for a command, and who speaks where nobody is named.
 
 Above: `session`. Below: the home of a hub, and the protocol that works without one. The order is: the spool that
 `--spool` names; the hub that an address or the home names; the relay that `join` stored; the spool. A home that has a
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.mailbox import find_post
+from tieline.cli.mailbox import find_mailbox_provider
 
 if TYPE_CHECKING:
     from tieline.cli.mailbox import Mailbox, Stored
@@ -21,8 +21,8 @@ _DATABASE = "tieline.db"
 
 def stored_identity(link: "Link") -> "Stored | None":
     """The identity that `init` or `join` stored, with the variables that override it."""
-    post = find_post()
-    return None if post is None else post.stored(link)
+    provider = find_mailbox_provider()
+    return None if provider is None else provider.stored(link)
 
 
 def joined_hub(link: "Link") -> "Stored | None":
@@ -39,23 +39,23 @@ def find_mailbox(link: "Link") -> "Mailbox | None":
     """The messages without a hub that a command works on; `None` when there is a hub to talk to."""
     from tieline.wire.home import read_running
 
-    post = find_post()
+    provider = find_mailbox_provider()
     if link.spool is not None:
         if link.address is not None:
             raise Failure(Exit.USAGE, "--spool names a folder and --url a hub: name one of them")
-        if post is None:
+        if provider is None:
             raise Failure(Exit.USAGE, "--spool names a folder, and no protocol here works without a hub")
-        return post.mailbox(link)
-    if post is None or link.address is not None or read_running(link.folder) is not None:
+        return provider.mailbox(link)
+    if provider is None or link.address is not None or read_running(link.folder) is not None:
         return None
-    identity = post.stored(link)
+    identity = provider.stored(link)
     if identity.url is not None:
-        return None if identity.is_hub else post.mailbox(link)
+        return None if identity.is_hub else provider.mailbox(link)
     _refuse_stopped_hub(link.folder)
     if named_token(link) is not None:
         message = "a token is given, and there is no hub to show it to"
         raise Failure(Exit.UNREACHABLE, message, "name the hub with --url, or start one with 'tieline serve'")
-    return post.mailbox(link)
+    return provider.mailbox(link)
 
 
 def named_token(link: "Link") -> str | None:

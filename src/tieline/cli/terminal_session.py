@@ -1,8 +1,8 @@
-"""A correspondence: what a program under `tieline run` and the hub say to each other, through any number of sessions.
+"""A terminal session: a program under `tieline run` and the hub, through any number of sessions with the hub.
 
 Above: `run`, which has the program in a terminal. Below: a session with a hub, renewed when the hub restarts. It
 refuses to know the terminal: instructions come in by `say`, what is to be shown is taken from `incoming` (for the
-program where it is typed into it, else for the person) and `notices` (for the person).
+program where it is typed into it, else for the person) and `status_lines` (for the person).
 
 The program never waits for the hub. What it says goes into an outbox, in order and under a wire id each, and is taken
 out when the hub has answered: a hub that goes away in between is sent it again and says it once. Both the outbox and
@@ -63,7 +63,7 @@ _CLOSE_SECONDS = 1.0
 """A hub that reads takes the last words in less; one that hangs must not keep the program's end from the person."""
 
 _BATCH = 256
-_NOTICES_MAX = 50  # lines that wait to be shown; a screen has no more
+_LINES_MAX = 50  # lines that wait to be shown; a screen has no more
 _ANSWERS_MAX = 50  # answers that wait for a program that does not read
 _EXCERPT_CHARS = 40
 # Enough of an id to tell messages apart, and to name one to a command.
@@ -72,7 +72,7 @@ _ID_CHARS = 13
 _STATUS_KINDS = frozenset({"state", "thinking"})
 
 
-class Notices:
+class StatusLines:
     """Lines for the person, shown one after the other; the oldest are kept, the rest is counted."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Notices:
 
     def add(self, text: str) -> None:
         """Say something when it disturbs nothing."""
-        if len(self._lines) < _NOTICES_MAX:
+        if len(self._lines) < _LINES_MAX:
             self._lines.append(f"tieline: {text}")
         else:
             self._left_out += 1
@@ -182,8 +182,8 @@ class Await:
     timer: asyncio.TimerHandle | None = None
 
 
-class Correspondence:
-    """What one program and the hub say to each other."""
+class TerminalSession:
+    """Carries messages between one program and the hub."""
 
     def __init__(self, link: Link, speaker: str, *, inject: bool, match: str | None, on_screen: bool) -> None:
         self._link = link
@@ -192,7 +192,7 @@ class Correspondence:
         self._context = Context(match)
         # Whether what is printed is before somebody's eyes.
         self._on_screen = on_screen
-        self.notices = Notices()
+        self.status_lines = StatusLines()
         self._outbox = Outbox()
         # The open session, if there is one; and whether there will be none any more.
         self._client: Client | None = None
@@ -249,7 +249,7 @@ class Correspondence:
             self._last_answer = text
             self._incoming.put_nowait((f"tieline: {text}", None))
         else:
-            self.notices.add(text)
+            self.status_lines.add(text)
 
     # What the terminal takes.
 
@@ -287,7 +287,7 @@ class Correspondence:
                         await client.close()
             if is_passing(error):
                 try:
-                    client = await reopen(self._link, receive=True, window=WINDOW, tell=self.notices.add)
+                    client = await reopen(self._link, receive=True, window=WINDOW, tell=self.status_lines.add)
                     continue
                 except (Failure, HubError) as refused:
                     error = refused
@@ -296,7 +296,7 @@ class Correspondence:
 
     def _end(self, error: BaseException) -> None:
         self._ended = True
-        self.notices.add(f"the hub ended the session: {error}; nothing more is sent or shown")
+        self.status_lines.add(f"the hub ended the session: {error}; nothing more is sent or shown")
         self._say_unsent()
         while self._outbox:
             self._outbox.drop_first()
@@ -321,17 +321,18 @@ class Correspondence:
         self._say_unsent()
         for waiting in list(self._awaits.values()):
             self._forget(waiting)
-            self.notices.add(f"{waiting.target} had not acknowledged {waiting.excerpt} yet ({waiting.id})")
+            self.status_lines.add(f"{waiting.target} had not acknowledged {waiting.excerpt} yet ({waiting.id})")
         unshown = [self._showing] if self._showing is not None else []
         while not self._incoming.empty():
             unshown.append(self._incoming.get_nowait())
         for text, delivery in unshown:
             if delivery is None:
-                self.notices.add(text.removeprefix("tieline: "))
+                self.status_lines.add(text.removeprefix("tieline: "))
 
     def _say_unsent(self) -> None:
         if self._outbox:
-            self.notices.add(f"not sent, because the hub is not there: {len(self._outbox):,} of the last instructions")
+            many = f"{len(self._outbox):,} of the last instructions"
+            self.status_lines.add(f"not sent, because the hub is not there: {many}")
 
     async def _carry(self, client: Client) -> HubError:
         """Work until the session ends, and give the reason."""
@@ -457,7 +458,8 @@ class Correspondence:
             yield item
         if self._seen_before:
             many = "message waits" if self._seen_before == 1 else "messages wait"
-            self.notices.add(f"{self._seen_before:,} {many} that you have seen; 'tieline inbox' shows, 'drain' takes")
+            seen = f"{self._seen_before:,} {many} that you have seen"
+            self.status_lines.add(f"{seen}; 'tieline inbox' shows, 'drain' takes")
         self._seen_before = None
         async for delivery in arrivals(client, given):
             yield delivery

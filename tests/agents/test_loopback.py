@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tieline.agents import trace
-from tieline.agents.trace import ANTHROPIC, OPENAI, OTLP, Loopback, loopback
+from tieline.agents import loopback
+from tieline.agents.loopback import ANTHROPIC, OPENAI, OTLP, Loopback, open_loopback
 
 Events = asyncio.Queue[dict[str, Any]]
 Far = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -54,7 +54,7 @@ async def site(far: Far, base: str = "") -> AsyncIterator[Site]:
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{base}"
     events = Events()
     upstreams = {ANTHROPIC: url, OPENAI: url}
-    async with server, asyncio.timeout(SECONDS), loopback(events.put_nowait, upstreams) as local:
+    async with server, asyncio.timeout(SECONDS), open_loopback(events.put_nowait, upstreams) as local:
         yield Site(local, events)
 
 
@@ -98,7 +98,7 @@ REST = stream(
 )
 
 
-async def test_a_stream_passes_piece_by_piece_and_is_told_as_one_exchange() -> None:
+async def test_a_stream_passes_piece_by_piece_and_is_told_as_one_model_call() -> None:
     told: list[str] = []
     go_on = asyncio.Event()
 
@@ -182,7 +182,7 @@ async def test_who_does_not_know_the_secret_gets_nothing(path: str) -> None:
 
 async def test_a_far_side_that_cannot_be_reached_is_a_502_and_is_told() -> None:
     events = Events()
-    async with loopback(events.put_nowait, {ANTHROPIC: "http://127.0.0.1:1"}) as local:
+    async with open_loopback(events.put_nowait, {ANTHROPIC: "http://127.0.0.1:1"}) as local:
         there = Site(local, events)
         reader, writer = await there.connect()
         writer.write(request(there.path(ANTHROPIC, "/v1/messages"), ASKED))
@@ -296,7 +296,7 @@ async def test_what_is_no_http_ends_its_connection_and_nothing_else(said: bytes)
 
 
 async def test_what_is_too_long_to_be_kept_still_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace, "CAPTURED_BYTES_MAX", 1000)
+    monkeypatch.setattr(loopback, "CAPTURED_BYTES_MAX", 1000)
     long = b"x" * 300_000
 
     async def far(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -347,7 +347,7 @@ LOGS = {
 )
 async def test_telemetry_is_taken(target: str, body: bytes, headers: tuple[str, ...], status: int, events: int) -> None:
     heard = Events()
-    async with asyncio.timeout(SECONDS), loopback(heard.put_nowait, {}) as local:
+    async with asyncio.timeout(SECONDS), open_loopback(heard.put_nowait, {}) as local:
         there = Site(local, heard)
         reader, writer = await there.connect()
         for _ in range(2):

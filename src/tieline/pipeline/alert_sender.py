@@ -1,4 +1,4 @@
-"""The bell: tells members of a hub of alerts, each once.
+"""The sender of alerts: tells members of a hub of each alert once.
 
 Above: `pipeline run --alerts`. Below: the SDK. An alert's wire id is its own, so a hub that was told before says so and
 tells nobody twice. What was told is also noted in the lake, because a hub forgets wire ids with their messages.
@@ -23,8 +23,8 @@ _TITLE = "Pipeline alert"
 _decoder = msgspec.json.Decoder(dict[str, int])
 
 
-class Told:
-    """The ids of alerts that were told, in the lake."""
+class SentAlerts:
+    """The ids of alerts that were sent, in the lake."""
 
     def __init__(self, lake: Lake) -> None:
         self._path = lake.path / "_tieline" / "told.json"
@@ -64,11 +64,11 @@ async def open_client(home: Path | None, url: str | None, token: str | None, spe
     return await connect(home=home, member=SPEAKER)
 
 
-async def ring(client: Client, target: str, alerts: Sequence[Alert], told: Told) -> int:
+async def send_alerts(client: Client, target: str, alerts: Sequence[Alert], sent: SentAlerts) -> int:
     """Send what was not told before; returns how many that were."""
-    rung = 0
+    count = 0
     for alert in alerts:
-        if alert in told:
+        if alert in sent:
             continue
         try:
             accepted = await client.send(
@@ -79,6 +79,6 @@ async def ring(client: Client, target: str, alerts: Sequence[Alert], told: Told)
             if refused.code is not Code.WIRE_ID_REUSED:
                 raise
         else:
-            rung += not accepted.duplicate
-        told.add(alert)
-    return rung
+            count += not accepted.duplicate
+        sent.add(alert)
+    return count

@@ -1,6 +1,6 @@
-"""What passed the trace proxy, as an activity event: an exchange with a model, or a request that means nothing to us.
+"""A call to a model's API that passed the proxy, as an activity event: an `llm_exchange`, or a request unknown to us.
 
-Above: `trace.py`, which has the bytes. Below: nothing; it does no I/O. An exchange has the form that clients of the
+Above: `loopback.py`, which has the bytes. Below: nothing; it does no I/O. A model call has the form that clients of the
 activity log know, which is Anthropic's Messages in other letters, whichever provider it was with; `provider` says so.
 Tokens mean in it what they mean there: those read from a cache are not among the input tokens, which OpenAI's are.
 
@@ -18,7 +18,7 @@ from msgspec import Struct
 from tieline.contract.message import nested_deeper
 
 EVENT_BYTES_MAX = 4 * 1024 * 1024
-"""Half of what the hub takes: beyond it an exchange is kept without what was said."""
+"""Half of what the hub takes: beyond it a model call is kept without what was said."""
 
 PREVIEW_CHARS = 2048
 """Of a body about which nothing is known."""
@@ -29,8 +29,8 @@ _STREAM = "text/event-stream"
 _Object = dict[str, Any]
 
 
-class Passed(Struct, frozen=True):
-    """One request with its response, as it passed."""
+class ModelCall(Struct, frozen=True):
+    """One request with its response, as it passed the proxy."""
 
     provider: str
     method: str
@@ -47,8 +47,8 @@ class Passed(Struct, frozen=True):
     """Whether more passed than is here."""
 
 
-def event_of(passed: Passed) -> _Object:
-    """The event. What cannot be read as an exchange is told as a request."""
+def event_of(passed: ModelCall) -> _Object:
+    """The event. Anything but a model call is told as a request."""
     path = urlsplit(passed.url).path.rstrip("/")
     entry = None
     if passed.method == "POST" and not passed.cut:
@@ -72,7 +72,7 @@ def event_of(passed: Passed) -> _Object:
 
 
 def usage_event(usage: _Object, *, provider: str, now_ms: int) -> _Object:
-    """An exchange of which the program tells only what it used, in the words of Codex's app-server."""
+    """A model call of which the program tells only what it used, in the words of Codex's app-server."""
     counted = _usage(
         _count(usage.get("inputTokens")),
         _count(usage.get("outputTokens")),
@@ -111,7 +111,7 @@ def _within_limit(event: _Object) -> _Object:
 # Requests about which nothing is known.
 
 
-def _opaque(passed: Passed) -> _Object:
+def _opaque(passed: ModelCall) -> _Object:
     return {
         "kind": "opaque_http",
         "startedAt": passed.started_ms,
@@ -132,10 +132,10 @@ def _preview(body: bytes) -> str | None:
     return body[: 4 * PREVIEW_CHARS].decode(errors="replace")[:PREVIEW_CHARS] or None
 
 
-# What all exchanges share.
+# Parts that all model calls share.
 
 
-def _entry(passed: Passed, request: _Object, response: _Object) -> _Object:
+def _entry(passed: ModelCall, request: _Object, response: _Object) -> _Object:
     return {
         "kind": "anthropic_messages",
         "startedAt": passed.started_ms,
@@ -180,7 +180,7 @@ def _usage(given: int | None, made: int | None, written: int | None, read: int |
     }
 
 
-def _answers(passed: Passed) -> list[_Object]:
+def _answers(passed: ModelCall) -> list[_Object]:
     """The objects of a response: one, or those of a stream in their order."""
     kind = next((value for name, value in passed.response_headers if name.lower() == "content-type"), "")
     if kind.partition(";")[0].strip().lower() == _STREAM:
@@ -288,7 +288,7 @@ def _anthropic_block(block: _Object) -> _Object:
             return _unknown(block)
 
 
-def _anthropic_response(passed: Passed, answers: list[_Object]) -> _Object:
+def _anthropic_response(passed: ModelCall, answers: list[_Object]) -> _Object:
     """A response, or the pieces of one in a stream."""
     message: _Object = {}
     blocks: dict[int, _Object] = {}
@@ -394,7 +394,7 @@ def _responses_part(part: _Object) -> _Object:
             return _unknown(part)
 
 
-def _responses_response(passed: Passed, answers: list[_Object]) -> _Object:
+def _responses_response(passed: ModelCall, answers: list[_Object]) -> _Object:
     whole: _Object = {}
     items: list[_Object] = []
     error: Any = None
@@ -458,7 +458,7 @@ def _chat_content(message: _Object) -> list[_Object]:
     return [*blocks, *calls]
 
 
-def _chat_response(passed: Passed, answers: list[_Object]) -> _Object:
+def _chat_response(passed: ModelCall, answers: list[_Object]) -> _Object:
     said: list[str] = []
     calls: dict[int, _Object] = {}
     blocks: list[_Object] = []

@@ -1,9 +1,9 @@
-"""The liaison: one agent's standing with the hub, through any number of sessions.
+"""The agent session: one agent's tools and messages, through any number of sessions with the hub.
 
-Above: the bridge, or a runner, which has the agent's program. Below: the SDK, the forwarder, the tracker and the tools.
-It refuses to know stdio, sockets and processes: it is given a way to open a session and a way to notify the program,
-and is asked for tools and calls. A hub that goes away is waited for; a call that it left unanswered is made again where
-that cannot do anything twice.
+Above: the MCP server, or a runner, which has the agent's program. Below: the SDK, the forwarder, the open objectives
+and the tools. It refuses to know stdio, sockets and processes: it is given a way to open a session and a way to notify
+the program, and is asked for tools and calls. A hub that goes away is waited for; a call that it left unanswered is
+made again where that cannot do anything twice.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from typing import Any
 
 from tieline.agents.forwarder import Forwarder, Takes, anywhere
 from tieline.agents.framing import channel_params
+from tieline.agents.open_objectives import Open, OpenObjectives, fetch_open
 from tieline.agents.runner_frames import Fault, McpRequest, McpResponse
-from tieline.agents.tools import DEFAULT, Answer, Desk, Tool, tools_of
+from tieline.agents.tools import DEFAULT, Answer, Tool, ToolContext, tools_of
 from tieline.agents.tools.tool import Unanswered, fail, list_open
-from tieline.agents.tracker import Open, Tracker, fetch_open
 from tieline.client import Client, Delivery, Disconnected, HubError, Item, Message
 from tieline.client.errors import is_passing
 from tieline.wire.backoff import SESSION_BACKOFF
@@ -48,8 +48,8 @@ class UnknownTool(Exception):
     """There is no tool of this name."""
 
 
-class Liaison:
-    """What an agent and the hub have to do with each other. Belongs to one event loop."""
+class AgentSession:
+    """The tools, messages and open objectives of one agent on the hub. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Liaison:
         self._tools: dict[str, Tool] = {tool.name: tool for tool in tools_of(tools)}
         self._takes = takes
         self._tell = tell
-        self.tracker = Tracker(self._fetch_open, self._objectives_changed)
+        self.open_objectives = OpenObjectives(self._fetch_open, self._objectives_changed)
         # Who the agent is, and its forwarder: the first session says so.
         self.member = ""
         self.forwarder: Forwarder | None = None
@@ -110,7 +110,7 @@ class Liaison:
                         await _close(client)
                 client = None
         finally:
-            await self.tracker.close()
+            await self.open_objectives.close()
             for task in self._notifying:
                 task.cancel()
 
@@ -123,7 +123,7 @@ class Liaison:
         return [
             {
                 "name": tool.name,
-                "description": tool.described(self.tracker.open),
+                "description": tool.described(self.open_objectives.current),
                 "inputSchema": tool.schema(),
             }
             for tool in self._tools.values()
@@ -142,9 +142,9 @@ class Liaison:
             client = await self._wait_for_session(AWAY_SECONDS)
             if client is None:
                 return fail(str(self._over or "the hub is away, nothing was done; it is tried again: call later"))
-            desk = self._desk(client, wire_id)
+            context = self._context(client, wire_id)
             try:
-                answer = await tool.call(desk, arguments)
+                answer = await tool.call(context, arguments)
             except Disconnected:
                 # Whoever keeps the session may hear of it later than we do.
                 if self._client is client:
@@ -152,7 +152,7 @@ class Liaison:
                 if is_last:
                     return fail("the hub went away before it answered: see whether it was done before you try again")
                 continue
-            self._learn(desk)
+            self._learn(context)
             return answer
         raise AssertionError("the last attempt returns")
 
@@ -182,14 +182,14 @@ class Liaison:
         self.member = member = client.welcome.speaker
         if self.forwarder is None:
             self.forwarder = Forwarder(
-                member, self._push, hear=self.tracker.hear, left_out=self._say_left_out, takes=self._push_takes
+                member, self._push, hear=self.open_objectives.hear, left_out=self._say_left_out, takes=self._push_takes
             )
         self._client = client
         await self._learn_channels(client)
         if any(tool.permission for tool in self._tools.values()):
             own = (one for one in await client.members() if one.name == member)
             self._permissions = frozenset(word for one in own for word in one.permissions)
-        await self.tracker.refresh()
+        await self.open_objectives.refresh()
         self._connected.set()
         await self.forwarder.forward(client)
 
@@ -237,27 +237,27 @@ class Liaison:
 
     # Calls.
 
-    def _desk(self, client: Client, wire_id: str) -> Desk:
-        return Desk(
+    def _context(self, client: Client, wire_id: str) -> ToolContext:
+        return ToolContext(
             client=client,
             member=self.member,
             now_ms=_now_ms(),
             wire_id=wire_id,
-            open=self.tracker.open,
+            open=self.open_objectives.current,
             channels=self._channels,
             takes=self._takes,
             unanswered=self._unanswered,
         )
 
-    def _learn(self, desk: Desk) -> None:
+    def _learn(self, context: ToolContext) -> None:
         """What a call says about messages that were pushed."""
         if self.forwarder is None:
             return
-        for message_id in desk.named:
+        for message_id in context.named:
             self.forwarder.named(message_id)
-        for message_id in desk.taken:
+        for message_id in context.taken:
             self.forwarder.settled(message_id)
-        for message_id in desk.shown:
+        for message_id in context.shown:
             self.forwarder.shown(message_id)
 
 
