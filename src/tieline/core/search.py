@@ -33,8 +33,7 @@ class SearchRules:
             return terms
         place = command.place
         named = place is not None and place.startswith(_PLACE)
-        peer = place.removeprefix("@") if place is not None and named else None
-        chronicle = self._reading.view_of(account, peer, command.limit)
+        chronicle = self._reading.view_of(account, place if named else None, command.limit)
         inquiry = Inquiry(
             chronicle=replace(chronicle, before=command.before),
             terms=terms,
