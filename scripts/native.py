@@ -165,7 +165,7 @@ VIEWS: dict[type[Struct], Shown] = {
     ),
     event.LogRow: Shown("LogRowView", "One row of a log; `event` is the text that was hashed."),
     r.ChannelView: Shown("ChannelView", "A channel, its subscribers, and what they are in it."),
-    objective.Objective: Shown(
+    r.SeenObjective: Shown(
         "ObjectiveView", "An objective as it stands.", order=_OBJECTIVE, required=_OBJECTIVE, whole=True
     ),
     objective.ObjectiveEvent: Shown(

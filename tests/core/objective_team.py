@@ -8,7 +8,7 @@ from tieline.contract import objective as o
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code
-from tieline.contract.reply import ObjectiveList, ObjectiveState, ObjectiveView
+from tieline.contract.reply import ObjectiveList, ObjectiveState, ObjectiveView, SeenObjective
 
 CHANGES: dict[type[o.Change], o.AnyChange] = {
     o.Block: o.Block("waiting for review"),
@@ -37,12 +37,12 @@ class Team:
         self.sessions[name] = self.harness.join(name, *permissions)
         return self.sessions[name]
 
-    def create(self, by: str = "ada", **fields: Any) -> o.Objective:
+    def create(self, by: str = "ada", **fields: Any) -> SeenObjective:
         given = {"title": "ship it", "outcome": "users have it", "assignee": "bob", "watchers": ("wes",), **fields}
         command = c.CreateObjective(session=self.sessions[by], **given)
         return self.harness.expect(ObjectiveState, command).objective
 
-    def change(self, by: str, objective: o.Objective, change: o.AnyChange) -> o.Objective:
+    def change(self, by: str, objective: o.Objective, change: o.AnyChange) -> SeenObjective:
         return self.harness.expect(
             ObjectiveState, c.ChangeObjective(self.sessions[by], objective_id=objective.id, change=change)
         ).objective
@@ -72,7 +72,7 @@ class Team:
             for delivery in self.harness.fetch(session):
                 self.harness.advance(session, delivery.key)
 
-    def stand(self, status: o.Status) -> o.Objective:
+    def stand(self, status: o.Status) -> SeenObjective:
         """An objective that stands so."""
         objective = self.create()
         steps: dict[o.Status, list[o.AnyChange]] = {

@@ -3,6 +3,7 @@
 from itertools import product
 
 import pytest
+from msgspec.structs import replace
 
 from tests.core.doubles import START_MS, content
 from tests.core.objective_team import CHANGES, Team
@@ -12,7 +13,7 @@ from tieline.contract.identifiers import MemberName
 from tieline.contract.message import Attachment
 from tieline.contract.permission import TEAM_PERMISSIONS
 from tieline.contract.refusal import Code
-from tieline.contract.reply import ObjectiveList, ObjectiveState, ObjectiveView
+from tieline.contract.reply import ObjectiveList, ObjectiveState, ObjectiveView, SeenObjective
 from tieline.core.objectives import RIGHTS, rights_of
 
 # What it is.
@@ -21,7 +22,7 @@ from tieline.core.objectives import RIGHTS, rights_of
 def test_a_new_objective_is_active_and_says_who_made_it_and_who_does_it(team: Team) -> None:
     attachment = Attachment("/ada/plan.md", "plan.md", 3, "text/markdown")
     made = team.create(body="all of it", attachments=(attachment,))
-    assert made == o.Objective(
+    assert made == SeenObjective(
         id=made.id,
         title="ship it",
         outcome="users have it",
@@ -33,6 +34,7 @@ def test_a_new_objective_is_active_and_says_who_made_it_and_who_does_it(team: Te
         created_at_ms=START_MS,
         updated_at_ms=START_MS,
         attachments=(attachment,),
+        may=("cancel", "watch"),
     )
 
 
@@ -177,6 +179,24 @@ def test_the_operator_has_no_rights_over_an_objective(team: Team) -> None:
     assert rights_of(row, team.harness.broker.directory.sessions[team.harness.operator]) == ()
 
 
+def test_every_answer_says_what_its_asker_may_do(team: Team) -> None:
+    team.join("sam", "objectives.create", "objectives.reassign")
+    made = team.create()
+    for by, rights in (
+        ("ada", ("cancel", "watch")),
+        ("bob", ("block", "complete")),
+        ("wes", ()),
+        ("sam", ("reassign",)),
+    ):
+        (listed,) = team.harness.expect(ObjectiveList, team.query(by)).objectives
+        assert (team.view(by, made).objective.may, listed.may) == (rights, rights)
+    assert team.change("bob", made, o.Block("stuck")).may == ("block", "unblock", "complete")
+    # The same again changes nothing, and is answered all the same.
+    assert team.change("bob", made, o.Block("stuck")).may == ("block", "unblock", "complete")
+    assert team.change("sam", made, o.Reassign(MemberName("cy"))).may == ("reassign",)
+    assert team.view("cy", made).objective.may == ("block", "unblock", "complete")
+
+
 @pytest.mark.parametrize("permission", [None, *TEAM_PERMISSIONS])
 def test_only_who_has_the_permission_creates(team: Team, permission: str | None) -> None:
     session = team.join("sam", *([permission] if permission else []))
@@ -189,9 +209,10 @@ def test_only_who_has_the_permission_creates(team: Team, permission: str | None)
 
 def test_the_operator_sees_all_objectives_and_changes_none(team: Team) -> None:
     made = team.create()
+    seen = replace(made, may=())
     operator = team.harness.operator
-    assert team.harness.expect(ObjectiveView, c.ViewObjective(operator, objective_id=made.id)).objective == made
-    assert team.harness.expect(ObjectiveList, c.ListObjectives(operator)).objectives == (made,)
+    assert team.harness.expect(ObjectiveView, c.ViewObjective(operator, objective_id=made.id)).objective == seen
+    assert team.harness.expect(ObjectiveList, c.ListObjectives(operator)).objectives == (seen,)
     assert (
         team.harness.refused(c.ChangeObjective(operator, objective_id=made.id, change=o.Cancel())).code
         is Code.FORBIDDEN

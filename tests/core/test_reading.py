@@ -49,6 +49,7 @@ def test_history_is_what_a_member_sent_or_was_sent_newest_first(told: BrokerHarn
 
 def test_history_with_a_peer_is_what_the_two_said_to_each_other(told: BrokerHarness) -> None:
     assert history(told, "ada", peer="bob") == ["bob to ada", "ada to bob"]
+    assert history(told, "ada", peer="@bob") == ["bob to ada", "ada to bob"]
     assert history(told, "bob", peer="cy") == ["cy to bob"]
     assert history(told, "ada", peer="cy") == []
     assert history(told, "ada", peer="ada") == ["ada to herself"]

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import FilePayload, Page, expect
 
 from tests.e2e.browsers import Office, serious
-from tieline.contract.objective import Block, Unblock
+from tieline.contract.objective import Block, Cancel, Reassign, Unblock
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -83,6 +83,35 @@ async def test_work_is_given_on_watched_completed_and_cancelled(there: Office) -
     await act(page, "Cancel", submit="Cancel it")
     await expect(story).to_contain_text("took it from alice and gave it to bob: alice is busy")
     await expect(page.locator(".status.cancelled")).to_be_visible()
+
+
+async def offered(page: Page, *names: str) -> None:
+    """See that these changes of an objective are offered, and no other."""
+    await expect(page.locator(".story")).to_contain_text("gave it to alice")
+    for name in ("Unblock", "Complete", "Block", "Change reason", "Reassign", "Watchers", "Cancel"):
+        button = page.get_by_role("main").get_by_role("button", name=name, exact=True)
+        await expect(button).to_have_count(int(name in names))
+
+
+async def test_a_viewer_is_offered_what_the_hub_lets_it_do_and_no_more(there: Office) -> None:
+    await there.there.add("chief", permissions=("objectives.create",))
+    chief, root = await there.there.join("chief"), await there.there.join("root")
+    made = await chief.create_objective("Ship it", "it is shipped", "alice", watchers=("bob",))
+    path = f"#/objectives/{made.id}"
+    pages = {name: await there.enter(name, path=path) for name in ("chief", "alice", "bob", "root")}
+    await offered(pages["chief"], "Watchers", "Cancel")
+    await offered(pages["alice"], "Complete", "Block")
+    await offered(pages["bob"])
+    await offered(pages["root"], "Block", "Reassign", "Watchers", "Cancel")
+    await act(pages["alice"], "Block", reason="no keys")
+    await offered(pages["alice"], "Unblock", "Complete", "Change reason")
+    await act(pages["alice"], "Change reason", reason="no key for the door")
+    await expect(pages["alice"].locator(".story")).to_contain_text("blocked it: no key for the door")
+    await root.change_objective(made.id, Reassign("bob"))
+    await offered(pages["bob"], "Unblock", "Complete", "Change reason")
+    await root.change_objective(made.id, Cancel())
+    await expect(pages["bob"].locator(".status.cancelled")).to_be_visible()
+    await offered(pages["bob"])
 
 
 async def test_a_dialog_says_what_the_hub_refuses_and_gives_the_focus_back(there: Office) -> None:

@@ -156,25 +156,23 @@ const Several = ({ legend, name, of }: { legend: string; name: string; of: reado
 
 type Change = Parameters<typeof hub.ask<"change_objective">>[1]["change"];
 
-/** What may be done to an objective, for who may do it. */
+/** The changes that the hub says the viewer may make. */
 function Actions({ objective }: { objective: Objective }) {
-  const me = visitor.value?.member;
-  const { status, watchers } = objective;
-  const assignee = objective.assignee === me;
-  const originator = objective.originator === me;
-  if (status !== "active" && status !== "blocked") return null;
+  const { status, watchers, may: allowed = [] } = objective;
+  const can = (what: Change["do"]) => allowed.includes(what);
+  if (!allowed.length) return null;
   const change = async (made: Change) => {
     await hub.ask("change_objective", { id: objective.id, change: made });
     await readObjectives();
   };
   return (
     <div class="line">
-      {(assignee || may("objectives.cancel")) && status === "blocked" && (
+      {can("unblock") && (
         <button type="button" class="main" onClick={() => void attempt(() => change({ do: "unblock" }), "It goes on.")}>
           Unblock
         </button>
       )}
-      {assignee && (
+      {can("complete") && (
         <Action
           name="Complete"
           title="Complete this objective"
@@ -187,11 +185,12 @@ function Actions({ objective }: { objective: Objective }) {
           </label>
         </Action>
       )}
-      {(assignee || may("objectives.cancel")) && status === "active" && (
+      {can("block") && (
         <Action
-          name="Block"
-          title="Block this objective"
-          done="Blocked."
+          key={status}
+          {...(status === "blocked"
+            ? { name: "Change reason", title: "Change why it is blocked", done: "Changed." }
+            : { name: "Block", title: "Block this objective", done: "Blocked." })}
           act={(form) => change({ do: "block", reason: text(form, "reason") })}
         >
           <label>
@@ -200,7 +199,7 @@ function Actions({ objective }: { objective: Objective }) {
           <p class="count">Whoever the reason names sees it first.</p>
         </Action>
       )}
-      {may("objectives.reassign") && (
+      {can("reassign") && (
         <Action
           name="Reassign"
           title="Give it to somebody else"
@@ -224,7 +223,7 @@ function Actions({ objective }: { objective: Objective }) {
           </label>
         </Action>
       )}
-      {(originator || may("objectives.watch")) && (
+      {can("watch") && (
         <Action
           name="Watchers"
           title="Who watches it"
@@ -238,7 +237,7 @@ function Actions({ objective }: { objective: Objective }) {
           <Several legend="Add" name="add" of={candidates(objective)} />
         </Action>
       )}
-      {(originator || may("objectives.cancel")) && (
+      {can("cancel") && (
         <Action
           name="Cancel"
           title="Cancel this objective"

@@ -28,6 +28,7 @@ export const objective = (fields: Partial<Objective> = {}): Objective => ({
   completed_at_ms: null,
   created_at_ms: 0,
   updated_at_ms: 0,
+  may: [],
   ...fields,
 });
 

@@ -285,7 +285,7 @@ class ReadHistory(Request[r.History], frozen=True, kw_only=True):
     """Read messages that the member may see, newest first."""
 
     peer: str | None = None
-    """Only messages with this member; in a channel, as `#name` or `chan:<id>`; or in a thread, as `obj:<id>`."""
+    """Only messages with this member, as `name` or `@name`, in `#name`, `chan:<id>` or in a thread, as `obj:<id>`."""
     before: int | None = None
     """Only messages whose log offset is lower."""
     limit: int = 50

@@ -201,16 +201,23 @@ class History(Struct, frozen=True):
     messages: tuple[Message, ...]
 
 
+class SeenObjective(Objective, frozen=True, kw_only=True, omit_defaults=True):
+    """An objective as it stands, with what the session that asks may do to it."""
+
+    may: tuple[str, ...] = ()
+    """The changes that it may make now, each by the word of its `do`."""
+
+
 class ObjectiveState(Struct, frozen=True):
     """An objective as it stands after what was asked."""
 
-    objective: Objective
+    objective: SeenObjective
 
 
 class ObjectiveList(Struct, frozen=True):
     """Objectives, newest first."""
 
-    objectives: tuple[Objective, ...]
+    objectives: tuple[SeenObjective, ...]
     complete: bool
     """Whether there is none older."""
 
@@ -218,7 +225,7 @@ class ObjectiveList(Struct, frozen=True):
 class ObjectiveView(Struct, frozen=True):
     """An objective, and what happened to it, oldest first."""
 
-    objective: Objective
+    objective: SeenObjective
     events: tuple[ObjectiveEvent, ...]
     complete: bool
     """Whether these are all its events from where they begin."""

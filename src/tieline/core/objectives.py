@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tieline.contract import chain, lifecycle
 from tieline.contract import command as c
@@ -20,7 +20,7 @@ from tieline.contract.identifiers import MemberName
 from tieline.contract.message import Attachment, Content, check_content
 from tieline.contract.permission import OBJECTIVES_CANCEL, OBJECTIVES_CREATE, OBJECTIVES_REASSIGN, OBJECTIVES_WATCH
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import ObjectiveList, ObjectiveState, ObjectiveView, Reply
+from tieline.contract.reply import ObjectiveList, ObjectiveState, ObjectiveView, Reply, SeenObjective
 from tieline.core import ledger
 from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session
@@ -77,6 +77,11 @@ def rights_of(row: ObjectiveRow, session: Session) -> tuple[str, ...]:
         and not (kind is o.Unblock and row.objective.status is o.Status.ACTIVE)
         and right.holds(session, row)
     )
+
+
+def _seen(row: ObjectiveRow, session: Session) -> SeenObjective:
+    """The objective as this session sees it."""
+    return SeenObjective(**asdict(row.objective), may=rights_of(row, session))
 
 
 class _Step(Struct, frozen=True):
@@ -208,7 +213,7 @@ class ObjectiveRules:
             return Refusal(
                 Code.OBJECTIVE_ENDED, f"{command.objective_id} is {row.objective.status.value} and changes no more"
             )
-        return self._carry_out(session, steps) if steps else ObjectiveState(row.objective)
+        return self._carry_out(session, steps) if steps else ObjectiveState(_seen(row, session))
 
     def _steps(self, row: ObjectiveRow, status: o.Status | None, change: o.AnyChange) -> Sequence[_Step] | Refusal:
         """What a change amounts to; nothing, when all is as it asks for."""
@@ -306,7 +311,7 @@ class ObjectiveRules:
             self._objectives.keep(step.row)
             told = lifecycle.content_of(objective, step.happening, session.speaker)
             self._posting.post(session, told, audience.values())
-        return ObjectiveState(steps[-1].row.objective)
+        return ObjectiveState(_seen(steps[-1].row, session))
 
     def _find_all(self, names: Sequence[str]) -> list[Account] | Refusal:
         found = []
@@ -337,7 +342,7 @@ class ObjectiveRules:
         events = self._store.objectives.events(row.serial, after, self._limits.read_max + 1)
         within = events[: self._limits.read_max]
         shown = page(within, lambda event: len(ledger.encode_struct(event.what)), self._limits.page_bytes_max)
-        return ObjectiveView(row.objective, tuple(shown), len(shown) == len(events))
+        return ObjectiveView(_seen(row, session), tuple(shown), len(shown) == len(events))
 
     def select(self, session: Session, command: c.ListObjectives) -> Reply:
         """All objectives for who may create them; else those that the member has a part in."""
@@ -357,9 +362,10 @@ class ObjectiveRules:
             before=before.serial if before is not None else None,
             limit=max(1, min(command.limit, self._limits.read_max)) + 1,
         )
-        rows = [row.objective for row in self._store.objectives.select(query)]
-        shown = page(rows[: query.limit - 1], lambda row: len(ledger.encode_struct(row)), self._limits.page_bytes_max)
-        return ObjectiveList(tuple(shown), len(shown) == len(rows))
+        rows = self._store.objectives.select(query)
+        within = rows[: query.limit - 1]
+        shown = page(within, lambda row: len(ledger.encode_struct(row.objective)), self._limits.page_bytes_max)
+        return ObjectiveList(tuple(_seen(row, session) for row in shown), len(shown) == len(rows))
 
     # Limits.
 

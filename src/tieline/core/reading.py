@@ -218,7 +218,7 @@ class ReadingRules:
             threads=account.number if account else None,
             all_threads=account is not None and MEMBERS_MANAGE in account.member.permissions,
             places=places,
-            peer=peer if places is None else None,
+            peer=peer.removeprefix("@") if peer is not None and places is None else None,
             before=None,
             limit=max(1, min(limit, self._limits.read_max)),
             bytes_max=self._limits.page_bytes_max,

@@ -33,8 +33,7 @@ class SearchRules:
             return terms
         place = command.place
         named = place is not None and place.startswith(_PLACE)
-        peer = place.removeprefix("@") if place is not None and named else None
-        history_query = self._reading.view_of(account, peer, command.limit)
+        history_query = self._reading.view_of(account, place if named else None, command.limit)
         inquiry = Inquiry(
             history_query=replace(history_query, before=command.before),
             terms=terms,

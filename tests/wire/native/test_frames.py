@@ -80,7 +80,21 @@ DONE_BY_BOB = f.ActivityView(7, "bob", "llm", 1, 2, {"kind": "llm", "n": [1]})
 IN_DEV = ch.ChannelMember(MemberName("bob"), ch.Role.ADMIN, 3)
 TOKEN = TokenView("t1", "laptop", "alice", 1, None, 2)
 OBJECTIVE = f.ObjectiveView(
-    "obj-1", "t", "o", "b", "blocked", "bob", "alice", ("cy",), 1, 2, None, None, "stuck", (m.Attachment("p"),)
+    "obj-1",
+    "t",
+    "o",
+    "b",
+    "blocked",
+    "bob",
+    "alice",
+    ("cy",),
+    1,
+    2,
+    None,
+    None,
+    "stuck",
+    (m.Attachment("p"),),
+    ("block",),
 )
 HAPPENINGS: list[o.AnyHappening] = [
     o.Assigned("t", "o", "bob", ("cy",)),

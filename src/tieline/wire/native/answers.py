@@ -154,7 +154,7 @@ class Objective(Frame, frozen=True, omit_defaults=True, tag="objective"):
 
 
 def _objective(n: int, reply: r.ObjectiveState) -> Objective:
-    return Objective(n, v.view_objective(reply.objective))
+    return Objective(n, v.view_seen_objective(reply.objective))
 
 
 class ObjectiveList(Frame, frozen=True, omit_defaults=True, tag="objective_list"):
@@ -166,7 +166,7 @@ class ObjectiveList(Frame, frozen=True, omit_defaults=True, tag="objective_list"
 
 
 def _objective_list(n: int, reply: r.ObjectiveList) -> ObjectiveList:
-    return ObjectiveList(n, tuple(map(v.view_objective, reply.objectives)), reply.complete)
+    return ObjectiveList(n, tuple(map(v.view_seen_objective, reply.objectives)), reply.complete)
 
 
 class ObjectiveStory(Frame, frozen=True, omit_defaults=True, tag="objective_view"):
@@ -180,7 +180,7 @@ class ObjectiveStory(Frame, frozen=True, omit_defaults=True, tag="objective_view
 
 def _objective_story(n: int, reply: r.ObjectiveView) -> ObjectiveStory:
     return ObjectiveStory(
-        n, v.view_objective(reply.objective), tuple(map(v.view_objective_event, reply.events)), reply.complete
+        n, v.view_seen_objective(reply.objective), tuple(map(v.view_objective_event, reply.events)), reply.complete
     )
 
 

@@ -212,9 +212,10 @@ class ObjectiveView(Struct, frozen=True):
     result: str | None
     block_reason: str | None
     attachments: tuple[Attachment, ...]
+    may: tuple[str, ...] = ()
 
 
-def view_objective(value: objective.Objective) -> ObjectiveView:
+def view_seen_objective(value: r.SeenObjective) -> ObjectiveView:
     """An objective as it stands."""
     return ObjectiveView(
         value.id,
@@ -231,6 +232,7 @@ def view_objective(value: objective.Objective) -> ObjectiveView:
         value.result,
         value.block_reason,
         value.attachments,
+        value.may,
     )
 
 
