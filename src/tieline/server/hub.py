@@ -219,7 +219,8 @@ class RunningHub:
         await services.start()
         self.entrance = Entrance(exchange, services.logins, __version__)
         apps = self._http_apps()
-        apps += [Api(exchange), self.entrance, ConsoleApp(exchange, services, unfinished)]
+        api = Api(exchange, unfinished)
+        apps += [api, self.entrance, ConsoleApp(exchange, services, unfinished, api.table)]
         apps += [Insights(exchange, home.path), Site(), LogApi(exchange, folder)]
         http = HttpListener(exchange, apps, config.http.names, unfinished)
         self._closing.push_async_callback(http.stop)
