@@ -14,12 +14,12 @@ from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MessageId, SessionId
-from tieline.contract.refusal import Code, Refusal
+from tieline.contract.refusal import Code
 from tieline.wire.http import Answer, Bodies, foreign
 from tieline.wire.native import frames as f
 from tieline.wire.native import views
 from tieline.wire.native.frame import Number
-from tieline.wire.route import Call, Errors, Query, Refused, Route, no
+from tieline.wire.route import Call, Errors, Query, Refused, Route, no, refused_by
 from tieline.wire.route_app import RouteApp
 from tieline.wire.sessions import Sessions
 from tieline.wire.unfinished import Unfinished
@@ -115,12 +115,8 @@ def _not_allowed(_scope: Scope, _methods: Sequence[str]) -> Answer:
     return no(405, "only GET is answered here", Code.INVALID_REQUEST.value)
 
 
-def _refused(refusal: Refusal) -> Answer:
-    return no(_STATUSES.get(refusal.code, 400), refusal.message, refusal.code.value)
-
-
 _ERRORS = Errors(
-    refused=_refused,
+    refused=refused_by(_STATUSES),
     no_token=no(401, "show a member's token: Authorization: Bearer …", Code.UNAUTHORIZED.value),
     not_allowed=_not_allowed,
 )

@@ -219,9 +219,11 @@ class RunningHub:
         await services.start()
         self.entrance = Entrance(exchange, services.logins, __version__)
         apps = self._http_apps()
-        api = Api(exchange, unfinished)
-        apps += [api, self.entrance, ConsoleApp(exchange, services, unfinished, api.table)]
-        apps += [Insights(exchange, home.path), Site(), LogApi(exchange, folder)]
+        api, logs = Api(exchange, unfinished), LogApi(exchange, folder, unfinished)
+        insights = Insights(exchange, home.path, unfinished)
+        own = (*api.table, *logs.table, *insights.table)
+        apps += [api, self.entrance, ConsoleApp(exchange, services, unfinished, own)]
+        apps += [insights, Site(), logs]
         http = HttpListener(exchange, apps, config.http.names, unfinished)
         self._closing.push_async_callback(http.stop)
         try:

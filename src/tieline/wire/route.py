@@ -5,7 +5,7 @@ Above: the table that an application declares, `route_app`, which serves it, and
 """
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from inspect import getdoc
 from operator import or_
@@ -364,6 +364,16 @@ def refused(refusal: Refusal) -> Answer:
     """A refusal as an answer."""
     status = STATUS.get(refusal.code, 400)
     return no(401, UNKNOWN_TOKEN) if status == 401 else no(status, refusal.message, refusal.code.value)  # noqa: PLR2004
+
+
+def refused_by(statuses: Mapping[Code, int]) -> Callable[[Refusal], Answer]:
+    """Makes answers of refusals with other statuses; any that is not among them is 400."""
+    return lambda refusal: no(statuses.get(refusal.code, 400), refusal.message, refusal.code.value)
+
+
+def only_get(_scope: Scope, _methods: Sequence[str]) -> Answer:
+    """The answer to another method than GET, where there is no other."""
+    return no(405, "only GET is answered here")
 
 
 class Errors(Struct, frozen=True):
