@@ -221,7 +221,7 @@ class RunningHub:
         apps = self._http_apps()
         api, logs = Api(exchange, unfinished), LogApi(exchange, folder, unfinished)
         insights = Insights(exchange, home.path, unfinished)
-        own = (*api.table, *logs.table, *insights.table)
+        own = (*self.entrance.table, *api.table, *logs.table, *insights.table)
         apps += [api, self.entrance, ConsoleApp(exchange, services, unfinished, own)]
         apps += [insights, Site(), logs]
         http = HttpListener(exchange, apps, config.http.names, unfinished)

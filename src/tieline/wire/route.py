@@ -241,7 +241,7 @@ class Routes:
         served = [(method, route) for route in routes for method in route.methods]
         self._fixed = {(method, route.path): route for method, route in served if "{" not in route.path}
         self._open = [(method, route.pattern, route) for method, route in served if "{" in route.path]
-        self._methods = sorted({method for method, _ in served})
+        self._methods = list(dict.fromkeys(method for method, _ in served))
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
         """The operation that a request asks for, and what its path holds."""
@@ -255,7 +255,7 @@ class Routes:
         return None
 
     def methods(self, path: str) -> list[str]:
-        """The methods that a path has."""
+        """The methods that a path has, in the order of the table."""
         return [method for method in self._methods if self.find(method, path) is not None]
 
 
