@@ -261,6 +261,8 @@ class Routes:
 
 def pairs_of(scope: Scope) -> list[tuple[str, str]]:
     """The query of a request."""
+    if not scope["query_string"]:
+        return []
     try:
         return parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100)
     except ValueError:

@@ -29,6 +29,7 @@ from tieline.wire.sessions import Sessions
 _STRANGERS_FORM_BYTES_MAX = 64 * 1024
 """A body of somebody who has not shown who it is: a name, a code."""
 _ERRORS = Errors()
+_ANSWERS = (Answer, Download, Stream)
 
 Found = tuple[Route, dict[str, str]]
 """The route of a request, and what its path holds."""
@@ -127,22 +128,22 @@ class RouteApp:
             if methods:
                 return self._errors.not_allowed(scope, methods)
         self._check(scope)
-        # Comes before the token, as all that can be said about a request without the hub.
+        # Before the token: a query that is wrong is wrong whoever asks.
         asks = None if found is None else found[0].asks
         form: object = None if asks is None else checked_query(scope, asks)
         call = await self._admit(found, scope, receive)
         if found is None:
             return self._errors.not_found
         route = found[0]
-        if asks is None:
+        if route.takes or route.body is not None:
             form = await self._form(route, scope, receive, None if route.open else call.member)
         made = await route.handler(call, form)
-        if isinstance(made, Answer | Download | Stream):
+        if isinstance(made, _ANSWERS):
             return made
         return Answer(route.status, b"") if route.reply is None else answer(made, route.status)
 
     async def _form(self, route: Route, scope: Scope, receive: Receive, owner: str | None) -> object:
-        if route.in_pieces or (route.body is None and not route.takes):
+        if route.in_pieces:
             return None
         bytes_max = route.body_bytes_max if owner is not None else min(_STRANGERS_FORM_BYTES_MAX, route.body_bytes_max)
         body = await self._bodies.read(scope, receive, bytes_max, owner)
