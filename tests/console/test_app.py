@@ -184,6 +184,11 @@ async def test_a_page_of_another_site_can_ask_nothing(there: HubHarness) -> None
 async def test_the_routes_are_described(browser: httpx.AsyncClient) -> None:
     described = (await browser.get(DOCUMENT_PATH)).json()
     assert {"/api/files", "/api/devices", "/api/messages", "/api/objectives"} <= set(described["paths"])
+    hubs = {"/api/search", "/api/messages/{id}/receipts", "/api/log/{log}", "/api/insights", PATH, CODE_PATH}
+    assert hubs <= set(described["paths"])
+    asked = {one["name"]: one for one in described["paths"]["/api/search"]["get"]["parameters"]}
+    assert asked["q"] == {"name": "q", "in": "query", "required": True, "schema": {"type": "string"}}
+    assert asked["from"] == {"name": "from", "in": "query", "required": False, "schema": {"type": "string"}}
 
 
 async def test_a_session_of_the_console_and_one_of_ac7_are_in_one_table(folder: Path) -> None:

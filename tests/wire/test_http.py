@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from msgspec import Struct
 from starlette.types import Message, Receive
 
 from tieline.contract.limits import Limits
-from tieline.wire.http import JSON, Answer, Bodies, answer, bearer, decode, failure, foreign, respond
+from tieline.wire.http import JSON, Answer, Bodies, answer, bearer, failure, foreign, respond
 from tieline.wire.unfinished import Unfinished
 
 Scope = dict[str, Any]
@@ -19,10 +18,6 @@ Scope = dict[str, Any]
 
 def scope(**headers: str) -> Scope:
     return {"headers": [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]}
-
-
-class Form(Struct):
-    name: str
 
 
 def body_of(*chunks: bytes, then: str = "end") -> Receive:
@@ -117,24 +112,6 @@ async def test_an_answer_is_json_with_its_length() -> None:
     assert sent[1]["body"] == '{"é":1}'.encode()
     assert (sent[2]["status"], sent[2]["headers"][-1]) == (413, (b"connection", b"close"))
     assert sent[3]["body"] == b'{"error":"no"}'
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"\xff", b"[" * 100_000, b"{}", b"[]", b'{"name":1}', b'{"name":"\\ud800"}']
-)
-def test_a_body_that_is_not_what_it_should_be_is_400(body: bytes) -> None:
-    assert status_of(decode(body, Form)) == 400
-
-
-def status_of(found: Form | Answer) -> int:
-    assert isinstance(found, Answer)
-    return found.status
-
-
-def test_a_body_that_is_what_it_should_be_may_say_more() -> None:
-    found = decode(b'{"name":"x","more":[1]}', Form)
-    assert isinstance(found, Form)
-    assert found.name == "x"
 
 
 @pytest.mark.parametrize("chunks", [[b""], [b"0123456789"], [b"01234", b"56789"], [b"0123", b"", b"4"], [b"0", b""]])

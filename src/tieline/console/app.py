@@ -26,12 +26,11 @@ from tieline.services.devices import Approved
 from tieline.services.enrolments import EnrolmentRefusal, PollError
 from tieline.services.files.transfer import given, reached
 from tieline.services.files.tree import Collide
-from tieline.wire.http import Answer, Bodies, answer, foreign, respond, session_token
+from tieline.wire.http import Answer, Bodies, answer, foreign, respond
 from tieline.wire.openapi import document
 from tieline.wire.route import (
     NO_CONTENT,
     Call,
-    Caller,
     Download,
     Failure,
     Query,
@@ -160,16 +159,16 @@ class Authenticator(Struct, frozen=True):
     uri: str
 
 
-class ConsoleApp:
-    """The routes, as an HTTP application for the hub's port."""
+class ConsoleApp(RouteApp):
+    """The routes, and the document that describes them with `others`, the hub's own routes elsewhere."""
 
-    def __init__(self, hub: Hub, services: Services, unfinished: Unfinished) -> None:
-        self._sessions = Sessions(hub, _PROTOCOL, acknowledges=False)
+    def __init__(self, hub: Hub, services: Services, unfinished: Unfinished, others: Sequence[Route] = ()) -> None:
         self._services = services
-        self.table = (*self._file_routes(), *self._device_routes())
-        self._app = RouteApp(hub, self._sessions, self.table, Bodies(unfinished), caller=self._caller, check=_check)
-        self._paths = {DOCUMENT_PATH, *(route.path for route in self.table)}
-        described = document(self.table, "tieline", "What a hub serves over HTTP beside its own protocol.")
+        table = (*self._file_routes(), *self._device_routes())
+        sessions = Sessions(hub, _PROTOCOL, acknowledges=False)
+        super().__init__(hub, sessions, table, Bodies(unfinished), check=_check)
+        self._paths = {DOCUMENT_PATH, *(route.path for route in table)}
+        described = document((*table, *others), "tieline", "What a hub serves over HTTP beside its own protocol.")
         self._description = Answer(200, msgspec.json.encode(described))
 
     # The HttpApp port.
@@ -183,21 +182,7 @@ class ConsoleApp:
         if scope["path"] == DOCUMENT_PATH and scope["method"] == "GET":
             await respond(send, self._description)
         else:
-            await self._app.serve(self._app.find(scope["method"], scope["path"]), scope, receive, send)
-
-    def close(self) -> None:
-        """The hub stops."""
-        self._sessions.close()
-
-    async def _caller(self, scope: Scope, bearer_only: bool) -> Caller:
-        del bearer_only
-        token = session_token(scope)
-        if token is None:
-            raise Refused(no(401, "show a member's token: Authorization: Bearer …"))
-        held = await self._sessions.of(token)
-        if isinstance(held, Refusal):
-            raise Refused(refused(held))
-        return Caller(token, held)
+            await super().__call__(scope, receive, send)
 
     def _file_routes(self) -> list[Route]:
         collisions = {"type": "string", "enum": [one.value for one in Collide]}

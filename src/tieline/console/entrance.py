@@ -5,12 +5,13 @@ no script can read and no other site can make a browser send; so a console's ses
 like any token, and the hub keeps only its hash. A *login link* is a token that is good for one entry.
 """
 
-from http import HTTPMethod
-from typing import Annotated, TypeVar
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
@@ -26,15 +27,14 @@ from tieline.wire.http import (
     answer,
     clear,
     cookie,
-    decode,
     failure,
     foreign,
     header,
-    respond,
     session_token,
     set_cookie,
 )
-from tieline.wire.route import later
+from tieline.wire.route import NO_CONTENT, Call, Errors, Refused, Route, later
+from tieline.wire.route_app import RouteApp
 from tieline.wire.sessions import Held, Sessions
 from tieline.wire.unfinished import Unfinished
 
@@ -45,19 +45,15 @@ ATTEMPT_COOKIE = "tieline_attempt"
 _PROTOCOL = "console"
 _BODY_BYTES_MAX = 4096  # a name and a code or token
 _STATUS = {Code.UNAUTHORIZED: 401, Code.FORBIDDEN: 403, Code.NAME_TAKEN: 409}
-_METHODS = (HTTPMethod.GET, HTTPMethod.POST, HTTPMethod.DELETE)
 
 
-_Shape = TypeVar("_Shape")
-
-
-class _Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True):
     """A token, a login link's token, or the code of a first start."""
 
     token: str
 
 
-class _Code(Struct, frozen=True):
+class CodeEntry(Struct, frozen=True):
     """A code of an authenticator app; without a name it must be right for exactly one member."""
 
     code: Annotated[str, Meta(pattern=r"^[0-9]{6}$")]
@@ -73,81 +69,54 @@ class Visitor(Struct, frozen=True):
     version: str
 
 
-class Entrance:
+class Entrance(RouteApp):
     """The sessions of people with a browser."""
 
     def __init__(self, hub: Hub, logins: LoginSessions, version: str) -> None:
-        self._hub = hub
         self._logins = logins
         self._version = version
-        self._sessions = Sessions(hub, _PROTOCOL)
+        entry = partial(Route, "POST", open=True, answered=Visitor, body_bytes_max=_BODY_BYTES_MAX)
+        table = (
+            Route("GET", PATH, self.look),
+            entry(PATH, self.enter, errors=(401, 415)),
+            Route("DELETE", PATH, self.leave, open=True, status=NO_CONTENT),
+            entry(CODE_PATH, self.enter_by_code, errors=(401, 415, 429)),
+        )
         # No body here is large enough to be counted.
-        self._bodies = Bodies(Unfinished(hub.limits))
+        bodies = Bodies(Unfinished(hub.limits))
+        super().__init__(hub, Sessions(hub, _PROTOCOL), table, bodies, check=_check, token=_token, errors=_ERRORS)
 
-    def serves(self, scope: Scope) -> bool:
-        """True if this request is for it."""
-        return bool(scope["type"] == "http" and scope["path"] in (PATH, CODE_PATH))
+    # Routes.
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request."""
-        await respond(send, await self._answer(scope, receive))
+    async def look(self, call: Call, _: None) -> Visitor:
+        """The member that is logged in."""
+        visitor = await self._visitor(call.caller.token, call.caller.held)
+        if isinstance(visitor, Refusal):
+            raise Refused(_refused(visitor))
+        return visitor
 
-    def close(self) -> None:
-        """The hub stops."""
-        self._sessions.close()
-
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
-        if foreign(scope):
-            return failure(403, "this request comes from a page of another site")
-        if scope["path"] == CODE_PATH:
-            return await self._enter_by_code(scope, receive)
-        match scope["method"]:
-            case "GET":
-                return await self._look(scope)
-            case "POST":
-                return await self._enter(scope, receive)
-            case "DELETE":
-                return await self._leave(scope)
-            case _:
-                allow = ", ".join(_METHODS).encode()
-                return Answer(405, failure(405, "GET, POST or DELETE").body, headers=((b"allow", allow),))
-
-    async def _look(self, scope: Scope) -> Answer:
-        token = session_token(scope)
-        if not token:
-            return failure(401, "nobody is logged in")
-        held = await self._sessions.of(token)
-        if isinstance(held, Refusal):
-            return _refused(held)
-        visitor = await self._visitor(token, held)
-        return _refused(visitor) if isinstance(visitor, Refusal) else answer(visitor)
-
-    async def _enter(self, scope: Scope, receive: Receive) -> Answer:
-        entry = await self._form(scope, receive, _Entry)
-        if isinstance(entry, Answer):
-            return entry
+    async def enter(self, call: Call, entry: Entry) -> Answer:
+        """Log in with a token, a login link's token, or the code of a first start."""
         opened = await self._logins.enter(entry.token)
-        return _refused(opened) if isinstance(opened, Refusal) else await self._admit(scope, opened)
+        return _refused(opened) if isinstance(opened, Refusal) else await self._admit_visitor(call.scope, opened)
 
-    async def _enter_by_code(self, scope: Scope, receive: Receive) -> Answer:
-        if scope["method"] != "POST":
-            return Answer(405, failure(405, "only POST is answered here").body, headers=((b"allow", b"POST"),))
-        entry = await self._form(scope, receive, _Code)
-        if isinstance(entry, Answer):
-            return entry
+    async def enter_by_code(self, call: Call, entry: CodeEntry) -> Answer:
+        """Log in with a code of an authenticator app."""
+        scope = call.scope
         opened = await self._logins.sign_in(entry.code, entry.member, cookie(scope, ATTEMPT_COOKIE))
         if isinstance(opened, Opened):
-            return await self._admit(scope, opened)
+            return await self._admit_visitor(scope, opened)
         self._hub.submit((c.RecordRefusal(protocol=_PROTOCOL, code=Code.UNAUTHORIZED, what="log in"),))
         return _denied(scope, opened)
 
-    async def _form(self, scope: Scope, receive: Receive, shape: type[_Shape]) -> _Shape | Answer:
-        if not (header(scope, b"content-type") or "").startswith("application/json"):
-            return failure(415, "send JSON, with content-type application/json")
-        body = await self._bodies.read(scope, receive, _BODY_BYTES_MAX)
-        return body if isinstance(body, Answer) else decode(body, shape)
+    async def leave(self, call: Call, _: None) -> Answer:
+        """Log out."""
+        await self._void(call.scope)
+        return Answer(NO_CONTENT, b"", headers=(clear(call.scope, SESSION_COOKIE), *_cleared(call.scope)))
 
-    async def _admit(self, scope: Scope, opened: Opened) -> Answer:
+    # Inside.
+
+    async def _admit_visitor(self, scope: Scope, opened: Opened) -> Answer:
         fresh = await self._sessions.of(opened.id)
         if isinstance(fresh, Refusal):
             return _refused(fresh)
@@ -158,10 +127,6 @@ class Entrance:
             return _refused(visitor)
         cookies = [set_cookie(scope, SESSION_COOKIE, f"{opened.token_id}.{opened.id}", SESSION_MS // 1000)]
         return Answer(200, answer(visitor).body, headers=(*cookies, *_cleared(scope)))
-
-    async def _leave(self, scope: Scope) -> Answer:
-        await self._void(scope)
-        return Answer(204, b"", headers=(clear(scope, SESSION_COOKIE), *_cleared(scope)))
 
     async def _void(self, scope: Scope) -> None:
         """End the sessions in the cookies: a session has one of two names."""
@@ -181,6 +146,24 @@ class Entrance:
         return Visitor(member.name, member.kind.value, member.permissions, self._version)
 
 
+def _token(scope: Scope) -> str | None:
+    """The token that a request shows; a browser may show a cookie that was emptied."""
+    return session_token(scope) or None
+
+
+def _check(scope: Scope) -> None:
+    if foreign(scope):
+        raise Refused(failure(403, "this request comes from a page of another site"))
+    if scope["method"] == "POST" and not (header(scope, b"content-type") or "").startswith("application/json"):
+        raise Refused(failure(415, "send JSON, with content-type application/json"))
+
+
+def _not_allowed(scope: Scope, methods: Sequence[str]) -> Answer:
+    _check(scope)
+    text = "only POST is answered here" if len(methods) == 1 else "GET, POST or DELETE"
+    return replace(failure(405, text), headers=((b"allow", ", ".join(methods).encode()),))
+
+
 def _cleared(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
     """The header that takes the other name of a session away, where a browser has it."""
     return (clear(scope, LOGIN_COOKIE),) if cookie(scope, LOGIN_COOKIE) is not None else ()
@@ -195,3 +178,11 @@ def _denied(scope: Scope, denied: Denied) -> Answer:
 
 def _refused(why: Refusal) -> Answer:
     return failure(_STATUS.get(why.code, 503), why.message)
+
+
+_ERRORS = Errors(
+    refused=_refused,
+    no_token=failure(401, "nobody is logged in"),
+    not_allowed=_not_allowed,
+    invalid_json="invalid JSON",
+)

@@ -9,15 +9,16 @@ from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
-from tieline.contract import command as c
-from tieline.contract import reply as r
 from tieline.contract.hub import Hub
 from tieline.contract.permission import LOG_READ
 from tieline.contract.refusal import Refusal
-from tieline.wire.http import Answer, failure, foreign, header, respond, session_token
-from tieline.wire.sessions import Held, Sessions, ask_all
+from tieline.wire.http import Answer, Bodies, failure, foreign
+from tieline.wire.route import Call, Errors, Refused, Route, only_get, require
+from tieline.wire.route_app import RouteApp
+from tieline.wire.sessions import Sessions
+from tieline.wire.unfinished import Unfinished
 
 PATH = "/api/insights"
 REPORT = Path("lake", "report.json")
@@ -25,42 +26,18 @@ REPORT = Path("lake", "report.json")
 _BYTES_MAX = 32 * 1024 * 1024  # a report is some megabytes at most, and a browser has to hold it
 
 
-class Insights:
+class Insights(RouteApp):
     """The pipeline's last report, on the hub's port."""
 
-    def __init__(self, hub: Hub, home: Path) -> None:
-        self._hub = hub
+    def __init__(self, hub: Hub, home: Path, unfinished: Unfinished) -> None:
         self._report = home / REPORT
-        self._sessions = Sessions(hub, "console")
+        table = (Route("GET", PATH, self.report, gives=("application/json",), errors=(404,)),)
+        super().__init__(hub, Sessions(hub, "console"), table, Bodies(unfinished), check=_check, errors=_ERRORS)
 
-    def serves(self, scope: Scope) -> bool:
-        """True if this request is for it."""
-        return bool(scope["type"] == "http" and scope["path"] == PATH)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request."""
-        await respond(send, await self._answer(scope))
-
-    def close(self) -> None:
-        """The hub stops."""
-        self._sessions.close()
-
-    async def _answer(self, scope: Scope) -> Answer:
-        if scope["method"] != "GET":
-            return failure(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered here")
-        token = session_token(scope)
-        if foreign(scope) or token is None:
-            return failure(HTTPStatus.UNAUTHORIZED, "show a member's token: Authorization: Bearer …")
-        held = await self._sessions.of(token)
-        if isinstance(held, Refusal):
-            return failure(HTTPStatus.UNAUTHORIZED, held.message)
-        if not await self._may(held):
-            return failure(HTTPStatus.FORBIDDEN, f"{held.member} lacks the permission {LOG_READ}")
-        return await asyncio.to_thread(self._read, header(scope, b"if-none-match"))
-
-    async def _may(self, held: Held) -> bool:
-        (roster,) = await ask_all(self._hub, [c.ListMembers(held.session, name=held.member)])
-        return isinstance(roster, r.Roster) and LOG_READ in roster.members[0].member.permissions
+    async def report(self, call: Call, _: None) -> Answer:
+        """The pipeline's last report; needs log.read."""
+        await require(call, LOG_READ)
+        return await asyncio.to_thread(self._read, call.header(b"if-none-match"))
 
     def _read(self, known: str | None) -> Answer:
         try:
@@ -75,3 +52,15 @@ class Insights:
         if known == tag:
             return Answer(HTTPStatus.NOT_MODIFIED, b"", headers=headers)
         return Answer(HTTPStatus.OK, body, headers=headers)
+
+
+def _check(scope: Scope) -> None:
+    if foreign(scope):
+        raise Refused(_ERRORS.no_token)
+
+
+def _refused(refusal: Refusal) -> Answer:
+    return failure(HTTPStatus.UNAUTHORIZED, refusal.message)
+
+
+_ERRORS = Errors(refused=_refused, not_allowed=only_get)

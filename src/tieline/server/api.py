@@ -5,30 +5,26 @@ sees what that member may see. The shapes are those of the hub's own protocol, s
 the same; a "no" is `{"error", "code"}` with the refusal's code.
 """
 
-import contextlib
-import re
 from collections.abc import Sequence
-from urllib.parse import parse_qsl
 
-import msgspec
 from msgspec import Struct
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MessageId, SessionId
-from tieline.contract.refusal import Code, Refusal
-from tieline.wire.http import Answer, answer, foreign, respond, session_token
+from tieline.contract.refusal import Code
+from tieline.wire.http import Answer, Bodies, foreign
 from tieline.wire.native import frames as f
 from tieline.wire.native import views
 from tieline.wire.native.frame import Number
+from tieline.wire.route import Call, Errors, Query, Refused, Route, no, refused_by
+from tieline.wire.route_app import RouteApp
 from tieline.wire.sessions import Sessions
+from tieline.wire.unfinished import Unfinished
 
 PROTOCOL = "tieline"
-_RECEIPTS = re.compile(r"/api/messages/([^/]{1,200})/receipts\Z")
-_SEARCH = "/api/search"
-_PARAMETERS_MAX = 16  # more than any route has
 
 _STATUSES: dict[Code, int] = {
     Code.UNAUTHORIZED: 401,
@@ -86,79 +82,41 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True, rename={"place":
         )
 
 
-class Api:
+class Api(RouteApp):
     """The routes. An HTTP application for the hub's port."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self._sessions = Sessions(hub, PROTOCOL, acknowledges=False)
-
-    def serves(self, scope: Scope) -> bool:
-        """Whether the path is one of its own."""
-        return scope["type"] == "http" and (scope["path"] == _SEARCH or bool(_RECEIPTS.match(scope["path"])))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        await respond(send, await self._answer(scope))
-
-    def close(self) -> None:
-        """The hub stops."""
-        self._sessions.close()
-
-    async def _answer(self, scope: Scope) -> Answer:
-        if scope["method"] not in ("GET", "HEAD"):
-            return _no(405, Code.INVALID_REQUEST, "only GET is answered here")
-        if foreign(scope):
-            return _no(403, Code.FORBIDDEN, "a page from elsewhere may not ask this")
-        asked = _RECEIPTS.match(scope["path"])
-        question = None if asked else _question(scope["query_string"])
-        after = _after(scope["query_string"]) if asked else ""
-        if isinstance(question, Answer):
-            return question
-        token = session_token(scope)
-        if token is None:
-            return _no(401, Code.UNAUTHORIZED, "show a member's token: Authorization: Bearer …")
-        held = await self._sessions.of(token)
-        if isinstance(held, Refusal):
-            return _refused(held)
-
-        def make(session: SessionId) -> Sequence[c.Command]:
-            if question is not None:
-                return (question.command(session),)
-            assert asked is not None, "one of the two routes"
-            return (c.ReadReceipts(session, message_id=MessageId(asked[1]), after=after),)
-
-        match await self._sessions.ask(token, held, make):
-            case (r.Receipts(message_id, receipts, more),):
-                return answer(ReceiptsView(message_id, tuple(map(views.view_receipt, receipts)), more))
-            case (r.History(messages),):
-                return answer(SearchView(tuple(map(views.view_message, messages))))
-            case (Refusal() as refusal, *_):
-                return _refused(refusal)
-            case replies:
-                raise AssertionError(f"answered by {replies}")
-
-
-def _question(query: bytes) -> Question | Answer:
-    try:
-        pairs = parse_qsl(
-            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_PARAMETERS_MAX
+    def __init__(self, hub: Hub, unfinished: Unfinished) -> None:
+        after = Query("after", "The name behind which receipts go on.")
+        table = (
+            Route("GET", "/api/messages/{id}/receipts", self.receipts, head=True, query=(after,)),
+            Route("GET", "/api/search", self.search, head=True, errors=(429,)),
         )
-        return msgspec.convert(dict(pairs), Question, strict=False)
-    except (ValueError, msgspec.ValidationError) as error:
-        return _no(400, Code.INVALID_REQUEST, f"invalid query: {error}")
+        sessions = Sessions(hub, PROTOCOL, acknowledges=False)
+        super().__init__(hub, sessions, table, Bodies(unfinished), check=_check, errors=_ERRORS)
+
+    async def receipts(self, call: Call, _: None) -> ReceiptsView:
+        """The way of a message to each of its recipients, by name."""
+        message_id, after = MessageId(call.params["id"]), call.query.get("after", "")
+        found = await call.get(lambda session: c.ReadReceipts(session, message_id=message_id, after=after), r.Receipts)
+        return ReceiptsView(found.message_id, tuple(map(views.view_receipt, found.receipts)), found.more)
+
+    async def search(self, call: Call, question: Question) -> SearchView:
+        """Messages that hold all words of a question, newest first."""
+        found = await call.get(question.command, r.History)
+        return SearchView(tuple(map(views.view_message, found.messages)))
 
 
-def _after(query: bytes) -> str:
-    """The name behind which receipts go on. What is no query asks for the first page."""
-    with contextlib.suppress(ValueError):
-        return dict(parse_qsl(query.decode("ascii"), max_num_fields=_PARAMETERS_MAX)).get("after", "")
-    return ""
+def _check(scope: Scope) -> None:
+    if foreign(scope):
+        raise Refused(no(403, "a page from elsewhere may not ask this", Code.FORBIDDEN.value))
 
 
-def _refused(refusal: Refusal) -> Answer:
-    return _no(_STATUSES.get(refusal.code, 400), refusal.code, refusal.message)
+def _not_allowed(_scope: Scope, _methods: Sequence[str]) -> Answer:
+    return no(405, "only GET is answered here", Code.INVALID_REQUEST.value)
 
 
-def _no(status: int, code: Code, text: str) -> Answer:
-    return answer({"error": text, "code": code.value}, status)
+_ERRORS = Errors(
+    refused=refused_by(_STATUSES),
+    no_token=no(401, "show a member's token: Authorization: Bearer …", Code.UNAUTHORIZED.value),
+    not_allowed=_not_allowed,
+)

@@ -221,8 +221,11 @@ class RunningHub:
         await services.start()
         self.entrance = Entrance(local_hub, services.logins, __version__)
         apps = self._http_apps()
-        apps += [Api(local_hub), self.entrance, ConsoleApp(local_hub, services, unfinished)]
-        apps += [Insights(local_hub, home.path), Site(), LogApi(local_hub, folder)]
+        api, logs = Api(local_hub, unfinished), LogApi(local_hub, folder, unfinished)
+        insights = Insights(local_hub, home.path, unfinished)
+        own = (*self.entrance.table, *api.table, *logs.table, *insights.table)
+        apps += [api, self.entrance, ConsoleApp(local_hub, services, unfinished, own)]
+        apps += [insights, Site(), logs]
         http = HttpListener(local_hub, apps, config.http.names, unfinished)
         self._closing.push_async_callback(http.stop)
         try:

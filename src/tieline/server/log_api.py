@@ -10,29 +10,33 @@ import asyncio
 import contextlib
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
+from tieline.contract import reply as r
 from tieline.contract.command import ReadLog
 from tieline.contract.hub import Hub
-from tieline.contract.refusal import Code, Refusal
-from tieline.core.store import MAIN, Route, StoreError
+from tieline.contract.refusal import Code
+from tieline.core.store import MAIN, StoreError
+from tieline.core.store import Route as StoredRoute
 from tieline.stores.sqlite.pages import LOGS, LogPages, read_said
-from tieline.wire.http import Answer, answer, bearer, foreign, header, respond
+from tieline.wire.http import Bodies, bearer, foreign, header
 from tieline.wire.log_lines import CUT, END_HEADER, NEXT_HEADER, ActivityLine, MainLine, MessageLine, ObjectiveLine
+from tieline.wire.route import Call, Download, Errors, Query, Refused, Route, no, only_get, refused_by
+from tieline.wire.route_app import RouteApp
 from tieline.wire.sessions import Sessions
+from tieline.wire.unfinished import Unfinished
 
 PROTOCOL = "tieline"
 
-_PATH = re.compile(r"/api/log/([^/]{1,64})\Z")
+_LINES = "application/x-ndjson"
+_OFFSET_SCHEMA = {"type": "integer", "minimum": 0}
 _PAGE_ROWS = 1000
 """Rows that are read and encoded at a time: a few milliseconds of a thread that shares the interpreter."""
 _ROWS_MAX = 200_000
@@ -56,104 +60,95 @@ class _Range(Struct, frozen=True):
     only_head: bool
 
 
-class LogApi:
+class LogApi(RouteApp):
     """The route. An HTTP application for the hub's port."""
 
-    def __init__(self, hub: Hub, home: Path) -> None:
+    def __init__(self, hub: Hub, home: Path, unfinished: Unfinished) -> None:
         self._home = home
-        self._sessions = Sessions(hub, PROTOCOL, acknowledges=False)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tieline-log")
         self._closing = False
-
-    def serves(self, scope: Scope) -> bool:
-        """See `HttpApp.serves`."""
-        return scope["type"] == "http" and _PATH.match(scope["path"]) is not None
+        query = (
+            Query("from", "The offset of the first row.", _OFFSET_SCHEMA),
+            Query("to", "The offset before which it ends.", _OFFSET_SCHEMA),
+        )
+        table = (Route("GET", "/api/log/{log}", self.read, head=True, query=query, gives=(_LINES,)),)
+        sessions = Sessions(hub, PROTOCOL, acknowledges=False)
+        super().__init__(hub, sessions, table, Bodies(unfinished), check=_check, token=bearer, errors=_ERRORS)
 
     def close(self) -> None:
         """See `HttpApp.close`."""
         self._closing = True
-        self._sessions.close()
+        super().close()
         self._threads.shutdown(wait=False)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See `HttpApp.__call__`."""
-        asked = await self._asked(scope)
-        if isinstance(asked, Answer):
-            await respond(send, asked)
-            return
+    async def read(self, call: Call, _: None) -> Download:
+        """Rows of a log as lines of JSON; needs log.read."""
+        asked = await _asked(call)
+        loop = asyncio.get_running_loop()
+        with contextlib.ExitStack() as opened:
+            pages = opened.enter_context(contextlib.closing(LogPages(self._home)))
+            try:
+                log_end = await loop.run_in_executor(self._threads, pages.end, asked.log)
+                names = await loop.run_in_executor(self._threads, pages.names)
+            except StoreError as error:
+                raise Refused(no(503, str(error))) from None
+            # The answer reads on, and closes them.
+            opened.pop_all()
+        end = max(asked.start, min(asked.end, log_end, asked.start + _ROWS_MAX))
+        headers = {
+            "content-type": _LINES,
+            "vary": "accept-encoding",
+            END_HEADER: str(log_end),
+            NEXT_HEADER: str(end),
+            **({"content-encoding": "gzip"} if asked.packed else {}),
+        }
+        return Download(headers, self._pieces(pages, asked, end, names, call.receive))
+
+    async def _pieces(
+        self, pages: LogPages, asked: _Range, end: int, names: dict[int, str], receive: Receive
+    ) -> AsyncGenerator[bytes, None]:
+        loop = asyncio.get_running_loop()
+        packer = zlib.compressobj(1, wbits=31) if asked.packed else None
         gone = asyncio.create_task(_hung_up(receive))
         try:
-            with closing(LogPages(self._home)) as pages:
-                await self._stream(pages, asked, gone, send)
+            for first in range(asked.start, asked.start if asked.only_head else end, _PAGE_ROWS):
+                last = min(first + _PAGE_ROWS, end)
+                packed = None
+                # Too late for a status: an answer that breaks off is one that the reader can tell from a whole one.
+                with contextlib.suppress(StoreError):
+                    if not (self._closing or gone.done()):
+                        reading = (pages, asked.log, first, last, names, packer)
+                        packed = await loop.run_in_executor(self._threads, _page, *reading)
+                if packed is None:
+                    yield packer.flush(zlib.Z_SYNC_FLUSH) if packer else CUT
+                    return
+                if packed:
+                    # Goes on once the socket has room again, or is gone.
+                    yield packed
+            if packer:
+                yield packer.flush()
         finally:
+            pages.close()
             gone.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await gone
 
-    async def _asked(self, scope: Scope) -> "_Range | Answer":
-        """What is asked for, if it may be."""
-        found = _PATH.match(scope["path"])
-        assert found is not None, "served only then"
-        if scope["method"] not in ("GET", "HEAD"):
-            return _no(405, "only GET is answered here")
-        token = bearer(scope)
-        if token is None or foreign(scope):
-            return _no(401, "show a token with the permission log.read as a bearer", Code.UNAUTHORIZED)
-        held = await self._sessions.of(token)
-        if isinstance(held, Refusal):
-            return _refused(held)
-        # The hub decides who may read its logs; asked for rows that no log has, it gives none.
-        (reply,) = await self._sessions.ask(
-            token, held, lambda session: (ReadLog(session, log=found[1], start=_OFFSET_MAX, limit=1),)
-        )
-        if isinstance(reply, Refusal):
-            return _refused(reply)
-        if found[1] not in LOGS:
-            return _no(404, f"there is no log {found[1]!r}; there are {' and '.join(LOGS)}", Code.UNKNOWN_LOG)
-        try:
-            query = dict(parse_qsl(scope["query_string"].decode("latin-1"), True, max_num_fields=_FIELDS_MAX))
-        except ValueError:
-            return _no(400, "only from and to can be asked for", Code.INVALID_REQUEST)
-        start, end = query.get("from", "0"), query.get("to", str(_OFFSET_MAX))
-        offsets = _OFFSET.fullmatch(start) and _OFFSET.fullmatch(end)
-        if not offsets or int(start) > _OFFSET_MAX or int(end) > _OFFSET_MAX:
-            return _no(400, "from and to are offsets: numbers from 0 on", Code.INVALID_REQUEST)
-        return _Range(found[1], int(start), int(end), _takes_gzip(scope), scope["method"] == "HEAD")
 
-    async def _stream(self, pages: LogPages, asked: _Range, gone: "asyncio.Task[None]", send: Send) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            log_end = await loop.run_in_executor(self._threads, pages.end, asked.log)
-            names = await loop.run_in_executor(self._threads, pages.names)
-        except StoreError as error:
-            await respond(send, _no(503, str(error)))
-            return
-        end = max(asked.start, min(asked.end, log_end, asked.start + _ROWS_MAX))
-        headers = [
-            (b"content-type", b"application/x-ndjson"),
-            (b"vary", b"accept-encoding"),
-            (END_HEADER.encode(), b"%d" % log_end),
-            (NEXT_HEADER.encode(), b"%d" % end),
-            *([(b"content-encoding", b"gzip")] if asked.packed else []),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        packer = zlib.compressobj(1, wbits=31) if asked.packed else None
-        for first in range(asked.start, asked.start if asked.only_head else end, _PAGE_ROWS):
-            last = min(first + _PAGE_ROWS, end)
-            packed = None
-            # Too late for a status: an answer that breaks off is one that the reader can tell from a whole one.
-            with contextlib.suppress(StoreError):
-                if not (self._closing or gone.done()):
-                    reading = (pages, asked.log, first, last, names, packer)
-                    packed = await loop.run_in_executor(self._threads, _page, *reading)
-            if packed is None:
-                rest = packer.flush(zlib.Z_SYNC_FLUSH) if packer else CUT
-                await send({"type": "http.response.body", "body": rest})
-                return
-            if packed:
-                # Returns once the socket has room again, or is gone.
-                await send({"type": "http.response.body", "body": packed, "more_body": True})
-        await send({"type": "http.response.body", "body": packer.flush() if packer else b""})
+async def _asked(call: Call) -> _Range:
+    """The rows that are asked for, if they may be. Raises `Refused`."""
+    log, query = call.params["log"], call.query
+    # The hub decides who may read its logs; asked for rows that no log has, it gives none.
+    await call.get(lambda session: ReadLog(session, log=log, start=_OFFSET_MAX, limit=1), r.LogRows)
+    if log not in LOGS:
+        text = f"there is no log {log!r}; there are {' and '.join(LOGS)}"
+        raise Refused(no(404, text, Code.UNKNOWN_LOG.value))
+    if len(call.pairs) > _FIELDS_MAX:
+        raise Refused(no(400, "only from and to can be asked for", Code.INVALID_REQUEST.value))
+    start, end = query.get("from", "0"), query.get("to", str(_OFFSET_MAX))
+    offsets = _OFFSET.fullmatch(start) and _OFFSET.fullmatch(end)
+    if not offsets or int(start) > _OFFSET_MAX or int(end) > _OFFSET_MAX:
+        raise Refused(no(400, "from and to are offsets: numbers from 0 on", Code.INVALID_REQUEST.value))
+    return _Range(log, int(start), int(end), _takes_gzip(call.scope), call.scope["method"] == "HEAD")
 
 
 async def _hung_up(receive: Receive) -> None:
@@ -208,7 +203,7 @@ def _message(row: tuple[Any, ...], names: dict[int, str]) -> MessageLine:
         content,
         packed,
     ) = row
-    said, route = read_said(content), Route.unpack(packed)
+    said, route = read_said(content), StoredRoute.unpack(packed)
     return MessageLine(
         id=message_id,
         sender=sender,
@@ -238,9 +233,13 @@ def _activity_lines(pages: LogPages, first: int, last: int, names: dict[int, str
         yield ActivityLine(offset, at_ms, number, kind, ts_ms, event.decode(errors="replace"), names.get(number))
 
 
-def _no(status: int, text: str, code: Code | None = None) -> Answer:
-    return answer({"error": text, **({"code": code.value} if code else {})}, status)
+def _check(scope: Scope) -> None:
+    if foreign(scope):
+        raise Refused(_ERRORS.no_token)
 
 
-def _refused(refusal: Refusal) -> Answer:
-    return _no(_STATUSES.get(refusal.code, 400), refusal.message, refusal.code)
+_ERRORS = Errors(
+    refused=refused_by(_STATUSES),
+    no_token=no(401, "show a token with the permission log.read as a bearer", Code.UNAUTHORIZED.value),
+    not_allowed=only_get,
+)

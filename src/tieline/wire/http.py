@@ -6,7 +6,7 @@ is a value; a handler returns one, and one place sends it.
 
 import asyncio
 import contextlib
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -28,7 +28,6 @@ _DISCARD_SECONDS_MAX = 2.0
 
 _BEARER = "bearer"
 _encoder = msgspec.json.Encoder()
-_Shape = TypeVar("_Shape")
 
 
 class Answer(Struct, frozen=True):
@@ -164,16 +163,6 @@ def foreign(scope: Scope) -> bool:
         # Of what a page only loads, a browser says this. Another port of the same machine is the same site.
         return header(scope, b"sec-fetch-site") in {"cross-site", "same-site"}
     return origin.partition("://")[2] != header(scope, b"host")
-
-
-def decode(body: bytes, shape: type[_Shape]) -> _Shape | Answer:
-    """A body as what it should be, or the answer that says what is wrong with it."""
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except msgspec.ValidationError as error:
-        return failure(400, f"invalid request: {error}")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return failure(400, f"invalid JSON: {error}")
 
 
 class Bodies:

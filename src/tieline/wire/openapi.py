@@ -5,7 +5,7 @@ the routes do not do: a new route is in the document by itself.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -80,19 +80,7 @@ def _operation(route: Route, schema: dict[Any, Json]) -> Json:
             **{str(status): _failure(status, route) for status in statuses},
         },
     }
-    parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1, "maxLength": 200}}
-        for name in names
-    ] + [
-        {
-            "name": one.name,
-            "in": "query",
-            "required": one.required,
-            "description": one.description,
-            "schema": one.schema,
-        }
-        for one in route.query
-    ]
+    parameters = [*_parameters(route, names)]
     if parameters:
         operation["parameters"] = parameters
     if route.body is not None:
@@ -102,6 +90,28 @@ def _operation(route: Route, schema: dict[Any, Json]) -> Json:
         content = {kind: {"schema": _any(kind)} for kind in route.takes}
         operation["requestBody"] = {"required": True, "content": content}
     return operation
+
+
+def _parameters(route: Route, names: Sequence[str]) -> Iterator[Json]:
+    """The names in its path, then its query: each parameter by itself, or all as the shape that the handler takes."""
+    name_schema = {"type": "string", "minLength": 1, "maxLength": 200}
+    for name in names:
+        yield {"name": name, "in": "path", "required": True, "schema": name_schema}
+    for one in route.query:
+        yield {
+            "name": one.name,
+            "in": "query",
+            "required": one.required,
+            "description": one.description,
+            "schema": one.schema,
+        }
+    if route.asks is not None:
+        (shape,) = msgspec.json.schema_components((route.asks,))[1].values()
+        for name, schema in shape["properties"].items():
+            # A parameter that is left out is none, but none cannot be written.
+            known = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+            required = name in shape["required"]
+            yield {"name": name, "in": "query", "required": required, "schema": known[0] if known else schema}
 
 
 def _failure(status: int, route: Route) -> Json:

@@ -5,7 +5,7 @@ Above: the table that an application declares, `route_app`, which serves it, and
 """
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from inspect import getdoc
 from operator import or_
@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
-from starlette.types import Receive, Scope
+from starlette.types import Receive, Scope, Send
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
@@ -30,6 +30,8 @@ from tieline.wire.sessions import Held, Make, Sessions
 FORM_BYTES_MAX = 1024 * 1024
 """A request but for its data and attachments is far smaller: a body has at most 65,536 characters."""
 NO_CONTENT = 204
+_TYPED_PARAMETERS_MAX = 16
+"""More than the query of any route has, where it is checked as a whole."""
 EXCERPT = 140
 """Longer than any name; what is longer is not worth repeating."""
 
@@ -56,7 +58,7 @@ class Caller(Struct, frozen=True):
 class Call:
     """One request. Of a member, unless its route is open to everybody."""
 
-    __slots__ = ("_caller", "_sessions", "hub", "pairs", "params", "query", "receive", "scope")
+    __slots__ = ("_caller", "_errors", "_sessions", "hub", "pairs", "params", "query", "receive", "scope")
 
     def __init__(
         self,
@@ -66,8 +68,10 @@ class Call:
         params: dict[str, str],
         scope: Scope,
         receive: Receive,
+        errors: "Errors",
     ) -> None:
         self.hub = hub
+        self._errors = errors
         self._sessions = sessions
         self._caller = caller
         # What the path holds between its slashes.
@@ -97,7 +101,7 @@ class Call:
         """Hand over one command and expect a reply to it; `about` is the member that it is about, if it is."""
         replies = await self.ask(lambda session: (make(session),))
         if not isinstance(replies[0], expected):
-            raise fail(replies, about)
+            raise fail(replies, about, self._errors.refused)
         return replies[0]
 
     def leave(self) -> None:
@@ -113,7 +117,14 @@ class Download(Struct, frozen=True):
     """An answer that is sent in pieces."""
 
     headers: dict[str, str]
-    pieces: AsyncIterator[bytes]
+    pieces: AsyncGenerator[bytes, None]
+
+
+class Stream(Struct, frozen=True):
+    """An answer that its handler writes for as long as the reader stays."""
+
+    run: Callable[[Send], Awaitable[Answer | None]]
+    """Returns an answer if the stream never began."""
 
 
 class Refused(Exception):
@@ -134,8 +145,8 @@ class Route(Struct, frozen=True, dict=True):
     path: str
     """With names in braces for what differs."""
     handler: Handler
-    """Gets the call and the checked body, `None` where there is none. Its docstring is the operation's summary; the
-    shapes that it takes and returns are those of the body and the answer."""
+    """Gets the call and the checked body, `None` where there is none; of a GET, the checked query. Its docstring is the
+    operation's summary; the shapes that it takes and returns are those of the body, or query, and the answer."""
     body_bytes_max: int = FORM_BYTES_MAX
     undecoded: type[Struct] | None = None
     """The shape of a body that the handler gets as bytes and checks itself."""
@@ -148,8 +159,10 @@ class Route(Struct, frozen=True, dict=True):
     answered: type[Struct] | None = None
     """The shape of an answer that the handler makes of something else."""
     gives: tuple[str, ...] = ()
-    """Media types of an answer that is no JSON of ours: an `Answer` or a `Download`, as the handler made it."""
+    """Media types of an answer that is no JSON of ours: an `Answer`, a `Download` or a `Stream` of the handler."""
     status: int = 200
+    head: bool = False
+    """True if HEAD is answered as GET is, without the body."""
     open: bool = False
     """True if it needs no token."""
     bearer_only: bool = False
@@ -171,7 +184,14 @@ class Route(Struct, frozen=True, dict=True):
     @cached_property
     def body(self) -> Any:
         """The shape of its body, or several; `None` where it has none, or one that is no JSON of ours."""
+        if self.method == "GET":
+            return None
         return self.undecoded or (reduce(or_, self._forms) if self._forms else None)
+
+    @cached_property
+    def asks(self) -> type[Struct] | None:
+        """The shape of the query, if the handler takes one."""
+        return self._forms[0] if self.method == "GET" and self._forms else None
 
     @cached_property
     def body_optional(self) -> bool:
@@ -195,9 +215,14 @@ class Route(Struct, frozen=True, dict=True):
         return taken, given
 
     @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that it answers."""
+        return (self.method, "HEAD") if self.head else (self.method,)
+
+    @property
     def pattern(self) -> re.Pattern[str]:
-        """Matches the path of a request; what is called `path` may have slashes in it."""
-        pattern = self.path.replace("{path}", "(?P<path>.+)")
+        """Matches the path of a request; `{path}` may have slashes in it, and `{rest}` may be empty too."""
+        pattern = self.path.replace("{path}", "(?P<path>.+)").replace("{rest}", "(?P<rest>.*)")
         return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern) + r"\Z", re.DOTALL)
 
 
@@ -206,15 +231,17 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _is_shape(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Struct) and not issubclass(hint, Answer | Download)
+    return isinstance(hint, type) and issubclass(hint, Struct) and not issubclass(hint, Answer | Download | Stream)
 
 
 class Routes:
     """All operations, by what a request asks for."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        self._fixed = {(route.method, route.path): route for route in routes if "{" not in route.path}
-        self._open = [(route.method, route.pattern, route) for route in routes if "{" in route.path]
+        served = [(method, route) for route in routes for method in route.methods]
+        self._fixed = {(method, route.path): route for method, route in served if "{" not in route.path}
+        self._open = [(method, route.pattern, route) for method, route in served if "{" in route.path]
+        self._methods = list(dict.fromkeys(method for method, _ in served))
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
         """The operation that a request asks for, and what its path holds."""
@@ -227,9 +254,15 @@ class Routes:
                 return route, found.groupdict()
         return None
 
+    def methods(self, path: str) -> list[str]:
+        """The methods that a path has, in the order of the table."""
+        return [method for method in self._methods if self.find(method, path) is not None]
+
 
 def pairs_of(scope: Scope) -> list[tuple[str, str]]:
     """The query of a request."""
+    if not scope["query_string"]:
+        return []
     try:
         return parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100)
     except ValueError:
@@ -239,14 +272,26 @@ def pairs_of(scope: Scope) -> list[tuple[str, str]]:
 _Checked = TypeVar("_Checked")
 
 
-def checked(body: bytes | msgspec.Raw, shape: type[_Checked] | UnionType, invalid: str) -> _Checked:
+def checked(
+    body: bytes | msgspec.Raw, shape: type[_Checked] | UnionType, invalid: str, invalid_json: str | None = None
+) -> _Checked:
     """A body as what it should be."""
     try:
         return msgspec.json.decode(body, type=shape)
     except msgspec.ValidationError as error:
         raise Refused(no(400, f"{invalid}: {error}")) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(no(400, f"{invalid}: invalid JSON: {error}")) from None
+        raise Refused(no(400, f"{invalid_json or f'{invalid}: invalid JSON'}: {error}")) from None
+
+
+def checked_query(scope: Scope, shape: type[_Checked]) -> _Checked:
+    """A query as what it should be."""
+    try:
+        text = scope["query_string"].decode("ascii")
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_TYPED_PARAMETERS_MAX)
+        return msgspec.convert(dict(pairs), shape, strict=False)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise Refused(no(400, f"invalid query: {error}", Code.INVALID_REQUEST.value)) from None
 
 
 def number_of(text: str | None) -> int | None:
@@ -323,13 +368,39 @@ def refused(refusal: Refusal) -> Answer:
     return no(401, UNKNOWN_TOKEN) if status == 401 else no(status, refusal.message, refusal.code.value)  # noqa: PLR2004
 
 
-def fail(replies: Sequence[r.Reply], about: str = "") -> Refused:
+def refused_by(statuses: Mapping[Code, int]) -> Callable[[Refusal], Answer]:
+    """Makes answers of refusals with other statuses; any that is not among them is 400."""
+    return lambda refusal: no(statuses.get(refusal.code, 400), refusal.message, refusal.code.value)
+
+
+def only_get(_scope: Scope, _methods: Sequence[str]) -> Answer:
+    """The answer to another method than GET, where there is no other."""
+    return no(405, "only GET is answered here")
+
+
+class Errors(Struct, frozen=True):
+    """The errors of an application: each wire has statuses and words of its own."""
+
+    refused: Callable[[Refusal], Answer] = refused
+    """Makes an answer of a refusal."""
+    no_token: Answer = no(401, "show a member's token: Authorization: Bearer …")
+    """Answers a request without a token, where one is needed."""
+    not_found: Answer = Answer(404, b"404 Not Found", b"text/plain; charset=UTF-8")
+    """Answers what has no route, once it is known who asks."""
+    not_allowed: Callable[[Scope, Sequence[str]], Answer] | None = None
+    """Answers a method that a path does not have, before any check; gets the methods that it has. Without this, such a
+    request has no route."""
+    invalid_json: str | None = None
+    """Begins the error for a body that is no JSON; else it begins as that for a body that does not fit."""
+
+
+def fail(replies: Sequence[r.Reply], about: str = "", answered: Callable[[Refusal], Answer] = refused) -> Refused:
     """The end of a request of which the hub refused a command."""
     refusal = next((reply for reply in replies if isinstance(reply, Refusal)), None)
     assert refusal is not None, f"the hub answered with {replies}"
     if about and refusal.code is Code.UNKNOWN_MEMBER:
         return Refused(no(404, f"no such member: {about[:EXCERPT]}"))
-    return Refused(refused(refusal))
+    return Refused(answered(refusal))
 
 
 async def own_member(call: Call) -> Member:

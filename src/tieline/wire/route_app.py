@@ -5,17 +5,31 @@ application makes of every request, then who asks, unless the route is open to e
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 
 from starlette.types import Receive, Scope, Send
 
 from tieline.contract.hub import Hub
-from tieline.wire.http import Answer, Bodies, answer, respond
-from tieline.wire.route import Call, Caller, Download, Refused, Route, Routes, checked
+from tieline.contract.refusal import Refusal
+from tieline.wire.http import Answer, Bodies, answer, respond, session_token
+from tieline.wire.route import (
+    Call,
+    Caller,
+    Download,
+    Errors,
+    Refused,
+    Route,
+    Routes,
+    Stream,
+    checked,
+    checked_query,
+)
 from tieline.wire.sessions import Sessions
 
 _STRANGERS_FORM_BYTES_MAX = 64 * 1024
 """A body of somebody who has not shown who it is: a name, a code."""
-_NOT_FOUND = Answer(404, b"404 Not Found", b"text/plain; charset=UTF-8")
+_ERRORS = Errors()
+_ANSWERS = (Answer, Download, Stream)
 
 Found = tuple[Route, dict[str, str]]
 """The route of a request, and what its path holds."""
@@ -24,7 +38,7 @@ FindCaller = Callable[[Scope, bool], Awaitable[Caller]]
 
 
 class RouteApp:
-    """Serves the operations of a table."""
+    """Serves the operations of a table. An HTTP application for the hub's port."""
 
     def __init__(
         self,
@@ -33,16 +47,38 @@ class RouteApp:
         table: Sequence[Route],
         bodies: Bodies,
         *,
-        caller: FindCaller,
         check: Callable[[Scope], None],
+        caller: FindCaller | None = None,
+        token: Callable[[Scope], str | None] = session_token,
+        errors: Errors = _ERRORS,
     ) -> None:
         self._hub = hub
         self._sessions = sessions
         self._bodies = bodies
+        self.table = table
         self._routes = Routes(table)
-        self._caller = caller
+        self._caller = caller or self._find_caller
+        # Finds the token that a request shows, unless the application finds who asks in another way.
+        self._token = token
         # Raises `Refused` for what no route answers.
         self._check = check
+        self._errors = errors
+
+    # The HttpApp port.
+
+    def serves(self, scope: Scope) -> bool:
+        """True if the path has a route, whatever its method."""
+        return scope["type"] == "http" and bool(self._routes.methods(scope["path"]))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self.serve(self.find(scope["method"], scope["path"]), scope, receive, send)
+
+    def close(self) -> None:
+        """The hub stops."""
+        self._sessions.close()
+
+    # For applications that look at a request first.
 
     def find(self, method: str, path: str) -> Found | None:
         """The route of a request."""
@@ -54,32 +90,62 @@ class RouteApp:
             reply = await self._answer(found, scope, receive)
         except Refused as refusal:
             reply = refusal.reply
-        await (_send(send, reply) if isinstance(reply, Download) else respond(send, reply))
+        match reply:
+            case Answer():
+                await respond(send, reply)
+            case Download():
+                await _send(send, reply)
+            case Stream():
+                instead = await reply.run(send)
+                if instead is not None:
+                    await respond(send, instead)
 
     async def call(self, found: Found | None, scope: Scope, receive: Receive) -> Call:
         """A request that was let in. Raises `Refused`."""
         self._check(scope)
+        return await self._admit(found, scope, receive)
+
+    async def _admit(self, found: Found | None, scope: Scope, receive: Receive) -> Call:
         route, params = found or (None, {})
         if route is not None and route.open:
-            return Call(self._hub, self._sessions, None, params, scope, receive)
+            return Call(self._hub, self._sessions, None, params, scope, receive, self._errors)
         caller = await self._caller(scope, route is not None and route.bearer_only)
-        return Call(self._hub, self._sessions, caller, params, scope, receive)
+        return Call(self._hub, self._sessions, caller, params, scope, receive, self._errors)
 
-    async def _answer(self, found: Found | None, scope: Scope, receive: Receive) -> Answer | Download:
-        call = await self.call(found, scope, receive)
+    async def _find_caller(self, scope: Scope, bearer_only: bool) -> Caller:
+        del bearer_only
+        token = self._token(scope)
+        if token is None:
+            raise Refused(self._errors.no_token)
+        held = await self._sessions.of(token)
+        if isinstance(held, Refusal):
+            raise Refused(self._errors.refused(held))
+        return Caller(token, held)
+
+    async def _answer(self, found: Found | None, scope: Scope, receive: Receive) -> Answer | Download | Stream:
+        if found is None and self._errors.not_allowed is not None:
+            methods = self._routes.methods(scope["path"])
+            if methods:
+                return self._errors.not_allowed(scope, methods)
+        self._check(scope)
+        # Before the token: a query that is wrong is wrong whoever asks.
+        asks = None if found is None else found[0].asks
+        form: object = None if asks is None else checked_query(scope, asks)
+        call = await self._admit(found, scope, receive)
         if found is None:
-            return _NOT_FOUND
+            return self._errors.not_found
         route = found[0]
-        form = await self._form(route, scope, receive, None if route.open else call.member)
+        if route.takes or route.body is not None:
+            form = await self._form(route, scope, receive, None if route.open else call.member)
         made = await route.handler(call, form)
-        if isinstance(made, Answer | Download):
+        if isinstance(made, _ANSWERS):
             return made
         return Answer(route.status, b"") if route.reply is None else answer(made, route.status)
 
     async def _form(self, route: Route, scope: Scope, receive: Receive, owner: str | None) -> object:
-        if route.in_pieces or (route.body is None and not route.takes):
+        if route.in_pieces:
             return None
-        bytes_max = _STRANGERS_FORM_BYTES_MAX if owner is None else route.body_bytes_max
+        bytes_max = route.body_bytes_max if owner is not None else min(_STRANGERS_FORM_BYTES_MAX, route.body_bytes_max)
         body = await self._bodies.read(scope, receive, bytes_max, owner)
         if isinstance(body, Answer):
             raise Refused(body)
@@ -87,12 +153,13 @@ class RouteApp:
             return body
         if not body and route.body_optional:
             return None
-        return checked(body, route.body, route.invalid)
+        return checked(body, route.body, route.invalid, self._errors.invalid_json)
 
 
 async def _send(send: Send, download: Download) -> None:
     headers = [(name.encode(), value.encode("latin-1")) for name, value in download.headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    async for piece in download.pieces:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    async with aclosing(download.pieces) as pieces:
+        async for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})

@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 from tests.protocols.backchannel.relays import JSON, NO_TOKEN, Room
 from tieline.contract.refusal import Code
 from tieline.core.store import StoreError
-from tieline.protocols.backchannel.relay import _STATUS
+from tieline.protocols.backchannel.openapi import ROUTES
+from tieline.protocols.backchannel.relay import _STATUS, Relay
 
 # Health, routes and forms
 
@@ -38,6 +39,19 @@ async def test_with_a_token_a_route_that_is_not_there_is_404(lobby: Room) -> Non
         assert await alice.refused(404, "GET", path) == "not found"
     for method, path in (("GET", "/v1/send"), ("GET", "/v1/register"), ("POST", "/v1/agents"), ("PUT", "/v1/health")):
         assert await alice.refused(404, method, path) == "not found", "the wrong method on a known path"
+
+
+async def test_what_comes_after_the_name_of_a_route_is_a_name_whatever_it_holds(lobby: Room) -> None:
+    alice = await lobby.agent("alice")
+    for name in ("", "bob", "alice/", "a/b"):
+        for route in ("inbox", "events"):
+            assert await alice.refused(403, "GET", f"/v1/{route}/{name}") == f'token is for "alice", not "{name}"'
+
+
+async def test_the_document_names_the_routes_of_the_table(lobby: Room) -> None:
+    relay = lobby.there.hub.servers["backchannel"].http
+    assert isinstance(relay, Relay)
+    assert {(one.method, one.path.replace("{rest}", "{agent}")) for one in relay.table} == set(ROUTES)
 
 
 async def test_a_client_whose_address_ends_in_a_slash_is_served_too(lobby: Room) -> None:

@@ -1,14 +1,11 @@
 """backchannel's relay: the HTTP API under `/v1/`, before the hub.
 
 Above: the server's assembly, which gives it the port. Below: the Hub port. Whoever shows an agent's token is that
-agent; the room's token admits new ones and opens nothing else. Routes are tried in the protocol's order: what needs no
-token, registration, the check of the token, all the rest.
+agent; the room's token admits new ones and opens nothing else.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +13,6 @@ from starlette.types import Receive, Scope, Send
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
-from tieline.contract.delivery import Delivery
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import ChannelName, MessageId
 from tieline.contract.member import Credential, Member, Origin
@@ -26,8 +22,10 @@ from tieline.protocols.backchannel.codec import agent_of, is_channel
 from tieline.protocols.backchannel.events import Events, not_yours
 from tieline.protocols.backchannel.openapi import document
 from tieline.protocols.backchannel.registration import Registrar
-from tieline.wire.http import Answer, Bodies, answer, bearer, decode, failure, foreign, respond
-from tieline.wire.sessions import IDLE_SECONDS, Held, Make, Sessions
+from tieline.wire.http import Answer, Bodies, answer, bearer, failure, foreign
+from tieline.wire.route import Call, Errors, Refused, Route, Stream, fail
+from tieline.wire.route_app import RouteApp
+from tieline.wire.sessions import IDLE_SECONDS, Held, Sessions
 from tieline.wire.sse import KEEPALIVE_SECONDS
 from tieline.wire.unfinished import Unfinished
 
@@ -60,6 +58,7 @@ _STATUS = {
 _UNAUTHORIZED = failure(401, "unauthorized — agent token required (get one via /v1/register)")
 _NOT_ADMITTED = failure(401, "unauthorized — registration requires the room token")
 _TOO_MANY = failure(429, "too many agents registered in the last hour — set a room token on the hub's machine")
+_FOREIGN = failure(403, "a page of another site cannot use this hub")
 _NOT_FOUND = failure(404, "not found")
 _HEALTHY = answer({"ok": True, "service": "backchannel-relay"})
 _OK = answer({"ok": True})
@@ -80,20 +79,7 @@ class _Take(Struct, frozen=True):
     keep: bool | None = None
 
 
-class _Caller(Struct, frozen=True):
-    """One request of an agent that has shown its token."""
-
-    scope: Scope
-    receive: Receive
-    token: str
-    held: Held
-
-
-_Form = TypeVar("_Form")
-_Handler = Callable[[_Caller], Awaitable[Answer]]
-
-
-class Relay:
+class Relay(RouteApp):
     """The routes. An HTTP application for the hub's port."""
 
     def __init__(
@@ -106,85 +92,71 @@ class Relay:
         idle_seconds: float = IDLE_SECONDS,
         keepalive_seconds: float = KEEPALIVE_SECONDS,
     ) -> None:
-        self._hub = hub
-        self._sessions = Sessions(hub, PROTOCOL, idle_seconds=idle_seconds)
         self._registrar = Registrar(hub, PROTOCOL, operator, room_token)
         self._events = Events(hub, PROTOCOL, keepalive_seconds)
-        self._bodies = Bodies(unfinished or Unfinished(hub.limits))
         self._description = Answer(200, _encode(document()))
-        self._routes: dict[tuple[str, str], _Handler] = {
-            ("GET", "/v1/agents"): self._agents,
-            ("GET", "/v1/channels"): self._channels,
-            ("POST", "/v1/subscribe"): partial(self._join, c.Subscribe),
-            ("POST", "/v1/unsubscribe"): partial(self._join, c.Unsubscribe),
-            ("POST", "/v1/send"): self._send,
-            ("POST", "/v1/take"): self._take,
-        }
+        super().__init__(
+            hub,
+            Sessions(hub, PROTOCOL, idle_seconds=idle_seconds),
+            self._make_table(hub.limits.frame_bytes_max),
+            Bodies(unfinished or Unfinished(hub.limits)),
+            check=_check,
+            token=bearer,
+            errors=_ERRORS,
+        )
+
+    def _make_table(self, message_bytes_max: int) -> tuple[Route, ...]:
+        form = partial(Route, "POST", body_bytes_max=_FORM_BYTES_MAX)
+        return (
+            Route("GET", "/v1/health", self.health, open=True),
+            Route("GET", "/v1/openapi.json", self.description, open=True),
+            form("/v1/register", self.register, open=True),
+            Route("GET", "/v1/agents", self.agents),
+            Route("GET", "/v1/channels", self.channels),
+            form("/v1/subscribe", self.subscribe),
+            form("/v1/unsubscribe", self.unsubscribe),
+            Route("POST", "/v1/send", self.send, body_bytes_max=message_bytes_max),
+            form("/v1/take", self.take),
+            Route("GET", "/v1/inbox/{rest}", self.inbox),
+            # Open to everybody, because a stream has a session of its own, which proves the token.
+            Route("GET", "/v1/events/{rest}", self.events, open=True),
+        )
 
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """Whether the path is under `/v1/`; a client whose address ends in a slash writes two."""
+        """True if the path is under `/v1/`; a client whose address ends in a slash writes two."""
         return scope["type"] == "http" and _path(scope).startswith(PREFIX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        reply = await self._answer(scope, receive, send)
-        if reply is not None:
-            await respond(send, reply)
+        await self.serve(self.find(scope["method"], _path(scope)), scope, receive, send)
 
     def close(self) -> None:
         """The hub stops: streams end, and so do the sessions of requests."""
         self._events.close()
-        self._sessions.close()
+        super().close()
 
-    # Routes.
+    # Routes without an agent's token.
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Answer | None:
-        """The answer to a request; none where it was streamed."""
-        if foreign(scope):
-            return failure(403, "a page of another site cannot use this hub")
-        route = scope["method"], _path(scope)
-        match route:
-            case "GET", "/v1/health":
-                return _HEALTHY
-            case "GET", "/v1/openapi.json":
-                return self._description
-            case "POST", "/v1/register":
-                return await self._register(scope, receive)
-            case _:
-                return await self._authorized(route, scope, receive, send)
+    async def health(self, _call: Call, _: None) -> Answer:
+        """The relay is there."""
+        return _HEALTHY
 
-    async def _authorized(self, route: tuple[str, str], scope: Scope, receive: Receive, send: Send) -> Answer | None:
-        """The answer to what only an agent may ask."""
-        token = bearer(scope)
-        if token is None:
-            return _UNAUTHORIZED
-        method, path = route
-        if method == "GET" and path.startswith("/v1/events/"):
-            reply = await self._events.serve(token, path.removeprefix("/v1/events/"), receive, send)
-            return _refused(reply) if isinstance(reply, Refusal) else reply
-        held = await self._sessions.of(token)
-        if isinstance(held, Refusal):
-            return _refused(held)
-        caller = _Caller(scope, receive, token, held)
-        if method == "GET" and path.startswith("/v1/inbox/"):
-            return await self._inbox(caller, path.removeprefix("/v1/inbox/"))
-        handler = self._routes.get(route)
-        return _NOT_FOUND if handler is None else await handler(caller)
+    async def description(self, _call: Call, _: None) -> Answer:
+        """The document of the API."""
+        return self._description
 
-    async def _register(self, scope: Scope, receive: Receive) -> Answer:
-        form = await self._form(scope, receive, _Name)
-        if isinstance(form, Answer):
-            return form
+    async def register(self, call: Call, form: _Name) -> Answer:
+        """Make a name one's own with the room token, or register again with the agent token."""
         name = view.agent_name(form.name)
         if isinstance(name, Refusal):
             return _refused(name)
-        token = bearer(scope)
+        token = bearer(call.scope)
         if token is not None and not self._registrar.is_room(token):
             held = await self._sessions.of(token)
             if isinstance(held, Held) and held.member == name:
-                return await self._record(_Caller(scope, receive, token, held))
+                return await self._record(token, held)
             if isinstance(held, Refusal) and held.code is not Code.UNAUTHORIZED:
                 return _refused(held)
         if not self._registrar.admits(token):
@@ -202,110 +174,106 @@ class Relay:
         joined = view.subscriptions(registered.channels.channels)
         return answer(view.agent(registered.presence, joined, _now_ms(), registered.token))
 
-    async def _record(self, caller: _Caller) -> Answer:
+    async def _record(self, token: str, held: Held) -> Answer:
         """An agent that shows its token registers again: all that is new is that it was seen."""
-        listed = await self._ask(
-            caller, lambda session: (c.ListMembers(session, name=caller.held.member), c.ListChannels(session))
+        listed = await self._sessions.ask(
+            token, held, lambda session: (c.ListMembers(session, name=held.member), c.ListChannels(session))
         )
         match listed:
             case r.Roster(members=(presence,)), r.Channels(channels):
                 return answer(view.agent(presence, view.subscriptions(channels), _now_ms()))
             case _:
-                return _unexpected(listed)
+                raise fail(listed, answered=_refused)
 
-    async def _agents(self, caller: _Caller) -> Answer:
-        listed = await self._ask(caller, lambda session: (c.ListMembers(session), c.ListChannels(session)))
+    async def events(self, call: Call, _: None) -> Stream:
+        """Stream an agent's messages: all that is unread, then each new one; claims nothing."""
+        token = bearer(call.scope)
+        if token is None:
+            raise Refused(_UNAUTHORIZED)
+
+        async def run(send: Send) -> Answer | None:
+            reply = await self._events.serve(token, call.params["rest"], call.receive, send)
+            return _refused(reply) if isinstance(reply, Refusal) else reply
+
+        return Stream(run)
+
+    # Routes of an agent.
+
+    async def agents(self, call: Call, _: None) -> Answer:
+        """List every agent, by name."""
+        listed = await call.ask(lambda session: (c.ListMembers(session), c.ListChannels(session)))
         match listed:
             case r.Roster(members), r.Channels(channels):
                 joined, now_ms = view.subscriptions(channels), _now_ms()
                 return answer([view.agent(presence, joined, now_ms) for presence in members])
             case _:
-                return _unexpected(listed)
+                raise fail(listed, answered=_refused)
 
-    async def _channels(self, caller: _Caller) -> Answer:
-        listed = await self._ask(caller, lambda session: (c.ListChannels(session),))
-        match listed:
-            case (r.Channels(channels),):
-                return answer(sorted(f"#{channel.name}" for channel in channels))
-            case _:
-                return _unexpected(listed)
+    async def channels(self, call: Call, _: None) -> Answer:
+        """List every channel, by name."""
+        listed = await call.get(c.ListChannels, r.Channels)
+        return answer(sorted(f"#{channel.name}" for channel in listed.channels))
 
-    async def _join(self, command: type[c.Subscribe | c.Unsubscribe], caller: _Caller) -> Answer:
-        form = await self._form(caller.scope, caller.receive, _Channel, caller.held.member)
-        if isinstance(form, Answer):
-            return form
-        channel = ChannelName(form.channel.removeprefix("#"))
-        replies = await self._ask(caller, lambda session: (command(session, channel=channel),))
-        return _OK if isinstance(replies[0], r.Done) else _unexpected(replies)
+    async def subscribe(self, call: Call, form: _Channel) -> Answer:
+        """Join a channel."""
+        await call.get(lambda session: c.Subscribe(session, channel=_channel(form)), r.Done)
+        return _OK
 
-    async def _send(self, caller: _Caller) -> Answer:
-        bytes_max = self._hub.limits.frame_bytes_max
-        draft = await self._form(caller.scope, caller.receive, view.Draft, caller.held.member, bytes_max)
-        if isinstance(draft, Answer):
-            return draft
+    async def unsubscribe(self, call: Call, form: _Channel) -> Answer:
+        """Leave a channel."""
+        await call.get(lambda session: c.Unsubscribe(session, channel=_channel(form)), r.Done)
+        return _OK
+
+    async def send(self, call: Call, draft: view.Draft) -> Answer:
+        """Send a message; it is durable when this is answered."""
         target = view.target_of(draft.to)
         if isinstance(target, Refusal):
             return _unsent(target, draft.to)
         content = view.content_of(draft, target)
-        replies = await self._ask(caller, lambda session: (c.Send(session, content=content),))
-        match replies:
-            case (r.Accepted(message_id),):
-                return answer(view.sent(message_id, caller.held.member, draft))
-            case (Refusal() as refusal,):
-                return _unsent(refusal, draft.to)
-            case _:
-                return _unexpected(replies)
+        (reply,) = await call.ask(lambda session: (c.Send(session, content=content),))
+        if isinstance(reply, Refusal):
+            return _unsent(reply, draft.to)
+        assert isinstance(reply, r.Accepted), f"the hub answered with {reply}"
+        return answer(view.sent(reply.message_id, call.member, draft))
 
-    async def _take(self, caller: _Caller) -> Answer:
-        form = await self._form(caller.scope, caller.receive, _Take, caller.held.member)
-        if isinstance(form, Answer):
-            return form
+    async def take(self, call: Call, form: _Take) -> Answer:
+        """Claim a message: exactly one asker gets it, all others null."""
         if form.id is None:
             return _NOTHING
         message_id = MessageId(form.id)
-        replies = await self._ask(caller, lambda session: (c.Claim(session, message_id=message_id),))
-        match replies:
-            case (r.Claimed(None),):
-                return _NOTHING
-            case (r.Claimed(Delivery() as delivery),):
-                return answer({"message": view.received(delivery.message)})
-            case _:
-                return _unexpected(replies)
+        claimed = await call.get(lambda session: c.Claim(session, message_id=message_id), r.Claimed)
+        if claimed.delivery is None:
+            return _NOTHING
+        return answer({"message": view.received(claimed.delivery.message)})
 
-    async def _inbox(self, caller: _Caller, name: str) -> Answer:
-        if name != caller.held.member:
-            return not_yours(caller.held.member, name)
+    async def inbox(self, call: Call, _: None) -> Answer:
+        """List what is unread, oldest first; claims nothing."""
+        name = call.params["rest"]
+        if name != call.member:
+            return not_yours(call.member, name)
         limits = self._hub.limits
         unread: list[tuple[int, bytes]] = []
         size = after = 0
         complete = False
         while not complete and len(unread) < limits.page_max and size < limits.page_bytes_max:
-            replies = await self._ask(caller, _fetch(after, min(_PAGE, limits.page_max - len(unread))))
-            match replies:
-                case (r.Fetched(deliveries, after, complete),):
+            fetch = partial(c.Fetch, after=after, limit=min(_PAGE, limits.page_max - len(unread)))
+            match await call.get(fetch, r.Fetched):
+                case r.Fetched(deliveries, after, complete):
                     page = [(item.message.sent_at_ms, _encode(view.received(item.message))) for item in deliveries]
                     unread += page
                     size += sum(len(encoded) for _, encoded in page)
-                case _:
-                    return _unexpected(replies)
         # As they were accepted, unless the clock was set back meanwhile; sorting keeps what is sorted.
         unread.sort(key=lambda item: item[0])
         return Answer(200, b"[" + b",".join(encoded for _, encoded in unread) + b"]")
 
-    # Inside.
 
-    async def _form(
-        self, scope: Scope, receive: Receive, shape: type[_Form], owner: str | None = None, bytes_max: int = 0
-    ) -> _Form | Answer:
-        body = await self._bodies.read(scope, receive, bytes_max or _FORM_BYTES_MAX, owner)
-        return body if isinstance(body, Answer) else decode(body, shape)
-
-    async def _ask(self, caller: _Caller, make: Make) -> Sequence[r.Reply]:
-        return await self._sessions.ask(caller.token, caller.held, make)
+def _channel(form: _Channel) -> ChannelName:
+    return ChannelName(form.channel.removeprefix("#"))
 
 
-def _fetch(after: int, limit: int) -> Make:
-    return lambda session: (c.Fetch(session, after=after, limit=limit),)
+def _check(scope: Scope) -> None:
+    if foreign(scope):
+        raise Refused(_FOREIGN)
 
 
 def _path(scope: Scope) -> str:
@@ -321,13 +289,6 @@ def _refused(refusal: Refusal) -> Answer:
     if refusal.code is Code.UNAUTHORIZED:
         return _UNAUTHORIZED
     return failure(_STATUS.get(refusal.code, 400), refusal.message)
-
-
-def _unexpected(replies: Sequence[r.Reply]) -> Answer:
-    """The answer to what the hub refused, whichever of the commands it was."""
-    refusal = next((reply for reply in replies if isinstance(reply, Refusal)), None)
-    assert refusal is not None, f"the hub answered with {replies}"
-    return _refused(refusal)
 
 
 def _unsent(refusal: Refusal, to: str) -> Answer:
@@ -350,3 +311,6 @@ def _taken(name: str, holder: Member) -> Answer:
             f"; an agent on the hub's machine made it, and `tieline member rotate {holder.name}` there gives it a token"
         )
     return failure(409, text)
+
+
+_ERRORS = Errors(refused=_refused, no_token=_UNAUTHORIZED, not_found=_NOT_FOUND, invalid_json="invalid JSON")

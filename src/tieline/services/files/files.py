@@ -6,7 +6,7 @@ file is never in memory as a whole.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -32,7 +32,7 @@ class Reading:
         self._file = file
         self._executor = executor
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         try:
             while piece := await loop.run_in_executor(self._executor, self._file.read, _PIECE_BYTES):
