@@ -255,6 +255,23 @@ async def test_interim_answers_and_bodiless_ones_pass() -> None:
         writer.close()
 
 
+@pytest.mark.parametrize("length", ["Content-Length: 4\r\n", ""])
+async def test_a_far_side_that_speaks_an_older_http_is_passed_on(length: str) -> None:
+    async def far(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head_of(reader)
+        writer.write(f"HTTP/1.0 200 OK\r\n{length}\r\nlast".encode())
+        await writer.drain()
+        writer.close()
+
+    async with site(far) as there:
+        reader, writer = await there.connect()
+        writer.write(request(there.path(ANTHROPIC, "/x"), method="GET"))
+        assert (await head_of(reader)).startswith("HTTP/1.1 200 OK\r\n")
+        assert b"last" in await reader.readuntil(b"last")
+        assert (await there.event())["entry"]["status"] == 200
+        writer.close()
+
+
 async def test_another_protocol_is_carried_both_ways() -> None:
     async def far(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await head_of(reader)

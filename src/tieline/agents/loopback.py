@@ -20,6 +20,7 @@ import secrets
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -275,7 +276,8 @@ class _ProxiedCall:
         """Hand on the head of the response, and those before it; true if another protocol follows."""
         while isinstance(event := await far.receive(), h11.Response | h11.InformationalResponse):
             self._answer = event
-            await self.near.send(event)
+            # The far side may speak HTTP/1.0; the program is always answered in 1.1.
+            await self.near.send(replace(event, http_version=b"1.1"))
             if isinstance(event, h11.Response) or event.status_code == _SWITCHING_PROTOCOLS:
                 return isinstance(event, h11.InformationalResponse)
         raise h11.RemoteProtocolError("no response came")
