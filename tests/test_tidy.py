@@ -69,6 +69,22 @@ def missing_docstring(text: str) -> Offences:
         yield 1, "open the module with a docstring: what it is, what is above and below it, what it refuses to know"
 
 
+def unused_words() -> re.Pattern[str]:
+    """The words that the glossary of the architecture page rules out, in any form."""
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    listed = re.search(r"explain nothing: ([a-z,\s]+)\.", page)
+    assert listed, "the glossary ends with the words that are not used"
+    words = "|".join(re.split(r",\s+", listed[1]))
+    return re.compile(rf"(?<![a-z])(?:{words})(?:s|ed|n|ing)?(?![a-z])", re.IGNORECASE)
+
+
+def private_words(text: str) -> Offences:
+    pattern = unused_words()
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := pattern.search(line):
+            yield number, f"{found[0]}: use the word of the glossary in docs/ARCHITECTURE.md"
+
+
 def fixed_sleeps(text: str) -> Offences:
     """A sleep that is no part of a loop, has no chance in it, and no comment that says why a time must pass."""
     tree, lines = ast.parse(text), text.splitlines()
@@ -279,6 +295,10 @@ def test_tests_wait_for_conditions() -> None:
     assert_clean(fixed_sleeps, sorted((ROOT / "tests").rglob("*.py")))
 
 
+def test_the_code_uses_the_words_of_the_glossary() -> None:
+    assert_clean(private_words, modules())
+
+
 def test_no_regular_expression_repeats_a_group_possessively() -> None:
     assert_clean(possessive_groups, modules())
 
@@ -297,6 +317,8 @@ def test_no_tracked_file_names_a_path_of_one_machine() -> None:
         (long_functions, "def f():\n" + "    pass\n" * FUNCTION_LINES_MAX),
         (long_modules, "\n" * (MODULE_LINES_MAX + 1)),
         (missing_docstring, ""),
+        (private_words, "class Shelf: ..."),
+        (private_words, "# The clerks' work."),
         (missing_docstring, "x = 1\n"),
         (unexplained_limits, "_WAIT_SECONDS = 5.0\n"),
         (unexplained_limits, "# Of the other one.\nA_MAX = 1\n\nB_MAX = 2\nx = 1\n"),
@@ -338,6 +360,7 @@ def test_each_rule_finds_an_offence_planted_for_it(rule: Rule, text: str) -> Non
         (unexplained_limits, "_WAIT_SECONDS = 5.0  # as long as programs wait\n"),
         (unexplained_limits, "# As long as programs wait.\n_WAIT_SECONDS = 5.0\n"),
         (unexplained_limits, "DAY_MS = 86_400_000\n"),
+        (private_words, "signature = discard(desktop)"),
         (sql_statements, '"""Names a SELECT in prose."""'),
         (sql_statements, 'x = "Select a member from the list"'),
         (fixed_sleeps, "while not ready():\n    time.sleep(0.01)"),
