@@ -44,6 +44,7 @@ def test_an_objective_is_made_listed_and_viewed(
         "result",
         "block_reason",
         "attachments",
+        "may",
     }
     assert (made["title"], made["status"], made["originator"]) == ("ship it", "active", alice)
     listed = hub.cli("objectives", "list", "--assignee", bob, "--as", alice)
