@@ -9,13 +9,13 @@ class ActivityRow(Struct, frozen=True, gc=False):
     """One thing that a member did."""
 
     offset: int
-    """Its place in the activity log."""
+    """Position of the row in the activity log."""
     member: MemberName
     kind: str
-    """What the event itself says it is; empty if it says nothing."""
+    """The kind that the event itself names; empty if the event names none."""
     ts_ms: int
-    """When it happened, as the event says, or else when the hub heard of it."""
+    """Time of the event as the event gives it; without one, the time at which the hub received the event."""
     at_ms: int
-    """When the hub heard of it."""
+    """Time at which the hub received the event."""
     event: bytes
-    """The event as JSON, without its secrets."""
+    """The event as JSON, with its secrets redacted."""

@@ -1,8 +1,8 @@
-"""The formulas of the audit chain: the hash of a row, and the seals of what is stored beside the rows.
+"""The formulas of the audit chain: the hash of a row, and the seals of records that are stored beside the rows.
 
-`hash = blake3(hex of the previous hash ‖ event)`, and the hash before the first row is blake3 of nothing. A row that
-tells of a message or of an objective's change carries the seal of what is stored of it. The ledger writes by these
-formulas, and every audit computes them again; stored logs depend on them, so they never change.
+`hash = blake3(hex of the previous hash ‖ event)`, and the hash before the first row is blake3 of nothing. A row
+about a message, or about a change of an objective, carries the seal of the stored record. The ledger writes by these
+formulas, and every audit computes them again. Stored logs depend on these formulas, so the formulas never change.
 """
 
 from blake3 import blake3
@@ -30,12 +30,12 @@ def link_digest(previous: bytes, event: bytes) -> bytes:
 
 
 def digest(data: bytes) -> str:
-    """The digest of content, by which a repeated wire id is told from a reused one."""
+    """The digest of content. It tells a repeated message from a wire id that was reused for other content."""
     return blake3(data).hexdigest()
 
 
 def seal(content: bytes, route: bytes, *stamps: str | int) -> str:
-    """The digest of all that is stored of something: its content, its recipients or parties, the hub's stamps."""
+    """The digest of a stored record: its content, its recipients or parties, and the hub's stamps."""
     stamped = _SEPARATOR.join(map(str, stamps)).encode()
     return blake3(b"%s\x1f%d\x1f%s\x1f%s" % (stamped, len(content), content, route)).digest().hex()
 
@@ -43,8 +43,8 @@ def seal(content: bytes, route: bytes, *stamps: str | int) -> str:
 def seal_stored(content: bytes, route: bytes, stamps: Stamps, signature: str, wire_id: str | None) -> str:
     """The seal of a message, from the columns in which it is stored.
 
-    The result of a signature check is sealed only where there is a signature, and with it the id that recipients
-    acknowledge by.
+    If the message has a signature, the seal also covers the result of the signature check and the wire id, by which
+    recipients acknowledge.
     """
     if signature:
         return seal(content, route, *stamps, signature, wire_id or "")

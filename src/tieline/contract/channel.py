@@ -1,7 +1,7 @@
 """Channels: named sets of subscribers, with an identity that outlives their names, and roles.
 
-A channel's admins rename it, archive it, and say who is in it; anybody may enter. It comes to be by a command, or with
-its first subscriber, who is its admin then.
+The admins of a channel rename it, archive it and choose its members. Anybody may enter a channel. A command creates a
+channel, and so does its first subscription; that subscriber becomes its admin.
 """
 
 from enum import StrEnum
@@ -29,7 +29,7 @@ class ChannelMember(Struct, frozen=True):
     joined_at_ms: int
 
 
-# What may be done to one.
+# Changes to a channel.
 
 
 class Change(Struct, frozen=True, omit_defaults=True, tag_field="do"):

@@ -3,9 +3,9 @@
 A command belongs to a session, named by its id; the broker takes the speaker from the session, so no command
 carries a sender. Commands of one connection are handled in the order in which they were submitted.
 
-A command names its reply as its base: `Claim(Request[Claimed])`. What a member may ask over the hub's own protocol is a
-`Request`, and the frames of that protocol and the methods of the SDK are made from those: `make derive` after a change.
-The first paragraph of a docstring is shown to them too.
+A command names its reply as its base: `Claim(Request[Claimed])`. A command that a member may give over the hub's own
+protocol is a `Request`. The frames of that protocol and the methods of the SDK are generated from the requests: run
+`make derive` after a change. A frame repeats the first paragraph of a request's docstring, an SDK method all of it.
 """
 
 from typing import Any, Generic, TypeVar
@@ -48,19 +48,19 @@ class Attach(AnsweredBy[r.Attached], frozen=True, kw_only=True):
     protocol: str
     credential: Credential
     member: MemberName | None = None
-    """Whom the session wants to be; a token alone says it too."""
+    """The member that the session wants to act as; a token alone is enough, because it names its member."""
     acknowledges: bool = True
-    """Whether the wire can acknowledge; if not, `offered` is as far as a delivery goes through it."""
+    """True if the wire can acknowledge. If not, a delivery through this session never gets past `offered`."""
     kind: MemberKind = MemberKind.AGENT
-    """What a member is that comes to be with this session."""
+    """Kind of the member, if this session creates one."""
     exclusive: bool = False
     """End the member's other sessions through this protocol: the newest connection wins."""
     resumable: bool = False
-    """Give the session a token by which it can be taken up again."""
+    """Issue a token that can resume the session later."""
     resume_token: str | None = None
-    """Take up the session that this token was given for."""
+    """Resume the session that this token was issued for."""
     resume_id: str | None = None
-    """Take up the session that was given this id, which only its owner knows."""
+    """Resume the session with this id, which only the owner of the session knows."""
 
 
 class Confirm(SessionCommand[r.Done], frozen=True, kw_only=True):
@@ -80,19 +80,19 @@ class Send(Request[r.Accepted], frozen=True, kw_only=True, gc=False):
     content: Content
     wire_id: str | None = None
     allow_empty: bool = False
-    """Accept a message to a channel that nobody else subscribes to (it is kept in the log)."""
+    """Accept a message to a channel without other subscribers; the message is kept in the log."""
     shared_id: Internal[bool] = False
-    """The wire id is one for all senders of the protocol, because its recipients name deliveries by it."""
+    """The wire id is unique among all senders of the protocol, because recipients name deliveries by wire id."""
     signature: Internal[Signature] = Signature.NONE
     members_only: Internal[bool] = False
     """Refuse a message to a channel that the sender itself is not in."""
     only: Internal[tuple[MemberName, ...]] = ()
-    """Who receives it, whatever the target says: its sender has chosen them already. Else those whom that names."""
+    """The recipients, already chosen by the sender, whatever the target says. Empty: the target names them."""
     unverified: Internal[bool] = False
-    """The sender is a name that somebody wrote down, and nothing proves it."""
+    """Nothing proves the name of the sender; somebody only wrote it down."""
     attempt: Internal[int | None] = None
-    """On a wire without refusals: the number of failed attempts. If one attempt fails, so do all later ones with its
-    number, because nothing may be accepted before what was said earlier."""
+    """On a wire without refusals: the number of failed attempts. When a send fails, later sends with the same number
+    fail too, so that no message is accepted before an earlier one."""
 
 
 class Offered(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
@@ -101,7 +101,7 @@ class Offered(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
     first: int
     last: int
     ackless: bool = False
-    """They went out in a form that cannot be acknowledged, though the wire has others that can."""
+    """The deliveries went out in a form that cannot be acknowledged, though the wire also has forms that can."""
 
 
 class Advance(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
@@ -119,7 +119,7 @@ class AcknowledgeIds(SessionCommand[r.Done], frozen=True, kw_only=True):
     """Acknowledge the session's own deliveries by the ids of their messages. Unknown ones are ignored."""
 
     wire_ids: tuple[str, ...] = ()
-    """Shared ones, of the session's protocol."""
+    """Shared wire ids (`Send.shared_id`) of the session's protocol."""
     message_ids: tuple[MessageId, ...] = ()
     evidence: str = ""
 
@@ -154,11 +154,11 @@ class Fetch(Request[r.Fetched], frozen=True, kw_only=True):
     unoffered_until: Internal[int] = 0
     """Leave out deliveries with keys below this one that were offered before."""
     replay: Internal[tuple[Replayed, ...]] = ()
-    """Settled deliveries to be given again, in key order, among the unsettled ones."""
+    """Settled deliveries to return again, in key order, among the unsettled ones."""
     unseen: bool = False
-    """Leave out deliveries that something shows to have been read."""
+    """Leave out deliveries with evidence that they were read."""
     keys: Internal[tuple[int, ...]] = ()
-    """Only these, in this order: what was released behind a reader's back."""
+    """Only these deliveries, in this order: released ones whose keys the reader has already passed."""
 
 
 class Position(Struct, frozen=True):
@@ -172,12 +172,12 @@ class Position(Struct, frozen=True):
 class ReadStreams(SessionCommand[r.Streams], frozen=True, kw_only=True):
     """Read where the member's streams stand, and what it must be given again to go on from these positions.
 
-    A stream without a position is where its last acknowledgement left it.
+    A stream without a position continues after its last acknowledgement.
     """
 
     positions: tuple[Position, ...] = ()
     following: StreamCursor | None = None
-    """Go on from here, with the same positions."""
+    """Cursor of an earlier reply: continue there, with the same positions."""
 
 
 class Follow(Request[r.Receipts], frozen=True, kw_only=True):
@@ -188,7 +188,7 @@ class Follow(Request[r.Receipts], frozen=True, kw_only=True):
 
     message_id: MessageId
     until: State = State.ACKED
-    """Refused when a recipient's wires can never bring it that far."""
+    """The command is refused if the message can never reach this state over a recipient's wires."""
 
 
 class Subscribe(Request[r.Done], frozen=True, kw_only=True):
@@ -199,7 +199,7 @@ class Subscribe(Request[r.Done], frozen=True, kw_only=True):
 
     channel: ChannelName
     member: Internal[MemberName | None] = None
-    """Who joins, if not the session's own member: for those who manage members."""
+    """The member that joins, if not the session's own. Only those who manage members may set it."""
 
 
 class Unsubscribe(Request[r.Done], frozen=True, kw_only=True):
@@ -210,7 +210,7 @@ class Unsubscribe(Request[r.Done], frozen=True, kw_only=True):
 
     channel: ChannelName
     member: Internal[MemberName | None] = None
-    """Who leaves, if not the session's own member: for those who manage members."""
+    """The member that leaves, if not the session's own. Only those who manage members may set it."""
 
 
 class PauseThread(Request[r.Done], frozen=True, kw_only=True):
@@ -238,9 +238,9 @@ class AddMember(Request[r.Issued], frozen=True, kw_only=True):
     kind: MemberKind = MemberKind.AGENT
     permissions: tuple[str, ...] = ()
     token: str | None = None
-    """A token chosen by the operator; else the hub makes one."""
+    """A token chosen by the operator. Without one, the hub creates a token."""
     self_named: Internal[bool] = False
-    """The name was chosen by somebody who proved nothing but a room's token: it cannot be the hub's owner's."""
+    """The client chose the name and showed only a room's token, so the name of the hub's owner is refused."""
     title: Internal[str] = ""
     description: Internal[str] = ""
     instructions: Internal[str] = ""
@@ -268,7 +268,7 @@ class ListMembers(Request[r.Roster], frozen=True, kw_only=True):
     """List all members, by name."""
 
     name: Internal[MemberName | None] = None
-    """Only the member of this name, whatever its case."""
+    """Only the member with this name; case is ignored."""
 
 
 class ReadReceipts(Request[r.Receipts], frozen=True, kw_only=True):
@@ -276,25 +276,25 @@ class ReadReceipts(Request[r.Receipts], frozen=True, kw_only=True):
 
     message_id: MessageId
     after: str = ""
-    """Only for recipients whose names come after this one."""
+    """Only receipts of recipients whose names sort after this one."""
     members: Internal[tuple[str, ...]] = ()
-    """Only for these; for all, if there are none."""
+    """Only receipts of these recipients; empty for all."""
 
 
 class ReadHistory(Request[r.History], frozen=True, kw_only=True):
     """Read messages that the member may see, newest first."""
 
     peer: str | None = None
-    """Only messages with this member, as `name` or `@name`, in `#name`, `chan:<id>` or in a thread, as `obj:<id>`."""
+    """Only messages with a member (`name`, `@name`), in a channel (`#name`, `chan:<id>`) or a thread (`obj:<id>`)."""
     before: int | None = None
-    """Only messages whose log offset is lower."""
+    """Only messages with a lower log offset."""
     limit: int = 50
     after: int = -1
-    """Only what stands after this offset."""
+    """Only messages with a higher log offset."""
     forward: Internal[bool] = False
-    """Oldest first, of all that the member may see: what a live view goes on with."""
+    """Oldest first, of all messages that the member may see; a live view continues with this."""
     everything: bool = False
-    """What others say to each other, too; for who may read the log."""
+    """Include messages between other members; only for a member that may read the log."""
 
 
 class Search(Request[r.History], frozen=True, kw_only=True):
@@ -304,15 +304,15 @@ class Search(Request[r.History], frozen=True, kw_only=True):
     """
 
     query: str
-    """Words, "phrases in quotes", and beginnings of words with a star; all must be there."""
+    """Words, "phrases in quotes" and prefixes with a star. A message must contain all of them."""
     sender: str | None = None
     place: str | None = None
-    """Only with this `@member`, in this `#channel`, `chan:<id>` or `obj:<id>`; anything else is a thread."""
+    """Only messages with this `@member` or in this `#channel`, `chan:<id>` or `obj:<id>`; other text is a thread."""
     from_ms: int | None = None
     to_ms: int | None = None
-    """Both ends count."""
+    """The interval includes both ends."""
     before: int | None = None
-    """Only messages whose log offset is lower."""
+    """Only messages with a lower log offset."""
     limit: int = 50
 
 
@@ -328,7 +328,7 @@ class ListChannels(Request[r.Channels], frozen=True, kw_only=True):
     """List all channels, by name."""
 
     channel: Internal[ChannelName | None] = None
-    """Only this one, whether anybody is in it or not."""
+    """Only this channel, even if it has no subscribers."""
 
 
 class CreateChannel(Request[r.ChannelState], frozen=True, kw_only=True):
@@ -344,7 +344,7 @@ class ChangeChannel(Request[r.ChannelState], frozen=True, kw_only=True):
     """
 
     channel: str
-    """Its name, or its id, which an archived one is found by."""
+    """The name or id of the channel. An archived channel is found by its id."""
     change: ChannelChange
 
 
@@ -352,7 +352,7 @@ class ViewChannel(Request[r.ChannelState], frozen=True, kw_only=True):
     """Show a channel with its members, by its name or id."""
 
     channel: str
-    """Its name, or its id, which an archived one is found by."""
+    """The name or id of the channel. An archived channel is found by its id."""
 
 
 class CreateObjective(Request[r.ObjectiveState], frozen=True, kw_only=True):
@@ -380,10 +380,10 @@ class ListObjectives(Request[r.ObjectiveList], frozen=True, kw_only=True):
     """List objectives that the member may see, newest first."""
 
     statuses: tuple[Status, ...] = ()
-    """Only those that stand so; empty for all."""
+    """Only objectives with one of these statuses; empty for all."""
     assignee: MemberName | None = None
     before: ObjectiveId | None = None
-    """Only those that are older than this one."""
+    """Only objectives older than this one."""
     limit: int = 1000
 
 
@@ -392,7 +392,7 @@ class ViewObjective(Request[r.ObjectiveView], frozen=True, kw_only=True):
 
     objective_id: ObjectiveId
     after: int = -1
-    """Only events whose log offset is higher."""
+    """Only events with a higher log offset."""
 
 
 class UpdateMember(Request[r.MemberState], frozen=True, kw_only=True):
@@ -414,7 +414,7 @@ class SetReach(Request[r.ReachState], frozen=True, kw_only=True):
 
     name: MemberName
     reach: Reach | None = None
-    """`None` only asks."""
+    """The new ways; `None` only reads the current ones."""
 
 
 class SetBusy(Request[r.Done], frozen=True, kw_only=True):
@@ -430,7 +430,7 @@ class IssueToken(Request[r.TokenIssued], frozen=True, kw_only=True):
     label: str = ""
     expires_at_ms: int | None = None
     token: str | None = None
-    """A token chosen by who asks; else the hub makes one."""
+    """A token chosen by the caller. Without one, the hub creates a token."""
 
 
 class ListTokens(Request[r.Tokens], frozen=True, kw_only=True):
@@ -460,9 +460,9 @@ class UpdateTeam(Request[r.TeamState], frozen=True, kw_only=True):
     directive: str | None = None
     context: str | None = None
     presets: dict[str, tuple[str, ...] | None] = {}
-    """Sets of permissions to keep by name, or, with `None`, to forget."""
+    """Sets of permissions to store by name; `None` deletes a set."""
     aliases: dict[str, str | None] = {}
-    """Other names for members, by alias; `None` forgets one."""
+    """Other names for members, by alias; `None` deletes an alias."""
 
 
 class ListPauses(Request[r.Pauses], frozen=True, kw_only=True):
@@ -474,7 +474,7 @@ class AllowThread(Request[r.Done], frozen=True, kw_only=True):
 
     thread: str
     for_ms: int | None = None
-    """The hub's own idea, if nobody says how long."""
+    """Duration; without one, the limit `allow_ms` applies."""
 
 
 class RecordActivity(Request[r.Recorded], frozen=True, kw_only=True):
@@ -485,7 +485,7 @@ class RecordActivity(Request[r.Recorded], frozen=True, kw_only=True):
 
     events: tuple[dict[str, Any], ...]
     size: Internal[int] = 0
-    """How many bytes it was on its wire: what waits to be written is bounded by that."""
+    """Size on the wire, in bytes. It counts towards the bound on activity that waits to be written."""
 
 
 class ReadActivity(Request[r.Activity], frozen=True, kw_only=True):
@@ -494,7 +494,7 @@ class ReadActivity(Request[r.Activity], frozen=True, kw_only=True):
     member: MemberName
     from_ms: int | None = None
     to_ms: int | None = None
-    """Both ends count."""
+    """The interval includes both ends."""
     kinds: tuple[str, ...] = ()
     """Only events of these kinds; empty for all."""
     limit: int = 200
@@ -515,9 +515,9 @@ class RecordRefusal(AnsweredBy[r.Done], frozen=True, kw_only=True):
     protocol: str
     code: Code
     what: str
-    """What was attempted: one of a few texts, because each has rows of its own."""
+    """The attempted action. Use only a few fixed texts, because each text has its own rows in the log."""
     session: SessionId = SessionId("")
-    """Whose attempt it was, if it had said who it is."""
+    """The session that made the attempt; empty if the client had not said who it is."""
 
 
 class Tick(AnsweredBy[r.Done], frozen=True, kw_only=True):

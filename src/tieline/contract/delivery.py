@@ -1,6 +1,6 @@
 """Deliveries: one message for one recipient, moving up a ladder with evidence.
 
-The table below is the whole truth about which rung may follow which; documentation draws its diagram from it.
+The table `TRANSITIONS` alone says which rung may follow which. The documentation draws its diagram from the table.
 """
 
 from enum import IntEnum
@@ -15,20 +15,20 @@ class State(IntEnum):
     """The rungs. A higher number never turns into a lower one."""
 
     PENDING = 0
-    """Durable, nobody was shown it yet."""
+    """Durable, but not written to any session yet."""
     OFFERED = 1
-    """Written to a session of the recipient; nothing says it was read."""
+    """Written to a session of the recipient, without evidence that it was read."""
     SEEN = 2
-    """There is evidence that the recipient read it."""
+    """Evidence shows that the recipient read it."""
     ACKED = 3
-    """The recipient, or a claim, ended it."""
+    """The recipient acknowledged it, or a session claimed it."""
     EXPIRED = 4
-    """Its time passed first: its time to live ran out, a message superseded it, or its recipient discarded it.
+    """Ended without acknowledgement: its time to live ran out, a message superseded it, or its recipient discarded it.
 
-    Discarding is no acknowledgement, because nobody handled it, and it is not dead, because it could be delivered.
+    A discarded delivery is not acknowledged, because nobody handled it. It is not dead, because it could be delivered.
     """
     DEAD = 5
-    """It can never be delivered: the member was removed or the message does not fit its wire."""
+    """Can never be delivered: the member was removed, or the message does not fit the member's wire."""
 
     @property
     def word(self) -> str:
@@ -46,15 +46,15 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 SETTLED = frozenset(state for state, following in TRANSITIONS.items() if not following)
-"""States that nothing follows."""
+"""Final states: no other state follows them."""
 
 
 HELD = "held: "
-"""The beginning of a reason: the delivery waits until its conversation is resumed, or the hold cools down…"""
+"""Prefix of a reason: the delivery waits until its conversation is resumed, or until the hold ends by itself."""
 SLOWED = "slowed: "
-"""…and if it comes by itself, within `space_ms_max` or so."""
+"""Prefix of a reason: the delivery is delayed, and comes by itself within about `space_ms_max`."""
 REMEDY = "; this "
-"""In such a reason, what comes before the command that ends the hold."""
+"""Separator in such a reason; the command that ends the hold follows it."""
 
 
 class Delivery(Struct, frozen=True):
@@ -69,13 +69,13 @@ class Delivery(Struct, frozen=True):
 
 
 class StreamCursor(Struct, frozen=True):
-    """Position of the search for what a recipient misses: it goes back in one stream after the other."""
+    """Cursor of the search for deliveries that a recipient misses. It goes backwards, one stream after the other."""
 
     stream: str
     before: int | None
-    """Only messages before this log offset were not looked at in that stream."""
+    """In that stream, only messages before this log offset are still to be searched."""
     left: int
-    """Messages of that stream that are missing and not found yet."""
+    """Number of missing messages of that stream that are not found yet."""
 
 
 class Replayed(Struct, frozen=True):
@@ -95,11 +95,11 @@ class Step(Struct, frozen=True, omit_defaults=True):
     protocol: str = ""
     evidence: str = ""
     way: str = ""
-    """If it did not move but fell: the way that it is at since then."""
+    """Set if the delivery was escalated and its state did not change: the new way of the delivery."""
 
 
 class Fall(Struct, frozen=True):
-    """Deliveries of one member that fell to another way, because nothing showed that they were seen."""
+    """Deliveries of one member that were escalated to another way, because nothing showed that they were seen."""
 
     first: int
     last: int
@@ -118,6 +118,6 @@ class Receipt(Struct, frozen=True):
     steps: tuple[Step, ...]
     """In time order, beginning with `pending`."""
     way: str = ""
-    """The way by which it is to be seen now, where the member has any and nothing shows that it was."""
+    """Current way of the delivery; empty if the member has no ways, or if evidence shows that it was seen."""
     held: str = ""
-    """Why it is held, if it is; begins with `HELD` or `SLOWED`."""
+    """Reason why the delivery is held, beginning with `HELD` or `SLOWED`; empty if it is not held."""

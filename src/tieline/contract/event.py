@@ -1,6 +1,6 @@
 """Events: the past facts that make up the main log and the audit chain.
 
-Each is one link of the chain, so its fields are frozen in meaning: a field may be added with a default, never
+Each event is one link of the chain, so the meaning of its fields is frozen: a field may be added with a default, never
 renamed. One event may cover many deliveries (`keys` are inclusive ranges), so that a broadcast stays cheap.
 """
 
@@ -21,7 +21,7 @@ class Sent(Event, frozen=True, omit_defaults=True, tag="send", gc=False):
     target: str
     recipients: int
     digest: str
-    """Hex blake3 of all that is stored of the message: it breaks the chain even though it is stored beside it."""
+    """Hex blake3 of the stored message. It protects the message, which is stored beside the chain."""
 
 
 class Moved(Event, frozen=True, omit_defaults=True, gc=False):
@@ -29,14 +29,14 @@ class Moved(Event, frozen=True, omit_defaults=True, gc=False):
 
     member: str
     number: int
-    """The member's number: a name may be given anew, a number never is."""
+    """The member's number. A name may be reused; a number never is."""
     keys: Keys
     at_ms: int = 0
     session: str = ""
     protocol: str = ""
     evidence: str = ""
     ackless: bool = field(default=False, name="mute")
-    """They went out on a wire that has no acknowledgement. Stored under an older word."""
+    """The deliveries went out on a wire without acknowledgement. Stored under an older word."""
 
 
 class Delivered(Moved, frozen=True, omit_defaults=True, tag="deliver", gc=False):
@@ -52,11 +52,11 @@ class Acknowledged(Moved, frozen=True, omit_defaults=True, tag="ack", gc=False):
 
 
 class Claimed(Moved, frozen=True, omit_defaults=True, tag="claim", gc=False):
-    """One session took them, which acknowledges them too."""
+    """One session claimed them, which acknowledges them too."""
 
 
 class Expired(Moved, frozen=True, omit_defaults=True, tag="expire", gc=False):
-    """Their time passed; the evidence says how: it ran out, a later message superseded them, they were discarded."""
+    """They expired; the evidence says how: their time ran out, a message superseded them, or they were discarded."""
 
 
 class Died(Moved, frozen=True, omit_defaults=True, tag="die", gc=False):
@@ -72,7 +72,7 @@ class Released(Moved, frozen=True, omit_defaults=True, tag="release", gc=False):
 
 
 class Fell(Event, frozen=True, omit_defaults=True, tag="fall", gc=False):
-    """Deliveries of one member fell to another way, because nothing showed in time that they were seen."""
+    """Deliveries of one member were escalated to another way, because nothing showed in time that they were seen."""
 
     member: str
     number: int
@@ -110,13 +110,13 @@ class Refused(Event, frozen=True, omit_defaults=True, tag="refuse", gc=False):
 
     code: str
     speaker: str
-    """The member, or the operator; empty for everybody who has not proved to be one."""
+    """The member or the operator; empty if the client has not proved to be one of them."""
     protocol: str
     what: str
     count: int = 1
-    """How often it was, with those like it since the last row that said so."""
+    """Number of refusals that this row stands for: this one, and all like it since the last such row."""
     claimed: tuple[str, ...] = ()
-    """Without a speaker: the first few names that were given, which nobody proved."""
+    """If there is no speaker: the first few names that clients gave without proof."""
 
 
 class Subscribed(Event, frozen=True, omit_defaults=True, tag="subscribe", gc=False):
@@ -134,7 +134,7 @@ class Unsubscribed(Event, frozen=True, omit_defaults=True, tag="unsubscribe", gc
 
 
 class TeamChanged(Event, frozen=True, omit_defaults=True, tag="team", gc=False):
-    """What is said about the team changed."""
+    """The name, directive, context, presets or aliases of the team changed."""
 
     by: str
     what: str
@@ -148,11 +148,11 @@ class ChannelChanged(Event, frozen=True, omit_defaults=True, tag="channel", gc=F
     by: str
     what: str
     member: str = ""
-    """Whose role changed."""
+    """The member whose role changed."""
 
 
 class ObjectiveChanged(Event, frozen=True, omit_defaults=True, tag="objective", gc=False):
-    """An objective was made or changed. What happened is in its own event log, at the same offset."""
+    """An objective was made or changed. Its own event log has the details, at the same offset."""
 
     id: str
     kind: str
@@ -160,18 +160,18 @@ class ObjectiveChanged(Event, frozen=True, omit_defaults=True, tag="objective", 
     status: str
     assignee: str
     digest: str
-    """Hex blake3 of what its event log holds of this change."""
+    """Hex blake3 of the entry for this change in the objective's event log."""
     state: str
     """Hex blake3 of the objective as it stood afterwards."""
 
 
 class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
-    """A conversation was paused: agents answered each other past a limit there, or somebody said so."""
+    """A conversation was paused: its agents answered each other past a limit, or somebody asked for the pause."""
 
     thread: str
     message: str
     by: str = ""
-    """Who said so."""
+    """Name of whoever asked for the pause; empty if the hub paused the conversation."""
 
 
 class Resumed(Event, frozen=True, omit_defaults=True, tag="resume", gc=False):
@@ -179,7 +179,7 @@ class Resumed(Event, frozen=True, omit_defaults=True, tag="resume", gc=False):
 
     thread: str
     by: str
-    """Who said so; empty if the pause ended by itself."""
+    """Name of whoever ended the pause; empty if the pause ended by itself."""
 
 
 class Allowed(Event, frozen=True, omit_defaults=True, tag="allow", gc=False):

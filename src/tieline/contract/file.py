@@ -1,6 +1,7 @@
-"""Files: what members keep in the hub, as entries of one tree, and the port that remembers them.
+"""Files that members keep in the hub, as entries of one tree, and the port that stores the entries.
 
-An entry is metadata; a file's bytes are kept elsewhere under their digest, once for all entries that have it.
+An entry is metadata. The bytes of a file are stored elsewhere under their digest, once for all entries with that
+digest.
 """
 
 from collections.abc import Sequence
@@ -10,10 +11,10 @@ from typing import Protocol
 from msgspec import Struct
 
 EVERYBODY = "*"
-"""As a viewer of a share: whoever is a member. No member can have this name.
+"""The viewer of a share that stands for every member. No member can have this name.
 
-Nor one with a colon, so `chan:<id>` and `obj:<id>` are viewers too: whoever is in the channel or the objective's thread
-at the time.
+No member can have a name with a colon either, so `chan:<id>` and `obj:<id>` are viewers too. They stand for whoever is
+in the channel, or in the objective's thread, at the time.
 """
 
 
@@ -22,7 +23,7 @@ class CatalogueError(Exception):
 
 
 class FileKind(StrEnum):
-    """What an entry is."""
+    """Kind of an entry."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -32,14 +33,14 @@ class FileEntry(Struct, frozen=True, gc=False):
     """One file or folder."""
 
     path: str
-    """Absolute; its first segment is the home that it is in."""
+    """Absolute path; its first segment is the home of the entry."""
     kind: FileKind
     owner: str
     created_at_ms: int
     created_by: str
     updated_at_ms: int
     size: int | None = None
-    """Size, media type and digest are a file's; a folder has none of them."""
+    """Only a file has a size, a media type and a digest; a folder has none of them."""
     media_type: str | None = None
     digest: str | None = None
 
@@ -54,21 +55,21 @@ class FileChange(Struct, frozen=True):
 
     removed: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
-    """From one path to another that no entry has."""
+    """Pairs of an old path and a new path. No entry has the new path before."""
     put: tuple[FileEntry, ...] = ()
     """New entries, and entries that get new content."""
     at_ms: int = 0
 
 
 class FileCatalogue(Protocol):
-    """Entries and who was shown them. A change is durable when its method returns; the caller is one thread."""
+    """Stores entries and their shares. A change is durable when its method returns. Only one thread calls it."""
 
     def find(self, path: str) -> FileEntry | None:
         """The entry at a path."""
         ...
 
     def children(self, path: str, limit: int) -> Sequence[FileEntry]:
-        """What is in a folder: folders first, then by name."""
+        """Entries of a folder: folders first, then sorted by name."""
         ...
 
     def beneath(self, path: str) -> Sequence[FileEntry]:
@@ -80,49 +81,49 @@ class FileCatalogue(Protocol):
         ...
 
     def usage(self, home: str) -> tuple[int, int]:
-        """How many entries a home has, and how many bytes their files have together."""
+        """Number of entries of a home, and the total bytes of its files."""
         ...
 
     def apply(self, change: FileChange) -> Sequence[str]:
-        """Make a change; returns the digests that entries had before it and none has any more."""
+        """Make a change. Returns the digests that some entry had before the change and no entry has after it."""
         ...
 
     def refers(self, digest: str) -> bool:
-        """Whether any entry has this digest."""
+        """True if any entry has this digest."""
         ...
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """Let viewers read what is at these paths, because of `via`. A share ends with its entry and moves with it."""
+        """Let viewers read the entries at these paths, because of `via`. A share ends and moves with its entry."""
         ...
 
     def settle(self, via: str, viewer: str) -> None:
-        """What a viewer was shown because of `via` stays, as one with all that was settled for it before."""
+        """Keep a viewer's shares because of `via`: they lose that reason and join the viewer's settled shares."""
         ...
 
     def unshare(self, via: str, viewer: str) -> None:
-        """End what a viewer was shown because of `via`."""
+        """End a viewer's shares because of `via`."""
         ...
 
     def forget(self, viewer: str, before_ms: int) -> None:
-        """End all that a viewer was shown before a time."""
+        """End all shares of a viewer from before a time."""
         ...
 
     def viewers(self) -> Sequence[str]:
-        """Everybody who was shown something."""
+        """All viewers that have a share."""
         ...
 
     def viewers_of(self, paths: Sequence[str]) -> Sequence[str]:
-        """Everybody who was shown one of these."""
+        """All viewers that have a share of one of these paths."""
         ...
 
     def is_shared(self, path: str, viewers: Sequence[str]) -> bool:
-        """Whether one of these viewers was shown this entry."""
+        """True if one of these viewers has a share of this entry."""
         ...
 
     def shared(self, viewers: Sequence[str], limit: int) -> Sequence[FileEntry]:
-        """What these viewers were shown, newest first."""
+        """Entries that are shared with these viewers, newest first."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the catalogue."""
         ...

@@ -1,31 +1,31 @@
 """The Hub port: all that a protocol sees of the hub.
 
-Above: protocols, the hub's own wire, the console. Below: the local hub, in process, or a remote hub. A protocol that
-stands before this port cannot tell which. Everything here happens on one event loop, and every value that crosses the
-port can be encoded.
+Above: protocols, the hub's own wire, the console. Below: the local hub, in process, or a remote hub. A protocol cannot
+tell a local hub from a remote one. Everything here happens on one event loop, and every value that crosses the port can
+be encoded.
 
 Order:
 
-- Commands of one session are decided in the order of their submission. Between sessions there is no order, but a
-  session that replaces others opens after all that they had asked before.
-- Replies, notices and offers come in the order of the decisions. Decisions that share a commit are told together: first
-  all replies, then changes, `Said`, each message as `Posted` and then as offers, releases, progress, ends of sessions.
-  So a reply comes before the notices of what its command did.
-- A command that settles deliveries of a member with an external inbox waits for the inbox's answer, and what its
-  session asks after it waits behind it. A question that nobody can answer any more leaves the delivery as it is.
-- Replies about activity, and to searches, are made elsewhere: they may come after replies to later commands.
+- Commands of one session are decided in the order of their submission. Commands of different sessions have no order,
+  except that a session that replaces others opens after all earlier commands of those sessions.
+- Replies, notices and offers come in the order of the decisions. Decisions that share a commit are published together:
+  first all replies, then changes, `Said`, each message as `Posted` and then as offers, releases, progress, ends of
+  sessions. So a reply comes before the notices about the effects of its command.
+- A command that settles deliveries of a member with an external inbox waits for the inbox's answer, and later commands
+  of the same session wait behind it. If nobody can answer the question any more, the delivery stays as it is.
+- Replies about activity and replies to searches are outside this order: they may come after replies to later commands.
 
 Losses:
 
-- What a reply, a notice or an offer tells is durable, but for one thing: that a delivery was offered or acknowledged.
-  After a crash that may be undone, and the delivery comes again under the same key.
-- When the hub is lost, what waits for a reply is refused and all sessions end (`Listener.end`). A refused command may
-  have been decided all the same: a wire id makes it safe to send again.
-- An offer is made once. Whoever left some out, or comes back, asks for them (`Fetch`), from the last key that it has.
-- A notice is given once, to those who watch at that moment, and never repeated. Whoever keeps a copy of what notices
-  tell begins to watch first and reads the whole then (`ListMembers`, `ListChannels`); and again after its sessions
-  ended, because notices may have been lost with them.
-- `Said` stands for any number of messages. Whoever hears it reads on from the last offset that it has.
+- Replies, notices and offers report durable facts, with one exception: the fact that a delivery was offered or
+  acknowledged. A crash may undo that fact, and then the delivery comes again under the same key.
+- When the hub is lost, commands that wait for a reply are refused and all sessions end (`Listener.end`). A refused
+  command may still have been decided: a wire id makes it safe to send again.
+- An offer is made once. A client that skipped offers, or that reconnects, fetches them from its last key on (`Fetch`).
+- A notice is given once, to the watchers of that moment, and never repeated. A client that keeps a copy of the state
+  behind notices starts to watch first and then reads the whole state (`ListMembers`, `ListChannels`). The client reads
+  the whole state again after its sessions ended, because notices may have been lost with them.
+- `Said` stands for any number of messages. A client that receives `Said` reads on from its last offset.
 """
 
 from collections.abc import Callable, Sequence
@@ -88,7 +88,7 @@ class Posted(Struct, frozen=True, tag=True):
 
 
 class Said(Struct, frozen=True, tag=True):
-    """Messages were accepted, one or more. Their content is not told."""
+    """One or more messages were accepted. The notice does not contain them."""
 
 
 Notice = Change | Posted | Said
@@ -106,19 +106,19 @@ class Interest(Struct, frozen=True, kw_only=True):
     targets: tuple[Target, ...] = ()
     """`Posted` for every message that is addressed to one of these."""
     senders: tuple[MemberName, ...] = ()
-    """`Posted` for every message under one of these names, to whomever; see `Message.verified`."""
+    """`Posted` for every message from one of these names, to any target; see `Message.verified`."""
     said: bool = False
-    """`Said` after anything was said. Several messages may be told of together."""
+    """`Said` after messages were accepted. One notice may stand for several messages."""
 
 
 class Listener(Protocol):
     """The receiving end of a session. Its methods return at once and never raise."""
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """A new delivery for the session's member. Keys come in order from `Hub.listen` on; those left out are held."""
+        """A new delivery for the session's member. Keys come in order from `Hub.listen` on; skipped keys are held."""
 
     def released(self, keys: Sequence[int]) -> None:
-        """Deliveries that were left out are held no more: `Fetch` has them now."""
+        """Skipped deliveries were released from their hold: `Fetch` returns them now."""
 
     def progress(self, step: Progress) -> None:
         """A followed message took a step."""
@@ -128,7 +128,7 @@ class Listener(Protocol):
 
 
 class Question(Struct, frozen=True):
-    """Deliveries of a member that the hub wants to settle, for its external inbox to win."""
+    """Deliveries of a member that the hub wants to settle. The member's external inbox must win them first."""
 
     number: int
     member: MemberName
@@ -137,23 +137,23 @@ class Question(Struct, frozen=True):
 
 
 class ExternalInbox(Protocol):
-    """Holds a member's deliveries outside the hub as well, where others can take them: whoever is first has each.
+    """Keeps a member's deliveries outside the hub as well, where others can take them. The first to take one has it.
 
     Its methods are called in the order of the hub's decisions, return at once and never raise.
     """
 
     def asked(self, question: Question) -> None:
-        """Take these from those outside, as far as nobody was first, and tell by `Hub.resolve`."""
+        """Take back the deliveries that nobody outside has taken yet, and report by `Hub.resolve`."""
 
     def finish(self, keys: Sequence[int]) -> None:
-        """What was won is settled, durably."""
+        """The deliveries that this inbox won are settled, durably."""
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """What was won is not settled after all: it waits outside again, for whoever is first."""
+        """The deliveries that this inbox won are not settled after all. Put them back outside, for anybody to take."""
 
 
 class Hub(Protocol):
-    """What a protocol may do with the hub."""
+    """The operations of the hub that a protocol may use."""
 
     limits: Limits
 
@@ -170,14 +170,14 @@ class Hub(Protocol):
         """
 
     def forget(self, session: SessionId) -> None:
-        """The listener of this session is gone. Saying so again does nothing."""
+        """Remove the listener of this session. A second call does nothing."""
 
     def tail(
         self, session: SessionId, member: MemberName, receiver: Callable[[Sequence[ActivityRow]], None]
     ) -> Callable[[], None]:
-        """Tell this receiver what a member does, once durable, until the session ends or the function is called.
+        """Give a member's activity to this receiver, once durable, until the session ends or the function is called.
 
-        Only after `FollowActivity` was answered by `Done`. The receiver returns at once and never raises.
+        Call it only after `FollowActivity` was answered by `Done`. The receiver returns at once and never raises.
         """
 
     def watch(self, interest: Interest, receiver: Callable[[Notice], None]) -> Callable[[], None]:
@@ -187,13 +187,13 @@ class Hub(Protocol):
         """
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
-        """Ask this external inbox from now on before a delivery of the member is settled; with `None`, nobody any more.
+        """Ask this external inbox before each settlement of the member's deliveries; `None` removes the inbox.
 
-        What is settled by this session, which is the inbox's own, was won before.
+        `session` is the inbox's own session. The inbox has already won the deliveries that this session settles.
         """
 
     def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
-        """The external inbox has won these keys, and others were first at those; of any other key it cannot be told.
+        """Answer a question: the external inbox won the keys `won`, and others had taken the keys `taken` first.
 
-        Whatever waits for it is decided then, and answered.
+        The outcome of any other key is unknown. The hub then decides the commands that waited, and replies to them.
         """

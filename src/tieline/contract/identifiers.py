@@ -15,27 +15,27 @@ GENERAL = ChannelName("general")
 """The channel that holds every member implicitly."""
 
 USERS = ChannelName("users")
-"""The channel that holds every human member implicitly; it is written to, and not listed."""
+"""The channel that holds every human member implicitly. Messages can go to it, but it is not listed."""
 
 RESERVED_NAMES = frozenset({"all", "everybody", "hub", "operator", "system", "tieline", "users"})
-"""Names that stand for groups or that the hub speaks under; a protocol that is found reserves more (`reserve`)."""
+"""Names of groups, and names under which the hub itself sends. Protocols reserve more names by `reserve`."""
 
 INBOX_PREFIX = "inbox-"
-"""A channel may not start with it: `inbox-<name>.sock` is a member's inbox."""
+"""Forbidden prefix of channel names: `inbox-<name>.sock` is a member's inbox."""
 
-# Names that protocols speak under, as `reserve` was told.
+# Names under which protocols send, added by `reserve`.
 _reserved_by_protocols: set[str] = set()
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
 
 def reserve(names: Iterable[str]) -> None:
-    """Keep names from members for as long as this process runs: a protocol that is there speaks under them."""
+    """Reserve names while this process runs: a protocol sends under them, so no member may have them."""
     _reserved_by_protocols.update(name.lower() for name in names)
 
 
 def is_reserved(name: str) -> bool:
-    """Say if no member may have a name, in whatever case."""
+    """True if no member may have this name; case is ignored."""
     return name.lower() in RESERVED_NAMES or name.lower() in _reserved_by_protocols
 
 

@@ -1,7 +1,7 @@
 """Keys of a member's deliveries as inclusive ranges, so that one value stands for many of them.
 
-Ranges are plain pairs: on every wire and in every stored event they are lists of two numbers. Whoever needs to build
-ranges, count them or walk over them does it here.
+Ranges are plain pairs: on every wire and in every stored event they are lists of two numbers. The functions here build
+ranges, count their keys and iterate over them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -21,13 +21,13 @@ def one_key(key: int) -> Keys:
 
 
 def join_keys(keys: Collection[int]) -> Keys:
-    """Any keys, in any order, as ascending ranges. A range holds these keys alone."""
+    """Any keys, in any order, as ascending ranges. The ranges contain only these keys."""
     distinct = set(keys)
     if not distinct:
         return ()
     first, end = min(distinct), max(distinct)
     if end - first == len(distinct) - 1:
-        # Mostly nothing is left out.
+        # Usually the keys have no gaps.
         return ((first, end),)
     ranges: list[Range] = []
     last = first
@@ -59,5 +59,5 @@ def count_keys(ranges: Ranges) -> int:
 
 
 def split_ranges(keys: Keys, most: int) -> list[Keys]:
-    """The same keys in parts of at most so many ranges."""
+    """The keys, split into parts of at most `most` ranges."""
     return [keys[start : start + most] for start in range(0, len(keys), most)]

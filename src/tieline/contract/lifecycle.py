@@ -1,7 +1,8 @@
-"""Lifecycle messages: how a happening of an objective is told to those who have a part in it.
+"""Lifecycle messages: they tell the parties of an objective what happened to it.
 
-Above: whoever makes or reads such messages. The data holds the happening as an object, `event`, and beside it flat keys
-for clients that read scalars only; the body says the same to a person or a model, in lines that a value cannot forge.
+Above: code that makes or reads such messages. The data holds the happening as an object, `event`, and beside it flat
+keys for clients that read scalars only. The body says the same to a person or a model, in lines that a value cannot
+forge.
 """
 
 from collections.abc import Mapping
@@ -21,12 +22,12 @@ def thread_of(objective_id: str) -> Target:
 
 
 def is_lifecycle(kind: Kind, target: str, data: Mapping[str, Any] | None) -> bool:
-    """Whether a message tells what happened to an objective. Only the hub makes such messages."""
+    """True if a message tells what happened to an objective. Only the hub makes such messages."""
     return kind is Kind.EVENT and target.startswith("obj:") and (data or {}).get("kind") == KIND
 
 
 def content_of(objective: o.Objective, happening: o.AnyHappening, actor: str) -> Content:
-    """The message that tells what happened. `objective` is as it stands afterwards."""
+    """The message that tells what happened. `objective` is the objective after the change."""
     target = thread_of(objective.id)
     data = {
         "kind": KIND,
@@ -63,13 +64,13 @@ def _payload(objective: o.Objective, happening: o.AnyHappening) -> dict[str, Any
 def _body(objective: o.Objective, happening: o.AnyHappening) -> str:
     fields = {"title": objective.title, **_fields(objective, happening)}
     width = max(map(len, fields)) + 2
-    # A value of several lines stays under its first, so that none of its lines looks like a field.
+    # The later lines of a value are indented under its first line, so that no line looks like a field.
     lines = (f"{f'{name}:':<{width}}{text}".replace("\n", "\n" + " " * width) for name, text in fields.items())
     return "\n".join((f"[objective {o.kind_of(happening)}] {objective.id}", *lines))
 
 
 def _fields(objective: o.Objective, happening: o.AnyHappening) -> dict[str, str]:
-    """What a reader needs at once, beside the title."""
+    """The fields that a reader needs at once, beside the title."""
     match happening:
         case o.Assigned():
             who = {"assignee": objective.assignee, "originator": objective.originator}

@@ -14,7 +14,7 @@ class MemberKind(StrEnum):
     AGENT = "agent"
     HUMAN = "human"
     SCRIPT = "script"
-    """A program without a model behind it: its messages are never slowed, nor held for their hops."""
+    """A program without a model behind it. Its messages are never slowed, and never held for their hops."""
 
 
 class Origin(StrEnum):
@@ -23,7 +23,7 @@ class Origin(StrEnum):
     TOKEN = "token"
     LOCAL = "local"
     SHARED = "shared"
-    """A token that several names share; the hub knows which one."""
+    """A token that several names share; the hub knows which token made the name."""
 
 
 class Member(Struct, frozen=True):
@@ -37,9 +37,9 @@ class Member(Struct, frozen=True):
     title: str = ""
     """Its role on the team, in a word or two."""
     description: str = ""
-    """What that role is."""
+    """Description of that role."""
     instructions: str = ""
-    """What it is told to do; for itself and those who manage members."""
+    """Instructions to the member; for itself and for those who manage members."""
 
 
 class Presence(Struct, frozen=True):
@@ -47,14 +47,14 @@ class Presence(Struct, frozen=True):
 
     member: Member
     sessions: tuple[str, ...]
-    """Protocols of its live sessions, one entry a session."""
+    """Protocols of its live sessions, one entry per session."""
     backlog: int
-    """Deliveries that wait for it and that a session could still acknowledge."""
+    """Number of deliveries that wait for the member and that a session could still acknowledge."""
     last_seen_ms: int | None
     busy: bool = False
-    """Whether it said lately that it is at work."""
+    """True if the member said lately that it is at work."""
     held: int = 0
-    """Those of the backlog that are held."""
+    """Number of deliveries in the backlog that are held."""
 
 
 class TokenView(Struct, frozen=True):
@@ -66,7 +66,7 @@ class TokenView(Struct, frozen=True):
     created_at_ms: int
     expires_at_ms: int | None
     last_used_ms: int | None
-    """When a session was last opened by it, since the hub started."""
+    """Time at which this token last opened a session, since the hub started."""
 
 
 class ByToken(Struct, frozen=True, tag=True):

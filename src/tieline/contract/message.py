@@ -1,7 +1,7 @@
-"""Messages: what one member says, and what the hub stamps on it.
+"""Messages: the content from a sender, and the stamps that the hub adds.
 
-They are trees of plain values, which cannot form cycles, so the garbage collector need not look at them (`gc=False`):
-a hub holds hundreds of thousands of them, and looking at each again and again would cost more than handling it.
+Messages are trees of plain values and cannot form cycles, so the garbage collector skips them (`gc=False`). A hub holds
+hundreds of thousands of messages, and scanning each again and again would cost more than handling it.
 """
 
 from enum import StrEnum
@@ -49,14 +49,14 @@ class Signature(StrEnum):
     """The protocol does not sign."""
     VERIFIED = "verified"
     UNVERIFIED = "unverified"
-    """The hub has no secret to check it with."""
+    """The hub has no secret to check the signature with."""
     FAILED = "failed"
     MISNAMED = "misnamed"
-    """Signed, right or not to be checked, under another name than the session's."""
+    """Signed under another name than the session's; the signature itself is right, or cannot be checked."""
 
 
 _CONFINED = frozenset({Signature.FAILED, Signature.MISNAMED})
-"""Recipients of the same protocol decide for themselves; nobody else is shown such a message as its sender's."""
+"""Messages with these signatures stay within their own protocol, whose recipients decide for themselves."""
 
 
 class Attachment(Struct, frozen=True, omit_defaults=True):
@@ -82,7 +82,7 @@ class Content(Struct, frozen=True, omit_defaults=True, gc=False):
     topic: str = ""
     """Names the stream together with sender and recipient; empty is the default stream."""
     scope: str | None = None
-    """Only for a session whose context contains it; see `scope.matches`."""
+    """The message is only for a session whose context contains this scope; see `scope.matches`."""
     thread: str | None = None
     reply_to: MessageId | None = None
     refs: tuple[str, ...] = ()
@@ -92,9 +92,9 @@ class Content(Struct, frozen=True, omit_defaults=True, gc=False):
     original: Internal[bytes | None] = None
     """The sender's own bytes, kept when its protocol signs them."""
     notes: tuple[str, ...] = ()
-    """Fidelity notes: what a translation into this content could not carry."""
+    """Fidelity notes: the parts that a translation into this content could not carry."""
     supersedes: MessageId | None = None
-    """An earlier message of the same sender, which whoever receives this one need not handle any more."""
+    """An earlier message of the same sender. Recipients of this message need not handle the earlier one any more."""
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -102,27 +102,27 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     id: MessageId
     offset: int
-    """Its place in the main log."""
+    """Position of the message in the main log."""
     sender: str
-    """A member's name, or `client-N@<channel>` for one without an identity."""
+    """A member's name, or `client-N@<channel>` for a sender without an identity."""
     protocol: str
     sent_at_ms: int
     content: Content
     wire_id: str | None = None
     verified: bool = True
-    """Whether `sender` is an authenticated member."""
+    """True if `sender` is an authenticated member."""
     hops: int = 0
     """Quick automatic replies that led here; see `core.loops`."""
     cause: MessageId | None = None
     signature: Signature = Signature.NONE
 
     def reaches(self, protocol: str) -> bool:
-        """Whether sessions of a protocol may be given it: what is signed badly stays within its own."""
+        """True if sessions of a protocol may get this message. A badly signed message stays within its own protocol."""
         return self.signature not in _CONFINED or self.protocol == protocol
 
 
 def _bytes(text: str) -> int:
-    """The length of a text on a wire. Half a surrogate pair has none: it raises `UnicodeEncodeError`."""
+    """Length of a text on a wire, in bytes. Half a surrogate pair raises `UnicodeEncodeError`."""
     return len(text) if text.isascii() else len(text.encode())
 
 
@@ -146,7 +146,7 @@ def _label_problem(content: Content, limits: Limits) -> str | None:
 
 
 def nested_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and objects are nested deeper than this many levels; looks at each level at once."""
+    """True if lists and objects are nested deeper than this many levels. The search goes level by level."""
     level = [value]
     for _ in range(levels):
         children = (node.values() if isinstance(node, dict) else node for node in level)

@@ -1,7 +1,7 @@
 """Objectives: work with an outcome, an assignee, watchers and a lifecycle.
 
-`TRANSITIONS` is the whole truth about what may be done to an objective in which status; documentation draws its diagram
-from it. What was done is kept as a happening in the objective's own event log, which only grows.
+`TRANSITIONS` alone says which changes an objective allows in which status. The documentation draws its diagram from
+that table. Each change is kept as a happening in the objective's own event log, which only grows.
 """
 
 from enum import StrEnum
@@ -21,7 +21,7 @@ class Status(StrEnum):
     ACTIVE = "active"
     """Its assignee works on it."""
     BLOCKED = "blocked"
-    """Something keeps it from going on; the reason says what."""
+    """Its assignee cannot go on; the reason says why."""
     DONE = "done"
     """Its outcome was reached; the result says how."""
     CANCELLED = "cancelled"
@@ -34,7 +34,7 @@ class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: ObjectiveId
     title: str
     outcome: str
-    """What must be true for it to be done."""
+    """The condition that must be true for the objective to be done."""
     assignee: MemberName
     originator: MemberName
     created_at_ms: int
@@ -49,7 +49,7 @@ class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
 
 
-# What may be done to one.
+# Changes that a command asks for.
 
 
 class Change(Struct, frozen=True, omit_defaults=True, tag_field="do"):
@@ -102,13 +102,13 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     Reassign: {Status.ACTIVE: Status.ACTIVE, Status.BLOCKED: Status.BLOCKED},
     Watch: {Status.ACTIVE: Status.ACTIVE, Status.BLOCKED: Status.BLOCKED},
 }
-"""The status after each change, by the status before it. What is not here cannot be done."""
+"""The status after each change, by the status before it. A change that is not listed here is not allowed."""
 
 TERMINAL = frozenset(Status) - {status for before in TRANSITIONS.values() for status in before}
-"""Statuses that nothing follows."""
+"""Final statuses: no other status follows them."""
 
 
-# What was done to one.
+# Happenings: records of changes.
 
 
 class Happening(Struct, frozen=True, omit_defaults=True, tag_field="kind"):
@@ -180,7 +180,7 @@ class ObjectiveEvent(Struct, frozen=True):
     """One entry of an objective's event log."""
 
     offset: int
-    """The row of the main log that says so."""
+    """The row of the main log for this entry."""
     at_ms: int
     actor: MemberName
     what: AnyHappening

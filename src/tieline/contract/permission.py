@@ -1,4 +1,4 @@
-"""Permissions: what a member may do beyond speaking. They are words, so that a newer hub's are carried by an older."""
+"""Permissions for actions beyond speaking. They are words, so that an older hub can carry those of a newer one."""
 
 TEAM_MANAGE = "team.manage"
 MEMBERS_MANAGE = "members.manage"
@@ -17,13 +17,13 @@ TEAM_PERMISSIONS = (
     OBJECTIVES_WATCH,
     ACTIVITY_READ,
 )
-"""The seven that every wire with permissions knows."""
+"""The seven permissions that every wire with permissions knows."""
 
 LOG_READ = "log.read"
-"""The hub's own: reading its logs whole."""
+"""The hub's own permission: read its logs whole."""
 
 OWNER_PERMISSIONS = (*TEAM_PERMISSIONS, LOG_READ)
-"""What the person who runs a hub may do, by the link of its first start or by `tieline login`."""
+"""Permissions of the person who runs a hub, given by the link of its first start or by `tieline login`."""
 
 MESSAGES_SHADOW = "messages.shadow"
-"""The hub's own: being shown what a member says and hears that a token protects."""
+"""The hub's own permission: read the messages from and to a member that a token protects."""

@@ -1,7 +1,7 @@
-"""Reach: in which ways a member is to be reached, one after the other, until there is evidence that it saw a message.
+"""Reach: the ways to reach a member, tried one after the other until evidence shows that the member saw a message.
 
-A way is given a time. A delivery without evidence by then falls to the next way; the last way is where it stays. What
-a message's sender sees of it is where it stands on its ladder (`contract.delivery`) and at which way.
+Each way has a timeout. A delivery without evidence by then is escalated to the next way; at the last way it stays. The
+sender of a message sees the state of each delivery on the ladder (`contract.delivery`) and its current way.
 """
 
 from enum import StrEnum
@@ -15,13 +15,13 @@ class Way(StrEnum):
     PUSH = "push"
     """Written to a session that listens: a channel notification, a stream, a socket."""
     HOOK = "hook"
-    """Shown by the member's program at a turn's boundary, by a hook that asks for what is unread."""
+    """Shown by the member's program between two turns, by a hook that asks for unread messages."""
     PTY = "pty"
     """Printed or typed by the wrapper around a terminal program."""
     PULL = "pull"
     """Read by the member itself: a tool call, a command."""
     NOTIFY = "notify"
-    """Told to a human: by a message to a member, or by the command that the hub's configuration names."""
+    """Sent to a human: by a message to a member, or by the command in the hub's configuration."""
 
 
 class Leg(Struct, frozen=True):
@@ -36,15 +36,15 @@ class Reach(Struct, frozen=True, omit_defaults=True):
 
     legs: tuple[Leg, ...] = ()
     urgent_ms: int | None = None
-    """How long each way is given for an urgent message; `None` for as long as for any other."""
+    """Longest timeout of each way for an urgent message; `None` for the same timeout as for any other message."""
     notify: str = ""
-    """The member that `notify` writes to; without one, only the hub's own command tells of it."""
+    """The member that `notify` writes to; if empty, only the hub's own command runs."""
 
     def wait_ms(self, index: int, *, urgent: bool) -> int:
-        """How long the way at this place is given."""
+        """Timeout of the way at this index."""
         leg_ms = self.legs[index].wait_ms
         return leg_ms if not urgent or self.urgent_ms is None else min(leg_ms, self.urgent_ms)
 
     def place_of(self, way: str) -> int:
-        """Where a way stands in the list; the first place, if it is none of them any more."""
+        """Index of a way in the list; 0 if the way is not in the list any more."""
         return next((place for place, leg in enumerate(self.legs) if leg.way == way), 0)

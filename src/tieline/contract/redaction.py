@@ -1,13 +1,13 @@
-"""Redaction: secrets taken out of what agents did, before anything of it is stored.
+"""Redaction: removes secrets from the activity of agents before any of it is stored.
 
-A value is secret by the key that it stands under (`authorization`, `apiKey`, `set-cookie`…), wherever that is: an
-object's key, a pair, an object with `name` and `value`, an assignment inside a string; or by its own form (a bearer
-token, a provider's key). What looks like one is taken out, because a secret that was kept cannot be taken back; numbers
-under `token` stay, because those are counts.
+A value is secret by its key (`authorization`, `apiKey`, `set-cookie`…): the key of an object, the first of a pair, the
+`name` of an object with a `value`, or the left side of an assignment inside a string. A value is also secret by its own
+form (a bearer token, a provider's key). Anything that looks like a secret is removed, because a stored secret cannot be
+taken back. Numbers under `token` stay, because they are counts.
 
-It is pure and may be run twice. Long strings are looked at in pieces, so that other threads get their turn. Agents
-choose the text, so the time must be linear in its length, whatever it holds: no pattern may scan the same characters
-once for each place where a secret could begin.
+Redaction is pure and may run twice. It handles long strings in pieces, so that other threads get their turn. Agents
+choose the text, so the time must be linear in its length for any text: no pattern may scan the same characters once for
+each place where a secret could begin.
 """
 
 import re
@@ -38,16 +38,16 @@ _WORDS = frozenset(
 )
 _ENDINGS = ("_token", "_secret", "_password", "_api_key", "_apikey", "_private_key", "_cookie", "_authorization")
 _COUNTED = "token"
-"""A number under such a key is a count or an id of a piece of text."""
+"""A number under a key with this ending is a count, or the id of a piece of text."""
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _KEY_CHARS_MAX = 128
-"""No name of a header or field is longer; a text is no key."""
+"""No name of a header or field is longer. A longer text is not a key."""
 _KEYS_MAX = 4096
-"""Keys that are remembered, because the same ones come again and again."""
+"""Size of the cache of keys; the same keys come again and again."""
 
 _FORMS: dict[str, re.Pattern[str]] = {
-    # What must be in the text, in small letters, for the form to be there: finding that out is much cheaper.
+    # The key must occur in the lower-case text for its pattern to match. That check is much cheaper.
     "bearer": re.compile(r"(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]{8,}"),
     "sk-": re.compile(r"()\bsk-[A-Za-z0-9_-]{16,}"),
     "sk_": re.compile(r"()\b[sr]k_(?:live|test)_[A-Za-z0-9]{10,}"),
@@ -64,7 +64,7 @@ _FORMS: dict[str, re.Pattern[str]] = {
 
 _JWT_MARK = "eyj"
 _JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,})?")
-"""The rest is optional so that a first part without it is consumed too, and not scanned again from within."""
+"""The other parts are optional, so that a first part alone is consumed too and not scanned again from its middle."""
 
 _PRIVATE_KEY_BEGIN = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _PRIVATE_KEY_END = re.compile(r"-----END [A-Z ]*PRIVATE KEY-----")
@@ -75,18 +75,18 @@ _ASSIGNED = re.compile(
     (?: \\?" (?P<quoted>[^"\\]{4,}) | ' (?P<single>[^'\\]{4,}) | (?P<bare>[^\s"'\\,;&{}\[\]]{6}) )
     """
 )
-"""What stands after such a word when something is assigned to it; of a bare value, its beginning."""
+"""Matches the assignment after such a word, with the whole value if quoted, or the beginning of a bare value."""
 _BARE = re.compile(r"""[^\s"'\\,;&{}\[\]]*""")
 
 _FORM_CHARS_MIN = 10
-"""No form of a secret is shorter, with the word that it is assigned to."""
+"""No secret is shorter, including the word that it is assigned to."""
 
 _PIECE_CHARS = 16_384
 """A piece takes well under a millisecond."""
 
 
 def redact(value: Any) -> Any:
-    """The value without its secrets; what holds none is given back as it is."""
+    """The value without its secrets. A value without secrets stays the same."""
     match value:
         case str():
             return redact_text(value)
@@ -101,7 +101,7 @@ def redact(value: Any) -> Any:
 
 
 def is_secret(key: str) -> bool:
-    """Whether what stands under this key is secret."""
+    """True if the value under this key is secret."""
     return len(key) <= _KEY_CHARS_MAX and _names_secret(key)
 
 
@@ -112,11 +112,11 @@ def _names_secret(key: str) -> bool:
 
 
 def redact_text(text: str) -> str:
-    """A text without what has the form of a secret."""
+    """The text without anything that has the form of a secret."""
     if len(text) < _FORM_CHARS_MIN:
         return text
     if "PRIVATE KEY-----" in text:
-        # It may be longer than a piece.
+        # A private key may be longer than a piece.
         text = _redact_private_keys(text)
     if len(text) <= _PIECE_CHARS:
         return _redact_piece(text)
@@ -135,7 +135,7 @@ def _redact_object(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _without(value: Any, key: str) -> Any:
-    """What is left of a value that stands under a secret key."""
+    """The redacted form of a value under a secret key."""
     match value:
         case None | bool():
             return value
@@ -162,7 +162,7 @@ def _redact_piece(text: str) -> str:
 
 
 def _redact_private_keys(text: str) -> str:
-    """A text without private keys; one that does not end goes to the end of the text."""
+    """The text without private keys. A private key without an end mark reaches to the end of the text."""
     kept: list[str] = []
     position = 0
     while begin := _PRIVATE_KEY_BEGIN.search(text, position):
@@ -173,16 +173,16 @@ def _redact_private_keys(text: str) -> str:
 
 
 def _redact_assigned(text: str) -> str:
-    """A text without what is assigned to secret words in it. Words are looked for first, which is quick."""
+    """The text without the values that it assigns to secret words. It searches for the words first, which is quick."""
     small = text.lower()
     if len(small) != len(text):
-        # A letter that is two when small: rare, and then only ASCII counts.
+        # A letter became two in lower case. That is rare; then only ASCII letters are changed to lower case.
         small = "".join(letter.lower() if letter.isascii() else letter for letter in text)
     spans = {span for word in _ASSIGNED_WORDS if word in small for span in _assigned(text, small, word)}
     kept: list[str] = []
     end = len(text)
     for start, stop in sorted(spans, reverse=True):
-        # One word may be the end of another, and a value may hold an assignment.
+        # Spans may overlap: one word may be the end of another, and a value may contain an assignment.
         if stop <= end:
             kept += (text[stop:end], REDACTED)
             end = start
@@ -191,7 +191,7 @@ def _redact_assigned(text: str) -> str:
 
 def _assigned(text: str, small: str, word: str) -> Iterator[tuple[int, int]]:
     """The values that are assigned to one word."""
-    # Bare values that hold each other end at the same place, which is looked for once.
+    # Nested bare values end at the same place, so the search for the end runs only once.
     bare_stop = 0
     at = small.find(word)
     while at >= 0:
@@ -201,7 +201,7 @@ def _assigned(text: str, small: str, word: str) -> Iterator[tuple[int, int]]:
             if match["bare"] is None:
                 known = text.find(REDACTED, start, stop) >= 0
             else:
-                # It cannot hold the bracket of one that is redacted.
+                # A bare value cannot contain the bracket of a redacted one.
                 known = False
                 if start >= bare_stop:
                     bare_stop = _BARE.match(text, start).end()  # type: ignore[union-attr] # it matches nothing, too
@@ -212,8 +212,8 @@ def _assigned(text: str, small: str, word: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_harmless(text: str, start: int, stop: int) -> bool:
-    """Whether an assigned value is a number or the name of a scheme."""
-    # Stops at the first letter, so a value that holds others is not read as often as it holds them.
+    """True if an assigned value is a number or the name of a scheme."""
+    # The check stops at the first letter, so a value with nested values is not read once for each of them.
     if all(text[at] == "." or text[at].isdigit() for at in range(start, stop)):
         return text[start:stop].strip(".") != ""
     return stop - start <= len("bearer") and text[start:stop].lower() in ("bearer", "basic")

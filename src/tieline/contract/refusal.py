@@ -92,7 +92,7 @@ MEANINGS: dict[Code, str] = {
     Code.INTERNAL_ERROR: "The hub failed at this command, and took it back; nothing was accepted.",
     Code.SHUTTING_DOWN: "The hub is stopping; send again after it is back.",
 }
-"""One sentence for each code: the reference in the documentation is made from it."""
+"""One sentence for each code. The reference in the documentation is made from these sentences."""
 
 FATAL = frozenset({Code.UNAUTHORIZED, Code.UNKNOWN_SESSION, Code.TAKEN_OVER, Code.SHUTTING_DOWN})
 """Codes after which a session cannot go on."""
@@ -108,10 +108,10 @@ class Refusal(Struct, frozen=True):
 
     @property
     def hint(self) -> str:
-        """What a wire with its own words for this refusal adds to them."""
+        """Suggestion of near names, for a wire that has its own text for this refusal; empty if there are none."""
         return f"; did you mean {' or '.join(self.near)}?" if self.near else ""
 
     @property
     def fatal(self) -> bool:
-        """Whether the session that asked ends with this refusal."""
+        """True if this refusal ends the session that asked."""
         return self.code in FATAL

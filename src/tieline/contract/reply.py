@@ -26,15 +26,15 @@ class Attached(Struct, frozen=True):
     session: SessionId
     member: MemberName | None
     speaker: str
-    """The name that the hub stamps on what this session says."""
+    """The sender name that the hub stamps on messages of this session."""
     next_key: int = 1
     """The key that the member's next delivery will get."""
     resume_id: str | None = None
-    """If the session is resumable: the name under which it lives on from connection to connection."""
+    """Id of a resumable session, which stays the same from connection to connection."""
     resume_token: str | None = None
-    """By which it is taken up the next time."""
+    """Token that resumes the session the next time."""
     resumed: bool = False
-    """Whether it takes up an earlier session."""
+    """True if the session resumes an earlier one."""
 
 
 class Accepted(Struct, frozen=True, gc=False):
@@ -47,11 +47,11 @@ class Accepted(Struct, frozen=True, gc=False):
     offset: int
     recipients: int
     duplicate: bool = False
-    """The same wire id with the same content was accepted before; nothing was sent again."""
+    """True if the same wire id with the same content was accepted before; nothing was sent again."""
     backlog: Internal[int] = 0
-    """How much waits for the recipient that is furthest behind."""
+    """Backlog of the recipient that is furthest behind."""
     held: str = ""
-    """Why it is not delivered yet, if it is held for any recipient: it is kept, and comes later."""
+    """Reason why the message is held for a recipient: it is kept and delivered later. Empty if it is not held."""
 
 
 class Claimed(Struct, frozen=True):
@@ -68,13 +68,13 @@ class Fetched(Struct, frozen=True):
 
     deliveries: tuple[Delivery, ...]
     through: int
-    """Every key up to this one was considered."""
+    """Last key that this page covers."""
     complete: bool
-    """Whether `through` is the end of the inbox."""
+    """True if `through` is the end of the inbox."""
     held: int = 0
-    """How many deliveries wait in the inbox that are held, and in no page before they are released."""
+    """Number of held deliveries in the inbox. They are in no page before they are released."""
     held_in: tuple[str, ...] = ()
-    """Paused conversations that these wait for, some of them if there are many; those that are slowed wait for none."""
+    """Paused conversations that held deliveries wait for; only some if there are many. Slowed ones wait for none."""
 
 
 class StreamView(Struct, frozen=True):
@@ -83,9 +83,9 @@ class StreamView(Struct, frozen=True):
     topic: str
     peer: str
     position: int | None
-    """What the member says it got to, if it said so."""
+    """Position that the member gave for the stream, if it gave one."""
     last_seq: int
-    """What the hub got to."""
+    """Last sequence number that the hub assigned in the stream."""
 
 
 class Streams(Struct, frozen=True):
@@ -95,9 +95,9 @@ class Streams(Struct, frozen=True):
     replay: tuple[Replayed, ...]
     """Settled deliveries after the positions, in key order."""
     stale: bool
-    """Whether retention has forgotten some of them."""
+    """True if retention has deleted some of them."""
     following: StreamCursor | None = None
-    """Where to ask on for the rest of `replay`, unless this is all."""
+    """Cursor for the rest of `replay`; `None` if this is all."""
 
 
 class Receipts(Struct, frozen=True):
@@ -105,9 +105,9 @@ class Receipts(Struct, frozen=True):
 
     message_id: MessageId
     receipts: tuple[Receipt, ...]
-    """By name."""
+    """Sorted by the names of the recipients."""
     more: bool = False
-    """Whether there are recipients whose names come after the last of these."""
+    """True if there are more recipients, whose names sort after the last of these."""
 
 
 class Issued(Struct, frozen=True):
@@ -171,13 +171,13 @@ class ChannelView(Struct, frozen=True):
     name: ChannelName
     subscribers: tuple[MemberName, ...]
     id: ChannelId = ChannelId("")
-    """The name itself for a channel that holds its members implicitly; empty where there is no channel."""
+    """The channel's name, if its members are implicit; empty if there is no such channel."""
     created_by: str = ""
-    """Nobody, if the hub itself has made it."""
+    """Creator of the channel; empty if the hub itself made it."""
     created_at_ms: int = 0
     archived_at_ms: int | None = None
     members: tuple[ChannelMember, ...] = ()
-    """Admins first, then by the time they came; none where they are implicit."""
+    """Admins first, then by the time of joining; empty if the members are implicit."""
 
 
 class ChannelState(Struct, frozen=True):
@@ -205,7 +205,7 @@ class SeenObjective(Objective, frozen=True, kw_only=True, omit_defaults=True):
     """An objective as it stands, with what the session that asks may do to it."""
 
     may: tuple[str, ...] = ()
-    """The changes that it may make now, each by the word of its `do`."""
+    """The changes that the session may make now, each by its `do` word."""
 
 
 class ObjectiveState(Struct, frozen=True):
@@ -219,7 +219,7 @@ class ObjectiveList(Struct, frozen=True):
 
     objectives: tuple[SeenObjective, ...]
     complete: bool
-    """Whether there is none older."""
+    """True if there are no older objectives."""
 
 
 class ObjectiveView(Struct, frozen=True):
@@ -228,7 +228,7 @@ class ObjectiveView(Struct, frozen=True):
     objective: SeenObjective
     events: tuple[ObjectiveEvent, ...]
     complete: bool
-    """Whether these are all its events from where they begin."""
+    """True if no later events are left to read."""
 
 
 class LogRows(Struct, frozen=True):
@@ -240,7 +240,7 @@ class LogRows(Struct, frozen=True):
 
     @property
     def next(self) -> int:
-        """Where to go on reading: after the last of these rows, or at the end."""
+        """Offset to read on from: after the last of these rows, or the end of the log."""
         return self.rows[-1].offset + 1 if self.rows else self.end
 
 
@@ -264,7 +264,7 @@ class Progress(Struct, frozen=True):
     state: State
     at_ms: int
     way: str = ""
-    """If it did not move but fell: the way that it is at now."""
+    """Set if the delivery was escalated and its state did not change: the new way of the delivery."""
 
 
 class Pause(Struct, frozen=True):
@@ -272,14 +272,14 @@ class Pause(Struct, frozen=True):
 
     conversation: str
     until_ms: int
-    """When it ends, or, if the hub held it, lets the next message pass."""
+    """Time at which it ends. If the hub holds the conversation: time at which the next message may pass."""
     by: str = ""
-    """Who said so; empty if the hub did, because of its hops."""
+    """Name of whoever asked for it; empty if the hub holds the conversation because of its hops."""
     held: int = 0
-    """Deliveries that wait for its end."""
+    """Number of deliveries that wait for the end of the pause."""
     reason: str = ""
     allowed: bool = False
-    """Whether its limits are lifted, and nothing is held."""
+    """True if the limits of the conversation are lifted and nothing is held."""
 
 
 class Pauses(Struct, frozen=True):

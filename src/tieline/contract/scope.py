@@ -1,4 +1,4 @@
-"""Scopes: which context a message is meant for, e.g. a repository. Readers match; the hub only carries."""
+"""Scopes: the context that a message is meant for, e.g. a repository. Readers match scopes; the hub carries them."""
 
 import re
 
@@ -13,7 +13,7 @@ def normalize(text: str) -> str:
 
 
 def matches(scope: str | None, context: str | None) -> bool:
-    """Whether a message of this scope is for a reader in this context."""
+    """True if a message with this scope is for a reader in this context."""
     if not scope:
         return True
     if not context:

@@ -1,4 +1,4 @@
-"""Targets: where a message goes. `@member`, `#channel`, `*` for everybody, `obj:<id>` for an objective's thread."""
+"""Targets of messages: `@member`, `#channel`, `*` for everybody, `obj:<id>` for an objective's thread."""
 
 import re
 from enum import StrEnum
@@ -13,7 +13,7 @@ _OBJECTIVE = re.compile(r"obj:[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
 
 class TargetKind(StrEnum):
-    """What a target names."""
+    """Kind of thing that a target names."""
 
     MEMBER = "member"
     CHANNEL = "channel"
@@ -53,7 +53,7 @@ def to_channel(name: ChannelName) -> Target:
 
 
 _TEXT_MAX = 140
-"""Longer than any target; what is longer is not worth remembering, nor repeating."""
+"""Longer than any target. A longer text is neither cached nor repeated in the refusal."""
 
 
 def parse_target(text: str) -> Target | Refusal:
@@ -65,7 +65,7 @@ def parse_target(text: str) -> Target | Refusal:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Target | Refusal:
-    # Remembered, because conversations go to the same few targets.
+    # Cached, because conversations go to the same few targets.
     if text == "*":
         return EVERYBODY
     if text.startswith("@"):

@@ -1,17 +1,17 @@
-"""The team: what all members of a hub work for, and named sets of permissions."""
+"""The team: the common goal of all members of a hub, and named sets of permissions."""
 
 from msgspec import Struct
 
 
 class Team(Struct, frozen=True, omit_defaults=True):
-    """What is said to every member about the team that it is in."""
+    """Facts about the team that the hub tells every member."""
 
     name: str = ""
     directive: str = ""
-    """What the team is for."""
+    """Purpose of the team."""
     context: str = ""
-    """What everybody on it should know."""
+    """Background that every member of the team should know."""
     presets: dict[str, tuple[str, ...]] = {}
-    """Sets of permissions by name, for those who make members."""
+    """Sets of permissions by name, for creating members."""
     aliases: dict[str, str] = {}
-    """Other names by which members can be written to, each with the name that it stands for."""
+    """Other names by which members can be addressed: alias → name of the member."""

@@ -1,11 +1,11 @@
-"""Text of others on a terminal: what a terminal would obey, or a reader cannot see, is made visible instead.
+"""Text of others on a terminal: control characters and invisible characters are escaped, so that a reader sees them.
 
-Above: whatever prints names, titles and bodies, or types them, and the frames that agents read. Below: nothing.
+Above: code that prints or types names, titles and bodies, and the frames that agents read. Below: nothing.
 
-All format characters of Unicode (category Cf) and all that is invisible by default are written out: they reorder a
-line, hide words between the ones that are seen, or make two different words look alike. Two of them are spelling and
-stay where they are that: the joiners between letters of Arabic and Indic scripts or between emoji, and the selectors
-U+FE0E and U+FE0F after an emoji. Ordinary text in such scripts and emoji that are joined stay legible.
+All format characters of Unicode (category Cf) and all characters that are invisible by default are escaped: they
+reorder a line, hide words between visible ones, or make two different words look alike. Two kinds are part of normal
+spelling and stay there: the joiners between letters of Arabic and Indic scripts or between emoji, and the selectors
+U+FE0E and U+FE0F after an emoji. Ordinary text in such scripts, and joined emoji, stay legible.
 """
 
 import re
@@ -13,9 +13,9 @@ import re
 _LETTERS = "\u0620-\u064a\u066e-\u06d3\u06fa-\u06ff\u0750-\u077f\u08a0-\u08c9\u0900-\u0dff"
 _EMOJI = "\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _SIGNS = "\u00a9\u00ae\u203c\u2049\u2122\u2139"
-"""Of other blocks, but shown as emoji when a selector follows."""
+"""Characters of other blocks that are shown as emoji when a selector follows."""
 _KEYS = "#*0-9"
-"""Keycaps are these, a selector, and U+20E3."""
+"""A keycap is one of these characters, a selector, and U+20E3."""
 
 UNSAFE = re.compile(
     "["
@@ -33,11 +33,11 @@ UNSAFE = re.compile(
     f"|(?<![{_EMOJI}{_SIGNS}{_KEYS}])[\ufe0e\ufe0f]"
     f"|(?<=[{_KEYS}])[\ufe0e\ufe0f](?!\u20e3)"
 )
-"""Each match is one character."""
+"""Matches one character that must be escaped."""
 
 
 def neutral(text: str) -> str:
-    """Text of several lines that a terminal prints and does not obey."""
+    """Text of several lines that a terminal prints, without any control characters for it to obey."""
     return UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
 
 
