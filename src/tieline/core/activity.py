@@ -1,6 +1,6 @@
-"""Activity: who may report and read it.
+"""Activity: decides who may report and read it.
 
-The broker only decides whether something may be asked, which takes it no time. The journal does the work, and its reply
+The broker only checks that the session may make the request, which is fast. The journal does the work, and its reply
 comes later.
 """
 
@@ -26,7 +26,7 @@ class ActivityRules:
         self._directory = directory
 
     def record(self, session: Session, command: c.RecordActivity) -> Reply | Deferred:
-        """Have the journal keep what the session's member did."""
+        """Ask the journal to store activity of the session's member."""
         account = session.account
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can report activity")
@@ -36,7 +36,7 @@ class ActivityRules:
         return Deferred(work)
 
     def read(self, session: Session, command: c.ReadActivity) -> Reply | Deferred:
-        """Have the journal look up what a member did."""
+        """Ask the journal for the activity of a member."""
         account = self._directory.find_for(session, ACTIVITY_READ, command.member)
         if isinstance(account, Refusal):
             return account
@@ -52,7 +52,7 @@ class ActivityRules:
         return Deferred(Select(account.name, query))
 
     def follow(self, session: Session, command: c.FollowActivity) -> Reply:
-        """Let a session hear of what a member does."""
+        """Allow a session to follow the activity of a member."""
         account = self._directory.find_for(session, ACTIVITY_READ, command.member)
         if isinstance(account, Refusal):
             return account

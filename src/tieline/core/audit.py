@@ -1,9 +1,9 @@
-"""The audit: checks a stored log from outside, without trusting anything that the broker remembers.
+"""The audit: checks a stored log from outside, without using any state of the broker.
 
-Integrity: offsets are dense and every hash follows from the one before and its event. Completeness: every message has
-its `send` row with the digest of its content; every step has the row that made it; every delivery that a snapshot calls
-settled has the row that settled it; every objective and every entry of its event log has the row that says so, and no
-such row is without its entry. It reads in log order, so that it needs no more memory than the members do.
+Integrity: offsets are dense, and every hash follows from the previous hash and the event. Completeness: every message
+has a `send` row with the digest of its content. Every step has the row that made it. Every delivery that is settled in
+a snapshot has the row that settled it. Every objective, and every entry of its event log, has its row, and every such
+row has its entry. The audit reads in log order, so it never holds the whole log in memory.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,11 +20,11 @@ from tieline.core.inbox import Image
 from tieline.core.ladder import STATES
 
 FINDINGS_MAX = 100
-"""One broken row breaks what follows from it; more findings than these help nobody."""
+"""Largest number of findings. One broken row causes many findings, and more than these do not help."""
 
 
 class StoredMessage(Struct, frozen=True):
-    """A message as the audit sees it."""
+    """A stored message, with the fields that the audit checks."""
 
     offset: int
     id: str
@@ -39,13 +39,13 @@ class StoredMessage(Struct, frozen=True):
     wire_id: str | None = None
 
     def seal(self) -> str:
-        """The digest that its `Sent` event must carry."""
+        """The digest that the `Sent` event of this message must have."""
         stamps = (self.id, self.sender, self.protocol, self.verified, self.sent_at_ms)
         return chain.seal_stored(self.content, self.route, stamps, self.signature, self.wire_id)
 
 
 class StoredStep(Struct, frozen=True):
-    """A range of deliveries and the log row that is said to have moved it."""
+    """A stored step of a range of deliveries, with the offset of the log row that made the step."""
 
     offset: int
     number: int
@@ -55,7 +55,7 @@ class StoredStep(Struct, frozen=True):
 
 
 class StoredObjective(Struct, frozen=True):
-    """An objective as it stands, at the offset of its last change."""
+    """The current state of an objective, with the offset of its last change."""
 
     offset: int
     id: str
@@ -75,7 +75,7 @@ class StoredObjectiveEvent(Struct, frozen=True):
 
 
 class Inspection(Protocol):
-    """A store held still, read in order."""
+    """A consistent view of a store, read in order."""
 
     def objectives(self) -> Iterator[StoredObjective]:
         """Objectives by the offset of their last change."""
@@ -93,17 +93,17 @@ class Inspection(Protocol):
         """Steps by the offset of their row."""
 
     def images(self) -> Iterable[tuple[int, Image]]:
-        """What the last snapshot says of each member's inbox."""
+        """The inbox image of each member in the last snapshot."""
 
     def snapshot_end(self) -> int:
         """The offset of the first row that the last snapshot does not cover."""
 
 
 class AuditFinding(Struct, frozen=True):
-    """Something that is not as it must be."""
+    """A fault that the audit found."""
 
     offset: int
-    """The row of the log where it shows."""
+    """The offset of the log row with the fault."""
     what: str
 
 
@@ -113,12 +113,12 @@ class AuditReport(Struct, frozen=True):
     rows: int
     messages: int
     head: str
-    """Hash of the last row: keep it elsewhere, and a cut tail will show."""
+    """Hash of the last row. Store a copy elsewhere to detect a log that was cut off."""
     findings: tuple[AuditFinding, ...]
 
     @property
     def intact(self) -> bool:
-        """Whether nothing was found."""
+        """True if the audit found no fault."""
         return not self.findings
 
 
@@ -163,7 +163,7 @@ class _Audit:
             self.findings.append(AuditFinding(offset, what))
 
     def look_at(self, row: LogRow) -> None:
-        """Compare a row with what is stored beside the log."""
+        """Compare a row with the messages, steps and objectives stored beside the log."""
         try:
             event = ledger.decode_event(row.event)
         except MsgspecError as error:
@@ -227,7 +227,7 @@ class _Audit:
             self._objective = next(self._objectives, None)
 
     def finish(self, inspection: Inspection, end: int) -> None:
-        """What is left over has no row at all."""
+        """Report stored items that have no row in the log, and check the snapshot."""
         while self._message is not None:
             self.message_count += 1
             self.find(self._message.offset, f"message {self._message.id} has no send row: the log ends at {end}")
@@ -256,7 +256,7 @@ class _Audit:
 
 
 def verify(inspection: Inspection, checkpoints: Sequence[Checkpoint] = ()) -> AuditReport:
-    """Check the whole log, that nothing is stored beside it that it does not say, and that it is as long as it was."""
+    """Check the whole log, check the data stored beside it, and check that the log was not cut off."""
     audit = _Audit(inspection)
     heads = {checkpoint.rows: checkpoint.head for checkpoint in checkpoints}
     head, end = chain.GENESIS, 0

@@ -1,7 +1,7 @@
-"""The batch being decided: its time, its limits, its outcome, and all that it writes but has not committed.
+"""The batch being decided: its time, its limits, its outcome, and its uncommitted writes.
 
-Every rule is given the batch, beside the parts of memory that the rule works with. Only `core.memory` begins a batch,
-commits it or takes it back.
+Every rule gets the batch and the parts of memory that the rule works with. Only `core.memory` begins a batch, commits
+it or rolls it back.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from tieline.core.outcome import Outcome
 from tieline.core.store import Grant, Store
 
 Work = Move | tuple[Event, int] | Grant
-"""Work of a batch that nobody waits for: a move, an event with its time, or a changed right to resume a session."""
+"""Work that no client waits for: a move, an event with its time, or a changed grant to resume a session."""
 
 
 class Batch:
-    """The batch being decided. One object for the life of a broker."""
+    """The batch being decided. A broker uses one object for all its batches."""
 
     __slots__ = (
         "changed",
@@ -42,9 +42,9 @@ class Batch:
         self.limits = limits
         # Time of the batch being handled.
         self.now_ms = 0
-        # Steps that take back the batch's changes of what is in memory alone; the newest is the last.
+        # Undo steps for changes to state that is only in memory. The newest step is the last.
         self.undo: list[Callable[[], object]] = []
-        # Work of this batch that nobody waits for.
+        # Work of this batch that no client waits for.
         self.lazy: list[Work] = []
         self.start_over(Ledger())
 
@@ -53,13 +53,13 @@ class Batch:
         self.ledger = ledger
         self.ladder = Ladder()
         self.outcome = Outcome()
-        # Whether anything waits for a commit.
+        # True if there are writes to commit.
         self.dirty = False
-        # Whether the command being decided has begun to change what the store keeps.
+        # True if the command being decided has begun to change stored state.
         self.changed = False
 
     def record(self, event: Event, *, urgent: bool = True) -> None:
-        """Put an event that is no message and no move into the log."""
+        """Append an event to the log. Messages and moves have their own functions."""
         self.changed = self.dirty = True
         self.store.record(self.ledger.append(event, self.now_ms))
         if urgent:
@@ -68,13 +68,13 @@ class Batch:
             self.lazy.append((event, self.now_ms))
 
     def keep_grant(self, grant: Grant) -> None:
-        """Keep a changed right to resume a session; nobody waits for that."""
+        """Store a changed grant to resume a session. No client waits for the commit."""
         self.changed = self.dirty = True
         self.store.save_grant(grant)
         self.lazy.append(grant)
 
     def write_moves(self) -> None:
-        """Bring the moves that were collected into the log."""
+        """Write the collected moves to the log."""
         if self.ladder:
             self.changed = True
         for move in self.ladder.take():
@@ -83,6 +83,6 @@ class Batch:
                 self.store.record(row)
             else:
                 self.store.advance(row, move.account.number, move.step.state, move.ranges)
-            # Holding and releasing is waited for, like messages, so it is never owed.
+            # Holds and releases wait for the commit, like messages, so they are never owed.
             if move.step.state is not State.PENDING:
                 self.lazy.append(move)

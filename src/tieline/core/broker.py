@@ -1,12 +1,12 @@
-"""The broker: decides every command, one after the other, and says what must become durable.
+"""The broker: decides every command, one after the other, and buffers the writes to commit.
 
-Above: whoever implements the Hub port (the local hub, or a test). Below: the Store port. `handle` changes memory and
-buffers writes; `commit` makes them durable; only then may the outcome be published. An outcome that nobody waits for
-may be published at once, after `owe`. If a commit fails, `roll_back` brings memory back to what was committed or is
-owed, and sessions stay open. A command that raises is refused alone; see `handle`.
+Above: the implementation of the Hub port (the local hub, or a test). Below: the Store port. `handle` changes memory and
+buffers writes. `commit` makes the writes durable. Only then may the outcome be published. An outcome that no client
+waits for may be published at once, after `owe`. If a commit fails, `roll_back` restores memory to the state that is
+committed or owed, and sessions stay open. If a command raises, only that command is refused; see `handle`.
 
-The broker finds the session of a command, once, and hands both to the command's rule. A rule is given the parts of
-memory that it works with, and never the broker.
+The broker looks up the session of a command once, and passes both to the rule of the command. A rule gets the parts of
+memory that it works with, and never the broker itself.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -54,7 +54,7 @@ _Rule = Callable[[Session, Any], Reply | Deferred]
 _Rules = Iterator[tuple[type[Any], _Rule]]
 
 _QUIET = frozenset({Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN, Code.INTERNAL_ERROR, Code.STORE_FAILED})
-"""Refusals that say nothing about anybody's intent, so the audit chain does not keep them."""
+"""Refusals that tell nothing about the intent of a client. They are not written to the audit chain."""
 
 _CAREFUL = frozenset(
     {c.Send, c.Offered, c.Advance, c.AcknowledgeIds, c.Discard, c.Claim, c.Attach, c.Confirm, c.Detach, c.Follow}
@@ -62,26 +62,26 @@ _CAREFUL = frozenset(
     | {c.ListMembers, c.ListChannels, c.ListPauses, c.ListTokens, c.ViewChannel, c.ListObjectives, c.ViewObjective}
     | {c.RecordActivity, c.ReadActivity, c.FollowActivity, c.RecordRefusal}
 )
-"""Commands that set `Batch.changed` before they change what the store keeps. Any other may have changed something."""
+"""Commands that set `Batch.changed` before they change stored state. Any other may change it without that."""
 
 _CHORE_REST_MS = 60_000
-"""A chore that failed is tried again after this: it would fail at every tick, and each failure costs a rollback."""
+"""Delay before a failed chore is retried. Without it, the chore could fail at every tick and cost a rollback."""
 
 _CHORES_MAX = 2048
-"""Deliveries that one batch expires, and that it releases: some ten milliseconds each. The next batch goes on."""
+"""Limit per batch for expired and for released deliveries: about ten milliseconds each. The next batch continues."""
 
 _DONE = Done()
 _NO_SESSION = Refusal(Code.UNKNOWN_SESSION, "the session has ended; connect again")
 
 SESSIONLESS = frozenset({c.Attach, c.RecordRefusal, c.Settle, c.Tick})
-"""Commands that no session need give."""
+"""Commands that need no session."""
 
 _IDLE = frozenset({c.Offered, c.Detach})
-"""Commands with nothing to do for a session that has ended: they are done."""
+"""Commands that succeed without effect if their session has ended."""
 
 
 class Broker(Memory):
-    """One hub's rules over one store. Not thread-safe: one caller at a time."""
+    """The rules of one hub over one store. Not thread-safe: one caller at a time."""
 
     def __init__(
         self,
@@ -96,20 +96,20 @@ class Broker(Memory):
     ) -> None:
         # Digest of the key that makes a session an operator.
         self.home_key = home_key
-        # Whether it has a secret to sign with for wires that take signed messages only.
+        # True if the hub has a secret to sign messages for wires that accept only signed messages.
         self.signs = signs
-        # Whether the hub has a command that tells a human of what was not seen.
+        # True if the hub is configured with a command that notifies a human about unseen messages.
         self.notifies = notifies
-        # The name of the person who runs the hub, which nobody else may make a member of; empty for none.
+        # The name of the person who runs the hub. Nobody else may create a member with this name. Empty for none.
         self.kept_name = kept_name
         self._expiry = Expiry()
-        # The chore of the tick being handled, and until when a chore that failed rests.
+        # The running chore, and for each failed chore the time of its next retry.
         self._chore = ""
         self._rests: dict[str, int] = {}
         super().__init__(store, clock_and_ids, limits)
 
     def _load(self, escalation: Escalation | None, holds: Holds | None) -> None:
-        """Read what the store keeps, and make the rules over it."""
+        """Read the stored state, and create the rules over it."""
         super()._load(escalation, holds)
         batch, directory = self.batch, self.directory
         self._deliveries = Deliveries(batch, directory, self.followers, self.loops, self.holds, self.external_inboxes)
@@ -124,7 +124,7 @@ class Broker(Memory):
         self._evidence = EvidenceRules(batch, self._deliveries, self.loops, self._notices)
         self._staleness = StalenessRules(batch, directory, self._deliveries)
         self._acknowledging = WireIdRules(batch, self._deliveries)
-        # Finds what an external inbox must win before a command is decided.
+        # Finds the deliveries that an external inbox must win before a command is decided.
         self.settlement = SettlementRules(
             batch,
             directory,
@@ -146,7 +146,7 @@ class Broker(Memory):
         )
 
     def _rules_of_deliveries(self) -> _Rules:
-        """The rules of what is said, and of what becomes of it."""
+        """The rules for messages, deliveries and pauses."""
         batch, directory, evidence, staleness = self.batch, self.directory, self._evidence, self._staleness
         sending = SendingRules(
             self.limits,
@@ -171,7 +171,7 @@ class Broker(Memory):
         yield _rule(c.ListPauses, pauses.select)
 
     def _rules_of_members(self, sessions: Sessions) -> _Rules:
-        """The rules of who is in the hub, and may do what."""
+        """The rules for sessions, members, permissions, the team and tokens."""
         batch, directory, tokens = self.batch, self.directory, self._tokens
         team = TeamRules(batch, directory, sessions)
         members = MembershipRules(
@@ -192,7 +192,7 @@ class Broker(Memory):
         yield _rule(c.RevokeToken, tokens.revoke)
 
     def _rules_of_channels_and_objectives(self) -> _Rules:
-        """The rules of where members meet, and of their work."""
+        """The rules for channels and objectives."""
         channels = self._channels
         objectives = ObjectiveRules(self.batch, self.directory, self.objectives, self._posting)
         yield _rule(c.Subscribe, channels.subscribe)
@@ -206,7 +206,7 @@ class Broker(Memory):
         yield _rule(c.ViewObjective, objectives.view)
 
     def _rules_of_readers(self) -> _Rules:
-        """The rules of who may read what."""
+        """The rules for reading: inboxes, history, logs, search and activity."""
         batch, directory = self.batch, self.directory
         reading = ReadingRules(
             batch, directory, self.channels, self.objectives, self.escalation, self.followers, self.holds
@@ -228,10 +228,10 @@ class Broker(Memory):
     def handle(self, commands: Sequence[c.Command], *, releases: bool = True) -> Outcome:
         """Decide commands in turn. Publish the outcome only after `commit`, or, if it is not urgent, after `owe`.
 
-        A command that raises is refused, and leaves nothing behind. If it had begun to change something, this goes back
-        to what is committed and decides those before it again; those after it are left for the next call, so that the
-        outcome has fewer replies than there are commands. What is held no more is released with them, unless that is
-        not wanted.
+        A command that raises is refused, and its changes are undone. If the command had begun to change something, the
+        broker rolls back and decides the commands before it again. The commands after it are left for the next call,
+        so the outcome has fewer replies than there are commands. With `releases`, deliveries that need not be held any
+        more are released in the same batch.
         """
         self.batch.now_ms = self.clock_and_ids.now_ms()
         step_ms = self.clock_and_ids.take_step_ms()
@@ -255,12 +255,12 @@ class Broker(Memory):
         return self.batch.outcome
 
     def _decide_all(self, commands: Sequence[c.Command]) -> Fault | None:
-        """Decide commands until one raises that had begun to change something."""
+        """Decide commands in turn. Stops at a command that raises after it has begun to change something."""
         batch = self.batch
         outcome = batch.outcome = Outcome()
         self.directory.hints_left = HINTS_MAX
         if self.deadlines and self.deadlines[0][0] <= batch.now_ms and not self._resting("expiry"):
-            # Nobody waits for it: a deadline that passed has passed, whether that is in the log yet or not.
+            # No client waits for this. A delivery past its deadline is expired even before the log says so.
             more = self._expire()
             outcome = batch.outcome
             outcome.more = more
@@ -274,7 +274,7 @@ class Broker(Memory):
                 reply = self._decide(command)
                 if isinstance(reply, Refusal) and reply.code not in _QUIET:
                     self._record_refusal(command, reply.code)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it must not touch the others
+            except Exception as error:  # noqa: BLE001 - no error may affect the other commands
                 fault = self._fault(len(outcome.replies), command, error)
                 if batch.changed or type(command) not in _CAREFUL or not self.store.intact:
                     return fault
@@ -290,7 +290,7 @@ class Broker(Memory):
         return None
 
     def _decide(self, command: c.Command) -> Reply | Deferred:
-        """Find the session of a command, and hand both to the command's rule."""
+        """Find the session of a command, and pass both to the rule of the command."""
         rule = self._rules.get(type(command))
         if rule is None:
             return self._decide_sessionless(command)
@@ -319,7 +319,7 @@ class Broker(Memory):
         self.refusals.record(command, session, code)
 
     def replaced(self, command: c.Attach) -> list[SessionId]:
-        """The sessions that may end when this one opens; none if its credential proves nothing."""
+        """The sessions that may end when this one opens. Empty if the credential is not valid."""
         return self._sessions.replaced(command)
 
     # Chores.
@@ -339,11 +339,11 @@ class Broker(Memory):
         return _DONE
 
     def _expire(self) -> bool:
-        """Expire what is due; says whether any is left for the next batch. After a fault this rests for a while."""
+        """Expire due deliveries; returns true if some are left for the next batch. A fault pauses this chore."""
         now_ms = self.batch.now_ms
         try:
             return self._expiry.work(self.deadlines, self.directory, self._deliveries, now_ms, _CHORES_MAX)
-        except Exception as error:  # noqa: BLE001 - it would raise again and again, and nothing would be decided
+        except Exception as error:  # noqa: BLE001 - otherwise it would block every batch
             self._chore = "expiry"
             self.faults.append(self._fault(0, c.Tick(), error))
             self._chore = ""
@@ -351,30 +351,30 @@ class Broker(Memory):
             return False
 
     def _prefetch(self, commands: Sequence[c.Command]) -> None:
-        """Let the store read ahead. That saves time and nothing else: if it fails, each command looks for itself."""
+        """Let the store prefetch wire ids, only to save time. If this fails, each command reads for itself."""
         try:
             self._wire_ids.prefetch(commands, self.directory.sessions)
-        except Exception as error:  # noqa: BLE001 - whatever it is, no command has asked for it yet
+        except Exception as error:  # noqa: BLE001 - a prefetch is optional
             self.faults.append(self._fault(0, commands[0], error))
             if not self.store.intact:
                 self.roll_back()
 
     def _let_go(self, place: int) -> Fault | None:
-        """Release what is held no more. After all commands, so that no reply of the batch is about what goes."""
+        """Release deliveries after all commands, so that no reply of this batch depends on a released delivery."""
         if self._resting("holds"):
             return None
         self._chore = "holds"
         try:
             if self.holds.work(_CHORES_MAX):
                 self.batch.outcome.more = True
-        except Exception as error:  # noqa: BLE001 - it must not touch the commands before it
+        except Exception as error:  # noqa: BLE001 - no error may affect the commands before
             return self._fault(place, c.Tick(), error)
         finally:
             self._chore = ""
         return None
 
     def _follow_clock(self, step_ms: int) -> None:
-        """The time was set: what lasts for a while from some moment on lasts as long as before."""
+        """Adjust deadlines after the system clock was changed, so that each wait lasts as long as before."""
         self.escalation.shift(step_ms)
         self.loops.shift(step_ms)
         self.holds.shift(step_ms)
@@ -386,7 +386,7 @@ class Broker(Memory):
             account.busy_until_ms += step_ms if account.busy_until_ms else 0
 
     def _resting(self, chore: str) -> bool:
-        """True while a chore is left alone because it failed."""
+        """True while a failed chore waits for its retry."""
         return self._rests.get(chore, 0) > self.batch.now_ms
 
     def _fault(self, place: int, command: c.Command, error: Exception) -> Fault:
@@ -401,5 +401,5 @@ class Broker(Memory):
 
 
 def _rule(kind: type[_Command], rule: Callable[[Session, _Command], Reply | Deferred]) -> tuple[type[Any], _Rule]:
-    """A command with its rule, checked to fit."""
+    """A pair of command type and rule. The type checker verifies that they match."""
     return kind, rule

@@ -1,9 +1,9 @@
-"""Channels: who is in them and as what, how they come, change and go, and which messages are theirs.
+"""Channels: their members and roles, how they are created, changed and removed, and which messages belong to them.
 
-A channel is known by its id; its name can change, and be another's later, so each channel keeps the spans of the log in
-which a name was its own. Whoever subscribes first to a name makes the channel and is its admin; when the last admin
-leaves, whoever has been there longest becomes one, and when the last member leaves, the channel is gone. By command an
-admin may not leave others behind without one.
+The id of a channel never changes. The name can change, and another channel can use the name later. So each channel
+keeps the spans of the log in which it had a name. The first subscriber to a name creates the channel and is its admin.
+When the last admin leaves, the member who joined first becomes admin. When the last member leaves, the channel is
+removed. A `Dismiss` or `Admit` command is refused if other members would be left without an admin.
 """
 
 from collections import Counter
@@ -26,44 +26,44 @@ from tieline.core.directory import Account, Directory, Session
 from tieline.core.store import ChannelRow, Foundation, Span, Subscription
 
 IMPLICIT = (GENERAL, USERS)
-"""Channels that hold their members without anybody joining."""
+"""Channels whose members are in them automatically, without joining."""
 
 
 class Channel:
-    """A channel as the broker works with it. Who receives is in the directory, by its name."""
+    """A channel in the broker's memory. The directory keeps its recipients, by channel name."""
 
     __slots__ = ("row", "subscriptions")
 
     def __init__(self, row: ChannelRow) -> None:
         self.row = row
-        # By member number.
+        # Key: the number of the member.
         self.subscriptions: dict[int, Subscription] = {}
 
     @property
     def name(self) -> ChannelName:
-        """Its name now, or when it was archived."""
+        """The current name, or the name when the channel was archived."""
         return self.row.name
 
     @property
     def archived(self) -> bool:
-        """Whether nobody may write to it any more."""
+        """True if the channel is archived, so that nobody may write to it."""
         return self.row.archived_at_ms is not None
 
     def admins(self) -> list[int]:
-        """Numbers of its admins."""
+        """Numbers of the admins."""
         return [number for number, one in self.subscriptions.items() if one.role is ch.Role.ADMIN]
 
 
 class Channels:
-    """All channels. Only the broker changes it."""
+    """All channels. Only the broker changes them."""
 
     def __init__(self, foundation: Foundation, directory: Directory) -> None:
         self._by_id = {row.id: Channel(row) for row in foundation.channels}
         self._directory = directory
-        # Channels of each member, by its number, archived ones too; and how many each name has made.
+        # Channels of each member by number, with archived ones; and the number of channels each member created.
         self._of: dict[int, dict[ch.ChannelId, Channel]] = {}
         self._made: Counter[str] = Counter()
-        # Where the last span of a name ended that is over, by target.
+        # By target: the end of the last finished span of that name.
         self._ends: dict[str, int] = {}
         for one in foundation.subscriptions:
             self.note_subscription(self._by_id[one.channel], one)
@@ -71,7 +71,7 @@ class Channels:
             self._made[channel.row.created_by] += 1
             self.note_spans(channel)
         self._by_name: dict[ChannelName, Channel] = {}
-        # Names whose last channel was archived.
+        # By name: the last channel that was archived under the name.
         self._archived: dict[ChannelName, Channel] = {}
         for channel in self._by_id.values():
             if channel.archived:
@@ -85,21 +85,21 @@ class Channels:
         return len(self._by_id)
 
     def named(self, name: ChannelName) -> Channel | None:
-        """The channel with this name, or else the last one that was archived under it."""
+        """The active channel with this name. Otherwise the last channel that was archived under this name."""
         return self._by_name.get(name) or self._archived.get(name)
 
     def find(self, wanted: str) -> Channel | None:
-        """The channel with this id, or else this name."""
+        """The channel with this id. Otherwise the channel with this name."""
         return self._by_id.get(ch.ChannelId(wanted)) or self.named(ChannelName(wanted))
 
     def refuse_archived(self, name: str) -> Refusal | None:
-        """The refusal for writing to an archived channel."""
+        """The refusal if the name belongs only to an archived channel; otherwise `None`."""
         if name in self._archived and name not in self._by_name:
             return Refusal(Code.CHANNEL_ARCHIVED, f"#{name} is archived: it can be read and not written to")
         return None
 
     def spans_of(self, account: Account) -> Iterator[Span]:
-        """Which messages to channels a member may read: all of each channel that it is in, archived ones too."""
+        """Spans of the channel messages that a member may read: all its channels, with archived ones."""
         everybody, humans = (Span(f"#{name}") for name in IMPLICIT)
         yield everybody
         if account.member.kind is MemberKind.HUMAN:
@@ -108,20 +108,20 @@ class Channels:
             yield from channel.row.spans
 
     def of(self, account: Account) -> list[Channel]:
-        """Channels that a member is in, archived ones too."""
+        """The channels of a member, with archived ones."""
         return list(self._of.get(account.number, {}).values())
 
     def made_by(self, name: str) -> int:
-        """How many channels a member has made, archived ones too."""
+        """The number of channels that a member has created, with archived ones."""
         return self._made[name]
 
     def note_subscription(self, channel: Channel, one: Subscription) -> None:
-        """Note that a member is in a channel, or what it is there."""
+        """Note that a member joined a channel, or has a new role in it."""
         channel.subscriptions[one.number] = one
         self._of.setdefault(one.number, {})[channel.row.id] = channel
 
     def drop_subscription(self, channel: Channel, number: int) -> None:
-        """Note that a member is not in a channel any more."""
+        """Note that a member left a channel."""
         del channel.subscriptions[number]
         own = self._of[number]
         del own[channel.row.id]
@@ -129,17 +129,17 @@ class Channels:
             del self._of[number]
 
     def note_spans(self, channel: Channel) -> None:
-        """Note where the names of a channel ended."""
+        """Note the ends of the finished spans of a channel."""
         for span in channel.row.spans:
             if span.end is not None:
                 self._ends[span.target] = max(span.end, self._ends.get(span.target, 0))
 
     def freed(self, name: ChannelName) -> int:
-        """Where the log begins that no other channel of this name has a part in."""
+        """The log offset from which on no earlier channel of this name has messages."""
         return self._ends.get(f"#{name}", 0)
 
     def enter(self, channel: Channel) -> None:
-        """Note a new channel, or a new name of one."""
+        """Note a new channel, or a new name of a channel."""
         if channel.row.id not in self._by_id:
             self._by_id[channel.row.id] = channel
             self._made[channel.row.created_by] += 1
@@ -148,29 +148,29 @@ class Channels:
         self._directory.channels.setdefault(channel.name, {})
 
     def strike(self, channel: Channel) -> dict[int, Account]:
-        """Take a name away from its channel; returns who received by it."""
+        """Remove the name of a channel from the index. Returns the recipients under that name, by number."""
         del self._by_name[channel.name]
         return self._directory.channels.pop(channel.name)
 
     def archive(self, channel: Channel) -> None:
-        """Note that nobody may write to a channel any more."""
+        """Note that a channel was archived."""
         self.strike(channel)
         self.note_spans(channel)
         self._archived[channel.name] = channel
 
     def forget(self, channel: Channel) -> None:
-        """Note that a channel is gone."""
+        """Note that a channel was removed."""
         self.strike(channel)
         del self._by_id[channel.row.id]
         self._made[channel.row.created_by] -= 1
         if len(channel.row.spans) > 1:
-            # It had other names before, whose ends may have been the last.
+            # The channel had other names before. Its spans may be the last of those names, so compute the ends again.
             self._ends.clear()
             for other in self._by_id.values():
                 self.note_spans(other)
 
     def describe(self, name: ChannelName) -> ChannelView:
-        """An active channel, or what could be one, with all that is known of it."""
+        """View of the channel with this name. Without such an active channel, the view has only name and members."""
         channel = self._by_name.get(name)
         if channel is not None:
             return self.view(channel)
@@ -180,7 +180,7 @@ class Channels:
         )
 
     def view(self, channel: Channel) -> ChannelView:
-        """A channel with all that is known of it."""
+        """View of a channel with all its data."""
         accounts = self._directory.accounts
         found = [(accounts[number], one) for number, one in channel.subscriptions.items()]
         found.sort(key=lambda pair: (pair[1].role is not ch.Role.ADMIN, pair[1].joined_at_ms, pair[0].number))
@@ -199,7 +199,7 @@ class Channels:
 
 
 class ChannelRules:
-    """Decides how channels come, change and go."""
+    """Decides how channels are created, changed and removed."""
 
     def __init__(self, batch: Batch, directory: Directory, channels: Channels) -> None:
         self._batch = batch
@@ -209,7 +209,7 @@ class ChannelRules:
         self._clock_and_ids = batch.clock_and_ids
         self._channels = channels
 
-    # What every protocol can do.
+    # Commands for every protocol.
 
     def subscribe(self, session: Session, command: c.Subscribe) -> Reply:
         """Join a channel."""
@@ -225,7 +225,7 @@ class ChannelRules:
         return self._join(channel, account)
 
     def unsubscribe(self, session: Session, command: c.Unsubscribe) -> Reply:
-        """Leave a channel; one without members is gone, and one without an admin gets one."""
+        """Leave a channel. A channel without members is removed; a channel without an admin gets a new one."""
         account = self._subscriber(session, command.member)
         if isinstance(account, Refusal):
             return account
@@ -243,7 +243,7 @@ class ChannelRules:
         return self._directory.find_for(session, MEMBERS_MANAGE, other)
 
     def _join(self, name: ChannelName, account: Account) -> Reply:
-        """Let a member subscribe; the first to do so makes the channel."""
+        """Subscribe a member. The first subscriber creates the channel."""
         channel = self._channels.named(name)
         if channel is None:
             made = self._make(name, account, start=self._channels.freed(name))
@@ -253,7 +253,7 @@ class ChannelRules:
         return self._enter(channel, account) or Done()
 
     def leave_all(self, account: Account) -> None:
-        """A member is removed: take it out of every channel."""
+        """Remove a member from every channel, because the member is removed from the hub."""
         for channel in [one for one in self._channels.of(account) if not one.archived]:
             self._unsubscribe(channel, account)
         for channel in self._channels.of(account):
@@ -278,14 +278,14 @@ class ChannelRules:
         return channel
 
     def _refuse_more(self, account: Account) -> Refusal | None:
-        """Why a member can be in no more channels, if so."""
+        """The refusal if a member is in too many channels already; otherwise `None`."""
         most = self._limits.subscriptions_max
         if len(self._channels.of(account)) >= most:
             return Refusal(Code.TOO_MANY_CHANNELS, f"{account.name} is in {most} channels already")
         return None
 
     def _enter(self, channel: Channel, account: Account, role: ch.Role = ch.Role.MEMBER) -> Refusal | None:
-        """Let a member into a channel that there is, unless it is in too many."""
+        """Add a member to an existing channel. Refuses if the member is in too many channels."""
         if account.number in channel.subscriptions:
             return None
         refusal = self._refuse_more(account)
@@ -325,10 +325,10 @@ class ChannelRules:
             ChannelChanged(id=channel.row.id, name=channel.name, by=by, what=role.value, member=account.name)
         )
 
-    # What needs a command of its own.
+    # Commands that manage channels.
 
     def create(self, session: Session, command: c.CreateChannel) -> Reply:
-        """Make a channel by name, with nothing of what was said under that name before."""
+        """Create a channel. Earlier messages under the same name do not belong to the new channel."""
         if session.account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member can make a channel")
         name = self._free_name(command.name)
@@ -352,7 +352,7 @@ class ChannelRules:
         return name
 
     def view(self, session: Session, command: c.ViewChannel) -> Reply:
-        """A channel with its members."""
+        """View of a channel with its members."""
         if command.channel in IMPLICIT:
             return ChannelState(self._channels.describe(ChannelName(command.channel)))
         channel = self._channels.find(command.channel)
@@ -362,14 +362,14 @@ class ChannelRules:
         return ChannelState(self._channels.view(channel))
 
     def change(self, session: Session, command: c.ChangeChannel) -> Reply:
-        """Do something to a channel."""
+        """Change a channel, for example rename or archive it."""
         if command.channel in IMPLICIT:
             return Refusal(Code.RESERVED_NAME, f"#{command.channel} holds its members by itself, and stays as it is")
         channel = self._channels.find(command.channel)
         if channel is None:
             return self._directory.unknown_channel(command.channel)
         refusal = _refuse(session, channel, command.change) or self._carry_out(session, channel, command.change)
-        # Its last member may have left: then this is how it was.
+        # If the last member has left, the reply shows the removed channel.
         return refusal or self._state(channel)
 
     def _carry_out(self, session: Session, channel: Channel, change: ch.AnyChange) -> Refusal | None:
@@ -446,14 +446,14 @@ class ChannelRules:
 
 
 def _refuse(session: Session, channel: Channel, change: ch.AnyChange) -> Refusal | None:
-    """Why the session may not make this change, if so."""
+    """The refusal if the session may not make this change; otherwise `None`."""
     account = session.account
     own = channel.subscriptions.get(account.number) if account is not None else None
     if isinstance(change, ch.Enter):
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member can enter a channel")
     elif isinstance(change, ch.Dismiss) and account is not None and change.name == account.name:
-        # Whoever is in it may leave.
+        # Every member may leave a channel.
         pass
     elif not session.operator and (own is None or own.role is not ch.Role.ADMIN):
         return Refusal(Code.FORBIDDEN, f"only an admin of #{channel.name} may do this")

@@ -1,12 +1,14 @@
-"""Checkpoints: signed notes of how long the audit chain was and what it ended with, so that a cut tail shows.
+"""Checkpoints: signed records of the length and the last hash of the audit chain. They show if the chain was cut off.
 
-The chain alone cannot tell that its last rows are missing: what is left is still a chain. A checkpoint says that there
-were so many rows once, and the hash of the last of them. It is signed by a keyed hash, over the checkpoint before it
-too, so none can be changed, added or taken out of the middle without the key.
+The chain alone cannot show that its last rows are missing, because the remaining rows are still a valid chain. A
+checkpoint has the number of rows at some time, and the hash of the last row. Its signature is a keyed hash, which also
+covers the checkpoint before it. So without the key nobody can change or add a checkpoint, or remove one from the
+middle.
 
-What that protects against: whoever can change the database but not read the key beside it, be it a restored backup, a
-copy, or another user; and with a checkpoint kept elsewhere, whoever holds the home as well. It does not protect against
-somebody who has the key and all checkpoints: such a one can sign any history.
+Checkpoints protect against a person who can change the database but cannot read the key beside it: for example with a
+restored backup, with a copy, or as another user. With a checkpoint stored elsewhere, they also protect against a person
+who has the whole home. They do not protect against a person who has the key and all checkpoints, who can sign any
+history.
 """
 
 import hmac
@@ -15,18 +17,18 @@ from collections.abc import Iterator, Sequence
 from blake3 import blake3
 from msgspec import Struct
 
-KEY_BYTES = 32  # blake3's keyed hash takes no other
+KEY_BYTES = 32  # the only key length of blake3's keyed hash
 
 _SEPARATOR = "\x1f"
 
 
 class Checkpoint(Struct, frozen=True):
-    """One note."""
+    """One signed record of the audit chain."""
 
     rows: int
-    """How many rows the chain had."""
+    """Number of rows in the chain."""
     head: str
-    """Hash of the last of them."""
+    """Hash of the last row."""
     at_ms: int
     mac: str
     previous: str = ""
@@ -34,12 +36,12 @@ class Checkpoint(Struct, frozen=True):
 
 
 def sign(key: bytes, rows: int, head: str, at_ms: int, previous: str) -> Checkpoint:
-    """Make a checkpoint."""
+    """Create a signed checkpoint."""
     return Checkpoint(rows, head, at_ms, _mac(key, rows, head, at_ms, previous), previous)
 
 
 def forged(key: bytes, checkpoints: Sequence[Checkpoint]) -> Iterator[str]:
-    """What is wrong with checkpoints that were kept one after the other."""
+    """Describe each fault in a sequence of checkpoints: a bad signature, or a missing checkpoint."""
     before: Checkpoint | None = None
     for number, one in enumerate(checkpoints, start=1):
         if not genuine(key, one):
@@ -50,7 +52,7 @@ def forged(key: bytes, checkpoints: Sequence[Checkpoint]) -> Iterator[str]:
 
 
 def genuine(key: bytes, checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint was signed with this key."""
+    """True if a checkpoint was signed with this key."""
     one = checkpoint
     return hmac.compare_digest(one.mac.encode(), _mac(key, one.rows, one.head, one.at_ms, one.previous).encode())
 

@@ -6,16 +6,16 @@ from tieline.contract.identifiers import MessageId, SessionId
 
 
 class ClockAndIds(Protocol):
-    """Gives the broker the time, new ids and new tokens. The server has the real ones; tests bring their own."""
+    """Gives the broker the time, new ids and new tokens. The server and the tests have their own versions."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch; does not go backwards, unless `take_step_ms` says so."""
+        """Milliseconds since the epoch. Never goes backwards, except by a step that `take_step_ms` reports."""
 
     def take_step_ms(self) -> int:
-        """How far the time was set in one step, forwards or backwards, since this was last asked."""
+        """Step of the clock, forwards or backwards, since the last call. Zero if the clock was not changed."""
 
     def doubts_time(self) -> bool:
-        """Whether the time may be wrong: nothing may be deleted for its age."""
+        """True if the time may be wrong. Then nothing may be deleted because of its age."""
 
     def message_id(self, now_ms: int) -> MessageId:
         """A new id that sorts by time."""

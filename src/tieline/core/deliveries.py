@@ -1,7 +1,7 @@
-"""Deliveries: how they move up the ladder.
+"""Deliveries: moves them up the ladder.
 
-Above: every rule that has evidence of what became of a message. Below: the inboxes, whose moves are collected for the
-log, and those who hear of a move: followers, the loop rule, holds, and external inboxes, who must agree first.
+Above: every rule that has evidence about a delivery. Below: the inboxes, whose moves are collected for the log.
+Followers, the loop rule and holds are told about each move. External inboxes must win a delivery before it is settled.
 """
 
 from tieline.contract.delivery import SETTLED, State, Step
@@ -16,7 +16,7 @@ from tieline.core.holds import Holds
 from tieline.core.loops import Loops
 
 _NEWEST = 8
-"""Deliveries of a range that are noted for the loop rule."""
+"""Number of newest deliveries of a range that are reported to the loop rule."""
 
 
 class Deliveries:
@@ -51,7 +51,7 @@ class Deliveries:
         claimed: bool = False,
         ackless: bool = False,
     ) -> bool:
-        """Move deliveries of a member, if an external inbox wins those to be settled; says whether any moved."""
+        """Move deliveries of a member; returns true if any moved. An external inbox must win those to be settled."""
         if self._external_inboxes.sessions and state in SETTLED:
             inbox_session = self._external_inboxes.session_to_ask(account, session)
             if inbox_session is not None:
@@ -85,7 +85,7 @@ class Deliveries:
             if followed:
                 followers.tell(account, first, last, state)
             if session is not None and state <= State.ACKED:
-                # Only the newest few: an agent answers what it was shown last. A client may name keys to come.
+                # Only the newest few, because an agent answers the newest. A client may name keys not given yet.
                 newest = min(last, inbox.next_key - 1)
                 for key in range(max(first, newest - _NEWEST + 1), newest + 1):
                     offset = inbox.offset(key)

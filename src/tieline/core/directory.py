@@ -1,4 +1,4 @@
-"""The directory: who is a member, who subscribes to what, which sessions are open, and whose token it is."""
+"""The directory: members, recipients of channels, open sessions, and owners of tokens."""
 
 import heapq
 import hmac
@@ -17,19 +17,19 @@ from tieline.core.store import Foundation, MemberImage, MemberRow, TokenRow
 
 _NEAR_MAX = 3
 _NEAR_CANDIDATES_MAX = 256
-"""Comparing names takes tens of microseconds each, on the thread that everybody waits for."""
+"""Limit of names to compare. One comparison takes tens of microseconds on the thread that all clients share."""
 _NEAR_LENGTH_MAX = 64
 HINTS_MAX = 16
-"""Unknown names of one batch for which near ones are looked for: whoever misspells more is no person."""
+"""Limit of unknown names per batch that get a hint. A person does not misspell more names than this."""
 
 
 def token_digest(token: str) -> bytes:
-    """Tokens are random and long, so one round of a fast hash keeps them as well as a slow one would."""
+    """Hash a token. Tokens are long and random, so a fast hash protects them as well as a slow one."""
     return sha256(token.encode()).digest()
 
 
 class Account:
-    """A member as the broker works with it."""
+    """A member in the broker's memory, with its inbox, streams and sessions."""
 
     __slots__ = (
         "busy_until_ms",
@@ -48,38 +48,38 @@ class Account:
     def __init__(self, row: MemberRow) -> None:
         self.number = row.number
         self.member = member = row.member
-        # Log offset at which it was made.
+        # Log offset when the member was created.
         self.since = row.since
         self.name = member.name
-        # Digest of the shared token that the name belongs to, if it does.
+        # Digest of the shared token that owns the name, if any.
         self.owner: bytes | None = None
         self.inbox = Inbox()
         # Last sequence by stream: `sender␟topic`.
         self.streams: dict[str, int] = {}
         self.sessions: list[Session] = []
         self.last_seen_ms: int | None = None
-        # Until when it counts as busy.
+        # The member counts as busy until this time.
         self.busy_until_ms = 0
-        # Whether inbox or streams differ from the last snapshot.
+        # True if the inbox or the streams differ from the last snapshot.
         self.changed = False
 
     @property
     def present(self) -> bool:
-        """Whether a message to everybody is for it: those that no token made count only while connected."""
+        """True if the member gets messages to everybody. Members without a token count only while connected."""
         return self.member.origin is Origin.TOKEN or bool(self.sessions)
 
     def touch(self, now_ms: int) -> None:
-        """Somebody acted as this member."""
+        """Note that a session acted for this member now."""
         self.last_seen_ms = now_ms
         self.changed = True
 
     def image(self) -> MemberImage:
-        """What a snapshot keeps."""
+        """The state of this member for a snapshot."""
         return MemberImage(self.number, self.inbox.image(), dict(self.streams), self.last_seen_ms)
 
 
 class Session:
-    """One authenticated attachment through one protocol."""
+    """One authenticated session of a client, through one protocol."""
 
     __slots__ = (
         "account",
@@ -98,62 +98,62 @@ class Session:
     def __init__(self, session_id: SessionId, protocol: str, speaker: str, *, account: Account | None) -> None:
         self.id = session_id
         self.protocol = protocol
-        # The name stamped on what this session says.
+        # The sender name on messages of this session.
         self.speaker = speaker
-        # The member it belongs to; none for operators and for those without an identity.
+        # The member of this session. None for operators without a member and for senders without an identity.
         self.account = account
-        # Whether its wire can acknowledge.
+        # True if the wire of this session can acknowledge.
         self.acknowledges = True
-        # Whether it holds the key of the hub's home.
+        # True if the session has proved the key of the hub's home.
         self.operator = False
-        # Whether a token proved it, so that it ends with the token.
+        # True if the session was opened with a token. It ends when the token becomes invalid.
         self.by_token = False
-        # The digest of that token.
+        # The digest of the token that opened the session.
         self.token: bytes | None = None
-        # Whether it showed nothing, because a local name needs nothing; so that it ends when a token gets the name.
+        # True if the session opened a local name without a token. It ends when the name gets a token.
         self.by_user = False
-        # Whether it hears of what other members do, so that it ends with that permission.
+        # True if the session follows activity of other members. It ends when its member loses that permission.
         self.follows_others = False
-        # Under which it can be taken up again, if it can.
+        # Id to resume this session, if it can be resumed.
         self.resume_id: str | None = None
 
     def may(self, permission: str) -> bool:
-        """Whether the session has a permission."""
+        """True if the session has a permission."""
         return self.operator or (self.account is not None and permission in self.account.member.permissions)
 
     def said(self, message: Message) -> bool:
-        """Whether this session's member sent it; a former member of the same name is another."""
+        """True if this session's member sent the message. A former member with the same name does not count."""
         return message.sender == self.speaker and (self.account is None or message.offset >= self.account.since)
 
     def refuse_without(self, permission: str, *, itself: str | None = None) -> Refusal | None:
-        """The refusal of a session that lacks a permission, unless it is a session of the member `itself`."""
+        """The refusal if the session lacks a permission and is not a session of the member `itself`."""
         if self.may(permission) or (self.account is not None and self.account.name == itself):
             return None
         return Refusal(Code.FORBIDDEN, f"{self.speaker} lacks the permission {permission}")
 
 
 class Directory:
-    """Members, channels, tokens and sessions. Only the broker changes it."""
+    """Members, channels, tokens and sessions. Only the broker changes them."""
 
     def __init__(self, foundation: Foundation) -> None:
         self.sessions: dict[SessionId, Session] = {}
-        # How often near names are still looked for in this batch; see `HINTS_MAX`.
+        # Number of hints left in this batch; see `HINTS_MAX`.
         self.hints_left = HINTS_MAX
         self.accounts: dict[int, Account] = {}
-        # Who receives what is said in a channel, by its name; see `core.channels`.
+        # Recipients of each channel, by channel name; see `core.channels`.
         self.channels: dict[ChannelName, dict[int, Account]] = {}
-        # Numbers of those whose names belong to a shared token.
+        # Numbers of members whose names belong to a shared token.
         self.shared: set[int] = set()
-        # Those who may manage members, by number.
+        # Members who may manage members, by number.
         self.managers: dict[int, Account] = {}
-        # What is said about the team; see `core.team`.
+        # Data of the team; see `core.team`.
         self.team = Team()
         self._by_name: dict[str, Account] = {}
         self._tokens: dict[bytes, TokenRow] = {}
         self._tokens_of: dict[int, dict[bytes, TokenRow]] = {}
-        # (time, digest) of tokens that expire, the next one first; those that are gone are still in it.
+        # Heap of (time, digest) of tokens that expire. Deleted tokens may still be in it.
         self._expiring: list[tuple[int, bytes]] = []
-        # When a session was last opened by a token.
+        # By token digest: the last time that the token opened a session.
         self._used: dict[bytes, int] = {}
         self._next_number = foundation.next_number
         for row in foundation.members:
@@ -185,22 +185,22 @@ class Directory:
         return account if account is not None and account.member.name == name else None
 
     def find_any_case(self, name: str) -> Account | None:
-        """The member whose name differs from this one in case at most."""
+        """The member with this name, ignoring case."""
         return self._by_name.get(name.casefold())
 
     def find_for(self, session: Session, permission: str, name: str) -> Account | Refusal:
-        """The member of this name, for its own sessions and for those with a permission over members."""
+        """The member with this name, if the session belongs to it or has the permission; otherwise a refusal."""
         refusal = session.refuse_without(permission, itself=name)
         return refusal or self.find(name) or self.unknown_member(name)
 
     def unknown_member(self, name: str) -> Refusal:
-        """The refusal for a name that nobody has."""
+        """The refusal for the name of an unknown member, with similar names as a hint."""
         near = self._near(name, (account.member.name for account in self.accounts.values()))
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         return Refusal(Code.UNKNOWN_MEMBER, f"no member is called {name!r}{hint}", near)
 
     def unknown_channel(self, name: str) -> Refusal:
-        """The refusal for a channel that does not exist."""
+        """The refusal for an unknown channel, with similar names as a hint."""
         near = tuple(f"#{channel}" for channel in self._near(name, self.channels))
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         return Refusal(Code.UNKNOWN_CHANNEL, f"there is no channel #{name}{hint}", near)
@@ -214,14 +214,14 @@ class Directory:
         return tuple(by_lower[match] for match in get_close_matches(name.lower(), by_lower, _NEAR_MAX))
 
     def add(self, member: Member, since: int) -> MemberRow:
-        """Enter a new member."""
+        """Add a new member."""
         row = MemberRow(self._next_number, member, since)
         self._next_number += 1
         self._enter(row).changed = True
         return row
 
     def remove(self, account: Account) -> None:
-        """Strike out a member that has left its channels."""
+        """Remove a member that has already left its channels."""
         del self.accounts[account.number]
         self.managers.pop(account.number, None)
         self.shared.discard(account.number)
@@ -230,21 +230,21 @@ class Directory:
             self.drop_token(row)
 
     def update(self, account: Account, member: Member) -> None:
-        """Note that a member is another than it was."""
+        """Replace the data of a member, for example after a change of permissions."""
         account.member = member
         self.managers.pop(account.number, None)
         if MEMBERS_MANAGE in member.permissions:
             self.managers[account.number] = account
 
     def add_token(self, row: TokenRow) -> None:
-        """Enter a token."""
+        """Add a token."""
         self._tokens[row.digest] = row
         self._tokens_of.setdefault(row.number, {})[row.digest] = row
         if row.expires_at_ms is not None:
             heapq.heappush(self._expiring, (row.expires_at_ms, row.digest))
 
     def drop_token(self, row: TokenRow) -> None:
-        """Strike a token out."""
+        """Remove a token."""
         del self._tokens[row.digest]
         self._used.pop(row.digest, None)
         rows = self._tokens_of[row.number]
@@ -253,11 +253,11 @@ class Directory:
             del self._tokens_of[row.number]
 
     def take_expired(self, now_ms: int) -> list[TokenRow]:
-        """Tokens that have expired, each once."""
+        """Return the tokens that have expired since the last call."""
         expired: list[TokenRow] = []
         while self._expiring and self._expiring[0][0] <= now_ms:
             row = self._tokens.get(heapq.heappop(self._expiring)[1])
-            # The same token may have been given again for longer.
+            # The same token may have been issued again with a later expiry.
             if row is not None and row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
                 expired.append(row)
         return expired
@@ -267,15 +267,15 @@ class Directory:
         return list(self._tokens_of.get(account.number, {}).values())
 
     def note_use(self, digest: bytes, now_ms: int) -> None:
-        """A session was opened by a token."""
+        """Note that a token opened a session."""
         self._used[digest] = now_ms
 
     def last_use(self, digest: bytes) -> int | None:
-        """When a session was last opened by a token, since the hub started."""
+        """The last time that a token opened a session, since the hub started."""
         return self._used.get(digest)
 
     def owner_of(self, token: str, now_ms: int) -> Account | None:
-        """The member that a token belongs to."""
+        """The member that owns a token. `None` if the token is unknown or expired."""
         digest = token_digest(token)
         row = self._tokens.get(digest)
         if row is None or not hmac.compare_digest(row.digest, digest):
@@ -285,15 +285,15 @@ class Directory:
         return self.accounts.get(row.number)
 
     def has_token(self, account: Account) -> bool:
-        """Whether some token opens sessions of this member."""
+        """True if the member has a token."""
         return account.number in self._tokens_of
 
     def token_known(self, digest: bytes) -> bool:
-        """Whether any member has this token."""
+        """True if any member has this token."""
         return digest in self._tokens
 
     def subscribers(self, channel: ChannelName) -> dict[int, Account] | None:
-        """Who is in a channel, or `None` if there is no such channel."""
+        """The members of a channel by number, or `None` if there is no such channel."""
         if channel == GENERAL:
             return self.accounts
         if channel == USERS:
@@ -302,19 +302,19 @@ class Directory:
         return self.channels.get(channel)
 
     def open(self, session: Session) -> None:
-        """Enter a session."""
+        """Add an open session."""
         self.sessions[session.id] = session
         if session.account is not None:
             session.account.sessions.append(session)
 
     def end(self, session: Session) -> None:
-        """Strike a session out."""
+        """Remove a session."""
         del self.sessions[session.id]
         if session.account is not None:
             session.account.sessions.remove(session)
 
     def carry_over(self, before: "Directory") -> None:
-        """Take over what another directory of the same members knew that no store keeps."""
+        """Take over state that is only in memory from the directory before a rollback: sessions and times."""
         self._used = before._used
         for number, account in before.accounts.items():
             now = self.accounts.get(number)
@@ -328,7 +328,7 @@ class Directory:
             self.open(session)
 
     def roster(self, name: str | None = None, now_ms: int = 0) -> tuple[Presence, ...]:
-        """All members by name, or the one of this name whatever its case, with what is known of them."""
+        """The presence of all members, sorted by name. With `name`, only of that member, ignoring case."""
         one = None if name is None else self.find_any_case(name)
         accounts = self.accounts.values() if name is None else [one] if one else []
         return tuple(

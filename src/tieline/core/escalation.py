@@ -1,9 +1,9 @@
-"""Escalation: a delivery that nothing shows to have been seen falls from way to way (`contract.reach`).
+"""Escalation: a delivery with no proof that it was seen is escalated from way to way (`contract.reach`).
 
-Only members that were given ways are looked at, so a message to anybody else costs nothing here. What waits is kept in
-ranges of keys that came at about the same time: one entry a member and moment, however many messages it stands for.
-Which way a delivery is at is in the log; how long it has been there is not: after a restart it is given that way's
-time again, because nobody could show evidence to a hub that was down.
+Only members with ways are tracked, so a message to any other member costs nothing here. Waiting deliveries are stored
+as ranges of keys that came at about the same time: one entry per member and moment, for any number of messages.
+The log says at which way a delivery is, but not since when. After a restart the delivery gets the full time of that way
+again, because nobody could send evidence to a hub that was down.
 """
 
 import heapq
@@ -29,19 +29,19 @@ from tieline.core.outcome import Post
 
 _KEY = "reach:"
 _GRAIN = 10
-"""Deliveries fall together if their times differ by less than this part of the time they are given…"""
+"""Deliveries are escalated together if their deadlines differ by less than the waiting time divided by this…"""
 _GRAIN_MS_MAX = 1000
 """…and by less than this."""
 _HELD = 255
-"""In place of a place: a held delivery waits for no evidence until it is released."""
+"""Special place for a held delivery. It is not escalated until it is released."""
 TellUnseen = Callable[[Account, Reach, Ranges], None]
-"""Tells a human that deliveries of a member, as ranges of keys, were not seen by its reach."""
+"""Callback that tells a human about unseen deliveries: the member, its reach, and ranges of keys."""
 
 _reach_decoder = msgspec.json.Decoder(Reach)
 
 
 class _Wait(msgspec.Struct, order=True):
-    """Deliveries that wait for evidence at one way; some of them may have been seen meanwhile."""
+    """Deliveries that wait for evidence at one way. Some of them may have been seen since."""
 
     deadline_ms: int
     number: int
@@ -49,16 +49,16 @@ class _Wait(msgspec.Struct, order=True):
     urgent: bool
     first: int
     last: int
-    """May grow while the entry is in the queue: it comes last, and the others tell any two entries apart."""
+    """May grow while the entry is queued. The other fields differ between entries, so the sort order stays."""
 
     @property
     def moment(self) -> tuple[int, int, int, bool]:
-        """Entries of one moment fall together."""
+        """Entries with the same moment are escalated together."""
         return self.deadline_ms, self.number, self.place, self.urgent
 
 
 class Escalation:
-    """Which members have ways, and which of their deliveries wait at which of them."""
+    """The ways of members, and their deliveries that wait at each way."""
 
     __slots__ = ("_batch", "_directory", "_followers", "_latest", "_limits", "_store", "_waits", "reaches")
 
@@ -68,14 +68,14 @@ class Escalation:
         self._limits = batch.limits
         self._directory = directory
         self._followers = followers
-        # Ways by the number of the member that has them.
+        # Key: the number of the member.
         self.reaches: dict[int, Reach] = {}
         self._waits: list[_Wait] = []
-        # The entry that each member's next delivery may join, the next urgent one apart.
+        # By member and urgency: the entry that the next delivery may join.
         self._latest: dict[tuple[int, bool], _Wait] = {}
 
     def restore(self, settings: Mapping[str, bytes], now_ms: int, before: "Escalation | None" = None) -> None:
-        """Take up what the store kept, and from when on deliveries wait as another knew that."""
+        """Restore the ways from the store. If `before` has the same ways for a member, keep its deadlines."""
         waits: dict[int, list[_Wait]] = {}
         for wait in before._waits if before else ():
             waits.setdefault(wait.number, []).append(wait)
@@ -98,7 +98,7 @@ class Escalation:
             self._latest[wait.number, wait.urgent] = wait
 
     def expect(self, post: Post, *, urgent: bool) -> None:
-        """New deliveries wait at the first way of their members."""
+        """Start the wait of new deliveries at the first way of their recipients."""
         now_ms = self._batch.now_ms
         for number, key in zip(post.numbers, post.keys, strict=True):
             reach = self.reaches.get(number)
@@ -106,7 +106,7 @@ class Escalation:
                 self._wait(reach, number, 0, (key, key), now_ms, urgent=urgent)
 
     def expect_released(self, number: int, key: int) -> None:
-        """A delivery that was held waits from now on; whether it is urgent is not looked up."""
+        """Start the wait of a released delivery. It counts as not urgent, because its priority is not read."""
         reach = self.reaches.get(number)
         if reach is not None:
             self._wait(reach, number, 0, (key, key), self._batch.now_ms)
@@ -124,10 +124,10 @@ class Escalation:
         heapq.heappush(self._waits, entry)
 
     def _take_up(self, account: Account, now_ms: int) -> None:
-        """Enter what waits for a member already, at the way that it fell to last."""
+        """Start the wait of a member's unsettled deliveries, each at the way that it was last escalated to."""
         reach, inbox = self.reaches[account.number], account.inbox
         start, end = inbox.first_unsettled, inbox.next_key
-        # The place of each, one byte a delivery: later falls write over earlier ones.
+        # The place of each delivery, one byte each. Later escalations overwrite earlier ones.
         places = bytearray(end - start)
         for fall in self._store.falls(account.number, start, end - 1):
             low, high = max(fall.first, start) - start, min(fall.last + 1, end) - start
@@ -142,7 +142,7 @@ class Escalation:
             key += count
 
     def set(self, account: Account, reach: Reach) -> None:
-        """Give a member these ways from now on."""
+        """Set the ways of a member, and start the waits of its deliveries again."""
         number = account.number
         self._waits = [wait for wait in self._waits if wait.number != number]
         heapq.heapify(self._waits)
@@ -156,7 +156,7 @@ class Escalation:
         self._batch.dirty = True
 
     def work(self, tell_unseen: TellUnseen) -> None:
-        """Let fall what is due; those that fall to a human are handed to `tell_unseen`."""
+        """Escalate due deliveries. `tell_unseen` is called for those that are escalated to a human."""
         waits = self._waits
         if waits and waits[0].deadline_ms <= self._batch.now_ms:
             self._batch.undo.append(partial(self._put_back, [replace(wait) for wait in waits]))
@@ -179,7 +179,7 @@ class Escalation:
         return wait
 
     def shift(self, step_ms: int) -> None:
-        """The clock was set by this much: nothing is due sooner or later for it."""
+        """Shift all deadlines by a change of the clock, so that each wait lasts as long as before."""
         for wait in self._waits:
             wait.deadline_ms += step_ms
 
@@ -197,7 +197,7 @@ class Escalation:
         unseen: list[list[Range]],
         tell_unseen: TellUnseen,
     ) -> None:
-        """Let deliveries fall together from the way of `wait`: those of each entry, as ranges."""
+        """Escalate deliveries together from the way of `wait`. `unseen` has the ranges of each entry."""
         ranges = list(chain.from_iterable(unseen))
         after, way = reach.legs[wait.place].way, reach.legs[wait.place + 1].way
         event = Fell(member=account.name, number=account.number, keys=tuple(ranges), way=way.value, after=after.value)
@@ -207,19 +207,19 @@ class Escalation:
         if self._followers.by_offset:
             self._followers.tell_fall(account, ranges, way)
         for part in unseen:
-            # Those between them that were seen are left out when this is due; held ones are in no entry.
+            # The new range may include seen deliveries; they are skipped when it is due. Held ones are in no entry.
             keys = (part[0][0], part[-1][1])
             self._wait(reach, account.number, wait.place + 1, keys, self._batch.now_ms, urgent=wait.urgent)
         if way is Way.NOTIFY:
             tell_unseen(account, reach, ranges)
 
     def forget(self, account: Account) -> None:
-        """The member is removed."""
+        """Delete the ways and waits of a removed member."""
         if account.number in self.reaches:
             self.set(account, Reach())
 
     def way_of(self, number: int, key: int, fallen: str) -> str:
-        """The way that a delivery is at, if its member has ways and nothing shows that it was seen."""
+        """The current way of a delivery. Empty if its member has no ways, or if the delivery was seen."""
         reach, account = self.reaches.get(number), self._directory.accounts.get(number)
         if reach is None or account is None or not account.inbox.unseen(key, key):
             return ""
@@ -234,11 +234,11 @@ class ReachRules:
         self._limits = batch.limits
         self._directory = directory
         self._escalation = escalation
-        # Whether the hub has a command that tells a human of what was not seen.
+        # True if the hub is configured with a command that notifies a human about unseen messages.
         self._notifies = notifies
 
     def set_reach(self, session: Session, command: c.SetReach) -> Reply:
-        """In which ways a member is to be reached: itself and who manages members may say and know."""
+        """Set or read the ways of a member. Only the member and managers of members may do that."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account

@@ -1,9 +1,9 @@
-"""Evidence: what shows that a delivery was handled.
+"""Evidence: proof that a delivery was handled.
 
-A session says so of its own member's deliveries: they were offered, seen, acknowledged, given up, or claimed. Where a
-delivery went out on a wire that cannot acknowledge, nothing better than a reply will ever come: a reply that names a
-message says that its sender has read it, so the reply is the acknowledgement. Only recent messages count, those that
-the loop rule remembers: looking further back would cost every reply a read.
+A session reports on the deliveries of its own member: offered, seen, acknowledged, given up, or claimed. Some wires
+cannot acknowledge. For a delivery on such a wire, a reply that names the message counts as the acknowledgement, because
+the sender of the reply has read the message. This works only for recent messages, which the loop rule remembers.
+Looking further back would cost a read from the store for every reply.
 """
 
 from tieline.contract import command as c
@@ -24,7 +24,7 @@ _DONE = Done()
 
 
 class EvidenceRules:
-    """Decides what a session says of its own member's deliveries."""
+    """Decides the reports of a session about the deliveries of its own member."""
 
     def __init__(self, batch: Batch, deliveries: Deliveries, loops: Loops, notices: Notices) -> None:
         self._batch = batch
@@ -42,7 +42,7 @@ class EvidenceRules:
         return _DONE
 
     def advance(self, session: Session, command: c.Advance) -> Reply:
-        """Move deliveries by evidence that the session has."""
+        """Move deliveries to the state that the session reports."""
         account, limits = session.account, self._limits
         if account is None or command.state not in (State.SEEN, State.ACKED, State.DEAD):
             return Refusal(Code.INVALID_REQUEST, "only a member's session can see, acknowledge or give up a delivery")
@@ -53,7 +53,7 @@ class EvidenceRules:
         if command.state is State.DEAD and any(
             other.acknowledges and other is not session for other in account.sessions
         ):
-            # What does not fit this wire may fit another that the member has.
+            # A message that does not fit this wire may fit another wire of the member.
             return _DONE
         doomed = self._notices.doomed(account, command.ranges) if command.state is State.DEAD else ()
         moved = self._deliveries.move(
@@ -65,7 +65,7 @@ class EvidenceRules:
         return _DONE
 
     def claim(self, session: Session, command: c.Claim) -> Reply:
-        """Take one delivery so that nobody else does."""
+        """Claim one delivery, so that no other session can claim it."""
         account = session.account
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can claim a delivery")
@@ -80,7 +80,7 @@ class EvidenceRules:
         return Claimed(Delivery(delivery.key, delivery.stream_seq, State.ACKED, delivery.message))
 
     def find_unsettled(self, account: Account, message_id: MessageId) -> Delivery | None:
-        """The unsettled delivery of a message to a member, unless it is held."""
+        """The unsettled delivery of a message to a member. `None` if the delivery is held."""
         found = self._store.find_message(message_id)
         if found is None:
             return None
@@ -90,14 +90,14 @@ class EvidenceRules:
         return Delivery(entry.key, entry.stream_seq, entry.state, message) if entry else None
 
     def reply(self, session: Session, message_id: MessageId) -> None:
-        """Acknowledge the message that a session answers, if its wire cannot."""
+        """Acknowledge the message that a session replies to, if its delivery went out on a wire that cannot."""
         account = session.account
         key = self.find_answered(account, message_id) if account is not None else None
         if account is not None and key is not None:
             self._deliveries.move(account, one_key(key), State.ACKED, session=session, evidence=REPLY)
 
     def find_answered(self, account: Account, message_id: MessageId) -> int | None:
-        """The key of the delivery that a member's answer to this message acknowledges, if there is one."""
+        """The key of the delivery that a member's reply to this message acknowledges, if there is one."""
         offset = self._loops.offset_of(message_id)
         key = account.inbox.find(offset) if offset is not None else None
         return key if key is not None and account.inbox.is_ackless(key) else None

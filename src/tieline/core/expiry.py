@@ -1,8 +1,8 @@
 """Expiry: deliveries whose time to live has passed.
 
-Above: the broker, at the beginning of each batch. Below: the heap of deadlines, which is part of its memory. After a
-fault all of this rests for a while, and the delivery that failed longer each time: it would raise again and again, and
-nothing else would be decided.
+Above: the broker, at the beginning of each batch. Below: the heap of deadlines, which is part of the broker's memory.
+After a fault, expiry pauses for a while, and the pause of the failed delivery doubles each time. Otherwise the same
+delivery would raise in every batch, and no command could be decided.
 """
 
 import heapq
@@ -17,7 +17,7 @@ Deadline = tuple[int, int, int]
 
 _REST_MS_MIN = 60_000
 _REST_MS_MAX = 3_600_000
-"""A delivery that fails to expire again and again is tried once in this time."""
+"""Longest pause before the retry of a delivery that failed to expire."""
 
 
 class Expiry:
@@ -26,15 +26,15 @@ class Expiry:
     __slots__ = ("_stuck",)
 
     def __init__(self) -> None:
-        # By member number and key: how long each rests, and until when.
+        # By member number and key: the length of the pause, and its end.
         self._stuck: dict[tuple[int, int], tuple[int, int]] = {}
 
     def work(
         self, deadlines: list[Deadline], directory: Directory, deliveries: Deliveries, now_ms: int, most: int
     ) -> bool:
-        """Expire what is due, though at most so many deliveries; says whether any are left for the next batch.
+        """Expire at most `most` due deliveries. Returns true if some may be left for the next batch.
 
-        If this raises, it has noted which delivery failed.
+        If this raises, the delivery that failed is noted for a later retry.
         """
         for _ in range(most):
             if not deadlines or deadlines[0][0] > now_ms:
@@ -50,7 +50,7 @@ class Expiry:
                     held = " while it was held" if account.inbox.is_held(key) else ""
                     deliveries.move(account, one_key(key), State.EXPIRED, evidence=f"time to live passed{held}")
             except Exception:
-                # Longer than the others rest, so that it is not in their way again.
+                # Pause this delivery longer than the chore, so that it does not block the others again.
                 rest_ms = min(2 * rest_ms, _REST_MS_MAX)
                 self._stuck[number, key] = rest_ms, now_ms + rest_ms
                 raise

@@ -1,10 +1,11 @@
-"""External inboxes: deliveries that somebody outside the hub can take as well, and whoever is first has them.
+"""External inboxes: deliveries that a process outside the hub can also take. The first to take a delivery has it.
 
-A local agent's unread messages are files that any of its processes may claim. Before the hub settles such a delivery,
-for whatever reason and session, the member's external inbox must win it. `core.settlement` finds what has to be won
-before a command is decided; whoever drives the broker asks for that, and puts the answers here. What was won may then
-be settled; what was lost was taken, which acknowledges it. The inbox lets go of what it won after the commit, so that a
-crash in between finds it and can give it back. What was won and is not settled after all is given back.
+The unread messages of a local agent are files, and any process of the agent may claim a file. So before the hub settles
+such a delivery, for any reason and session, the member's external inbox must win the delivery. `core.settlement` finds
+the deliveries to win before a command is decided. The caller of the broker asks the external inbox, and puts the
+answers here. The hub may settle a delivery that was won. A delivery that was lost was taken outside, which acknowledges
+it. The external inbox lets go of a won delivery only after the commit, so that after a crash it can give the delivery
+back. A delivery that was won and then not settled is also given back.
 """
 
 from collections.abc import Iterator
@@ -19,10 +20,10 @@ from tieline.core.directory import Account, Session
 EVIDENCE = "taken outside the hub"
 
 PAGE = 256
-"""Deliveries that are asked for at once."""
+"""Number of deliveries in one question to an external inbox."""
 
 Answers = dict[tuple[MemberName, int], bool | None]
-"""By member and key: true for what was won, false for what was taken, `None` where that cannot be told."""
+"""By member and key: true if the delivery was won, false if it was taken outside, `None` if unknown."""
 
 
 class ExternalInboxes:
@@ -34,34 +35,34 @@ class ExternalInboxes:
         self._batch = batch
         # The sessions of external inboxes, by the name of their member.
         self.sessions: dict[MemberName, SessionId] = {}
-        # What they answered for the commands that are being decided.
+        # Answers of the external inboxes for the commands that are being decided.
         self.answers: Answers = {}
         self.start_over()
 
     def start_over(self) -> None:
-        """Nothing was won since the last commit."""
+        """Forget all won deliveries, as after a start."""
         self._won: list[tuple[MemberName, int]] = []
-        # How many of them are owed.
+        # Number of won deliveries, from the start of the list, that are owed.
         self._owed = 0
-        # What was won and is settled, durably; whoever drives the broker tells the external inboxes.
+        # Won deliveries whose settlement is committed. The caller of the broker tells the external inboxes.
         self.finished: list[tuple[MemberName, int]] = []
 
     def session_to_ask(self, account: Account, session: Session | None) -> SessionId | None:
-        """The session of the external inbox that must be asked: there is one, and it is not itself who settles."""
+        """The session of the external inbox to ask. `None` if there is none, or if it is the session that settles."""
         inbox_session = self.sessions.get(account.name)
         return None if session is not None and session.id == inbox_session else inbox_session
 
     def win(
         self, account: Account, ranges: Ranges, state: State, session: Session | None, why: str
     ) -> tuple[Ranges, Ranges]:
-        """Those of an external inbox's deliveries that the hub may settle, and those that were taken outside."""
-        # A held delivery was not put outside yet.
+        """Split deliveries of an external inbox: ranges that the hub may settle, and ranges taken outside."""
+        # The external inbox does not have a held delivery yet, so the hub may settle it.
         won = [(key, key) for first, last in ranges for key in _held(account, first, last)]
         taken: list[Range] = []
         for key in each_unsettled(account, ranges):
             if (account.name, key) not in self.answers:
                 if session is None:
-                    # A chore, or what came between the question and now: it is done when the inbox has answered.
+                    # Chores, and deliveries that came after the question, wait for the answer of the external inbox.
                     self._batch.outcome.unsettled.append(
                         c.Settle(member=account.name, key=key, state=state, evidence=why)
                     )
@@ -75,17 +76,17 @@ class ExternalInboxes:
         return won, taken
 
     def owe(self) -> None:
-        """Deliveries won so far are settled, although that is not committed yet."""
+        """Mark the deliveries won so far as settled and owed. Their settlement is not committed yet."""
         self._owed = len(self._won)
 
     def commit(self) -> None:
-        """Deliveries won so far are settled, durably."""
+        """Mark the deliveries won so far as settled and committed."""
         self._owed = 0
         self.finished += self._won
         self._won.clear()
 
     def roll_back(self) -> None:
-        """Forget what was won and is not owed: it is not settled after all."""
+        """Forget the won deliveries that are not owed, because a rollback undid their settlement."""
         del self._won[self._owed :]
 
 

@@ -1,7 +1,7 @@
-"""Followers: sessions that are told of each step that a message takes.
+"""Followers: sessions that are told about each delivery step of a message.
 
-Above: the rules that move deliveries, let them fall, or end sessions. Nothing of this is durable; a rollback undoes
-what its batch changed here.
+Above: the rules that move deliveries, escalate them, or end sessions. This state is kept in memory only. A rollback
+undoes the changes that its batch made here.
 """
 
 from collections.abc import Iterable
@@ -27,11 +27,11 @@ class Followers:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._limits = batch.limits
-        # By the log offset of the message.
+        # Key: the log offset of the message.
         self.by_offset: dict[int, Followed] = {}
 
     def follow(self, session: Session, message: Message, unsettled: set[int]) -> Refusal | None:
-        """Tell a session of the steps that these recipients of a message may still take."""
+        """Tell a session about each later step of this message, for the recipients that have not settled it."""
         followers, limits = self.by_offset, self._limits
         own = sum(session.id in other.sessions for other in followers.values())
         if own >= limits.session_follows_max:
@@ -45,7 +45,7 @@ class Followers:
         return None
 
     def drop(self, session: Session) -> None:
-        """End all that a session follows."""
+        """Remove a session from all messages that it follows."""
         followers = self.by_offset
         for offset in [offset for offset, one in followers.items() if session.id in one.sessions]:
             followed = followers[offset]
@@ -55,7 +55,7 @@ class Followers:
                 del followers[offset]
 
     def tell(self, account: Account, first: int, last: int, state: State) -> None:
-        """Tell of those deliveries of a member, `first` to `last`, that are about to reach a state."""
+        """Tell followers which deliveries of a member, from `first` to `last`, are about to reach a state."""
         inbox, followers, batch = account.inbox, self.by_offset, self._batch
         keys: Iterable[int] = range(max(first, inbox.first_unsettled), min(last, inbox.next_key - 1) + 1)
         if len(followers) < last - first:
@@ -66,7 +66,7 @@ class Followers:
             if entry is None or entry.state >= state or entry.offset not in followers:
                 continue
             if state <= State.ACKED and inbox.is_held(key):
-                # It does not move: its member was not shown it.
+                # A held delivery does not move, because its member has not received it yet.
                 continue
             followed = followers[entry.offset]
             self._say(
@@ -80,7 +80,7 @@ class Followers:
                     del followers[entry.offset]
 
     def tell_fall(self, account: Account, ranges: Ranges, way: Way) -> None:
-        """Tell of deliveries of a member that fell to the next way."""
+        """Tell followers that deliveries of a member were escalated to the next way."""
         for key in each_key(ranges):
             entry = account.inbox.entry(key)
             followed = self.by_offset.get(entry.offset) if entry else None

@@ -1,20 +1,20 @@
-"""Holds: messages that are accepted and kept, and delivered later.
+"""Holds: messages that are accepted and stored now, and delivered later.
 
-Above: the broker, which asks before it accepts a message and lets go what is due after each batch. Below: the inboxes,
-where a held delivery is `pending` and cannot be read, claimed or acknowledged.
+Above: the broker, which asks here before it accepts a message, and releases due deliveries after each batch. Below: the
+inboxes, where a held delivery is `pending` and cannot be read, claimed or acknowledged.
 
 A delivery is held for one of three reasons:
 
-- its conversation is *paused*, by somebody or because its hops passed the limit (`core.loops`), until that ends;
-- its chain is *slowed*, until a time;
-- it stands *behind* a held one in its stream (topic, sender, recipient), because the order of a stream is promised.
+- its conversation is *paused*, by a person or because its hops exceeded the limit (`core.loops`), until the pause ends;
+- its chain is *slowed*, until a given time;
+- it is *behind* a held delivery in its stream (topic, sender, recipient), because a stream keeps its order.
 
-So there is a queue for each stream that has held deliveries, and only its first one is looked at. Of a conversation
-that was held for its hops, one delivery is released every `pause_ms` until none is left: a storm that goes on costs
-that much, and what was no storm is not stuck for ever.
+Each stream with held deliveries has a queue, and only the first delivery of a queue is checked. If a conversation is
+paused for its hops, one delivery is released every `pause_ms` until none is left. So a message storm stays slow, and
+a conversation that was no storm is not stuck for ever.
 
-Paused and allowed conversations are kept in the store, and which deliveries are held is in the log. When a slowed
-delivery is due is in neither: after a restart it is due at once.
+The store keeps paused and allowed conversations, and the log says which deliveries are held. The due time of a slowed
+delivery is not stored: after a restart the delivery is due at once.
 """
 
 import heapq
@@ -44,16 +44,16 @@ from tieline.core.streams import stream_name
 
 _SETTING = "holds"
 _PAGE = 256
-"""Held deliveries whose messages are read at once at a start."""
+"""Number of held deliveries whose messages are read in one page at a start."""
 
 _NAMES_MAX = 8
-"""Conversations that the reader of an inbox is told of: more do not fit a line."""
+"""Largest number of paused conversations named to the reader of an inbox: as many as fit a line."""
 
 _BEHIND = "an earlier message of the same sender is held, and order is kept"
 
 
 class _Standing(Struct, array_like=True):
-    """A conversation that is paused or allowed, as it is kept."""
+    """A paused or allowed conversation, in its stored form."""
 
     name: str
     until_ms: int
@@ -66,17 +66,17 @@ _decoder = msgspec.json.Decoder(list[_Standing])
 
 
 class Verdict(Struct, frozen=True):
-    """Why a message is held."""
+    """The decision to hold a message, with its reason."""
 
     reason: str
     name: str = ""
-    """The conversation whose end of pause it waits for."""
+    """The paused conversation that the message belongs to. It waits until the pause ends."""
     due_ms: int = 0
-    """The time that it waits for."""
+    """The time when the message is due."""
 
 
 class _Part:
-    """Neighbours in the queue of a stream that wait for the same."""
+    """Adjacent deliveries in the queue of a stream that wait for the same pause or time."""
 
     __slots__ = ("due_ms", "keys", "name", "start")
 
@@ -84,7 +84,7 @@ class _Part:
         self.name = name
         self.due_ms = due_ms
         self.keys = array("q")
-        # Those before this place are released.
+        # Index of the first key that is not released yet.
         self.start = 0
 
 
@@ -93,12 +93,12 @@ _Stream = tuple[int, str]
 
 
 def command(word: str, conversation: str) -> str:
-    """A command as a person can enter it, whatever the conversation is called."""
+    """The command line for a person to enter. The name of the conversation is quoted for the shell."""
     return f"tieline {word} {shlex.quote(conversation)}"
 
 
 class Holds:
-    """Paused and allowed conversations, and the deliveries that wait."""
+    """Paused and allowed conversations, and the held deliveries."""
 
     __slots__ = (
         "_batch",
@@ -135,20 +135,20 @@ class Holds:
         self._external_inbox_sessions = external_inbox_sessions
         self._standing: dict[str, _Standing] = {}
         self._queues: dict[_Stream, deque[_Part]] = {}
-        # How many deliveries wait for the end of each pause, and in which streams.
+        # By paused conversation and stream: the number of deliveries that wait for the end of the pause.
         self._waiting: dict[str, dict[_Stream, int]] = {}
-        # (time, 0, conversation) of ends, and (time, recipient, stream) of slowed deliveries; some are out of date.
+        # Heap of (time, 0, conversation) and, for slowed deliveries, (time, recipient, stream). Some are outdated.
         self._due: list[tuple[int, int, str]] = []
-        # Streams that may go on.
+        # Streams to check again, because their first delivery may be due.
         self._recheck: set[_Stream] = set()
-        # Members of whose streams any may go on, by their numbers.
+        # Numbers of members whose streams must all be checked again.
         self._recheck_members: set[int] = set()
-        # Whether a pause changed since the last commit, and by how much the clock was set since then.
+        # True if a pause changed since the last commit; and the total clock change since then.
         self._unsaved = False
         self._unsaved_ms = 0
 
     def restore(self, settings: Mapping[str, bytes], before: "Holds | None") -> None:
-        """Take up what the store kept; of deliveries that were held `before` too, what they wait for."""
+        """Restore pauses from the store. Deliveries also held in `before` keep their pause or due time."""
         self._unsaved_ms = before._unsaved_ms if before else 0
         for standing in _decoder.decode(settings.get(_SETTING) or b"[]"):
             standing.until_ms += self._unsaved_ms
@@ -163,7 +163,7 @@ class Holds:
                 self._take_up(account, known.get(account.number, {}))
 
     def _take_up(self, account: Account, known: dict[int, tuple[str, _Part]]) -> None:
-        """Take up a member's held deliveries, in their order; the messages of those that are not known are read."""
+        """Restore the queues of a member's held deliveries, in order. Reads the messages that are not in `known`."""
         entries = list(account.inbox.held_entries())
         self._read([entry for entry in entries if entry.key not in known], known)
         for entry in entries:
@@ -174,7 +174,7 @@ class Holds:
             self._recheck.add(stream)
 
     def _read(self, entries: list[Entry], known: dict[int, tuple[str, _Part]]) -> None:
-        """Read what held deliveries may wait for: the end of a pause. When one was due is not kept."""
+        """Read the stream and conversation of held deliveries from the store. Due times are not stored."""
         for start in range(0, len(entries), _PAGE):
             page = entries[start : start + _PAGE]
             while page:
@@ -186,34 +186,34 @@ class Holds:
                     known[entry.key] = stream, _Part(conversation(message.content, message.sender), 0)
                 page = page[considered:]
 
-    # What the broker asks.
+    # Questions of the broker.
 
     @property
     def any(self) -> bool:
-        """Whether any delivery is held."""
+        """True if any delivery is held."""
         return bool(self._queues)
 
     def allows(self, content: Content, sender: str, now_ms: int) -> bool:
-        """Whether the limits are lifted for what is said."""
+        """True if somebody has lifted the limits for the conversation of this message."""
         standing = self._standing.get(conversation(content, sender)) if self._standing else None
         return standing is not None and standing.allowed and standing.until_ms > now_ms
 
     @property
     def any_standing(self) -> bool:
-        """Whether any conversation is paused or allowed."""
+        """True if any conversation is paused or allowed."""
         return bool(self._standing)
 
     def verdict(self, name: str, *, agent: bool) -> Verdict | None:
-        """Hold what is said in a paused conversation. If nobody paused it by hand, only agents are held."""
+        """Hold a message in a paused conversation. If the loop rule paused it, only messages of agents are held."""
         standing = self._standing.get(name)
         if standing is None or standing.allowed or not (agent or standing.by):
             return None
         return Verdict(standing.reason, name)
 
     def keep(self, post: Post, stream: str, verdict: Verdict | None) -> str:
-        """Hold the deliveries of a message that must wait; returns why, if there are any.
+        """Hold the deliveries of a message that must wait. Returns the reason, or an empty string if none is held.
 
-        What an external inbox has outside the hub is there for anybody to take, in the order of keys: it is never held.
+        A delivery for an external inbox is never held, because any process can take it there in the order of keys.
         """
         reason = ""
         for name, number, key in zip(post.recipients, post.numbers, post.keys, strict=True):
@@ -243,24 +243,24 @@ class Holds:
             counts = self._waiting.setdefault(verdict.name, {})
             counts[stream] = counts.get(stream, 0) + 1
 
-    # What stewards say.
+    # Commands of people who manage conversations.
 
     def pause(self, name: str, by: str, reason: str = "", judgement: Judgement | None = None) -> None:
-        """Hold what is said in a conversation from now on."""
+        """Pause a conversation. New messages in the conversation are held from now on."""
         reason = reason or f"{HELD}{by} paused {name}{REMEDY}delivers it: {command('resume', name)}"
         self._stand(_Standing(name, self._batch.now_ms + self._limits.pause_ms, by, reason))
         self._change()
         self._batch.record(Paused(name, (judgement.cause if judgement else None) or "", by), urgent=bool(by))
 
     def allow(self, name: str, by: str, until_ms: int) -> None:
-        """Lift the limits of a conversation, and let go what is held in it."""
+        """Lift the limits of a conversation, and release its held deliveries."""
         self.resume(name, by)
         self._stand(_Standing(name, until_ms, by, allowed=True))
         self._change()
         self._batch.record(Allowed(name, by, until_ms))
 
     def resume(self, name: str, by: str = "") -> None:
-        """End a pause; nothing happens if there is none."""
+        """End a pause, or the lifting of limits. Without either, this does nothing."""
         standing = self._standing.pop(name, None)
         if standing is None:
             return
@@ -287,14 +287,14 @@ class Holds:
         return tuple(sorted(listed, key=lambda pause: pause.until_ms))
 
     def names_of(self, account: Account) -> tuple[str, ...]:
-        """Some of the paused conversations that deliveries of a member wait for."""
+        """Names of some paused conversations that hold deliveries of this member."""
         names = (
             name for name, streams in self._waiting.items() if any(number == account.number for number, _ in streams)
         )
         return tuple(sorted(islice(names, _NAMES_MAX)))
 
     def shift(self, step_ms: int) -> None:
-        """The clock was set by this much: everything lasts as long as before."""
+        """Shift all times by a change of the clock, so that each wait lasts as long as before."""
         self._due = []
         for standing in self._standing.values():
             standing.until_ms += step_ms
@@ -307,7 +307,7 @@ class Holds:
         self._unsaved_ms += step_ms
 
     def save(self, store: Store) -> None:
-        """Write the pauses that changed, once for all changes of a batch: they are one row, however many they are."""
+        """Write the pauses if any changed, once for each batch. All pauses together are one row."""
         if self._unsaved or self._unsaved_ms:
             store.save_setting(_SETTING, msgspec.json.encode(list(self._standing.values())))
 
@@ -321,30 +321,30 @@ class Holds:
         heapq.heappush(self._due, (standing.until_ms, 0, standing.name))
 
     def _change(self) -> None:
-        """Note that a pause changed. Past their limit, the pauses that end first are let go."""
+        """Note that a pause changed. If there are too many pauses, those that end first are dropped."""
         self._batch.changed = self._batch.dirty = self._unsaved = True
         while len(self._standing) > self._limits.holds_max:
             first = min(self._standing.values(), key=lambda standing: standing.until_ms)
             del self._standing[first.name]
             self._recheck.update(self._waiting.get(first.name, ()))
 
-    # What is let go.
+    # Releases.
 
     def recheck(self, account: Account) -> None:
-        """A held delivery of a member has expired, or its member has an external inbox now: look what may go on."""
+        """Check a member's streams again: a held delivery has expired, or the member now has an external inbox."""
         self._recheck_members.add(account.number)
 
     def work(self, most: int) -> bool:
-        """Release what is due, though at most so many deliveries; says whether any are left for the next batch.
+        """Release at most `most` due deliveries. Returns true if some are left for the next batch.
 
-        After all commands of a batch, so that none of its answers is about what is released.
+        This runs after all commands of a batch, so that no reply of the batch depends on a released delivery.
         """
         if self._recheck_members:
             self._recheck.update(stream for stream in self._queues if stream[0] in self._recheck_members)
             self._recheck_members.clear()
         if self._unsaved_ms:
             self._batch.dirty = True
-        # Streams that may go on come before pauses that end: the end of one releases the oldest message behind it.
+        # Check streams first. The end of a pause then releases the oldest message that is still held.
         left = self._go_on_all(most)
         while left > 0 and self._due and self._due[0][0] <= self._batch.now_ms:
             due_ms, number, name = heapq.heappop(self._due)
@@ -358,7 +358,7 @@ class Holds:
         return self._go_on_all(left) <= 0
 
     def _go_on_all(self, most: int) -> int:
-        """Release at most so many deliveries of the streams that may go on; returns how many more it could have."""
+        """Release at most `most` deliveries of the streams to check again. Returns the rest of `most`."""
         while self._recheck and most > 0:
             stream = self._recheck.pop()
             most -= self._go_on(stream, most)
@@ -367,7 +367,7 @@ class Holds:
         return most
 
     def _end(self, standing: _Standing) -> None:
-        """End a pause. One for hops lets a single delivery pass, and ends when none is left."""
+        """End a pause. A pause for hops releases one delivery and continues, until no delivery is left."""
         waiting = self._waiting.get(standing.name, {})
         if standing.by or not waiting:
             self.resume(standing.name)
@@ -375,7 +375,7 @@ class Holds:
         accounts = self._directory.accounts
         heads = [stream for stream in waiting if self._queues[stream][0].name == standing.name]
         if heads:
-            # The oldest message of the conversation, whoever it is for.
+            # Release the oldest message of the conversation, for any recipient.
             stream = min(heads, key=lambda head: accounts[head[0]].inbox.offset(self._first(head)) or 0)
             self._release(stream, 1)
             self._recheck.add(stream)
@@ -388,7 +388,7 @@ class Holds:
         return part.keys[part.start]
 
     def _go_on(self, stream: _Stream, most: int) -> int:
-        """Release what stands first in a stream, as far as it waits for nothing any more; returns how many."""
+        """Release deliveries from the front of a stream until one must still wait. Returns their number."""
         account = self._directory.accounts.get(stream[0])
         released = 0
         while released < most and (queue := self._queues.get(stream)) is not None:
@@ -405,7 +405,7 @@ class Holds:
         return released
 
     def _release(self, stream: _Stream, count: int) -> None:
-        """Release the first deliveries of a stream. Those that expired meanwhile are passed over."""
+        """Release the first deliveries of a stream. Deliveries that have expired are skipped."""
         account = self._directory.accounts.get(stream[0])
         queue = self._queues[stream]
         part = queue[0]

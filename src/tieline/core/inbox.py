@@ -1,11 +1,11 @@
 """An inbox: the deliveries of one member, in the order in which they were accepted.
 
-Keys count 1, 2, 3… and never come back. Settled deliveries at the front are forgotten, so that memory follows the
-backlog and not the history: 17 bytes a delivery in three parallel arrays.
+Keys count 1, 2, 3… and are never used twice. Settled deliveries at the front are dropped from memory, so memory grows
+with the backlog and not with the history. One delivery takes 17 bytes in three parallel arrays.
 
-A rung is kept as `2 × State`, plus one for two special cases. A delivery that was offered on a wire that has no
-acknowledgement stays readable, but nobody is late with it, so it is not backlog. A pending delivery that is *held* is
-backlog, but nobody can read, claim or acknowledge it before it is released (`core.holds`).
+A rung is stored as `2 × State`, plus one for two special cases. A delivery that was offered on a wire without
+acknowledgement stays readable, but no acknowledgement is expected, so it is not backlog. A pending delivery that is
+*held* is backlog, but no session can read, claim or acknowledge it before it is released (`core.holds`).
 """
 
 import re
@@ -26,9 +26,9 @@ _HELD = 2 * State.PENDING + 1
 _RUN = re.compile(rb"\x01+")
 _COMPACT_AT = 256
 _LOOKED_AT = 4096
-"""Deliveries looked at for one answer beside those in it: whoever asks goes on from there."""
+"""Deliveries scanned for one page, beyond a multiple of its limit. The caller continues from there."""
 _IS_AWAITED = bytes(rung < _SETTLED and rung != _ACKLESS for rung in range(256))
-"""For each rung, whether somebody may still acknowledge a delivery on it."""
+"""For each rung: 1 if somebody may still acknowledge a delivery on that rung, otherwise 0."""
 
 
 class Image(Struct, frozen=True):
@@ -50,7 +50,7 @@ class Entry(Struct, frozen=True):
 
 
 class Inbox:
-    """Deliveries of one member. Only the broker changes it."""
+    """The deliveries of one member. Only the broker changes them."""
 
     __slots__ = ("_base", "_head", "_offsets", "_rungs", "_stream_seqs", "backlog", "held")
 
@@ -64,7 +64,7 @@ class Inbox:
         self._rungs = bytearray()
         # Unsettled deliveries that a session could still acknowledge.
         self.backlog = 0
-        # Those of them that are held.
+        # Held deliveries; the backlog includes them.
         self.held = 0
 
     @property
@@ -87,19 +87,19 @@ class Inbox:
         return key
 
     def state(self, key: int) -> State | None:
-        """The rung of a delivery, or `None` when it is settled and forgotten, or never was."""
+        """The state of a delivery. `None` if it is settled and dropped from memory, or if the key was never given."""
         index = key - self._base
         if index < self._head or index >= len(self._rungs):
             return None
         return State(self._rungs[index] >> 1)
 
     def offset(self, key: int) -> int | None:
-        """The log offset of a delivery's message, unless it is settled and forgotten."""
+        """The log offset of a delivery's message. `None` if the delivery is settled and dropped from memory."""
         index = key - self._base
         return self._offsets[index] if self._head <= index < len(self._rungs) else None
 
     def entry(self, key: int) -> Entry | None:
-        """An unsettled delivery."""
+        """The delivery with this key, or `None` if it is settled or unknown."""
         state = self.state(key)
         if state is None or state >= State.ACKED:
             return None
@@ -115,10 +115,10 @@ class Inbox:
         return self._base + index
 
     def move(self, first: int, last: int, state: State, *, ackless: bool = False) -> list[Range]:
-        """Move deliveries `first` to `last` to `state`; returns the ranges that did move.
+        """Move deliveries from `first` to `last` to `state`. Returns the ranges that really moved.
 
-        A delivery moves only upwards and never out of a settled state, so moving twice is moving once. A held one
-        was shown to nobody, so it can only expire or die.
+        A delivery moves only upwards and never out of a settled state, so the same move twice has no further effect.
+        Nobody has received a held delivery, so a held delivery can only expire or die.
         """
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
@@ -131,7 +131,7 @@ class Inbox:
         if max(segment) < below and not stuck:
             ranges = [(low + self._base, high + self._base - 1)]
         else:
-            # Offered again on a wire that can acknowledge, an ackless delivery is waited for again.
+            # An ackless delivery that is offered again on a wire with acknowledgement is awaited again.
             awaited_again = _ACKLESS if rung == _ACKLESS - 1 else -1
             ranges = list(_runs(segment, below, awaited_again, low + self._base, without=_HELD if stuck else -1))
         for start, end in ranges:
@@ -141,7 +141,7 @@ class Inbox:
         return ranges
 
     def hold(self, first: int, last: int, *, held: bool = True) -> list[Range]:
-        """Hold pending deliveries `first` to `last`, or release held ones; returns the ranges that changed."""
+        """Hold pending deliveries from `first` to `last`, or release held ones. Returns the ranges that changed."""
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
         before, after = (0, _HELD) if held else (_HELD, 0)
@@ -153,7 +153,7 @@ class Inbox:
         return ranges
 
     def is_held(self, key: int) -> bool:
-        """Whether a delivery is held."""
+        """True if a delivery is held."""
         index = key - self._base
         return self._head <= index < len(self._rungs) and self._rungs[index] == _HELD
 
@@ -171,7 +171,7 @@ class Inbox:
             segment = self._rungs[low:high]
             self.backlog -= (high - low) - segment.count(_ACKLESS)
         elif _ACKLESS in self._rungs[low:high]:
-            # An ackless offer that turned out to be seen waits for an acknowledgement again.
+            # The delivery was ackless, and now somebody may acknowledge it again.
             self.backlog += self._rungs[low:high].count(_ACKLESS)
         self._rungs[low:high] = bytes((rung,)) * (high - low)
 
@@ -190,8 +190,8 @@ class Inbox:
     ) -> tuple[list[Entry], int]:
         """Unsettled deliveries with keys above `after` that are not held, and the last key that was considered.
 
-        Those below `unoffered_until` only if they were not offered yet, and all of them, if `unseen`, only if nothing
-        shows that they were read.
+        Deliveries below `unoffered_until` are returned only if they were not offered yet. With `unseen`, deliveries
+        are returned only if nothing proves that they were seen.
         """
         entries: list[Entry] = []
         index = max(after + 1 - self._base, self._head)
@@ -209,7 +209,7 @@ class Inbox:
         return entries, self._base + index - 1
 
     def unseen(self, first: int, last: int) -> list[Range]:
-        """Those of the deliveries `first` to `last` that are not held and not known to be seen, as ranges."""
+        """Ranges of the deliveries from `first` to `last` that are not held and not known to be seen."""
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
         if low >= high:
@@ -217,17 +217,17 @@ class Inbox:
         return list(_runs(self._rungs[low:high], 2 * State.SEEN, -1, low + self._base, without=_HELD))
 
     def is_ackless(self, key: int) -> bool:
-        """Whether a delivery went out on a wire without acknowledgement, and nothing has shown that it was read."""
+        """True if a delivery went out on a wire without acknowledgement, and nothing has proved it was seen."""
         index = key - self._base
         return self._head <= index < len(self._rungs) and self._rungs[index] == _ACKLESS
 
     def awaited_offsets(self) -> Iterator[int]:
-        """Log offsets of all messages that somebody may still acknowledge here."""
+        """Log offsets of all messages in this inbox that somebody may still acknowledge."""
         awaited = self._rungs[self._head :].translate(_IS_AWAITED)
         yield from compress(self._offsets[self._head :], awaited)
 
     def ackless_until(self, offset: int) -> list[Range]:
-        """Deliveries of messages up to a log offset that went out on a wire without acknowledgement, as ranges."""
+        """Ranges of ackless deliveries (see `is_ackless`) of messages up to a log offset."""
         keys: list[Range] = []
         # Offsets grow with keys.
         end = bisect_right(self._offsets, offset, self._head)
@@ -249,7 +249,7 @@ class Inbox:
 
     @classmethod
     def from_image(cls, image: Image) -> "Inbox":
-        """The inbox that `image` was made of."""
+        """Build an inbox from its image."""
         inbox = cls()
         inbox._base = image.base
         inbox._offsets.frombytes(image.offsets)
@@ -262,13 +262,13 @@ class Inbox:
 
 
 def _runs(segment: bytearray, below: int, exception: int, base: int, *, without: int = -1) -> Iterator[Range]:
-    """Maximal runs of rungs that are below a bound but for one, or equal to an exception, as key ranges."""
-    # In C: a member may have a million of them.
+    """Key ranges of all rungs below `below` except `without`, plus all rungs equal to `exception`."""
+    # The regular expression runs in C. A member may have a million deliveries.
     for run in _RUN.finditer(segment.translate(_moving(below, exception, without))):
         yield run.start() + base, run.end() - 1 + base
 
 
 @cache
 def _moving(below: int, exception: int, without: int) -> bytes:
-    """For each rung, one if it is below a bound but for one, or equal to an exception."""
+    """Table over all rungs: 1 if the rung is below `below` and not `without`, or equal to `exception`."""
     return bytes((rung < below and rung != without) or rung == exception for rung in range(256))

@@ -1,4 +1,4 @@
-"""An inquiry: words that somebody looks for, among the messages that it may see; and the index that finds them.
+"""An inquiry: a full-text search over the messages that its reader may see; and the index that carries it out.
 
 Above: `core.search`, which makes inquiries, and the thread that has the index carry them out. Below: one index for each
 kind of store.
@@ -15,34 +15,34 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.core.store import HistoryQuery
 
 _QUERY_CHARACTERS_MAX = 1000  # people type less
-_TERMS_MAX = 32  # each term costs a look into the index
+_TERMS_MAX = 32  # each term costs one lookup in the index
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 _WORD = re.compile(r"[^\W_]")
 
 
 class Term(Struct, frozen=True):
-    """Words that stand next to each other; the last may go on."""
+    """A word or a phrase of adjacent words. With `prefix`, the last word is only the beginning of a word."""
 
     text: str
     prefix: bool = False
 
 
 class Inquiry(Struct, frozen=True, kw_only=True):
-    """What somebody looks for, among what it may see."""
+    """A full-text search, limited to the messages that its reader may see."""
 
     history_query: HistoryQuery
     terms: tuple[Term, ...]
-    """All of them must be there."""
+    """A message matches only if it contains all of these terms."""
     sender: str | None
     thread: str | None
     from_ms: int | None
     to_ms: int | None
-    """Both ends count."""
+    """The time range includes both `from_ms` and `to_ms`."""
     protocol: str
-    """Of the session that asks: what is signed badly is shown to sessions of its own protocol alone."""
+    """Protocol of the session that asks. A badly signed message is shown only to sessions of its own protocol."""
 
     def sees(self, offset: int, sender: str, target: str, threads: Container[str]) -> bool:
-        """Whether a message is among those that may be shown; `threads` are those that the reader has a part in."""
+        """True if the reader may see the message. `threads` are the threads that the reader takes part in."""
         seen = self.history_query
         reader, peer = seen.reader, seen.peer
         if offset < seen.since:
@@ -59,7 +59,7 @@ class Inquiry(Struct, frozen=True, kw_only=True):
         return any(span.target == target and span.holds(offset) for span in seen.spans)
 
     def shows(self, message: Message) -> bool:
-        """Whether a message that may be seen is one that was asked for."""
+        """True if a message that the reader may see also matches the asked thread and protocol."""
         if self.thread is not None and self.thread not in (message.content.thread, message.content.reply_to):
             return False
         reader = self.history_query.reader
@@ -67,24 +67,24 @@ class Inquiry(Struct, frozen=True, kw_only=True):
 
 
 class SearchIndex(Protocol):
-    """Full text over the messages of one store. Its caller is one thread, of its own."""
+    """Full-text index over the messages of one store. One dedicated thread calls it."""
 
     def find(self, inquiry: Inquiry) -> Sequence[Message]:
-        """What was asked for, newest first. Everything that was committed before is in it."""
+        """Messages that match the inquiry, newest first. Every message committed before this call is searched."""
 
     def work(self) -> bool:
-        """Take in a little of what is new, or forget a little of what retention forgot; says whether there is more."""
+        """Index some new messages, or drop some that retention deleted. Returns true if work is left."""
 
     def close(self) -> None:
         """Release everything."""
 
 
 def parse(query: str) -> tuple[Term, ...] | Refusal:
-    """The terms of a query: words, "phrases in quotes", and beginnings of words with a star."""
+    """Split a query into terms: words, "phrases in quotes", and prefixes that end with a star."""
     if len(query) > _QUERY_CHARACTERS_MAX:
         return Refusal(Code.INVALID_REQUEST, f"a query has at most {_QUERY_CHARACTERS_MAX} characters")
     if "\0" in query:
-        # SQLite's full text search would end its expression there.
+        # A NUL character would end the search expression of SQLite.
         return Refusal(Code.INVALID_REQUEST, "a query holds no NUL character")
     terms = []
     for phrase, word in _TERM.findall(query):

@@ -1,7 +1,8 @@
-"""The journal: keeps what agents did, in a log of its own.
+"""The journal: stores the activity of agents in a separate log.
 
-Above: the recorder, which runs it on its own thread, so that heavy traces never make a message wait. Below: an
-`ActivityStore`. The broker has decided before who may ask. An upload is kept whole or not at all, without its secrets.
+Above: the recorder, which runs the journal on a separate thread, so that large traces never delay a message. Below: an
+`ActivityStore`. The broker has checked the request before. An upload is stored as a whole or not at all, and secrets
+are removed from it.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,15 +21,15 @@ from tieline.core import ledger
 from tieline.core.store import ActivityEntry, ActivityQuery, ActivityStore
 
 PRUNE_MAX = 500
-"""Rows forgotten at once: a few milliseconds, though each may be large."""
+"""Largest number of rows deleted in one step: a few milliseconds, even if rows are large."""
 _BREATH_BYTES = 16 * 1024
-"""Events that are taken in before others get their turn: well under a millisecond."""
-_KIND_CHARS_MAX = 64  # kinds are words, and they are indexed
-_NUMBER_MAX = 2**63 - 1  # the largest that the database keeps as a number
+"""Bytes of events processed before other threads get a turn: well under a millisecond."""
+_KIND_CHARS_MAX = 64  # a kind is one word, and the store indexes it
+_NUMBER_MAX = 2**63 - 1  # the largest integer in the database
 
 
 class Record(Struct, frozen=True):
-    """Keep what a member did."""
+    """Request to store activity of a member."""
 
     number: int
     member: MemberName
@@ -38,21 +39,21 @@ class Record(Struct, frozen=True):
 
 
 class Select(Struct, frozen=True):
-    """Look up what a member did."""
+    """Request to find activity of a member."""
 
     member: MemberName
     query: ActivityQuery
 
 
 class ReadRows(Struct, frozen=True):
-    """Read the activity log from an offset on."""
+    """Request to read the activity log from an offset on."""
 
     start: int
     limit: int
 
 
 class Prune(Struct, frozen=True):
-    """Forget a little of what is older than retention says. Left by the hub itself."""
+    """Request of the hub itself to delete some rows that are older than the retention time."""
 
     at_ms: int
 
@@ -66,12 +67,12 @@ class Journal:
     def __init__(self, store: ActivityStore, limits: Limits, breathe: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._limits = limits
-        # Called now and then between two events, so that other threads get their turn.
+        # Callback between events, now and then, so that other threads get a turn.
         self._breathe = breathe
         self._end = store.restore()
 
     def carry_out(self, work: Work) -> tuple[Reply, Sequence[ActivityRow]]:
-        """The reply, to be given only after `commit`, and what others should hear of then."""
+        """Do the work. Returns the reply and the new rows for followers. Publish both only after `commit`."""
         match work:
             case Record():
                 return self._record(work)
@@ -82,21 +83,21 @@ class Journal:
                 found, end = self._store.read_log(start, limit, self._limits.page_bytes_max)
                 return LogRows(tuple(found), end), ()
             case Prune(at_ms):
-                # The answer says how many, so that whoever asked knows whether there may be more.
+                # The reply has the number of deleted rows, so that the caller knows if more may be left.
                 return Recorded(self._store.prune(at_ms - self._limits.activity_retention_ms, PRUNE_MAX)), ()
             case _:
                 assert_never(work)
 
     def commit(self) -> None:
-        """Make everything carried out so far durable."""
+        """Make all work so far durable."""
         self._store.commit()
 
     def retry(self) -> None:
-        """Find out whether the store can write again."""
+        """Check that the store can write again."""
         self._store.retry()
 
     def restore(self) -> None:
-        """Go back to what is committed."""
+        """Go back to the committed state."""
         self._end = self._store.restore()
 
     def close(self) -> None:
@@ -135,7 +136,7 @@ class Journal:
 
 
 def _time(event: dict[str, Any], at_ms: int) -> int:
-    """When an event happened: as it says, if that is a time."""
+    """The time of an event: its `ts` if that is a valid time, otherwise the time of the upload."""
     ts = event.get("ts")
     return ts if isinstance(ts, int) and not isinstance(ts, bool) and 0 <= ts <= _NUMBER_MAX else at_ms
 

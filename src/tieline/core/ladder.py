@@ -1,4 +1,4 @@
-"""The ladder: moves of deliveries, collected so that one log row covers many of them."""
+"""The ladder: collects moves of deliveries, so that one log row covers many moves."""
 
 from collections.abc import Iterator
 
@@ -16,27 +16,27 @@ EVENTS: dict[State, type[Moved]] = {
     State.EXPIRED: event.Expired,
     State.DEAD: event.Died,
 }
-"""The event that says that deliveries reached a state, unless one session claimed them. Pending ones can be held."""
+"""The event for each state that deliveries reach. A claim has its own event. `PENDING` means held here."""
 
 STATES: dict[type[Moved], State] = {
     **{kind: state for state, kind in EVENTS.items()},
     event.Claimed: State.ACKED,
     event.Released: State.PENDING,
 }
-"""The state that deliveries reached when such an event is in the log."""
+"""The state that deliveries reach by each kind of event."""
 
 
 class Move:
-    """Deliveries of one member that reached the same rung at the same time by the same evidence."""
+    """Deliveries of one member that reached the same state at the same time, with the same evidence."""
 
     __slots__ = ("account", "ackless", "kind", "ranges", "step")
 
     def __init__(self, account: Account, step: Step, kind: type[Moved], *, ackless: bool) -> None:
         self.account = account
         self.step = step
-        # Whether they were offered on a wire that has no acknowledgement.
+        # True if the deliveries were offered on a wire without acknowledgement.
         self.ackless = ackless
-        # The event that says so.
+        # The type of the log event.
         self.kind = kind
         self.ranges: list[Range] = []
 
@@ -45,7 +45,7 @@ class Move:
         extend_ranges(self.ranges, ranges)
 
     def event(self) -> Moved:
-        """The fact for the log."""
+        """Build the event for the log."""
         step = self.step
         keys: Keys = tuple(self.ranges)
         name, number = self.account.member.name, self.account.number
@@ -72,7 +72,7 @@ class Ladder:
         *,
         ackless: bool = False,
     ) -> None:
-        """Collect a move that the inbox has made; without a kind, the event is the usual one of the state."""
+        """Collect a move of an inbox. Without `kind`, the event is the default event of the state."""
         kind = kind or EVENTS[step.state]
         key = (account.number, step, kind, ackless)
         move = self._moves.get(key)
@@ -81,6 +81,6 @@ class Ladder:
         move.add(ranges)
 
     def take(self) -> Iterator[Move]:
-        """All moves, in the order in which they began; the ladder is empty afterwards."""
+        """Return all moves in the order in which they began, and empty the ladder."""
         moves, self._moves = self._moves, {}
         return iter(moves.values())

@@ -1,4 +1,4 @@
-"""The ledger: gives every event its place in the main log and its link in the audit chain.
+"""The ledger: gives every event its offset in the main log and its link in the audit chain.
 
 The formulas are in `contract/chain.py`. Offsets are dense, so a changed, dropped or reordered row breaks the chain at
 its place.
@@ -18,27 +18,27 @@ _event_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 def encode_content(content: Content) -> bytes:
-    """Content as it is stored and digested."""
+    """Encode content for storage and for its digest."""
     return _encoder.encode(content)
 
 
 def encode_activity(event: dict[str, Any]) -> bytes:
-    """An activity event as it is stored."""
+    """Encode an activity event for storage."""
     return _encoder.encode(event)
 
 
 def encode_struct(value: Struct) -> bytes:
-    """A small value as it is stored and digested."""
+    """Encode a small value for storage and for its digest."""
     return _encoder.encode(value)
 
 
 def encode_numbers(numbers: tuple[int, ...]) -> bytes:
-    """Numbers of members as they are stored and digested."""
+    """Encode member numbers for storage and for their digest."""
     return _encoder.encode(numbers)
 
 
 def decode_event(event: bytes) -> AnyEvent:
-    """Read an event back from its bytes."""
+    """Decode an event."""
     return _event_decoder.decode(event)
 
 

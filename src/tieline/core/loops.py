@@ -1,25 +1,27 @@
-"""The loop rule: it counts how long agents have been answering each other.
+"""The loop rule: counts how often agents have answered each other in a row.
 
-A message's *hops* are the answers of agents, at the pace of agents, that led to it. Past limits the hub slows and then
-holds what comes of such a chain (`core.holds`); nothing is ever refused or dropped for it.
+The *hops* of a message are the number of agent answers, at the pace of agents, that led to it. Above a soft limit the
+hub slows the messages of such a chain, and above a hard limit it holds them (`core.holds`). The loop rule never refuses
+or drops a message.
 
-**Cause.** Concurrency is no causality. A message can be caused by one that its sender was sent, and had seen, claimed
-or acknowledged before it spoke; and each received message causes at most one. What it explicitly replies to comes
-first, and needs no acknowledgement: where a wire has none, an explicit reply is all that counts. Otherwise the sender
-answers what its target told it since it last spoke there, in the same thread if there is any. All of that is answered
-then. If several spoke, as in a channel, the shortest of their chains goes on, so that ten reports to one request are
-one hop and not ten; chains of no hops are left out, or a bystander would end a loop of others.
+**Cause.** Two messages at the same time need not be related. A message can be caused by a message that its sender
+received and had seen, claimed or acknowledged before. Each received message causes at most one message. An explicit
+reply comes first: the message that it names is the cause, and needs no acknowledgement. On a wire without
+acknowledgement, only explicit replies count. Otherwise the message answers everything that its target told the sender
+since the sender last wrote there. If some of that is in the same thread, only that part is answered. If several members
+wrote, as in a channel, the shortest of their chains continues, so that ten reports to one request are one hop and not
+ten. Chains without hops are left out, because otherwise a bystander would end a loop of others.
 
-**Count.** Only hops of agents count: what a person or a script says starts at zero. And only at the pace of agents,
-from `hop_ms_min` to `reply_window_ms` after the cause reached the sender: programs answer sooner.
+**Count.** Only hops of agents count: a message of a person or a script starts at zero. Only answers at the pace of
+agents count: from `hop_ms_min` to `reply_window_ms` after the cause reached the sender. Programs answer sooner.
 
-**Rings.** Agents that pass messages on (A to B, B to C, C to A) answer nobody. So a message without a cause, to
-somebody who has told its sender nothing lately, may have been caused by what its sender heard last, in the same
-thread or at all. Such a guess alone counts nothing, because work that is handed out looks just like it. It counts
-when it comes round: a few steps back, by guesses and explicit replies alone, the same sender wrote to the same
-target. Each round adds its steps.
+**Rings.** Agents that pass messages on (A to B, B to C, C to A) do not answer anybody. So the rule makes a guess for a
+message without a cause, to a target that has told the sender nothing lately. The guess is that the message was caused
+by the last message that the sender read, in the same thread or in any. A guess alone adds no hops, because delegated
+work looks the same. The guess counts when the ring closes: a few steps back, through guesses and explicit replies only,
+the same sender wrote to the same target. Each round adds its steps.
 
-The state is a bounded memory of recent messages; it is not durable.
+The state is a bounded memory of recent messages. It is not durable.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -35,17 +37,17 @@ from tieline.contract.refusal import Code, Refusal
 
 _PAIR = 2
 _NAME_CHARACTERS_MAX = 1000
-"""Far more than a thread or a channel has; what is paused is kept in memory."""
+"""Maximum length of a conversation name, far longer than real names. Paused names are kept in memory."""
 
 _RING_MAX = 16
-"""Members of a ring that is noticed: looking further back would take long, and find more that is chance."""
+"""Largest ring that is detected. A longer search would be slow, and would find more rings by chance."""
 
 _UNANSWERED_MAX = 32
-"""Messages from one place that wait for an answer: more are not answered one by one."""
+"""Largest number of unanswered messages remembered for one place. A member does not answer more one by one."""
 
 
 class RecentMessage(Struct, frozen=True, gc=False):
-    """A message as the loop rule remembers it."""
+    """A recent message, with the fields that the loop rule needs."""
 
     id: MessageId
     offset: int
@@ -55,20 +57,20 @@ class RecentMessage(Struct, frozen=True, gc=False):
     target: str
     thread: str | None
     chain: MessageId
-    """The first message of its chain."""
+    """The first message of the chain."""
     parent: MessageId | None
-    """What led to it, surely or by a guess."""
+    """The message that caused this one, known or guessed."""
     answers: bool
-    """Whether it went back to where its cause came from: a step of a dialogue, and not of a ring."""
+    """True if the message went back to the place of its cause. It is a step of a dialogue, not of a ring."""
 
     @property
     def place(self) -> str:
-        """Where a recipient would answer: the sender, or the channel."""
+        """The target of an answer: the sender, or the channel."""
         return f"@{self.sender}" if self.target.startswith("@") else self.target
 
     @property
     def conversation(self) -> str:
-        """The conversation that it belongs to."""
+        """The name of the conversation of this message."""
         return _conversation(self.thread, self.target, self.sender)
 
 
@@ -79,22 +81,22 @@ class _Heard:
 
     def __init__(self, message: RecentMessage, at_ms: int) -> None:
         self.message = message
-        # When it was first offered to the member.
+        # Time of the first offer to the member.
         self.at_ms = at_ms
-        # Whether there is evidence that the member read it.
+        # True if there is evidence that the member read the message.
         self.seen = False
-        # Whether it has caused a message of the member.
+        # True if the message has caused a message of the member.
         self.answered = False
 
 
 class _Place:
-    """What a member read from one place, and has not answered."""
+    """Messages from one place that a member has read and not answered."""
 
     __slots__ = ("heard", "last_ms")
 
     def __init__(self) -> None:
         self.heard: list[_Heard] = []
-        # When the newest of it came.
+        # Time when the member read the newest message.
         self.last_ms = 0
 
     def unanswered(self) -> list[_Heard]:
@@ -102,15 +104,15 @@ class _Place:
 
 
 class Judgement(Struct, frozen=True, gc=False):
-    """What the rule says of a new message."""
+    """The result of the loop rule for a new message."""
 
     hops: int
     cause: MessageId | None
     parent: MessageId | None = None
     chain: MessageId | None = None
-    """The first message of its chain, if another than this one."""
+    """The first message of the chain. `None` if the chain begins with this message."""
     since_ms: int = 0
-    """When the cause reached the sender, if there are hops."""
+    """Time when the cause reached the sender, if there are hops."""
     answers: bool = False
 
 
@@ -120,12 +122,12 @@ _Value = TypeVar("_Value")
 
 
 def conversation(content: Content, sender: str) -> str:
-    """The conversation that a message belongs to."""
+    """The name of the conversation that a message belongs to."""
     return _conversation(content.thread, str(content.target), sender)
 
 
 def find_conversation(name: str) -> str | Refusal:
-    """A conversation as somebody names it; of two members either may come first."""
+    """Parse the name of a conversation. The two members of a pair may come in any order."""
     parts = name.split("+")
     if len(parts) == _PAIR and all(part.startswith("@") and len(part) > 1 for part in parts):
         return "+".join(sorted(parts))
@@ -145,9 +147,9 @@ def _conversation(thread: str | None, target: str, sender: str) -> str:
 
 
 class _Memory(Generic[_Key, _Value]):
-    """The most recent values by key, in two generations: when the younger is full, the older is forgotten at once.
+    """A cache of recent values in two generations. When the young one is full, the old one is dropped at once.
 
-    Forgetting one at a time would be finer, but a dictionary that loses its first key again and again slows down.
+    Dropping single keys would be more exact, but a dictionary becomes slow if its first key is removed often.
     """
 
     __slots__ = ("_generation_max", "_old", "_young")
@@ -177,30 +179,30 @@ class _Memory(Generic[_Key, _Value]):
 
 
 class Loops:
-    """Recent messages, and what each member read of them and did not answer yet."""
+    """Recent messages, and which of them each member has read and not answered yet."""
 
     __slots__ = ("_by_id", "_by_offset", "_heard", "_latest", "_limits", "_places", "_told", "_undo")
 
     def __init__(self, limits: Limits, undo: list[Callable[[], object]]) -> None:
-        """What takes a judgement back goes into `undo`: the message may never be accepted, and be sent again."""
+        """Create an empty memory. Undo steps of judgements are added to `undo`, for messages not accepted."""
         self._limits = limits
         self._undo = undo
         size = limits.loop_memory_max
         self._by_id: _Memory[str, RecentMessage] = _Memory(size)
         self._by_offset: _Memory[int, RecentMessage] = _Memory(size)
-        # What reached whom, by recipient and log offset.
+        # Messages that reached a member, by recipient and log offset.
         self._heard: _Memory[tuple[str, int], _Heard] = _Memory(size)
-        # By recipient and place.
+        # Unanswered messages, by recipient and place.
         self._places: _Memory[tuple[str, str], _Place] = _Memory(size)
-        # What each member read last, in each thread, and without one in any.
+        # The last message that each member read, by member and thread. With `None`, in any thread.
         self._latest: _Memory[tuple[str, str | None], _Heard] = _Memory(size)
-        # Chains that people were told of, with what they were told.
+        # Chains that people got a notice about, with the kind of notice.
         self._told: _Memory[tuple[MessageId, str], bool] = _Memory(size)
 
-    # What is judged.
+    # Judging new messages.
 
     def judge(self, content: Content, sender: str, now_ms: int, *, counts: bool) -> Judgement:
-        """Look at a message before it is accepted. Without `counts`, it starts at zero, whatever led to it."""
+        """Judge a message before it is accepted. Without `counts`, its hops are zero for any cause."""
         if content.kind is not Kind.CHAT:
             return INNOCENT
         target = str(content.target)
@@ -218,12 +220,12 @@ class Loops:
             return known or INNOCENT
         place = self._places.get((sender, target))
         if place is not None and now_ms - place.last_ms <= self._limits.reply_window_ms:
-            # It passes nothing on to whom it talks with.
+            # The target wrote to the sender lately. So this is a dialogue, and no message is passed on.
             return known or INNOCENT
         return self._judge_guess(content, target, sender, guess)
 
     def _judge_guess(self, content: Content, target: str, sender: str, guess: _Heard) -> Judgement:
-        """Judge a message that may or may not pass on what its sender heard last."""
+        """Judge a message that may pass on the last message that its sender read."""
         last = guess.message
         before, steps = self._round_before(sender, target, last)
         if before is None or guess.answered:
@@ -233,7 +235,7 @@ class Loops:
         return Judgement(before.hops + steps, last.id, last.id, chain, guess.at_ms)
 
     def _round_before(self, sender: str, target: str, last: RecentMessage) -> tuple[RecentMessage | None, int]:
-        """The message of this sender to this target in the ring that ends with `last`, and how many steps back."""
+        """Search back from `last` for a message of this sender to this target. Returns it and the number of steps."""
         recent: RecentMessage | None = last
         for steps in range(1, _RING_MAX + 1):
             if recent is None or recent.answers:
@@ -244,7 +246,7 @@ class Loops:
         return None, 0
 
     def _take_causes(self, content: Content, target: str, sender: str) -> Sequence[_Heard]:
-        """What a message answers; it is answered by that."""
+        """The messages that a new message answers. They are marked as answered."""
         if content.reply_to is not None:
             named = self._take_named(content.reply_to, sender)
             if named is not None:
@@ -253,14 +255,14 @@ class Loops:
         if place is None or not place.heard:
             return ()
         found = place.unanswered()
-        # An objective has limits of its own, so what was said there is answered there.
+        # Objectives have their own limits, so a message of an objective is answered only in its thread.
         elsewhere = [heard for heard in found if not (heard.message.thread or "").startswith("obj:")]
         found = [heard for heard in found if heard.message.thread == content.thread] or elsewhere
         self._answer(found, place)
         return found
 
     def _answer(self, found: list[_Heard], place: _Place | None = None) -> None:
-        """This is answered now; at its place, if there is one, it waits no more."""
+        """Mark these messages as answered, and remove them from the unanswered messages of `place`."""
         for heard in found:
             heard.answered = True
         if place is not None:
@@ -268,7 +270,7 @@ class Loops:
         self._undo.append(partial(_ask_again, found, place))
 
     def _take_named(self, message_id: MessageId, sender: str) -> _Heard | None:
-        """What an explicit reply answers, if it is remembered, somebody else's, and not answered yet."""
+        """The message that an explicit reply names, if it is recent, from another sender, and not answered yet."""
         recent = self._by_id.get(message_id)
         if recent is None or recent.sender == sender:
             return None
@@ -285,7 +287,7 @@ class Loops:
         return self._limits.hop_ms_min <= now_ms - heard.at_ms <= self._limits.reply_window_ms
 
     def _best(self, causes: list[_Heard]) -> _Heard | None:
-        """The message whose chain goes on: of each sender the longest chain, and of those the shortest with hops."""
+        """The cause to continue: take the longest chain of each sender, and of these the shortest with hops."""
         longest: dict[str, _Heard] = {}
         for heard in causes:
             other = longest.get(heard.message.sender)
@@ -294,7 +296,7 @@ class Loops:
         chains = list(longest.values())
         return min([heard for heard in chains if heard.message.hops] or chains, key=_hops_of, default=None)
 
-    # What happened.
+    # Noting events.
 
     def note(
         self, message_id: MessageId, offset: int, content: Content, sender: str, judgement: Judgement, at_ms: int
@@ -310,7 +312,7 @@ class Loops:
         self._by_offset.put(offset, recent)
 
     def reached(self, recipient: str, offset: int, now_ms: int, *, seen: bool) -> None:
-        """A message was offered to a member, or there is evidence that the member read it."""
+        """Note that a message was offered to a member, or with `seen`, that the member read it."""
         recent = self._by_offset.get(offset)
         if recent is None or recent.sender == recipient:
             return
@@ -339,12 +341,12 @@ class Loops:
         return recent.offset if recent is not None else None
 
     def sender_of(self, message_id: MessageId | None) -> str:
-        """Who said a remembered message."""
+        """The sender of a remembered message, or an empty string."""
         recent = self._by_id.get(message_id) if message_id is not None else None
         return recent.sender if recent is not None else ""
 
     def is_news(self, judgement: Judgement, what: str) -> bool:
-        """Whether this is told of a chain for the first time."""
+        """True if this kind of notice is the first for the chain. The notice is noted as sent."""
         if judgement.chain is None or self._told.get((judgement.chain, what)):
             return False
         told = (judgement.chain, what)
@@ -353,13 +355,13 @@ class Loops:
         return True
 
     def take_back(self, offsets: range) -> None:
-        """Messages at these log offsets were taken back: others will stand there."""
+        """Forget the messages at these log offsets. A rollback removed them, and others will get the offsets."""
         gone = [recent for recent in map(self._by_offset.get, offsets) if recent is not None]
         self._by_id.forget(recent.id for recent in gone)
         self._by_offset.forget(recent.offset for recent in gone)
 
     def forget(self, name: str) -> None:
-        """Forget the chains that went through a conversation, so that they start anew."""
+        """Forget the chains that went through a conversation, so that they start again at zero hops."""
         chains = {recent.chain for recent in self._by_offset.values() if recent.conversation == name}
         gone = [recent for recent in self._by_offset.values() if recent.chain in chains]
         self._by_id.forget(recent.id for recent in gone)
@@ -370,7 +372,7 @@ class Loops:
                 heard.answered = True
 
     def shift(self, step_ms: int) -> None:
-        """The clock was set by this much: what was heard a while ago was heard as long ago as before."""
+        """Shift all times by a change of the clock, so that the age of each message stays the same."""
         for heard in self._heard.values():
             heard.at_ms += step_ms
         for place in self._places.values():

@@ -1,4 +1,4 @@
-"""Rules of who is a member: how members come, get new tokens, and go."""
+"""Membership: the rules to add members, replace their tokens, and remove them."""
 
 from msgspec import structs
 
@@ -23,7 +23,7 @@ from tieline.core.tokens import TokenRules
 
 
 class MembershipRules:
-    """Decides who is made a member, and removed."""
+    """Decides which members are added and removed, and replaces their tokens."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class MembershipRules:
         self._tokens = tokens
 
     def add(self, session: Session, command: c.AddMember) -> Reply:
-        """Make a member with a token."""
+        """Add a member with a token."""
         refusal = session.refuse_without(MEMBERS_MANAGE)
         if refusal is not None:
             return refusal
@@ -79,7 +79,7 @@ class MembershipRules:
         return account.member.origin is Origin.LOCAL and not self._directory.has_token(account)
 
     def _adopt(self, account: Account, session: Session) -> Issued:
-        """Let a local name belong to a token. Sessions that showed none end, as no new one of theirs could begin."""
+        """Protect a local name with a token. Its sessions without a token end, because they could not open again."""
         account.member = structs.replace(account.member, origin=Origin.TOKEN)
         self._store.save_member(MemberRow(account.number, account.member, account.since))
         why = Refusal(Code.NAME_TAKEN, f"the name {account.name!r} belongs to a token now; show it")
@@ -87,7 +87,7 @@ class MembershipRules:
         return self._issue(account, session, None, "token for a local member")
 
     def rotate(self, session: Session, command: c.RotateToken) -> Reply:
-        """Give a member a new token; the old ones die at once."""
+        """Issue a new token for a member. All its old tokens become invalid at once."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account
@@ -98,7 +98,7 @@ class MembershipRules:
         return self._issue(account, session, None, "token")
 
     def _issue(self, account: Account, session: Session, token: str | None, what: str) -> Issued:
-        """Make a token the only one of its member."""
+        """Issue a token, and delete all other tokens of the member."""
         for old in self._directory.tokens_of(account):
             self._tokens.drop(old)
         token = token or self._clock_and_ids.token()
@@ -107,7 +107,7 @@ class MembershipRules:
         return Issued(account.member.name, token)
 
     def remove(self, session: Session, command: c.RemoveMember) -> Reply:
-        """Remove a member: nothing can reach it any more, so what waits for it is dead."""
+        """Remove a member. Its unsettled deliveries become dead, because nothing can reach the member."""
         refusal = session.refuse_without(MEMBERS_MANAGE)
         if refusal is not None:
             return refusal

@@ -1,9 +1,9 @@
-"""The broker's memory: read from the store, made durable in it, and brought back to it when something fails.
+"""The broker's memory: loaded from the store, committed to the store, and rolled back when something fails.
 
-Three kinds of memory have three ways back. What the store keeps is read from it again. What is in memory alone
-(sessions, who follows what, the times of escalation) is carried over, after the changes of the batch were taken
-back one by one. What was decided and published and is not committed yet (offers, acknowledgements) is *owed*: it is
-done again, because nobody will say it twice. So a failed commit, or a command that raises half-way, ends no session.
+A rollback treats three kinds of state differently. Stored state is read from the store again. State that is only in
+memory (sessions, followed messages, escalation times) is kept, after the changes of the batch were undone one by one.
+State that was published but not committed yet (offers, acknowledgements) is *owed*: it is applied again, because no
+client will send it twice. So no session ends when a commit fails, or when a command raises half-way.
 """
 
 import heapq
@@ -32,18 +32,18 @@ from tieline.core.store import Foundation, Grant, MovedReplay, SentReplay, Store
 from tieline.core.streams import stream_name
 
 _REPLAY_ROWS = 2000
-"""Log rows that a rollback may replay, once there was one: a few milliseconds."""
+"""After a rollback: rows until the next snapshot. A replay of so many rows takes a few milliseconds."""
 
 
 class Memory:
-    """All that a broker knows, over one store."""
+    """The whole state of a broker, over one store."""
 
     def __init__(self, store: Store, clock_and_ids: ClockAndIds, limits: Limits) -> None:
         self.store = store
         self.clock_and_ids = clock_and_ids
         self.limits = limits
         self.batch = Batch(store, clock_and_ids, limits)
-        # What went wrong where no command can be refused for it; whoever drives the broker takes it from here.
+        # Faults for which no command can be refused. The caller of the broker takes them from here.
         self.faults: list[Fault] = []
         self.external_inboxes = ExternalInboxes(self.batch)
         self.restore()
@@ -55,11 +55,11 @@ class Memory:
 
     @property
     def dirty(self) -> bool:
-        """Whether anything waits for a commit."""
+        """True if there are writes to commit."""
         return self.batch.dirty
 
     def restore(self) -> None:
-        """Start from what is committed; open sessions and anything not committed are forgotten."""
+        """Start from the committed state. Open sessions and uncommitted changes are dropped."""
         batch, limits = self.batch, self.limits
         batch.undo.clear()
         batch.lazy.clear()
@@ -67,16 +67,16 @@ class Memory:
         self.refusals = Refusals(batch)
         self.retention = self._new_retention()
         self.followers = Followers(batch)
-        # Work of batches that were published and are not committed yet.
+        # Work of batches that are published but not committed.
         self._owed: list[Work] = []
         self.external_inboxes.start_over()
         self.faults.clear()
         self._load(None, None)
 
     def roll_back(self) -> None:
-        """Go back to what is committed or owed. Sessions stay open, and what is in memory alone stays as it was.
+        """Go back to the state that is committed or owed. Sessions and other state that is only in memory are kept.
 
-        If this raises, memory is not to be trusted any more.
+        If this raises, do not use this memory any more.
         """
         batch = self.batch
         for take_back in reversed(batch.undo):
@@ -92,14 +92,14 @@ class Memory:
             self._do_again(work)
         batch.write_moves()
         batch.lazy.clear()
-        # What failed once may fail again: the next rollback need not replay all this.
+        # A failure may happen again. An early snapshot makes the next rollback shorter.
         self._snapshot_rows = _REPLAY_ROWS
 
     def _new_retention(self) -> Retention:
         return Retention(self.batch, self.snapshot)
 
     def _load(self, escalation: Escalation | None, holds: Holds | None) -> None:
-        """Read what the store keeps; of what waits, since when, as these knew it before."""
+        """Load the state from the store. Take waiting times from the earlier `escalation` and `holds`, if given."""
         foundation = self.store.restore()
         assert foundation.snapshot_end <= foundation.log_end, "a snapshot of what was never committed"
         batch, limits = self.batch, self.limits
@@ -109,7 +109,7 @@ class Memory:
         self.resumption = Resumption(foundation.grants)
         self.channels = Channels(foundation, directory)
         self.objectives = Objectives(foundation, self.store)
-        # The log offset of the last snapshot, and after how many rows the next is made.
+        # The log offset of the last snapshot, and the number of rows until the next snapshot.
         self._snapshot_end = foundation.snapshot_end
         self._snapshot_rows = limits.snapshot_rows
         self._replay(foundation)
@@ -120,7 +120,7 @@ class Memory:
         self.escalation.restore(foundation.settings, self.clock_and_ids.now_ms(), escalation)
 
     def _replay(self, foundation: Foundation) -> None:
-        """Bring inboxes and streams from the last snapshot to the end of the log."""
+        """Replay the log since the last snapshot into inboxes and streams."""
         for event in self.store.replay(foundation.snapshot_end):
             match event:
                 case SentReplay():
@@ -148,7 +148,7 @@ class Memory:
         return deadlines
 
     def _do_again(self, work: Work) -> None:
-        """Do again what is owed."""
+        """Apply owed work again."""
         batch = self.batch
         batch.dirty = True
         match work:
@@ -194,7 +194,7 @@ class Memory:
         self.external_inboxes.commit()
 
     def owe(self) -> None:
-        """The outcome is published although it is not committed: what was decided so far must outlive a rollback."""
+        """Mark the work so far as owed. Its outcome is published before the commit, so a rollback must keep it."""
         batch = self.batch
         batch.write_moves()
         batch.undo.clear()
@@ -203,7 +203,7 @@ class Memory:
         self.external_inboxes.owe()
 
     def close(self) -> None:
-        """Commit what is left, with a snapshot, so that the next start replays nothing."""
+        """Commit the remaining writes with a snapshot, so that the next start replays nothing."""
         self.refusals.finish()
         self.batch.write_moves()
         self.holds.save(self.store)
@@ -212,7 +212,7 @@ class Memory:
         self.store.close()
 
     def snapshot(self) -> None:
-        """Keep the state of all members as of the log's end, so that a start need not replay what led to it."""
+        """Save the state of all changed members at the end of the log, so that a start need not replay older rows."""
         batch = self.batch
         assert not batch.ladder, "moves that are not in the log yet would be in the snapshot and replayed on top of it"
         changed = [account for account in self.directory.accounts.values() if account.changed]

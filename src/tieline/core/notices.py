@@ -1,7 +1,7 @@
-"""Notices: what the hub itself has to tell members, as messages in their inboxes.
+"""Notices: messages from the hub itself in the inboxes of members.
 
-They are events, so the loop rule leaves them alone and they cause nothing; and they come from a name that no member can
-have. Each is bounded by what provokes it: a conversation is paused once in a while, a delivery dies once.
+A notice is an event, so the loop rule ignores it. Its sender is a name that no member can have. The causes of notices
+are rare, which limits their number: a conversation is not paused often, and a delivery dies only once.
 """
 
 from collections.abc import Collection, Iterable
@@ -24,16 +24,16 @@ SPEAKER = "hub@notices"
 
 _PROTOCOL = "tieline"
 _HUMANS_MAX = 16
-"""People who are told of a loop: one of them will look."""
+"""Largest number of people who get a notice about a loop. One of them will react."""
 _LETTERS_MAX = 64
-"""Deliveries given up at once whose senders are told."""
+"""If one command gives up many deliveries, only the senders of this many get a notice."""
 _UNSEEN_MAX = 20
-"""Messages not seen that a human is told of one by one; the others are counted."""
-_NAMED_MAX = 5  # a line of text holds them; the others are counted
+"""Largest number of unseen messages listed one by one in a notice. The rest is only counted."""
+_NAMED_MAX = 5  # as many as fit a line of text; the rest is only counted
 
 
 class Notices:
-    """Writes to members in the hub's own name."""
+    """Sends messages to members in the name of the hub."""
 
     def __init__(self, batch: Batch, directory: Directory, posting: Posting) -> None:
         self._batch = batch
@@ -43,7 +43,7 @@ class Notices:
         self._posting = posting
 
     def tell(self, accounts: Iterable[Account], title: str, body: str, data: dict[str, Any]) -> None:
-        """Tell each of these members the same; one whose inbox is full is not told."""
+        """Send the same notice to each of these members. A member with a full inbox is skipped."""
         session = Session(SessionId(""), _PROTOCOL, SPEAKER, account=None)
         for account in accounts:
             if account.inbox.backlog < self._limits.backlog_max:
@@ -51,12 +51,12 @@ class Notices:
                 self._posting.post(session, content, (account,))
 
     def people(self) -> dict[int, Account]:
-        """The humans, or where there are none, those who manage members; each by its number."""
+        """All human members by number. If there are none, the members who may manage members."""
         found = self._directory.subscribers(USERS) or self._directory.managers
         return dict(list(found.items())[:_HUMANS_MAX])
 
     def slowed(self, conversation: str, reason: str) -> None:
-        """Tell people that agents go on answering each other, and what to do about it."""
+        """Tell people that agents keep answering each other, and which commands stop or allow that."""
         first, last = duration(self._limits.space_ms_min), duration(self._limits.space_ms_max)
         body = (
             f"{reason}. From now on its messages come {first} to {last} apart; nothing is lost. To stop it: "
@@ -66,8 +66,8 @@ class Notices:
         self.tell(self.people().values(), "conversation slowed", body, data)
 
     def held(self, conversation: str, reason: str, speakers: tuple[str, str], recipients: Collection[Account]) -> None:
-        """Tell people, and the agents concerned, that a conversation is held and how it goes on."""
-        # In a channel the others have no part in it.
+        """Tell people and the agents involved that a conversation is held, and which commands release it."""
+        # In a channel, the other recipients take no part in the loop.
         told = {account.number: account for account in recipients if len(recipients) == 1}
         for account in map(self._directory.find, speakers):
             if account is not None:
@@ -81,7 +81,7 @@ class Notices:
         self.tell((told | self.people()).values(), "conversation held", body, data)
 
     def unseen(self, account: Account, reach: Reach, ranges: Ranges) -> None:
-        """Tell a human what a member has not seen, but never what the hub told: two humans would go on for ever."""
+        """Tell a human which messages a member has not seen. Notices are left out, to avoid endless notices."""
         found = self._messages(account, ranges, _UNSEEN_MAX)
         messages = [message for message in found if message.sender != SPEAKER]
         if not messages:
@@ -99,7 +99,7 @@ class Notices:
         self.tell((human,), "messages not seen", body, data)
 
     def doomed(self, account: Account, ranges: Ranges) -> list[Message]:
-        """The messages of deliveries that are about to be given up."""
+        """The messages of deliveries that a session is about to give up."""
         return self._messages(account, ranges, _LETTERS_MAX)
 
     def _messages(self, account: Account, ranges: Ranges, most: int) -> list[Message]:
@@ -110,7 +110,7 @@ class Notices:
         return [found[offset] for offset in known if offset in found]
 
     def given_up(self, account: Account, messages: Iterable[Message], reason: str) -> None:
-        """Tell the senders of these messages that a recipient will never have them."""
+        """Tell the senders of these messages that a recipient will never get them."""
         for message in messages:
             sender = self._directory.find(message.sender)
             if sender is not None:
@@ -120,5 +120,5 @@ class Notices:
 
 
 def duration(ms: int) -> str:
-    """A duration as people say it, in minutes or seconds."""
+    """Format a duration for people, in minutes or seconds."""
     return f"{ms / 60_000:g} min" if ms % 60_000 == 0 else f"{ms / 1000:g} s"

@@ -1,9 +1,9 @@
-"""Objectives: who may do what to them, and what becomes durable together when somebody does.
+"""Objectives: who may change them, and which data a change stores in one transaction.
 
-What may follow what is `TRANSITIONS` in the contract; who may do it is `RIGHTS` here. A change keeps in one
-transaction: the objective as it stands now, an entry of its event log, a link of the audit chain, and one lifecycle
-message with its deliveries. Whoever has no part in an objective and no permission over objectives gets the answer that
-an id gets which never was.
+`TRANSITIONS` in the contract lists the allowed changes of status. `RIGHTS` here lists who may make a change. One
+transaction stores the changed objective, an entry of its event log, a link of the audit chain, and one lifecycle
+message with its deliveries. A session that takes no part in an objective and has no permission over objectives gets the
+same refusal as for an unknown id.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,19 +30,19 @@ from tieline.core.store import Foundation, ObjectiveQuery, ObjectiveRow, Store, 
 _NOTHING = Content(target=lifecycle.thread_of("none"), body="nothing")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _OVERSIGHT = (OBJECTIVES_CREATE, OBJECTIVES_CANCEL, OBJECTIVES_REASSIGN, OBJECTIVES_WATCH)
-"""Whoever has one of these may see every objective."""
+"""A session with one of these permissions may see every objective."""
 _NO_ACTOR = Refusal(Code.FORBIDDEN, "only a member can make or change an objective: say which one acts")
 
 
 class Right(Struct, frozen=True):
-    """Who may make a change: those with a part in the objective, or with a permission."""
+    """The right to make a change. It belongs to the assignee, the originator, or holders of a permission."""
 
     permission: str | None = None
     assignee: bool = False
     originator: bool = False
 
     def holds(self, session: Session, row: ObjectiveRow) -> bool:
-        """Whether the session may."""
+        """True if the session has this right for the objective."""
         if self.permission is not None and session.may(self.permission):
             return True
         number = session.account.number if session.account is not None else None
@@ -66,7 +66,7 @@ RIGHTS: dict[type[o.Change], Right] = {
 def rights_of(row: ObjectiveRow, session: Session) -> tuple[str, ...]:
     """The changes that a session may make to an objective now, by name, in the order of `RIGHTS`.
 
-    Clients show what is in it and know no rule themselves. A change that would change nothing is left out.
+    Clients show exactly these changes, and have no rules of their own. A change without effect is left out.
     """
     if session.account is None:
         return ()
@@ -85,16 +85,16 @@ def _seen(row: ObjectiveRow, session: Session) -> SeenObjective:
 
 
 class _Step(Struct, frozen=True):
-    """One happening, and the objective after it."""
+    """One happening, and the state of the objective after it."""
 
     row: ObjectiveRow
     happening: o.AnyHappening
     leaving: int | None = None
-    """The number of a member that this happening takes out of the thread; it hears of it all the same."""
+    """The number of a member that this happening removes from the thread. That member still gets the message."""
 
 
 class Objectives:
-    """Those that can still change. Only the broker changes it."""
+    """The open objectives: neither done nor cancelled. Only the broker changes them."""
 
     def __init__(self, foundation: Foundation, store: Store) -> None:
         self._open = {row.objective.id: row for row in foundation.objectives}
@@ -114,23 +114,23 @@ class Objectives:
         return self._open.get(o.ObjectiveId(objective_id))
 
     def made_by(self, account: Account) -> int:
-        """How many of them a member has made."""
+        """The number of open objectives that a member has created."""
         return sum(row.originator == account.number for row in self._open.values())
 
     def serial(self) -> int:
-        """The number of a new objective."""
+        """The next serial number, for a new objective."""
         self._next_serial += 1
         return self._next_serial - 1
 
     def keep(self, row: ObjectiveRow) -> None:
-        """Remember an objective as it stands now."""
+        """Store the current state of an objective in memory. An ended objective is dropped."""
         if row.objective.status in o.TERMINAL:
             self._open.pop(row.objective.id, None)
         else:
             self._open[row.objective.id] = row
 
     def others_in_thread(self, objective_id: str, sender: Account | None, directory: Directory) -> list[Account] | None:
-        """Who hears what a member says in an objective's thread, or `None` if it has no part in it."""
+        """The other members of an objective's thread. `None` if the sender takes no part in the thread."""
         row = self.find(objective_id)
         if row is None or sender is None:
             return None
@@ -139,18 +139,18 @@ class Objectives:
 
 
 def thread(row: ObjectiveRow, directory: Directory) -> dict[int, Account]:
-    """Everybody in an objective's thread, by number: its parties, and those who manage members."""
+    """All members of an objective's thread, by number: its parties, and members who may manage members."""
     parties = {number: directory.accounts[number] for number in row.parties if number in directory.accounts}
     return {**parties, **directory.managers}
 
 
 def unknown(objective_id: str) -> Refusal:
-    """The refusal for an id that there is not, or that is none of the asker's business."""
+    """The refusal for an id that does not exist, or that the session may not see."""
     return Refusal(Code.UNKNOWN_OBJECTIVE, f"there is no objective {objective_id[:140]!r}")
 
 
 class ObjectiveRules:
-    """Decides who may do what to objectives."""
+    """Decides who may create, change and read objectives."""
 
     def __init__(self, batch: Batch, directory: Directory, objectives: Objectives, posting: Posting) -> None:
         self._batch = batch
@@ -163,7 +163,7 @@ class ObjectiveRules:
     # Changing.
 
     def create(self, session: Session, command: c.CreateObjective) -> Reply:
-        """Make an objective and give it to its assignee."""
+        """Create an objective and assign it."""
         account = session.account
         if account is None:
             return _NO_ACTOR
@@ -196,7 +196,7 @@ class ObjectiveRules:
         return self._carry_out(session, [_Step(row, assigned), *watched])
 
     def change(self, session: Session, command: c.ChangeObjective) -> Reply:
-        """Do something to an objective."""
+        """Change an objective, for example block, complete or reassign it."""
         if session.account is None:
             return _NO_ACTOR
         row = self._visible(session, command.objective_id)
@@ -216,7 +216,7 @@ class ObjectiveRules:
         return self._carry_out(session, steps) if steps else ObjectiveState(_seen(row, session))
 
     def _steps(self, row: ObjectiveRow, status: o.Status | None, change: o.AnyChange) -> Sequence[_Step] | Refusal:
-        """What a change amounts to; nothing, when all is as it asks for."""
+        """The steps of a change. Empty if the objective already is as the change asks."""
         refusal = self._check_change(change)
         if refusal is not None:
             return refusal
@@ -256,7 +256,7 @@ class ObjectiveRules:
         return [_Step(kept, o.Reassigned(before, account.name, note), leaving=row.assignee)]
 
     def _watch(self, row: ObjectiveRow, add: Sequence[str], remove: Sequence[str]) -> Sequence[_Step] | Refusal:
-        """One step for each name that makes a difference."""
+        """One step for each watcher that is really added or removed."""
         added = self._find_all(add)
         if isinstance(added, Refusal):
             return added
@@ -268,7 +268,7 @@ class ObjectiveRules:
                 row = replace(row, objective=replace(row.objective, watchers=watchers), parties=parties)
                 steps.append(_Step(row, o.WatcherAdded(account.name)))
         for name in remove:
-            # By name, because a watcher may be no member any more.
+            # Watchers are removed by name, because a watcher may have been removed as a member.
             if name in row.objective.watchers:
                 index = row.objective.watchers.index(name)
                 watchers = row.objective.watchers[:index] + row.objective.watchers[index + 1 :]
@@ -283,7 +283,7 @@ class ObjectiveRules:
         return steps
 
     def _carry_out(self, session: Session, steps: Sequence[_Step]) -> Reply:
-        """Keep each step and tell of it; all of them are in the same transaction."""
+        """Store each step and post a message about it. All steps are in one transaction."""
         audiences = [_audience(step, self._directory) for step in steps]
         everybody = {number: account for audience in audiences for number, account in audience.items()}
         refusal = self._check_room(everybody.values(), len(steps))
@@ -325,7 +325,7 @@ class ObjectiveRules:
     # Reading.
 
     def _visible(self, session: Session, objective_id: str) -> ObjectiveRow | Refusal:
-        """An objective, if the session may know of it."""
+        """An objective that the session may see, or a refusal."""
         row = self._objectives.find(objective_id)
         if row is None:
             return unknown(objective_id)
@@ -345,7 +345,7 @@ class ObjectiveRules:
         return ObjectiveView(_seen(row, session), tuple(shown), len(shown) == len(events))
 
     def select(self, session: Session, command: c.ListObjectives) -> Reply:
-        """All objectives for who may create them; else those that the member has a part in."""
+        """List objectives. A session that may create objectives sees all; others see those they take part in."""
         everything = session.may(OBJECTIVES_CREATE)
         if session.account is None and not everything:
             return Refusal(Code.FORBIDDEN, "objectives are for members")
@@ -400,12 +400,12 @@ class ObjectiveRules:
                 assert_never(change)
 
     def _check_attachments(self, attachments: tuple[Attachment, ...]) -> Refusal | None:
-        """By the rule for attachments of any message."""
+        """Check attachments by the same rule as for messages."""
         said = replace(_NOTHING, attachments=attachments)
         return check_content(said, self._limits)
 
     def _check_room(self, accounts: Collection[Account], count: int) -> Refusal | None:
-        """By the rules for recipients of any message."""
+        """Check recipients by the same rules as for messages."""
         limits = self._limits
         if len(accounts) > limits.recipients_max:
             return Refusal(Code.TOO_MANY_RECIPIENTS, f"more than {limits.recipients_max} members would hear of it")
@@ -421,7 +421,7 @@ class ObjectiveRules:
 
 
 def _audience(step: _Step, directory: Directory) -> dict[int, Account]:
-    """Who hears of a step: its thread, and who leaves it by this."""
+    """The members who get the message about a step: the thread, and a member who leaves it with this step."""
     audience = thread(step.row, directory)
     if step.leaving in directory.accounts:
         audience[step.leaving] = directory.accounts[step.leaving]

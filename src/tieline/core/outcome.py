@@ -1,4 +1,4 @@
-"""What handling a batch of commands gave: replies, and what others must hear once it is durable."""
+"""The outcome of a batch of commands: replies, and news for other sessions after the commit."""
 
 from collections.abc import Sequence
 
@@ -25,67 +25,67 @@ class Post(Struct):
     keys: list[int]
     stream_seqs: list[int]
     held: set[int] = field(default_factory=set)
-    """Numbers of the recipients for whom it is held."""
+    """Numbers of the recipients whose delivery is held."""
 
 
 class Unseen(Struct, frozen=True):
-    """A message that a human is to be told of, because nothing shows that its recipient saw it."""
+    """A message to report to a human, because nothing proves that its recipient saw it."""
 
     member: MemberName
     message: Message
 
 
 class Followed(Struct):
-    """A message whose steps somebody wants to hear of."""
+    """A message that sessions follow."""
 
     message_id: MessageId
     sessions: set[SessionId]
     unsettled: set[int]
-    """Numbers of the recipients that may still take a step."""
+    """Numbers of the recipients whose delivery is not settled."""
 
 
 class Fault(Struct, frozen=True):
     """A command, or a chore of the hub, that raised."""
 
     place: int
-    """Which command of its batch."""
+    """Index of the command in its batch."""
     what: str
     error: Exception
     refusal: Refusal
 
 
 class Deferred(Struct, frozen=True):
-    """Stands in place of a reply that the journal or the search index makes when it has done this work."""
+    """Placeholder for a reply that the journal or the search index gives later, after this work."""
 
     work: Work | Inquiry
 
 
 class Outcome(Struct):
-    """To be published after the commit, in this order: replies, changes, posts, released, progress, unseen, ended."""
+    """Publish after the commit, in this order: replies, changes, posts, released, progress, unseen, ended."""
 
     replies: list[Reply | Deferred] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
     released: dict[MemberName, list[int]] = field(default_factory=dict)
-    """Keys of deliveries that are held no more, by recipient. Every reply of the batch was decided before that."""
+    """Keys of released deliveries, by recipient. Every reply of the batch was decided before the release."""
     progress: list[tuple[SessionId, Progress]] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
     unsettled: list[c.Settle] = field(default_factory=list)
-    """What the hub itself would have settled, and has to be won from an external inbox first."""
+    """Deliveries that the hub itself wants to settle, but must first win from an external inbox."""
     warnings: list[str] = field(default_factory=list)
-    """Sentences for the log of who runs the hub."""
+    """Sentences for the log of the person who runs the hub."""
     faults: list[Fault] = field(default_factory=list)
-    """Commands that raised, and were refused."""
+    """Commands and chores that raised. The commands were refused."""
     awaited: list[int] = field(default_factory=list)
-    """Places of the replies that must not be given before the commit."""
+    """Indexes of the replies that must wait for the commit."""
     more: bool = False
-    """Set if deliveries are left that are due to expire or to be released: begin the next batch at once."""
+    """True if due deliveries are left to expire or release. Then begin the next batch at once."""
     urgent: bool = False
-    """Whether somebody waits for the commit; if not, it may wait a little for more to ride along."""
+    """True if a client waits for the commit. Otherwise the commit may wait briefly for more batches."""
 
     def spread(self, places: Sequence[int], count: int, refusal: Refusal) -> "Outcome":
-        """The same for more commands: these replies stand at `places`, and all others are this refusal."""
+        """Copy this outcome for `count` commands: its replies go to `places`, and `refusal` to all other indexes."""
         replies: list[Reply | Deferred] = [refusal] * count
         for place, reply in zip(places, self.replies, strict=True):
             replies[place] = reply

@@ -1,8 +1,8 @@
-"""Pacing: whether a message of an agent is delivered at once, slowed, or held, and who is told of that.
+"""Pacing: decides if a message of an agent is delivered at once, slowed, or held, and who gets a notice about it.
 
-Above: `core.sending`. Below: `core.loops`, which counts how long agents have been answering each other, and
-`core.holds`, which knows the paused conversations. Past the soft limit of hops, messages come at a slower pace; past
-the hard one the conversation is paused.
+Above: `core.sending`. Below: `core.loops`, which counts how often agents have answered each other in a row, and
+`core.holds`, which knows the paused conversations. Above the soft limit of hops, messages are slowed. Above the hard
+limit, the conversation is paused.
 """
 
 from collections.abc import Collection
@@ -21,7 +21,7 @@ from tieline.core.objectives import Objectives, thread
 
 
 class Pacing:
-    """Judges new messages."""
+    """Decides for each new message if it is delivered at once, slowed or held."""
 
     __slots__ = ("_batch", "_directory", "_holds", "_limits", "_loops", "_notices", "_objectives")
 
@@ -37,7 +37,7 @@ class Pacing:
         self._notices = notices
 
     def judge(self, session: Session, content: Content, found: Collection[Account]) -> tuple[Judgement, Verdict | None]:
-        """Say what led to a message, and whether it is to be held, whatever stands before it in its stream."""
+        """Find the cause and the hops of a message, and decide if it is held. Its stream is not considered here."""
         account, sender, now_ms = session.account, session.speaker, self._batch.now_ms
         agent = account is not None and account.member.kind is MemberKind.AGENT
         counts = agent and not self._holds.allows(content, sender, now_ms)
@@ -53,7 +53,7 @@ class Pacing:
     def _verdict(
         self, session: Session, content: Content, name: str, judgement: Judgement, found: Collection[Account]
     ) -> Verdict | None:
-        """Hold or slow a message by its hops."""
+        """Hold or slow a message if its hops exceed a limit."""
         limits = self._limits
         soft, hard = self._limits_of(session, content)
         if judgement.hops > hard:
@@ -77,11 +77,11 @@ class Pacing:
         return Verdict(reason, due_ms=due_ms) if due_ms > self._batch.now_ms else None
 
     def _limits_of(self, session: Session, content: Content) -> tuple[int, int]:
-        """The hops that a message may have before its chain is slowed, and before it is held."""
+        """The soft and the hard limit of hops for a message: above them, its chain is slowed or held."""
         limits = self._limits
         place = str(content.target) if content.target.kind is TargetKind.OBJECTIVE else content.thread or ""
         account = session.account
-        # Anybody can name an objective; its limits are for those whose work it is, while it is.
+        # Anybody can name an objective. Its limits apply only to members of its thread, and only while it is open.
         if place.startswith("obj:") and account is not None:
             row = self._objectives.find_open(place.removeprefix("obj:"))
             if row is not None and account.number in thread(row, self._directory):
@@ -90,7 +90,7 @@ class Pacing:
 
 
 def _space_ms(limits: Limits, hops: int, soft: int, hard: int) -> int:
-    """Time between a slowed message's cause and its delivery."""
+    """Delay from the cause of a slowed message to the delivery of the message."""
     more_ms = limits.space_ms_max - limits.space_ms_min
     return limits.space_ms_min + more_ms * (hops - soft - 1) // max(1, hard - soft - 1)
 

@@ -1,7 +1,7 @@
-"""Pauses: who may pause a conversation, resume it, or lift its limits.
+"""Pauses: decides who may pause a conversation, resume it, or lift its limits.
 
-Above: the broker. Below: `core.holds`, which keeps what is said in a paused conversation. All of this is for humans and
-those who manage members.
+Above: the broker. Below: `core.holds`, which holds the messages of a paused conversation. Only humans, and members who
+may manage members, may use these commands.
 """
 
 from tieline.contract import command as c
@@ -51,11 +51,11 @@ class PauseRules:
         return Done()
 
     def select(self, session: Session, _: c.ListPauses) -> Reply:
-        """Conversations that are paused."""
+        """List the conversations that are paused or allowed."""
         return _refuse(session) or Pauses(self._holds.list(self._batch.now_ms))
 
     def _named(self, session: Session, thread: str) -> str | Refusal:
-        """The conversation that a session names, if the session may say anything about it."""
+        """The conversation that a session names, or a refusal if the session may not manage conversations."""
         return _refuse(session) or find_conversation(thread)
 
 

@@ -1,7 +1,7 @@
-"""Posting: stamps a message that nothing speaks against, and keeps it with its deliveries.
+"""Posting: stamps an accepted message, and stores it with its deliveries.
 
-Above: `core.sending` for what members say, and the rules that have something to tell members. Below: the log, the
-inboxes, and whatever begins with a new delivery: a hold, a time to live, a way, a chain of answers.
+Above: `core.sending` for messages of members, and the rules that send messages themselves. Below: the log, the inboxes,
+and the parts that track a new delivery: holds, deadlines, escalation, and the loop rule.
 """
 
 import heapq
@@ -26,7 +26,7 @@ from tieline.core.streams import stream_name
 
 
 class Posting:
-    """Accepts messages into the log and the inboxes."""
+    """Writes accepted messages to the log and the inboxes."""
 
     __slots__ = ("_batch", "_clock_and_ids", "_deadlines", "_escalation", "_holds", "_loops", "_signing", "_store")
 
@@ -49,7 +49,7 @@ class Posting:
         self._signing = signing
 
     def post(self, session: Session, content: Content, accounts: Collection[Account]) -> None:
-        """Say in a session's name what a rule has to tell these members."""
+        """Send a message of a rule to these members, in the name of a session."""
         encoded, stream = ledger.encode_content(content), stream_name(session.speaker, content.topic)
         self.accept(c.Send(session.id, content=content), session, encoded, stream, accounts, INNOCENT)
 
@@ -63,7 +63,7 @@ class Posting:
         judgement: Judgement,
         verdict: Verdict | None = None,
     ) -> tuple[Post, str]:
-        """Keep a message with its deliveries; says why any are held."""
+        """Store a message with its deliveries. Also returns the reason if any delivery is held."""
         batch, holds = self._batch, self._holds
         now_ms, outcome = batch.now_ms, batch.outcome
         batch.changed = batch.dirty = outcome.urgent = True

@@ -1,4 +1,4 @@
-"""Rules of who may read what: inboxes, receipts, history, the logs."""
+"""Reading: the rules for reading inboxes, receipts, history and the logs."""
 
 from collections.abc import Collection, Sequence
 
@@ -29,7 +29,7 @@ READ_LOG = "log.read"
 
 
 class ReadingRules:
-    """Decides who may read what."""
+    """Decides who may read inboxes, receipts, history and the logs."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ReadingRules:
         )
 
     def follow(self, session: Session, command: c.Follow) -> Reply:
-        """Receipts now, and every later step as it happens."""
+        """Return the receipts of a message now, and report every later step."""
         found = self._visible(session, command.message_id)
         if isinstance(found, Refusal):
             return found
@@ -102,7 +102,7 @@ class ReadingRules:
             ):
                 continue
             if number in self._escalation.reaches:
-                # A wire that cannot acknowledge is one way of several.
+                # This member has escalation ways, so a wire without acknowledgement is only one of its ways.
                 continue
             if not any(open_session.acknowledges for open_session in account.sessions):
                 return Refusal(
@@ -122,14 +122,14 @@ class ReadingRules:
         return self._receipts(message, route)
 
     def receipts(self, session: Session, command: c.ReadReceipts) -> Reply:
-        """What became of a message."""
+        """The receipts of a message: the state and steps of each delivery."""
         found = self._visible(session, command.message_id)
         if isinstance(found, Refusal):
             return found
         return self._receipts(*found, command.after, command.members)
 
     def _visible(self, session: Session, message_id: MessageId) -> tuple[Message, Route] | Refusal:
-        """A message that the session sent or received, or finds in the log; others learn nothing of it."""
+        """A message that the session sent, received, or may read in the log. Others are told that it is unknown."""
         found = self._store.find_message(message_id)
         if found is not None:
             message, route = found
@@ -140,7 +140,7 @@ class ReadingRules:
         return Refusal(Code.UNKNOWN_MESSAGE, f"no message {message_id!r} was sent by or to {session.speaker}")
 
     def _receipts(self, message: Message, route: Route, after: str = "", members: Collection[str] = ()) -> Receipts:
-        # What a session has just settled may still wait for its row in the log.
+        # Moves of this batch may not be in the log yet, so write them first.
         self._batch.write_moves()
         accounts = self._directory.accounts
         names: dict[int, str] = {number: accounts[number].name for number in route.numbers if number in accounts}
@@ -161,7 +161,7 @@ class ReadingRules:
             fallen = ""
             for fall in self._store.falls(number, key, key):
                 fallen = fall.way
-                # Nothing falls that was seen, so whatever shows that comes after it, be it in the same millisecond.
+                # Escalations precede `seen`: sort them before it, even within one millisecond.
                 place = sum(step.state < State.SEEN and step.at_ms <= fall.at_ms for step in steps)
                 evidence = f"no evidence by {fall.after}"
                 steps.insert(place, Step(steps[place - 1].state, fall.at_ms, evidence=evidence, way=fall.way))
@@ -171,7 +171,7 @@ class ReadingRules:
         return Receipts(message.id, tuple(made), len(page) < len(wanted))
 
     def _hold_of(self, number: int, key: int, steps: Sequence[Step]) -> str:
-        """Why a delivery is held, if it is."""
+        """The reason why a delivery is held, or an empty string."""
         account = self._directory.accounts.get(number)
         if account is None or not account.inbox.is_held(key):
             return ""
@@ -200,16 +200,16 @@ class ReadingRules:
         if command.everything:
             account = None
         seen = self.view_of(account, None if command.forward else command.peer, command.limit)
-        # No message has a higher offset, and a number may be larger than any store can look for.
+        # Clamp to the end of the log, because a client may give a number that is too large for the store.
         end = self._batch.ledger.end
         since = max(min(command.after, end) + 1, seen.since)
         before = None if command.before is None else max(0, min(command.before, end))
         history_query = replace(seen, since=since, before=before, forward=command.forward)
-        # An operator that speaks as a member sees what that member sees.
+        # An operator that acts as a member sees only the messages that this member may see.
         return History(tuple(self._past(session, history_query, everything=account is None)))
 
     def view_of(self, account: Account | None, peer: str | None, limit: int) -> HistoryQuery:
-        """All that a member may see, or that there is, with a peer or at a place."""
+        """Query for the messages that a member may see (or all, without a member), with a peer or at a place."""
         places = None if peer is None or _is_name(peer) else self._places(account, peer)
         return HistoryQuery(
             reader=account.member.name if account else None,
@@ -225,7 +225,10 @@ class ReadingRules:
         )
 
     def _past(self, session: Session, history_query: HistoryQuery, *, everything: bool) -> list[Message]:
-        """A page without what is signed badly, except for its sender, who sees all, and sessions of its protocol."""
+        """A page of history. A badly signed message is left out, with three exceptions.
+
+        The exceptions are: its sender reads it, a session of its protocol reads it, or `everything` is set.
+        """
         found: list[Message] = []
         for _ in range(_PAGES_MAX):
             page = self._store.history(history_query)
@@ -241,7 +244,7 @@ class ReadingRules:
         return found
 
     def _places(self, account: Account | None, peer: str) -> Sequence[Span]:
-        """Where what was said in a channel or thread stands; nowhere, if the reader is not in it."""
+        """The spans of the log with the messages of a channel or thread. Empty if the reader is not in it."""
         if peer.startswith("obj:"):
             row = self._objectives.find(peer.removeprefix("obj:"))
             seen = row is not None and (account is None or account.number in thread(row, self._directory))
@@ -251,7 +254,7 @@ class ReadingRules:
             return (Span("*"), Span(peer)) if name == GENERAL else (Span(peer),)
         if name in IMPLICIT:
             spans = [span for span in self._channels.spans_of(account) if span.target == f"#{name}"] if account else []
-            # Everybody is in it, so what is said to everybody is said there.
+            # Everybody is in #general, so messages to everybody belong to #general too.
             return [Span("*"), *spans] if spans and name == GENERAL else spans
         channel = self._channels.named(name) if peer.startswith("#") else self._channels.find(name)
         if channel is None or not (account is None or account.number in channel.subscriptions):
@@ -273,7 +276,7 @@ class ReadingRules:
 
 
 def _entries(inbox: Inbox, command: c.Fetch, limit: int) -> tuple[list[Entry], int]:
-    """The deliveries that are asked for, by their keys or by a place to start from."""
+    """The deliveries that the command asks for, by keys or from a start key on; and the last key considered."""
     if not command.keys:
         return inbox.read(command.after, limit, unoffered_until=command.unoffered_until, unseen=command.unseen)
     some = command.keys[:limit]
@@ -282,14 +285,14 @@ def _entries(inbox: Inbox, command: c.Fetch, limit: int) -> tuple[list[Entry], i
 
 
 def _held_no_more(step: Step) -> Step:
-    """A step of a delivery that is not held: if it was, no command is needed any more to end that."""
+    """Rewrite a held step of a delivery that is no longer held: drop the hint about the command to release it."""
     if step.state is not State.PENDING or not step.evidence.startswith((HELD, SLOWED)):
         return step
     return replace(step, evidence=f"was {step.evidence.partition(REMEDY)[0]}")
 
 
 def _without_instructions(presence: Presence, session: Session) -> Presence:
-    """A member as others see it: what it is told to do is between it and those who manage members."""
+    """Hide the instructions of a member from others. Only the member and managers of members see them."""
     member = presence.member
     if not member.instructions or member.name == session.speaker:
         return presence
@@ -297,7 +300,7 @@ def _without_instructions(presence: Presence, session: Session) -> Presence:
 
 
 _PAGES_MAX = 16
-"""Pages read for one answer, when what others may not see fills them."""
+"""Largest number of pages read for one answer, when hidden messages fill the pages."""
 
 
 def _is_name(peer: str) -> bool:

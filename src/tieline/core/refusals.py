@@ -1,12 +1,12 @@
-"""Refusals in the log: one row for many of a kind, because the chain is kept for ever and a refusal is cheap.
+"""Refusals in the log: one row counts many of a kind, because log rows are kept for ever and refusals are cheap.
 
-Above: the self._batch. A *kind* is the code, the speaker, the protocol and the attempt. The speaker is the member whose
-session was refused. All callers without a member share the empty speaker, whatever names they give: a stranger can
-invent names without end, and a row keeps only a few of them, as claimed.
+Above: the broker. A *kind* is the code, the speaker, the protocol and the attempt. The speaker is the member whose
+session was refused. All callers without a member share the empty speaker, because a stranger can invent any number of
+names. A row keeps only a few of these names, as claimed.
 
-**Bounds.** The first refusal of a kind has a row at once; the later ones are counted, and one more row says how many
-they were. A kind has at most one row in `refusal_row_ms`. A speaker that had `refusal_rows_max` rows in this hour has
-one row an hour for each kind from then on. Codes, protocols and attempts are the hub's own words, so kinds are few.
+**Bounds.** The first refusal of a kind is written at once. Later refusals are counted, and one more row has their
+count. A kind has at most one row in `refusal_row_ms`. After `refusal_rows_max` rows in this hour, a speaker has at most
+one row an hour for each kind. Codes, protocols and attempts are words of the hub itself, so there are few kinds.
 """
 
 from functools import partial
@@ -22,16 +22,16 @@ from tieline.core.directory import Session
 
 _HOUR_MS = 3600 * 1000
 _KINDS_MAX = 10_000
-"""Kinds remembered at once; past it the oldest is forgotten, and may write a row again."""
+"""Largest number of kinds in memory. Above it, the oldest is dropped, and may write a row again at once."""
 _CLAIMED_MAX = 3
 _CLAIMED_CHARS_MAX = 140
-"""A stranger may call itself anything."""
+"""Limit for names that strangers claim, because a stranger can send any text as its name."""
 
 _Kind = tuple[str, str, str, str]
 
 
 class _Unwritten(Struct):
-    """Refusals of a kind that no row tells yet."""
+    """Refusals of a kind that are counted but not in a row yet."""
 
     row_at_ms: int
     """Time of the kind's last row."""
@@ -59,7 +59,7 @@ class Refusals:
         self._swept_at_ms = 0
 
     def record(self, command: c.Command, session: Session | None, code: Code) -> None:
-        """Put a refused command into the log, or count it into a later row."""
+        """Write a refused command to the log, or count it for a later row."""
         speaker = claimed = ""
         if session is None:
             claimed, protocol = str(getattr(command, "member", "") or ""), str(getattr(command, "protocol", ""))
@@ -77,7 +77,7 @@ class Refusals:
             self._batch.record(row, urgent=False)
 
     def work(self) -> None:
-        """Write rows for what was counted long enough, and forget the kinds that did not come again."""
+        """Write rows for the counts that are due, and drop the kinds that had no new refusal."""
         now_ms = self._batch.now_ms
         if now_ms - self._swept_at_ms < self._limits.refusal_row_ms:
             return
@@ -92,7 +92,7 @@ class Refusals:
                 del self._kinds[kind]
 
     def _remember(self, kind: _Kind) -> None:
-        """Let a rollback find this kind as it is now."""
+        """Add an undo step that restores the current state of this kind."""
         unwritten = self._kinds.get(kind)
         before = None if unwritten is None else replace(unwritten)
         self._batch.undo.append(partial(self._put_back, kind, before, self._rows.get(kind[1], 0)))
@@ -105,13 +105,13 @@ class Refusals:
             self._kinds[kind] = before
 
     def finish(self) -> None:
-        """Write rows for everything that was counted, because the hub stops."""
+        """Write rows for all counts, because the hub stops."""
         for kind, unwritten in list(self._kinds.items()):
             if unwritten.count:
                 self._batch.record(self._row(kind, unwritten, self._batch.now_ms), urgent=False)
 
     def _note(self, kind: _Kind, name: str, now_ms: int) -> Refused | None:
-        """Count a refusal; returns its row if it is time for one."""
+        """Count a refusal. Returns a row for the log if one is due."""
         unwritten = self._kinds.get(kind)
         due = unwritten is None or now_ms - unwritten.row_at_ms >= self._window_ms(kind, now_ms)
         if unwritten is None:
@@ -139,5 +139,5 @@ class Refusals:
 
 
 def _readable(name: str) -> str:
-    """The beginning of a name that may hold anything, as text that can be written down."""
+    """Shorten a claimed name, and replace characters that cannot be encoded."""
     return name[:_CLAIMED_CHARS_MAX].encode("utf-8", "replace").decode()

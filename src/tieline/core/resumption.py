@@ -1,8 +1,8 @@
-"""Resumption: tokens by which a member takes up a session that lost its connection.
+"""Resumption: tokens that let a member resume a session that lost its connection.
 
-A token is bound to one member and one session, expires, and is replaced at each use. Its predecessor stays good until
-the first frame under the new one, because the answer that carried the new token may have been lost with the connection;
-from then on the predecessor is a replay, and is refused.
+A token belongs to one member and one session. It expires, and each use replaces it with a new token. The old token
+stays valid until the first frame after the new token was given, because the connection may have lost the reply with
+the new token. After that frame, the old token is refused as a replay.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _REFUSED = Refusal(Code.RESUME_REFUSED, "the resume token is unknown, expired, u
 
 
 class Resumption:
-    """Who may resume what. Only the broker changes it."""
+    """The grants to resume sessions. Only the broker changes them."""
 
     def __init__(self, grants: Sequence[Grant]) -> None:
         self._by_id = {grant.id: grant for grant in grants}
@@ -28,11 +28,11 @@ class Resumption:
             self._by_digest[grant.previous] = grant
 
     def of_token(self, digest: bytes, number: int, now_ms: int) -> Grant | Refusal:
-        """The grant that a token stands for, if this member may use it now."""
+        """The grant of a token, or a refusal if this member may not use the token now."""
         return self._usable(self._by_digest.get(digest), number, now_ms)
 
     def of_id(self, resume_id: str, number: int, now_ms: int) -> Grant | Refusal:
-        """The grant with this id, which is known to its owner alone."""
+        """The grant with this id, or a refusal. Only the owner of a grant knows its id."""
         return self._usable(self._by_id.get(resume_id), number, now_ms)
 
     def _usable(self, grant: Grant | None, number: int, now_ms: int) -> Grant | Refusal:
@@ -41,17 +41,17 @@ class Resumption:
         return grant
 
     def issue(self, resume_id: str, number: int, digest: bytes, expires_at_ms: int) -> Grant:
-        """Give a session its next token. The one before stays good until `confirm`."""
+        """Give a session its next token. The previous token stays valid until `confirm`."""
         before = self._by_id.get(resume_id)
         grant = Grant(resume_id, number, digest, before.digest if before else None, expires_at_ms)
         if before is not None and before.previous is not None:
-            # Two answers were lost in a row: the client still holds the older token.
+            # Two replies in a row were lost, so the client still has the older token.
             grant = Grant(resume_id, number, digest, before.previous, expires_at_ms)
         self._replace(before, grant)
         return grant
 
     def confirm(self, resume_id: str) -> Grant | None:
-        """The client has the new token: the one before is void. Returns the grant if that changed it."""
+        """Note that the client has the new token, and void the previous token. Returns the grant if it changed."""
         before = self._by_id.get(resume_id)
         if before is None or before.previous is None:
             return None
@@ -60,7 +60,7 @@ class Resumption:
         return grant
 
     def keep(self, grant: Grant) -> None:
-        """Have this grant in place of the one with its id."""
+        """Store this grant in place of the grant with the same id."""
         self._replace(self._by_id.get(grant.id), grant)
 
     def _replace(self, before: Grant | None, grant: Grant) -> None:
@@ -72,7 +72,7 @@ class Resumption:
         self._index(grant)
 
     def drop_member(self, number: int) -> None:
-        """A member is gone, and its sessions with it."""
+        """Delete all grants of a removed member."""
         for grant in [grant for grant in self._by_id.values() if grant.number == number]:
             del self._by_id[grant.id]
             self._by_digest = {digest: other for digest, other in self._by_digest.items() if other is not grant}

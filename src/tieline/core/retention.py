@@ -1,4 +1,4 @@
-"""Retention: settled messages are forgotten after a while, a few at a time, so that the writer never stalls."""
+"""Retention: deletes old settled messages, a few at a time, so that the writer never stalls."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,9 @@ from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Directory
 
 _PASS_MS = 60 * 60 * 1000
-"""A pass an hour: retention is counted in days."""
+"""Time between two passes. One pass an hour is enough, because retention is counted in days."""
 _BATCH = 500
-"""Messages looked at in one transaction, and forgotten at most: a few milliseconds."""
+"""Largest number of messages checked or deleted in one transaction: a few milliseconds."""
 
 
 class Retention:
@@ -33,29 +33,29 @@ class Retention:
         self._batch = batch
         self._clock_and_ids = batch.clock_and_ids
         self._store = batch.store
-        # Keeps the state of all members as of the log's end.
+        # Saves a snapshot of all members at the end of the log.
         self._snapshot = snapshot
         self._next_pass_ms = 0
-        # Offsets that the running pass must not touch, and the time before which it may; `None` between passes.
+        # Offsets that the running pass must keep (`None` between passes), and its time limit: older messages go.
         self._keep: frozenset[int] | None = None
         self._before_ms = 0
-        # The offset that it goes on from.
+        # The offset from which the running pass continues.
         self._start = 0
 
     def start_over(self) -> None:
-        """What was settled when the running pass began may not be any more: begin another."""
+        """Begin a new pass. After a rollback, deliveries that were settled when the pass began may be unsettled."""
         if self._keep is not None:
             self._keep = None
             self._next_pass_ms = 0
 
     def work(self, directory: Directory, deliveries: Deliveries) -> None:
-        """Do a little, if it is time."""
+        """Do one step of a pass, if a pass is running or due."""
         batch, accounts = self._batch, directory.accounts.values()
         if self._keep is None:
             if batch.now_ms < self._next_pass_ms or self._clock_and_ids.doubts_time():
                 return
             self._next_pass_ms = batch.now_ms + _PASS_MS
-            # A replay reads messages from the last snapshot on, so none of those may be forgotten.
+            # A replay reads messages after the last snapshot. So make a snapshot before messages are deleted.
             batch.write_moves()
             self._snapshot()
             batch.dirty = True

@@ -1,4 +1,4 @@
-"""Routing: who receives a message. The answer is a snapshot: later members and subscribers do not get it."""
+"""Routing: finds the recipients of a message. Members who join later do not get the message."""
 
 from collections.abc import Collection, Sequence
 
@@ -15,7 +15,7 @@ from tieline.core.objectives import Objectives, unknown
 
 
 class Routing:
-    """Finds the members that a message is for."""
+    """Finds the recipients of messages."""
 
     __slots__ = ("_channels", "_directory", "_limits", "_objectives")
 
@@ -26,7 +26,7 @@ class Routing:
         self._objectives = objectives
 
     def by_own_name(self, command: Send) -> Send:
-        """A message to an alias as one to the member that it stands for, with a note that says so."""
+        """Replace an alias in the target by the name of its member, and add a note about the alias."""
         aliases = self._directory.team.aliases
         if not aliases:
             return command
@@ -41,16 +41,16 @@ class Routing:
         return replace(command, content=replace(content, target=to_member(MemberName(name)), notes=notes))
 
     def recipients(self, command: Send, sender: Account | None) -> Collection[Account] | Refusal:
-        """The members that a message goes to."""
+        """The recipients of a message."""
         target = command.content.target
         if command.only:
             return self._named(command.only)
         if target.kind is TargetKind.MEMBER:
-            # Which may be the sender itself.
+            # A member may send to itself.
             account = self._directory.find(target.name)
             return (account,) if account is not None else self._directory.unknown_member(target.name)
         if target.kind is TargetKind.OBJECTIVE:
-            # Who speaks in its thread is in it, so nobody else need be.
+            # The sender takes part in the thread, so an empty list of recipients is fine here.
             thread = self._objectives.others_in_thread(target.name, sender, self._directory)
             return unknown(target.name) if thread is None else thread
         found = self._audience(command, target, sender)
@@ -63,7 +63,7 @@ class Routing:
         return found
 
     def _audience(self, command: Send, target: Target, sender: Account | None) -> Collection[Account] | Refusal:
-        """Everybody, or those in a channel; nobody hears its own broadcast."""
+        """Recipients of a message to everybody or to a channel. The sender is left out."""
         directory = self._directory
         if target.kind is TargetKind.EVERYBODY:
             return [account for account in _others(directory.accounts, sender) if account.present]
@@ -77,7 +77,7 @@ class Routing:
         return _others(subscribers or {}, sender)
 
     def _named(self, names: Sequence[MemberName]) -> Collection[Account] | Refusal:
-        """The members whom a sender has chosen."""
+        """The members that the sender listed by name."""
         accounts = []
         for name in dict.fromkeys(names):
             account = self._directory.find(name)

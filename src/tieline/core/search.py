@@ -1,7 +1,7 @@
-"""Search: full text over messages, for what a member may see.
+"""Search: full-text search over the messages that a member may see.
 
-The broker decides what may be asked, which takes it no time, and defers the reply. The index makes it on a
-thread of its own, over storage of its own that follows the log: a message pays nothing for being found later.
+The broker only checks the request, which is fast, and defers the reply. The index makes the reply on its own thread and
+from its own storage. The index reads new messages from the log later, so indexing does not slow down sending.
 """
 
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ class SearchRules:
         self._reading = reading
 
     def search(self, session: Session, command: c.Search) -> Reply | Deferred:
-        """Decide whether a question may be asked; its answer comes from the index."""
+        """Check a search request. The reply comes later from the index."""
         account = session.account
         if account is None and not session.operator:
             return Refusal(Code.FORBIDDEN, "searching is for members")

@@ -1,7 +1,7 @@
-"""Sending: decides whether a message is accepted, for whom, and whether it is held.
+"""Sending: decides if a message is accepted, who receives it, and if it is held.
 
-Above: the broker. Below: `core.routing` for the recipients, `core.pacing` for what agents answer each other, and
-`core.posting`, which keeps what nothing speaks against.
+Above: the broker. Below: `core.routing` finds the recipients, `core.pacing` slows or holds chains of agents that answer
+each other, and `core.posting` stores the accepted message.
 """
 
 from collections.abc import Collection
@@ -59,7 +59,7 @@ class SendingRules:
         self._wire_ids = wire_ids
 
     def send(self, session: Session, command: c.Send) -> Reply:
-        """Accept a message, once, or refuse it."""
+        """Accept a message or refuse it. A message repeated with the same wire id is not stored again."""
         if session.operator and session.account is None:
             return Refusal(Code.FORBIDDEN, "the operator has no voice: say which member speaks")
         limits = self._limits
@@ -112,7 +112,7 @@ class SendingRules:
         )
 
     def _check_room(self, accounts: Collection[Account], backlog: int, stream: str | None) -> Refusal | None:
-        """Refuse what a recipient has no room for. `backlog` is the largest of theirs, `stream` one with a topic."""
+        """Refuse a message if a recipient has no room. `backlog` is the largest backlog; `stream` has a topic."""
         if backlog >= self._limits.backlog_max:
             name = next(account.name for account in accounts if account.inbox.backlog == backlog)
             return Refusal(Code.BACKLOG_FULL, f"{name} has {backlog} messages waiting")

@@ -1,7 +1,8 @@
-"""Sessions: how they open, are taken up again, and end.
+"""Sessions: opens, resumes and ends them.
 
-Above: the broker, and the rules that end sessions which may go on no more. Below: the directory of open sessions and
-the grants to resume one. Sessions are in memory alone, so opening and ending one is undone when its batch fails.
+Above: the broker, and the rules that end sessions that lost their right to continue. Below: the directory of open
+sessions and the grants to resume a session. Sessions are kept in memory only. If a batch fails, the sessions that it
+opened are closed again, and the sessions that it ended are open again.
 """
 
 import hmac
@@ -34,39 +35,39 @@ class Sessions:
         self._directory = directory
         self._followers = followers
         self._resumption = resumption
-        # The name of the person who runs the hub, which nobody else may make a member of; empty for none.
+        # The name of the person who runs the hub. Nobody else may create a member with this name. Empty for none.
         self._kept_name = kept_name
 
     def refuse_kept(self, name: str) -> Refusal | None:
-        """Refuse the name of the person who runs the hub to whoever shares a token."""
+        """Refuse a name that is reserved for the person who runs the hub."""
         if name.casefold() != self._kept_name.casefold():
             return None
         return Refusal(Code.NAME_TAKEN, f"the name {name!r} is kept for the person who runs this hub; use another")
 
     def open(self, session: Session) -> None:
-        """Enter a session."""
+        """Add a session to the open sessions."""
         self._directory.open(session)
         self._batch.undo.append(partial(self._directory.end, session))
 
     def end(self, session: Session) -> None:
-        """Strike a session out, and with it what it follows."""
+        """Remove a session from the open sessions, and drop the messages that it follows."""
         self._directory.end(session)
         self._batch.undo.append(partial(self._directory.open, session))
         self._followers.drop(session)
 
     def forget_grants(self, account: Account) -> None:
-        """Let no session of a member be taken up again."""
+        """Delete all resume grants of a member."""
         self._resumption.drop_member(account.number)
 
     def end_all(self, sessions: Iterable[Session], why: Refusal) -> None:
-        """End sessions that may go on no more, and tell them why."""
+        """End these sessions, and tell each of them the reason."""
         for session in list(sessions):
             self.end(session)
             self._batch.outcome.ended.append((session.id, why))
 
 
 class SessionRules:
-    """Decides who may open a session, and as whom."""
+    """Decides who may open a session, and for which member."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class SessionRules:
         self._home_key = home_key
 
     def attach(self, command: c.Attach) -> Reply:
-        """Open a session for whom the credential proves, or take up one that it had."""
+        """Open a session for the member that the credential proves, or resume an earlier session of that member."""
         who = self._prove(command)
         if isinstance(who, Refusal):
             return who
@@ -129,7 +130,7 @@ class SessionRules:
         )
 
     def _resumed(self, command: c.Attach, account: Account | None) -> Grant | Refusal | None:
-        """The grant of the session to be taken up, if any is named."""
+        """The grant of the session to resume, if the command names one."""
         if account is None:
             return None
         token, resume_id = command.resume_token, command.resume_id
@@ -141,7 +142,7 @@ class SessionRules:
         return grant
 
     def _take_over(self, command: c.Attach, account: Account, session: Session) -> None:
-        """End the sessions whose place the new one takes: the one it takes up, and if it is exclusive, its siblings."""
+        """End the session that the new one resumes. If the new one is exclusive, also end others of its protocol."""
         why = Refusal(Code.TAKEN_OVER, f"a newer connection of {account.member.name} took over")
         for old in list(account.sessions):
             taken_up = session.resume_id is not None and old.resume_id == session.resume_id
@@ -150,12 +151,12 @@ class SessionRules:
                 self._batch.record(TakenOver(account.member.name, old.id, session.id))
 
     def replaced(self, command: c.Attach) -> list[SessionId]:
-        """The sessions that may end when this one opens; none if its credential proves nothing."""
+        """The sessions that may end when this one opens. Empty if the credential is not valid."""
         resumes = command.resume_token is not None or command.resume_id is not None
         if not (resumes or command.exclusive):
             return []
         if command.member is not None and self._directory.find_any_case(command.member) is None:
-            # To prove who it is would make the member.
+            # The check of the credential would create the member.
             return []
         who = self._prove(command)
         if isinstance(who, Refusal) or who[0] is None:
@@ -176,7 +177,7 @@ class SessionRules:
         return token
 
     def confirm(self, session: Session, _: c.Confirm) -> Reply:
-        """The client has its new token: a replay of the one before is refused from now on."""
+        """Note that the client has its new token. The previous token is refused from now on."""
         self._batch.changed = session.resume_id is not None
         grant = self._resumption.confirm(session.resume_id) if session.resume_id is not None else None
         if grant is not None:
@@ -184,7 +185,7 @@ class SessionRules:
         return Done()
 
     def _prove(self, command: c.Attach) -> tuple[Account | None, str, bool] | Refusal:
-        """The member that the credential stands for, the name to speak under, and whether it is an operator."""
+        """The member of the credential, the name to speak under, and true if the session is an operator."""
         credential = command.credential
         match credential:
             case ByToken(token):
@@ -222,7 +223,7 @@ class SessionRules:
         return account, account.member.name, operator
 
     def _local(self, command: c.Attach) -> tuple[Account, str, bool] | Refusal:
-        """A member that a local session made, or makes now; never one that belongs to a token."""
+        """The local member of this name. Creates the member if the name is free; refuses a name owned by a token."""
         if command.member is None:
             return Refusal(Code.INVALID_REQUEST, "a session needs a name")
         account = self._directory.find_any_case(command.member)
@@ -236,7 +237,7 @@ class SessionRules:
         return account, account.member.name, False
 
     def _shared(self, command: c.Attach, digest: bytes) -> tuple[Account, str, bool] | Refusal:
-        """A member that a session under the same token made, or makes now."""
+        """The member of this name that the shared token owns. Creates the member if the name is free."""
         if command.member is None:
             return Refusal(Code.INVALID_REQUEST, "a session needs a name")
         account = self._directory.find_any_case(command.member)
@@ -257,7 +258,7 @@ class SessionRules:
         return account, account.name, False
 
     def _make(self, member: Member, protocol: str) -> Account:
-        """Enter a member that comes to be with its first session."""
+        """Create a member together with its first session."""
         self._batch.changed = True
         row = self._directory.add(member, self._batch.ledger.end)
         self._store.save_member(row)
@@ -274,5 +275,5 @@ class SessionRules:
 
 
 def _misspelt(name: str, account: Account) -> Refusal:
-    """The token is right and the name is not: two that differ only in case are never two members."""
+    """The refusal for a valid token with a misspelt name. Two members never have names that differ only in case."""
     return Refusal(Code.INVALID_NAME, f"the name {name!r} differs only in case from {account.name!r}; use that")

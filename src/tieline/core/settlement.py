@@ -1,7 +1,7 @@
-"""Settlement: what a command will settle, so that an external inbox can win it before the command is decided.
+"""Settlement: finds the deliveries that a command will settle, so that an external inbox can win them first.
 
-Above: whoever drives the broker, and asks external inboxes; see `core.external_inboxes`. Below: the rules that settle
-deliveries, each of which says which ones a command names.
+Above: the caller of the broker, which asks external inboxes (see `core.external_inboxes`). Below: the rules that settle
+deliveries. Each rule finds the deliveries that a command names.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,14 +23,14 @@ from tieline.core.staleness import StalenessRules
 from tieline.core.wire_ids import WireIdRules
 
 Wanted = tuple[MemberName, list[tuple[int, Message]]]
-"""A member, and deliveries of it that have to be won, by key."""
+"""A member, and its deliveries to win, as pairs of key and message."""
 
 _Settled = tuple[Account, Ranges, Session | None]
-"""Deliveries that a command may settle, and for which session."""
+"""Deliveries of a member that a command may settle, and the session that settles them, if any."""
 
 
 class SettlementRules:
-    """Finds what has to be won before a command, and decides `Settle`."""
+    """Finds the deliveries to win before a command, and decides `Settle`."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class SettlementRules:
         self._wire_ids = wire_ids
 
     def needs(self, commands: Sequence[c.Command], answers: Answers) -> Wanted | None:
-        """Deliveries of one member that have to be won before these commands are decided, a page of them at most."""
+        """Deliveries of one member to win before these commands are decided: at most one page."""
         for command in commands:
             if isinstance(command, c.Send) and command.content.reply_to is None and command.content.supersedes is None:
                 continue
@@ -65,14 +65,14 @@ class SettlementRules:
         return None
 
     def settle(self, command: c.Settle) -> Reply:
-        """Do now what had to wait for the external inbox."""
+        """Settle a delivery after its external inbox has answered."""
         account = self._directory.find(command.member)
         if account is not None and (account.name, command.key) in self._external_inboxes.answers:
             self._deliveries.move(account, one_key(command.key), command.state, evidence=command.evidence)
         return Done()
 
     def unused(self, answers: Answers) -> list[tuple[MemberName, int]]:
-        """Deliveries that were won and not settled: whoever is first may have them again."""
+        """Deliveries that were won but not settled. Their external inboxes get them back."""
         found = []
         for (name, key), answer in answers.items():
             account = self._directory.find(name)
@@ -117,7 +117,7 @@ class SettlementRules:
                 return () if delivery is None else one_key(delivery.key)
 
     def _settled_by_sending(self, session: Session, command: c.Send) -> Iterator[_Settled]:
-        """A reply may acknowledge what it answers; a correction ends what it takes the place of."""
+        """A reply may acknowledge the message it answers. A correction expires the message it supersedes."""
         content, account = command.content, session.account
         if content.reply_to is not None and account is not None:
             key = self._evidence.find_answered(account, content.reply_to)
@@ -132,7 +132,7 @@ class SettlementRules:
                         yield recipient, one_key(key), None
 
     def _unanswered(self, account: Account, ranges: Ranges, answers: Answers) -> list[tuple[int, Message]]:
-        """A page of the unsettled deliveries in these ranges that were not asked for yet, with their messages."""
+        """One page of unsettled deliveries in these ranges that have no answer yet, with their messages."""
         offsets: dict[int, int] = {}
         for key in each_unsettled(account, ranges):
             offset = account.inbox.offset(key)

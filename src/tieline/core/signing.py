@@ -1,8 +1,9 @@
-"""Who cannot be written to: members whose only wire takes signed messages, while the hub has nothing to sign with.
+"""Signing: members whose only wire accepts only signed messages, while the hub has no secret to sign with.
 
-A message that its sender signed reaches them as it is. Any other has to be signed by the hub on its way into that wire;
-with no secret it is refused, because a message without a signature, or with a made-up one, would be dropped there in
-silence. Where it is for others too, it is accepted, and their deliveries are dead, with that reason.
+A message that its sender signed reaches such a member unchanged. The hub must sign any other message for that wire.
+Without a secret the hub refuses the message, because the wire would silently drop a message with no signature or a
+false one. If the message also has other recipients, the hub accepts it, and the deliveries to such members are dead,
+with that reason.
 """
 
 from collections.abc import Collection
@@ -18,22 +19,22 @@ from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Directory
 
 EVIDENCE = "cannot_sign"
-"""Why a delivery is dead."""
+"""The evidence on a delivery that is dead because the hub cannot sign."""
 
 
 class Signing:
-    """Refuses and gives up what would need a signature that the hub cannot make."""
+    """Refuses messages and gives up deliveries that need a signature the hub cannot make."""
 
     __slots__ = ("_deliveries", "_directory", "_signs")
 
     def __init__(self, signs: bool, directory: Directory, deliveries: Deliveries) -> None:
-        # Whether the hub has a secret to sign with.
+        # True if the hub has a secret to sign with.
         self._signs = signs
         self._directory = directory
         self._deliveries = deliveries
 
     def refuse(self, command: c.Send, recipients: Collection[Account]) -> Refusal | None:
-        """Refuse a message that is for such a member alone."""
+        """Refuse a message to a single member that accepts only signed messages, if the hub cannot sign."""
         if self._signs or not self._directory.shared or command.content.target.kind is not TargetKind.MEMBER:
             return None
         for account in self._barred(command, recipients):
@@ -42,7 +43,7 @@ class Signing:
         return None
 
     def give_up(self, command: c.Send, recipients: Collection[Account]) -> None:
-        """Settle the deliveries, just made, that such members will never get."""
+        """Mark the new deliveries as dead for members that accept only signed messages, if the hub cannot sign."""
         if self._signs or not self._directory.shared:
             return
         for account in self._barred(command, recipients):
@@ -52,6 +53,6 @@ class Signing:
     def _barred(self, command: c.Send, recipients: Collection[Account]) -> Collection[Account]:
         if command.signature is not Signature.NONE:
             return ()
-        # One that has a token of its own can come through other wires.
+        # A member with its own token can connect through other wires.
         directory = self._directory
         return [one for one in recipients if one.member.origin is Origin.SHARED and not directory.has_token(one)]

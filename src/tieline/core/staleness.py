@@ -1,7 +1,7 @@
-"""Staleness: what need not be handled any more, because its sender or its recipient says so.
+"""Staleness: a sender or a recipient says that a message no longer needs to be handled.
 
-Both make a delivery `expired`, with the evidence of who did it: nobody handled it, so it is not acknowledged, and
-nothing kept it from being delivered, so it is not dead.
+Both make the delivery `expired`, with evidence that names who did it. The delivery is not `acked`, because nobody
+handled it. The delivery is not `dead`, because nothing prevented the hub from delivering the message.
 """
 
 from tieline.contract import command as c
@@ -18,7 +18,7 @@ from tieline.core.store import Route
 
 
 class StalenessRules:
-    """Decides what need not be handled any more."""
+    """Decides which deliveries no longer need to be handled."""
 
     def __init__(self, batch: Batch, directory: Directory, deliveries: Deliveries) -> None:
         self._batch = batch
@@ -28,14 +28,14 @@ class StalenessRules:
         self._deliveries = deliveries
 
     def find_superseded(self, message_id: MessageId, session: Session) -> Route | Refusal:
-        """Where the message went that another takes the place of; only its own sender may say so."""
+        """The route of the message to supersede. Only the sender of a message may supersede it."""
         found = self._store.find_message(message_id)
         if found is None or not session.said(found[0]):
             return Refusal(Code.UNKNOWN_MESSAGE, f"no message {message_id!r} was sent by {session.speaker}")
         return found[1]
 
     def supersede(self, route: Route, post: Post) -> None:
-        """Whoever has the new message need not handle the old one; whoever has not keeps what it has."""
+        """Expire the old message for each recipient of the new one. Other recipients keep the old message."""
         evidence = f"superseded by {post.message.id}"
         reached = set(post.numbers)
         for number, key in zip(route.numbers, route.keys, strict=True):
@@ -44,7 +44,7 @@ class StalenessRules:
                 self._deliveries.move(account, one_key(key), State.EXPIRED, evidence=evidence)
 
     def discard(self, session: Session, command: c.Discard) -> Reply:
-        """A member says that it will not handle deliveries, and why."""
+        """Expire deliveries that a member will not handle, with its reason."""
         account = session.account
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can discard a delivery")

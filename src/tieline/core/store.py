@@ -1,10 +1,10 @@
-"""The Store port: what the broker needs of durable storage, as intentions.
+"""The Store port: the durable storage that the broker needs.
 
-Writes are buffered: they become durable together, all or none, at `commit`, which returns only when the operating
-system says that they are on disk. Reads see buffered writes. The caller is one thread. Offsets of the main log are
-given by the broker's ledger and come in dense and in order; a store refuses a gap. Every integer is within 64 bits.
-After an exception `intact` says whether the buffered writes are still there; if not, nothing may be written before
-`restore`.
+Writes are buffered. `commit` makes all of them durable together, or none. `commit` returns only when the operating
+system reports that the writes are on disk. Reads see buffered writes. One thread calls the store. The broker's ledger
+gives the offsets of the main log, dense and in order, and a store refuses a gap. Every integer fits 64 bits. After an
+exception, `intact` is true if the buffered writes are still there. If they are not, the broker must call `restore`
+before the next write.
 """
 
 import struct
@@ -31,7 +31,7 @@ ROUTE_BYTES = 24
 """Bytes of one recipient in a packed route."""
 
 INTEGER_MAX = 2**63 - 1
-"""The largest integer that a store keeps or looks for."""
+"""The largest integer that a store can keep or search for."""
 
 MAIN = "main"
 ACTIVITY = "activity"
@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 
 def page(items: Iterable[_T], size: Callable[[_T], int], bytes_max: int) -> list[_T]:
-    """As many of the items as fit an answer of this size, but at least one."""
+    """The first items that together have at most `bytes_max` bytes, but at least one item."""
     shown: list[_T] = []
     total = 0
     for item in items:
@@ -58,19 +58,19 @@ class StoreError(Exception):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
-        """What a person can do about it."""
+        """Advice for a person to solve the problem."""
 
 
 class DiskError(StoreError):
-    """The disk does not take what is written: it is full, read-only or failing. No command is to blame."""
+    """The disk refuses writes, because it is full, read-only or failing. No command caused this."""
 
 
 class DamagedError(StoreError):
-    """What is stored cannot be read: some of it, or all."""
+    """Some or all of the stored data cannot be read."""
 
 
 def pack_route(numbers: Sequence[int], keys: Sequence[int], stream_seqs: Sequence[int]) -> bytes:
-    """The three columns of 64-bit integers, one after the other."""
+    """Pack the three columns as 64-bit integers, one column after the other."""
     if len(keys) == 1:
         return _pack_single(numbers[0], keys[0], stream_seqs[0])
     columns = array("q", numbers)
@@ -80,19 +80,19 @@ def pack_route(numbers: Sequence[int], keys: Sequence[int], stream_seqs: Sequenc
 
 
 class Route(Struct, frozen=True, gc=False):
-    """Where one message goes, as parallel columns: recipient, delivery key, sequence in its stream."""
+    """The deliveries of one message, as parallel columns: recipient, delivery key, sequence in its stream."""
 
     numbers: Sequence[int]
     keys: Sequence[int]
     stream_seqs: Sequence[int]
 
     def pack(self) -> bytes:
-        """The route as it is stored."""
+        """Pack the route for storage."""
         return pack_route(self.numbers, self.keys, self.stream_seqs)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Route":
-        """The route that was packed."""
+        """Read a route from its packed form."""
         columns = array("q")
         columns.frombytes(packed)
         count = len(columns) // 3
@@ -100,12 +100,12 @@ class Route(Struct, frozen=True, gc=False):
 
 
 class MemberRow(Struct, frozen=True):
-    """A member with the number that stands for it in routes; numbers are never used twice."""
+    """A member with its number. Routes use the number. A number is never used twice."""
 
     number: int
     member: Member
     since: int = 0
-    """The log offset at which it was made: what a former member of the same name said is none of its business."""
+    """The log offset when the member was created. It cannot see older messages of a former member of this name."""
 
 
 class TokenRow(Struct, frozen=True):
@@ -116,13 +116,13 @@ class TokenRow(Struct, frozen=True):
     created_at_ms: int
     expires_at_ms: int | None = None
     id: str = ""
-    """By which it is known to those who must not know the token."""
+    """Public id of the token, for people who must not know the token itself."""
     label: str = ""
     created_by: str = ""
 
 
 class Grant(Struct, frozen=True):
-    """The right to take up a session, with its token and the one before it, hashed."""
+    """The right to resume a session, with hashes of its token and of the previous token."""
 
     id: str
     number: int
@@ -137,10 +137,10 @@ class Span(Struct, frozen=True, array_like=True):
     target: str
     start: int = 0
     end: int | None = None
-    """The offset after the last, or `None` while it goes on."""
+    """The offset after the last message, or `None` if the span is still open."""
 
     def holds(self, offset: int) -> bool:
-        """Whether a message to the target at this offset is one of them."""
+        """True if a message to the target at this offset is in the span."""
         return self.start <= offset and (self.end is None or offset < self.end)
 
 
@@ -153,7 +153,7 @@ class ChannelRow(Struct, frozen=True):
     created_at_ms: int
     archived_at_ms: int | None
     spans: tuple[Span, ...]
-    """Which messages are its own: a name may have been another's before, and may be again."""
+    """The messages of this channel. Another channel may have had the name before, or may have it later."""
 
 
 class Subscription(Struct, frozen=True):
@@ -166,39 +166,39 @@ class Subscription(Struct, frozen=True):
 
 
 class ObjectiveRow(Struct, frozen=True):
-    """An objective with the numbers that stand for its parties: a name may be given anew, a number never is."""
+    """An objective with the member numbers of its parties. A name may be used again; a number never is."""
 
     serial: int
-    """Counts the objectives of a hub: 1, 2, 3…"""
+    """Serial number of the objective in its hub: 1, 2, 3…"""
     objective: Objective
     parties: tuple[int, ...]
     """The numbers of the assignee, the originator and the watchers, in this order."""
 
     @property
     def assignee(self) -> int:
-        """The number of its assignee."""
+        """The member number of the assignee."""
         return self.parties[0]
 
     @property
     def originator(self) -> int:
-        """The number of its originator."""
+        """The member number of the originator."""
         return self.parties[1]
 
 
 class ObjectiveQuery(Struct, frozen=True):
-    """Which objectives a reader asks for."""
+    """A query for objectives. All conditions must hold."""
 
     party: int | None
-    """Only those that this member has a part in."""
+    """Only objectives that this member takes part in."""
     assignee: int | None
     statuses: Sequence[Status]
     before: int | None
-    """Only those with a lower serial."""
+    """Only objectives with a lower serial."""
     limit: int
 
 
 class MemberImage(Struct, frozen=True):
-    """What a snapshot keeps of a member: its inbox and where its streams stand."""
+    """The part of a snapshot for one member: the inbox, and the last sequence of each stream."""
 
     number: int
     inbox: Image
@@ -208,7 +208,7 @@ class MemberImage(Struct, frozen=True):
 
 
 class Foundation(Struct, frozen=True):
-    """All that a broker starts from; what the log says after `snapshot_end` is replayed on top."""
+    """The stored state that a broker starts from. The log after `snapshot_end` is replayed on top of it."""
 
     members: Sequence[MemberRow] = ()
     tokens: Sequence[TokenRow] = ()
@@ -216,11 +216,11 @@ class Foundation(Struct, frozen=True):
     subscriptions: Sequence[Subscription] = ()
     grants: Sequence[Grant] = ()
     owners: Sequence[tuple[int, bytes]] = ()
-    """Members whose names belong to a shared token, with its digest."""
+    """Members whose names belong to a shared token, as pairs of member number and token digest."""
     settings: Mapping[str, bytes] = {}
-    """What was kept by key."""
+    """Small stored values by key; see `save_setting`."""
     objectives: Sequence[ObjectiveRow] = ()
-    """Those that are neither done nor cancelled."""
+    """Objectives that are neither done nor cancelled."""
     next_serial: int = 1
     images: Sequence[MemberImage] = ()
     snapshot_end: int = 0
@@ -246,7 +246,7 @@ class MovedReplay(Struct, frozen=True):
     state: State
     ackless: bool
     held: bool = False
-    """If they are still pending: whether they are held since then, or released."""
+    """For pending deliveries: true if they were held, false if they were released."""
 
 
 Replay = SentReplay | MovedReplay
@@ -263,17 +263,17 @@ class Received(Struct, frozen=True):
 
 
 class ReceivedPage(Struct, frozen=True):
-    """Some deliveries of a member, newest first."""
+    """One page of deliveries of a member, newest first."""
 
     received: Sequence[Received]
     looked: int
-    """Messages that were looked at for it."""
+    """Number of messages that were read for this page."""
     following: int | None
-    """The offset before which to go on, unless there is nothing more."""
+    """The next page ends before this offset. `None` if there is no next page."""
 
 
 class Known(Struct, frozen=True):
-    """What is stored under a sender's wire id."""
+    """The message that is stored under a wire id."""
 
     message_id: MessageId
     offset: int
@@ -282,48 +282,48 @@ class Known(Struct, frozen=True):
 
 
 THREADS_MAX = 1000
-"""Threads of objectives, the newest, among all that a reader may see; an older one is read by its own name."""
+"""Number of newest objective threads in the full history of a reader. Older threads must be read by name."""
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """A question for past messages: between two parties, at some places, or all that the reader may see."""
+    """A query for past messages: between two members, at some places, or all that the reader may see."""
 
     reader: str | None
-    """Only what this member sent or was sent; `None` sees everything."""
+    """Only messages that this member sent or may see. `None` sees everything."""
     since: int
-    """Only from this log offset on."""
+    """Only messages from this log offset on."""
     spans: Sequence[Span] = ()
-    """What the reader may see beside what it sent itself."""
+    """Messages that the reader may see, in addition to its own messages."""
     threads: int | None = None
-    """It may see the threads of the newest objectives that the member with this number has a part in, too."""
+    """The reader may also see threads of the newest objectives that the member with this number takes part in."""
     all_threads: bool = False
-    """It may see the threads of all objectives."""
+    """The reader may see the threads of all objectives."""
     places: Sequence[Span] | None = None
-    """Only these, in the order of the log; whether the reader may see them was decided before."""
+    """Only messages in these spans, merged in log order. The caller has checked that the reader may see them."""
     peer: str | None = None
     """Only messages with this member."""
     before: int | None
     forward: bool = False
-    """Oldest first; neither between two parties nor at some places."""
+    """Return the oldest messages first. Cannot be combined with `peer` or `places`."""
     limit: int
     bytes_max: int
-    """Stop before the message that would pass this much stored content, but never before the first."""
+    """Limit of stored content in bytes. The first message is returned even if it is larger."""
 
 
 class ChannelStore(Protocol):
     """The channels of a store, within its transactions."""
 
     def save(self, row: ChannelRow) -> None:
-        """Keep a channel, in place of what was kept of it before."""
+        """Store a channel, and replace its earlier row."""
 
     def drop(self, channel_id: ChannelId) -> None:
-        """Forget a channel and who is in it."""
+        """Delete a channel and its subscriptions."""
 
     def join(self, subscription: Subscription) -> None:
-        """Keep that a member is in a channel, in place of what was kept of that before."""
+        """Store the subscription of a member to a channel, and replace its earlier row."""
 
     def leave(self, channel_id: ChannelId, number: int) -> None:
-        """Forget that a member is in a channel."""
+        """Delete the subscription of a member to a channel."""
 
 
 class ActivityEntry(Struct, frozen=True, gc=False):
@@ -332,64 +332,64 @@ class ActivityEntry(Struct, frozen=True, gc=False):
     offset: int
     at_ms: int
     number: int
-    """The member that did it."""
+    """The number of the member that acted."""
     kind: str
     ts_ms: int
     event: bytes
 
 
 class ActivityQuery(Struct, frozen=True):
-    """Which of a member's activity a reader asks for."""
+    """A query for activity of one member."""
 
     number: int
     from_ms: int | None
     to_ms: int | None
-    """Both ends count."""
+    """The time range includes both `from_ms` and `to_ms`."""
     kinds: Sequence[str]
     limit: int
     bytes_max: int
-    """Stop before the event that would pass this much, but never before the first."""
+    """Limit of content in bytes. The first event is returned even if it is larger."""
 
 
 class ActivityStore(Protocol):
-    """Durable storage of the activity log, apart from the hub's own. Its caller is one thread, of its own.
+    """Durable storage of the activity log, separate from the hub's own store. One dedicated thread calls it.
 
-    Writes are buffered, and become durable together at `commit`. After any exception the buffered writes are gone.
+    Writes are buffered. `commit` makes them durable together. After any exception the buffered writes are lost.
     """
 
     def restore(self) -> int:
-        """The offset that the next row will have. Also drops anything buffered."""
+        """Drop buffered writes, and return the offset of the next row."""
 
     def append(self, entries: Sequence[ActivityEntry]) -> None:
-        """Keep rows; their offsets are dense, a store refuses a gap."""
+        """Append rows. Their offsets are dense, and a store refuses a gap."""
 
     def commit(self) -> None:
         """Make everything buffered durable, at once."""
 
     def retry(self) -> None:
-        """Find out, while nothing is buffered, whether the store can write again; raises if it cannot."""
+        """Check, while nothing is buffered, that the store can write again. Raises if it cannot."""
 
     def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
-        """A member's committed activity, newest first by the time it happened."""
+        """Committed activity of a member, newest first by the time of the event."""
 
     def read_log(self, start: int, limit: int, bytes_max: int) -> tuple[Sequence[LogRow], int]:
-        """Consecutive committed rows, up to an amount of content but at least one; and the next row's offset."""
+        """Consecutive committed rows, up to `bytes_max` but at least one; and the offset of the next new row."""
 
     def prune(self, before_ms: int, limit: int) -> int:
-        """Forget up to `limit` committed rows that came before a time, oldest first; returns how many.
+        """Delete up to `limit` committed rows from before a time, oldest first. Returns the number of deleted rows.
 
-        It is durable at once. The newest row always stays, so that offsets go on from it.
+        The deletion is durable at once. The newest row always stays, so that offsets continue from it.
         """
 
     def close(self) -> None:
-        """Release everything. What was not committed is gone. Closing again does nothing."""
+        """Release everything. Uncommitted writes are lost. A second call does nothing."""
 
 
 class ObjectiveStore(Protocol):
     """The objectives of a store, within its transactions."""
 
     def change(self, row: LogRow, kept: ObjectiveRow, event: ObjectiveEvent) -> None:
-        """Keep an objective as it stands now, and append to its event log. `row` is the event that says so."""
+        """Store the new state of an objective, and append to its event log. `row` is the log row of the change."""
 
     def find(self, objective_id: ObjectiveId) -> ObjectiveRow | None:
         """The objective with this id."""
@@ -406,28 +406,28 @@ class Store(Protocol):
 
     @property
     def channels(self) -> ChannelStore:
-        """What it keeps of channels."""
+        """The channels of this store."""
 
     @property
     def objectives(self) -> ObjectiveStore:
-        """What it keeps of objectives."""
+        """The objectives of this store."""
 
     @property
     def intact(self) -> bool:
-        """Whether everything buffered is still there."""
+        """True if all buffered writes are still there."""
 
     @property
     def trouble(self) -> str:
-        """Work on what is committed that failed and is tried again later; empty if there is none."""
+        """Description of background work that failed and is retried later. Empty if there is none."""
 
     def explain(self, error: Exception) -> Exception:
-        """The `StoreError` that an error from below this port stands for; any other error as it is."""
+        """Translate an error from below this port to a `StoreError`. Other errors are returned unchanged."""
 
     def retry(self) -> None:
-        """Find out, while nothing is buffered, whether the store can write again; raises if it cannot."""
+        """Check, while nothing is buffered, that the store can write again. Raises if it cannot."""
 
     def restore(self) -> Foundation:
-        """What was committed. Also drops anything buffered."""
+        """Drop buffered writes, and return the committed state."""
 
     def replay(self, start: int) -> Iterator[Replay]:
         """Messages and moves of the main log from `start` on, in order."""
@@ -436,91 +436,92 @@ class Store(Protocol):
         """Deadline and route of every stored message that has a time to live."""
 
     def accept(self, row: LogRow, message: Message, content: bytes, route: bytes, shared_id: bool = False) -> None:
-        """Keep a message with its deliveries, the packed route. `row` is its `Sent` event.
+        """Store a message with its deliveries (the packed route). `row` is the log row of its `Sent` event.
 
-        Its wire id must be new for this sender, and if it is shared, for all senders of the protocol.
+        The wire id must be new for this sender. A shared wire id must be new for all senders of the protocol.
         """
 
     def advance(self, row: LogRow, number: int, state: State, ranges: Ranges) -> None:
-        """Keep that deliveries of one member reached a rung. `row` is the `Moved` event that says so."""
+        """Store that deliveries of one member reached a state. `row` is the log row of the `Moved` event."""
 
     def fall(self, row: LogRow, number: int, ranges: Ranges) -> None:
-        """Keep that deliveries of one member fell to another way. `row` is the `Fell` event that says so."""
+        """Store that deliveries of one member were escalated. `row` is the log row of the `Fell` event."""
 
     def record(self, row: LogRow) -> None:
-        """Keep any other event."""
+        """Store the log row of any other event."""
 
     def save_member(self, row: MemberRow) -> None:
-        """Keep a new member, or that another credential owns its name now."""
+        """Store a new member, or replace the row of a changed member."""
 
     def drop_member(self, number: int, at_ms: int) -> None:
-        """Forget a member's name, tokens, grants, wire ids and subscriptions. Its number still means it in routes."""
+        """Delete a member's name, tokens, grants, wire ids and subscriptions. Routes keep its number."""
 
     def save_token(self, row: TokenRow) -> None:
-        """Keep a token, beside the others of its member."""
+        """Store a token, in addition to other tokens of its member."""
 
     def drop_token(self, digest: bytes) -> None:
-        """Forget a token."""
+        """Delete a token."""
 
     def save_setting(self, key: str, value: bytes) -> None:
-        """Keep something small, in place of what was kept under this key before."""
+        """Store a small value under a key, and replace the earlier value."""
 
     def save_owner(self, number: int, digest: bytes) -> None:
-        """Keep which shared token a member's name belongs to."""
+        """Store the digest of the shared token that owns a member's name."""
 
     def save_grant(self, grant: Grant) -> None:
-        """Keep the right to take up a session, in place of what was kept for it before."""
+        """Store the grant to resume a session, and replace the earlier grant of that session."""
 
     def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
-        """Replace the images of these members: they hold what the log says before `end`."""
+        """Replace the images of these members. The images include all log rows before `end`."""
 
     def prune(self, start: int, before_ms: int, keep: frozenset[int], limit: int) -> tuple[Sequence[int], int | None]:
-        """Look at the next `limit` messages from an offset on, and forget those sent before a time and not in `keep`.
+        """Check the next `limit` messages from `start` on, and delete those sent before a time and not in `keep`.
 
-        Returns the offsets of what was forgotten, whose rows in the log stay, and where to go on, or `None` if nothing
-        older is left.
+        Returns the offsets of the deleted messages, and the offset to continue from. That offset is `None` if no older
+        message is left. The log rows of deleted messages stay.
         """
 
     def commit(self) -> None:
-        """Make everything buffered durable, at once. If it raises, nothing of it is kept; otherwise all is."""
+        """Make all buffered writes durable, at once. If this raises, none of them is stored."""
 
     def prefetch(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
-        """`find_wire_id` will be asked these, until the next commit: read the answers at once, if that is cheaper."""
+        """Read these wire ids ahead, if that is cheaper. `find_wire_id` will ask for them before the next commit."""
 
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
-        """What this sender said under this wire id; without a sender, what any said under a shared one."""
+        """The message of this sender with this wire id. An empty sender finds a shared wire id of any sender."""
 
     def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
-        """Messages by their log offset; those that retention forgot are missing.
+        """Messages by log offset. Messages that retention deleted are missing.
 
-        Stops before the message that would pass `bytes_max` of stored content, but never before the first; also says
-        how many of the offsets it got to.
+        Stops before the message that would exceed `bytes_max` of stored content, but never before the first. Also
+        returns the number of offsets that were considered.
         """
 
     def received(self, number: int, name: str, peer: str, before: int | None, limit: int) -> ReceivedPage:
-        """What a member was sent by a peer, newest first, as far as retention reaches.
+        """Deliveries to a member from a peer, newest first, unless retention deleted them.
 
-        `@place` stands for those without an identity, who spoke to that channel or to the member. Looks at no more than
-        `limit` messages that the peer may have sent, before a log offset if one is given.
+        The peer `@place` means all senders without an identity at that place, who wrote to that channel or to the
+        member. Reads at most `limit` messages that the peer may have sent. With `before`, reads only messages before
+        that log offset.
         """
 
     def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
-        """A message and where it went."""
+        """The message with this id, and its route."""
 
     def steps(self, number: int, key: int) -> Sequence[Step]:
-        """Steps that one delivery took after `pending`, in order."""
+        """Steps of one delivery after `pending`, in order."""
 
     def falls(self, number: int, first: int, last: int) -> Sequence[Fall]:
-        """Falls of a member's deliveries between two keys, and of others that fell with them, in order."""
+        """Escalations of a member's deliveries between two keys, in order. May include others escalated with them."""
 
     def names(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Names of members, removed ones too."""
+        """Names of members by number, with removed members."""
 
     def history(self, history_query: HistoryQuery) -> Sequence[Message]:
-        """Messages, newest first."""
+        """Messages that match the query, newest first unless `forward` is set."""
 
     def read_log(self, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
-        """Consecutive committed rows of the main log, and the offset that its next row will have."""
+        """Consecutive committed rows of the main log, and the offset of the next new row."""
 
     def close(self) -> None:
-        """Release everything. What was not committed is gone. Closing again does nothing."""
+        """Release everything. Uncommitted writes are lost. A second call does nothing."""

@@ -1,4 +1,4 @@
-"""Streams: the ordered sequence per (topic, sender, recipient), and what a recipient needs to go on in its own."""
+"""Streams: one ordered sequence per (topic, sender, recipient), and the deliveries that fill a recipient's gaps."""
 
 from collections.abc import Collection
 
@@ -13,20 +13,20 @@ from tieline.core.store import Store
 _SEPARATOR = "\x1f"
 
 _LOOKS_MAX = 1000
-"""Messages looked at for one answer."""
+"""Largest number of messages read for one answer."""
 _LOOKS_MIN = 16
 
 
 def stream_name(sender: str, topic: str) -> str:
-    """The stream of a recipient that a message counts in. Those without an identity share one per place."""
+    """The stream name for a message. All senders without an identity at one place share one stream."""
     _, at, place = sender.partition("@")
     return f"{at + place if at else sender}{_SEPARATOR}{topic}"
 
 
 def refuse_more(accounts: Collection[Account], stream: str, limits: Limits) -> Refusal | None:
-    """Why a recipient can have no stream of this topic, if so.
+    """The refusal if a recipient has too many streams to add this one; otherwise `None`.
 
-    Members are few and known; topics are what a sender could make up without end.
+    The number of members is small. The number of topics needs a limit, because a sender can invent any topic.
     """
     sender = stream.partition(_SEPARATOR)[0] + _SEPARATOR
     for account in accounts:
@@ -48,7 +48,7 @@ class StreamRules:
         self._store = store
 
     def read(self, session: Session, command: c.ReadStreams) -> Reply:
-        """Where the streams of the session's member stand, and what it has to be given again."""
+        """The last sequence of each stream of the session's member, and the deliveries to replay."""
         if session.account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member has streams")
         positions = {(position.topic, position.peer): position.last_seq for position in command.positions}
@@ -67,9 +67,10 @@ class StreamRules:
     def _find(
         self, session: Session, missing: dict[str, range], cursor: StreamCursor | None
     ) -> tuple[list[Replayed], StreamCursor | None, bool]:
-        """What of the missing does not come by itself, in key order; where to go on; and if some is not kept any more.
+        """Deliveries to replay, in key order; the cursor for the next page; and true if some are no longer stored.
 
-        What is not settled comes by itself, but to one who is given each delivery once only until it was offered.
+        The hub sends an unsettled delivery again by itself, so this leaves it out. A session that cannot acknowledge
+        gets each delivery only once, so for that session this leaves out only deliveries not offered yet.
         """
         account = session.account
         assert account is not None, "only a member has streams"
@@ -85,7 +86,7 @@ class StreamRules:
             while more:
                 if looks <= 0:
                     return _in_order(found), StreamCursor(stream, before, left), stale
-                # Mostly those that are missing are the newest, and there are no others.
+                # Usually the missing messages are the newest, so a page of about that size is enough.
                 limit = min(looks, len(wanted) + _LOOKS_MIN)
                 page = self._store.received(account.number, account.name, peer, before, limit)
                 looks -= page.looked
@@ -97,7 +98,7 @@ class StreamRules:
                     entry = account.inbox.entry(one.key)
                     if entry is None or (not session.acknowledges and entry.state is not State.PENDING):
                         found.append(Replayed(one.key, one.offset, one.stream_seq))
-                    # A stream grows with the log: there is no older one to find.
+                    # Stream sequences grow with log offsets, so older messages have lower sequences.
                     more = more and one.stream_seq > wanted.start
             looks -= 1
             stale = stale or left > 0

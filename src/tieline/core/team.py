@@ -1,4 +1,4 @@
-"""The team: what is said about it and about its members, what they may do, and who is at work."""
+"""The team: the texts about the team and its members, the permissions of members, and who is busy."""
 
 from collections.abc import Collection, Sequence
 
@@ -20,18 +20,18 @@ from tieline.core.store import Foundation, MemberRow
 
 _SETTING = "team"
 _WORD_CHARS_MAX = 128
-"""A permission or the name of a preset: a word, never a sentence."""
+"""Maximum length of a permission or of the name of a preset."""
 _team_decoder = msgspec.json.Decoder(Team)
 
 
 def restore_team(foundation: Foundation) -> Team:
-    """The team as it was kept."""
+    """The stored team, or an empty one."""
     kept = foundation.settings.get(_SETTING)
     return Team() if kept is None else _team_decoder.decode(kept)
 
 
 class TeamRules:
-    """Decides what is said about the team, and what its members may do."""
+    """Decides changes to the team texts, presets and aliases, and to the permissions and texts of members."""
 
     def __init__(self, batch: Batch, directory: Directory, sessions: Sessions) -> None:
         self._batch = batch
@@ -41,13 +41,13 @@ class TeamRules:
         self._sessions = sessions
 
     def read(self, session: Session, command: c.ReadTeam) -> Reply:
-        """What is said about the team, to any of its members."""
+        """The data of the team. Any member may read it."""
         if session.account is None and not session.operator:
             return Refusal(Code.FORBIDDEN, "the team is for members")
         return TeamState(self._directory.team)
 
     def update(self, session: Session, command: c.UpdateTeam) -> Reply:
-        """Change what is said about the team."""
+        """Change the texts, presets and aliases of the team."""
         refusal = session.refuse_without(TEAM_MANAGE)
         if refusal is not None:
             return refusal
@@ -74,7 +74,7 @@ class TeamRules:
         return TeamState(team)
 
     def update_member(self, session: Session, command: c.UpdateMember) -> Reply:
-        """Change what a member may do and what it is told."""
+        """Change the permissions, kind and texts of a member."""
         refusal = session.refuse_without(MEMBERS_MANAGE)
         if refusal is not None:
             return refusal
@@ -104,11 +104,11 @@ class TeamRules:
         return MemberState(member)
 
     def is_last_manager(self, account: Account) -> bool:
-        """Whether nobody else may manage members."""
+        """True if this is the only member who may manage members."""
         return list(self._directory.managers) == [account.number]
 
     def set_busy(self, session: Session, command: c.SetBusy) -> Reply:
-        """Note that a member is at work, or is not."""
+        """Mark a member as busy for a while, or as not busy."""
         if session.account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member is busy")
         session.account.busy_until_ms = self._batch.now_ms + self._limits.busy_ms if command.busy else 0
@@ -118,7 +118,7 @@ class TeamRules:
     # Limits.
 
     def check_member(self, permissions: Collection[str], texts: Sequence[str]) -> Refusal | None:
-        """Why a member cannot have these permissions and texts, if so."""
+        """The refusal if these permissions or texts break a limit; otherwise `None`."""
         return self._check_words(permissions) or self._check_texts(texts)
 
     def _check_texts(self, texts: Collection[str]) -> Refusal | None:
@@ -160,5 +160,5 @@ class TeamRules:
 
 
 def last_manager(account: Account) -> Refusal:
-    """The refusal to take the permission away from who has it alone."""
+    """The refusal to remove the permission from the only member who has it."""
     return Refusal(Code.LAST_MANAGER, f"nobody but {account.name} has {MEMBERS_MANAGE}: give it to somebody else first")

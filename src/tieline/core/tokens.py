@@ -1,4 +1,4 @@
-"""Tokens: a member may have several, one for each place it works at, and each can be revoked alone."""
+"""Tokens: a member may have several, for example one per machine. Each token can be revoked separately."""
 
 from tieline.contract import command as c
 from tieline.contract.event import Registered
@@ -12,11 +12,11 @@ from tieline.core.sessions import Sessions
 from tieline.core.store import INTEGER_MAX, TokenRow
 
 _CHARS_MIN = 16
-"""A chosen token shorter than this could be guessed."""
+"""Minimum length of a token that a person chooses. A shorter token could be guessed."""
 
 
 class TokenRules:
-    """Decides who has which tokens."""
+    """Issues, lists, revokes and expires tokens."""
 
     def __init__(self, batch: Batch, directory: Directory, sessions: Sessions) -> None:
         self._batch = batch
@@ -27,7 +27,7 @@ class TokenRules:
         self._sessions = sessions
 
     def check_chosen(self, token: str | None) -> Refusal | None:
-        """Why a token of somebody's choice cannot be one, if so."""
+        """The refusal for a chosen token that is too short or already in use; otherwise `None`."""
         if token is None:
             return None
         if len(token) < _CHARS_MIN:
@@ -37,7 +37,7 @@ class TokenRules:
         return None
 
     def add(self, account: Account, token: str, by: str, label: str = "", expires_at_ms: int | None = None) -> TokenRow:
-        """Keep a token beside the others that a member has."""
+        """Store a new token of a member. Other tokens of the member stay valid."""
         made = self._clock_and_ids.message_id(self._batch.now_ms)
         row = TokenRow(token_digest(token), account.number, self._batch.now_ms, expires_at_ms, made, label, by)
         self._directory.add_token(row)
@@ -45,13 +45,13 @@ class TokenRules:
         return row
 
     def drop(self, row: TokenRow) -> None:
-        """Void a token."""
+        """Delete a token."""
         self._directory.drop_token(row)
         self._store.drop_token(row.digest)
         self._batch.dirty = True
 
     def issue(self, session: Session, command: c.IssueToken) -> Reply:
-        """Give a member one more token."""
+        """Issue an additional token for a member."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account
@@ -76,7 +76,7 @@ class TokenRules:
         return None
 
     def select(self, session: Session, command: c.ListTokens) -> Reply:
-        """A member's tokens that are still good."""
+        """The tokens of a member that have not expired."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account
@@ -85,7 +85,7 @@ class TokenRules:
         return Tokens(tuple(self._view(row) for row in good))
 
     def revoke(self, session: Session, command: c.RevokeToken) -> Reply:
-        """Void one token of a member, and end the sessions that it opened."""
+        """Delete one token of a member, and end the sessions that the token opened."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account
@@ -101,7 +101,7 @@ class TokenRules:
         return Done()
 
     def expire(self) -> None:
-        """Void tokens that have expired, and end the sessions that they opened."""
+        """Delete expired tokens, and end the sessions that these tokens opened."""
         for row in self._directory.take_expired(self._batch.now_ms):
             account = self._directory.accounts[row.number]
             self.drop(row)

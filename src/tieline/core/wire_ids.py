@@ -1,4 +1,4 @@
-"""Wire ids: the ids that senders give on their wires. Recipients of some protocols name deliveries by them."""
+"""Wire ids: ids that senders give to their messages. In some protocols, recipients name deliveries by wire id."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,7 +26,7 @@ class WireIds:
         self._limits = limits
 
     def known(self, owner: str, protocol: str, wire_id: str, encoded: bytes) -> Reply | None:
-        """The answer to a message whose id was used before, or is none; `owner` is empty for an id of all senders."""
+        """The reply if the wire id was used before or is invalid. `owner` is empty for an id shared by all senders."""
         if not wire_id or len(wire_id.encode()) > self._limits.text_bytes_max:
             return Refusal(Code.INVALID_MESSAGE, f"a wire id has 1 to {self._limits.text_bytes_max} bytes")
         known = self._store.find_wire_id(owner, protocol, wire_id)
@@ -37,7 +37,7 @@ class WireIds:
         return Accepted(message_id=known.message_id, offset=known.offset, recipients=known.recipients, duplicate=True)
 
     def prefetch(self, commands: Sequence[c.Command], sessions: Mapping[SessionId, Session]) -> None:
-        """Tell the store which wire ids a batch will ask for, so that it can look for all of them at once."""
+        """Tell the store which wire ids a batch will ask for, so that the store can read all of them at once."""
         keys = []
         for command in commands:
             if isinstance(command, c.Send) and command.wire_id and len(command.wire_id) <= self._limits.text_bytes_max:
@@ -58,7 +58,7 @@ class WireIdRules:
         self._deliveries = deliveries
 
     def acknowledge(self, session: Session, command: c.AcknowledgeIds) -> Reply:
-        """Settle deliveries of the session's own member by the ids that its wire knows them by."""
+        """Acknowledge deliveries of the session's own member, which the client names by wire id or message id."""
         account = session.account
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can acknowledge a delivery")
