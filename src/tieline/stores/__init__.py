@@ -1,1 +1,1 @@
-"""Implementations of the Store port, one folder each; `tests/conformance` holds them all to the same behaviour."""
+"""Implementations of the Store port, one folder each. `tests/conformance` tests that they all behave the same."""

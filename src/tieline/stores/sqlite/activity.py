@@ -1,4 +1,4 @@
-"""The activity log in a database file of its own: another connection, another writer, another disk sync.
+"""The activity log in a database file of its own, with its own connection, writer and disk sync.
 
 Above: the journal, on one thread. Below: `activity.db`. Statements are in `queries.sql`, the schema is in `schema/`.
 """
@@ -63,9 +63,9 @@ class SqliteActivity:
                 ((one.offset, one.at_ms, one.number, one.event, one.kind, one.ts_ms) for one in entries),
             )
         if self._wal_pages >= CHECKPOINT_PAGES:
-            # What is committed is committed, whether or not it can be moved now.
+            # The rows are committed, even if the checkpoint fails.
             with suppress(apsw.Error):
-                # Passive: moves what no reader still needs and never waits for one.
+                # Passive: moves only pages that no reader needs, and never waits for a reader.
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 self._wal_pages = 0
 

@@ -1,4 +1,4 @@
-"""Channels in the SQLite store: the part of the Store port that is about them, within the store's transactions."""
+"""Channels in the SQLite store: the channel part of the Store port, within the store's transactions."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,7 +41,7 @@ class SqliteChannels:
         self._write("delete_channel_member", (channel_id, number))
 
     def rows(self) -> list[ChannelRow]:
-        """All channels."""
+        """Return all channels."""
         return [
             ChannelRow(
                 ChannelId(channel_id), ChannelName(name), by, made_at_ms, archived_at_ms, _spans_decoder.decode(spans)
@@ -50,7 +50,7 @@ class SqliteChannels:
         ]
 
     def subscriptions(self) -> list[Subscription]:
-        """Who is in which channel."""
+        """Return the members of all channels."""
         return [
             Subscription(ChannelId(channel_id), number, Role(role), joined_at_ms)
             for channel_id, number, role, joined_at_ms in self._select("channel_members", ())

@@ -1,4 +1,4 @@
-"""Opening a database file: durability settings, and the schema brought up to date, forward only."""
+"""Opens a database file: sets its durability, and migrates its schema, forward only."""
 
 import errno
 import re
@@ -13,13 +13,13 @@ import apsw
 from tieline.core.store import DamagedError, DiskError, StoreError
 
 _BUSY_MS = 5000
-"""Another process holds the write lock only while it checks or migrates; waiting longer would hide a fault."""
+"""Timeout for the write lock. Another process holds it only to check or migrate; a longer wait would hide a fault."""
 
 IN_MEMORY = Path(":memory:")
-"""In place of a folder: databases that are gone with their connections."""
+"""Used instead of a folder, for databases in memory that vanish with their connections."""
 
 CHECKPOINT_PAGES = 4000
-"""Pages in the write-ahead log before they are moved into the database: 16 MB, read back in well under a second."""
+"""Pages in the write-ahead log before a checkpoint: 16 MB, which a start reads back in well under a second."""
 
 _DISK_ERRORS = (
     apsw.FullError,
@@ -31,11 +31,11 @@ _DISK_ERRORS = (
     apsw.NoMemError,
     apsw.PermissionsError,
 )
-"""What the database says when the disk or the system fails it, and not what it was asked to do."""
+"""Errors of the database that come from the disk or the system, not from the statement."""
 
 
 def explain(error: Exception, path: Path) -> Exception:
-    """The error of the Store port that an error of the database or the file system stands for, with what to do."""
+    """Convert an error of the database or the file system to an error of the Store port, with a hint what to do."""
     if isinstance(error, StoreError):
         return error
     if _is_full(error, path):
@@ -54,7 +54,7 @@ def explain(error: Exception, path: Path) -> Exception:
 
 
 def _is_full(error: Exception, path: Path) -> bool:
-    """Whether there is no room. For the index of the write-ahead log the database calls that an I/O error."""
+    """True if the disk is full. For the index of the write-ahead log, the database reports that as an I/O error."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, apsw.IOError | apsw.CantOpenError):
@@ -64,7 +64,7 @@ def _is_full(error: Exception, path: Path) -> bool:
 
 
 _ROOM_BYTES = 64 * 1024
-"""A disk with less than this has no room for the smallest step of the database's files."""
+"""A disk with less free space counts as full: the database's files cannot grow by their smallest step."""
 
 MENDING = {
     "tieline.db": (
@@ -75,13 +75,13 @@ MENDING = {
     "files.db": "stop the hub and put files.db* of the last backup in place; messages are not touched",
     "search.db": "stop the hub and remove search.db*: it is made anew from the messages",
 }
-"""What to do about a damaged file."""
+"""Repair instructions for each database file that is damaged."""
 
 
 def check_main(home: Path) -> None:
-    """Refuse a home that has lost its messages: an empty hub in their place would be taken for the old one.
+    """Refuse a home that has lost its messages. A new empty hub could be mistaken for the old one.
 
-    The key is made after the main database, so an empty one beside it has lost what it held.
+    The key is made after the main database. So an empty main database beside a key has lost its content.
     """
     main = home / "tieline.db"
     empty = main.exists()
@@ -97,7 +97,7 @@ def check_main(home: Path) -> None:
 
 @cache
 def _migrations(schema: str) -> tuple[str, ...]:
-    """The scripts of a schema in order; script N brings version N-1 to version N."""
+    """Return the migration scripts of a schema in order. Script N migrates version N-1 to version N."""
     found = {}
     for resource in files("tieline.stores.sqlite").joinpath("schema").iterdir():
         match = re.fullmatch(rf"{schema}_(\d{{4}})\.sql", resource.name)
@@ -108,12 +108,12 @@ def _migrations(schema: str) -> tuple[str, ...]:
 
 
 def newest_version(schema: str) -> int:
-    """The version to which this program brings a schema."""
+    """Return the schema version of this program."""
     return len(_migrations(schema))
 
 
 def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: str | None = None) -> apsw.Connection:
-    """Open for writing. A schema newer than this program's is refused, an older one is migrated."""
+    """Open a database for writing. A schema newer than this program's is refused; an older one is migrated."""
     try:
         if path.parent == IN_MEMORY:
             connection = apsw.Connection(str(IN_MEMORY))
@@ -125,7 +125,7 @@ def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: st
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", synchronous)
         connection.pragma("foreign_keys", True)
-        # The store moves the write-ahead log itself, so that a commit costs one sync and no more.
+        # The store runs checkpoints of the write-ahead log itself, so that a commit costs exactly one sync.
         connection.wal_autocheckpoint(0)
         _migrate(connection, path, _migrations(schema))
     except (apsw.Error, OSError) as error:
@@ -134,12 +134,12 @@ def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: st
 
 
 def write_nothing(connection: apsw.Connection) -> None:
-    """Write a page that says what it said before. A row that stays the same would not be written at all."""
+    """Write a page without changing its content. An update that leaves a row as it is would write nothing."""
     connection.pragma("user_version", connection.pragma("user_version"))
 
 
 def open_for_reading(path: Path) -> apsw.Connection:
-    """Open a database that another process may be writing to, without ever making it wait."""
+    """Open a database for reading. A process that writes to it never has to wait."""
     if not path.exists():
         raise StoreError(f"there is no database at {path}")
     try:

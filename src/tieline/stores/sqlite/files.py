@@ -1,6 +1,6 @@
 """The catalogue of files in a database file of its own. Statements are in `files.sql`, the schema is in `schema/`.
 
-Above: whoever serves files, on one thread. Below: `files.db`.
+Above: the services that serve files, on one thread. Below: `files.db`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ FILES_FILE = "files.db"
 _QUERIES = load(files("tieline.stores.sqlite").joinpath("files.sql").read_text(encoding="utf-8"))
 
 _CHECKPOINT_PAGES = 1000
-"""Pages in the write-ahead log before SQLite itself moves them: files change rarely."""
+"""Pages in the write-ahead log before SQLite runs a checkpoint by itself. Files change rarely."""
 
 
 class SqliteFiles:

@@ -1,8 +1,8 @@
-"""History in the SQLite store: which messages a reader asks for, found by their targets and senders.
+"""History in the SQLite store: finds the messages of a query by their targets and senders.
 
-Above: the store. Below: the index of messages by target, and the trail. What is asked for is a set of walks, each over
-the messages to one target or from one sender to one target. They are merged, so a page costs a step into each walk and
-what the page shows, however many messages there are.
+Above: the store. Below: the index of messages by target, and the trail. A query is a set of walks, each over the
+messages to one target or from one sender to one target. The walks are merged. So the cost of a page is a step into each
+walk and the messages of the page, however many messages are stored.
 """
 
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from tieline.stores.sqlite.walk import Select, merge, walk
 
 
 class SqliteHistory:
-    """Finds the offsets of messages; the store reads them."""
+    """Finds the offsets of messages; the store reads the messages."""
 
     def __init__(self, select: Select, trail: Trail) -> None:
         self._select = select
         self._trail = trail
 
     def offsets(self, history_query: HistoryQuery, before: int) -> Iterator[int]:
-        """Offsets of all messages that are asked for and stand before an offset, in the order that is asked for."""
+        """Yield the offsets of all messages of a query before an offset, in the order of the query."""
         since, forward = history_query.since, history_query.forward
         if history_query.reader is None and history_query.peer is None and history_query.places is None:
             return walk(self._select, "all_forth" if forward else "all_back", (), since, before, forward=forward)
@@ -44,7 +44,7 @@ class SqliteHistory:
             yield from self._seen(history_query, since, before)
 
     def _seen(self, history_query: HistoryQuery, since: int, before: int) -> Iterator[Iterator[int]]:
-        """Walks over what others said that the reader may see, where there is something."""
+        """Yield walks over messages of others that the reader may see. Targets without messages are left out."""
         spans: dict[str, list[Span]] = {}
         for span in history_query.spans:
             spans.setdefault(span.target, []).append(span)
@@ -60,16 +60,19 @@ class SqliteHistory:
                 yield self._at(span, since, before, forward=history_query.forward)
 
     def _at(self, span: Span, since: int, before: int, *, forward: bool) -> Iterator[int]:
-        """A walk over messages to one target."""
+        """Make a walk over the messages to one target."""
         end = before if span.end is None else min(before, span.end)
         query = "target_forth" if forward else "target_back"
         return walk(self._select, query, (span.target,), max(since, span.start), end, forward=forward)
 
     def received(self, name: str, peer: str, before: int) -> Iterator[int]:
-        """Offsets of what a peer may have said to a member, newest first. `@place` are all without identity there."""
+        """Yield offsets of messages that a peer may have sent to a member, newest first.
+
+        The peer `@place` stands for all senders without identity at that place.
+        """
         if peer.startswith("@"):
             place = peer.removeprefix("@")
             return merge(self._at(Span(target), 0, before, forward=False) for target in (f"#{place}", f"@{name}"))
-        # What it said to somebody else directly is left alone.
+        # Direct messages to other members are left out.
         targets = (target for target in self._trail.targets_of(peer) if target == f"@{name}" or target[0] != "@")
         return merge(self._trail.walk(peer, target, 0, before) for target in targets)

@@ -1,4 +1,4 @@
-"""A SQLite store as the audit reads it: read-only, at one instant, without making the hub wait."""
+"""Reads a SQLite store for the audit: read-only, in one transaction, without making the hub wait."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ class SqliteInspection:
 
     def __init__(self, home: Path) -> None:
         self._connection = open_for_reading(home / MAIN_FILE)
-        # One transaction for all reads: a running hub goes on writing, and none of it shows here.
+        # One transaction for all reads: a running hub continues to write, but its new rows are not visible here.
         self._connection.execute("BEGIN")
 
     def _read(self, statement: str) -> Iterator[tuple[Any, ...]]:
@@ -55,7 +55,7 @@ class SqliteInspection:
             yield StoredObjectiveEvent(*row)
 
     def members(self) -> Iterator[tuple[int, str, int]]:
-        """Number, name and birth of every member there ever was."""
+        """Yield number, name and creation time of every member, including removed members."""
         for row in self._read("inspect_members"):
             number, name, created_at_ms = row
             yield number, name, created_at_ms
@@ -70,10 +70,10 @@ class SqliteInspection:
         return int(next(self._read("snapshot_end"))[0])
 
     def close(self) -> None:
-        """Let go of the view."""
+        """Close the database."""
         self._connection.close()
 
 
 def open_inspection(home: Path) -> SqliteInspection:
-    """The store of a home. Raises `StoreError` when there is none that can be read."""
+    """Open the store of a home. Raises `StoreError` if there is no readable store."""
     return SqliteInspection(home)

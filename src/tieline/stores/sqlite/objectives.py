@@ -1,4 +1,4 @@
-"""Objectives in the SQLite store: the part of the Store port that is about them, within the store's transactions."""
+"""Objectives in the SQLite store: the objective part of the Store port, within the store's transactions."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -79,7 +79,7 @@ class SqliteObjectives:
         ]
 
     def open_rows(self) -> list[ObjectiveRow]:
-        """All that a broker starts from: those that can still change."""
+        """Return the open objectives, which a broker needs at its start: those that can still change."""
         return [_objective_row(row) for row in self._select("open_objectives", ())]
 
 

@@ -1,8 +1,8 @@
-"""The logs of a home as one reads them from outside, a page at a time: what the rows say, and what is kept beside them.
+"""Reads the logs of a home from outside, a page at a time: the rows, and the data stored with them.
 
-Above: the pipeline's source, and the route that serves logs to other machines. Below: connections of their own, for
-reading only. A page is one short transaction: the hub goes on writing, and its write-ahead log can be moved between
-two pages.
+Above: the pipeline's source, and the route that serves logs to other machines. Below: separate read-only connections.
+A page is one short transaction: the hub continues to write, and a checkpoint of its write-ahead log can run between two
+pages.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _Rows = Sequence[tuple[Any, ...]]
 
 
 class Said(Struct, frozen=True, gc=False):
-    """What readers of a log are told of a message's content."""
+    """The part of a message's content that readers of a log get."""
 
     body: str = ""
     level: str = Level.INFO.value
@@ -40,7 +40,7 @@ class Said(Struct, frozen=True, gc=False):
 
     @property
     def body_bytes(self) -> int:
-        """The size of the body on a wire."""
+        """Size of the body on a wire."""
         return len(self.body) if self.body.isascii() else len(self.body.encode(errors="surrogatepass"))
 
 
@@ -49,7 +49,7 @@ _decode_said = Decoder(Said).decode
 
 
 def read_said(content: bytes) -> Said:
-    """What a stored content says. One that somebody spoilt says nothing; the audit tells of that."""
+    """Decode a stored content. A damaged content is read as empty; the audit reports it."""
     try:
         return _decode_said(content)
     except (MsgspecError, UnicodeDecodeError, RecursionError):
@@ -60,13 +60,13 @@ class MainPage(Struct, frozen=True):
     """Consecutive rows of the main log."""
 
     hash_before: bytes | None
-    """Hash of the row before the first; none if there is no such row, or the first ones are missing."""
+    """Hash of the row before the first. `None` if there is no such row, or the page's first rows are missing."""
     rows: _Rows
-    """Offset, at_ms, event, hash."""
+    """Rows of offset, at_ms, event, hash."""
     messages: _Rows
-    """Of those rows that tell of a message which is still kept: see `messages` in `pages.sql`."""
+    """Messages of these rows that are still stored: see `messages` in `pages.sql`."""
     happenings: _Rows
-    """Of those rows that tell of an objective: offset, objective, actor, what happened."""
+    """Changes of objectives in these rows: offset, objective, actor, change."""
 
 
 class LogPages:
@@ -77,17 +77,17 @@ class LogPages:
         self._connections: dict[str, apsw.Connection] = {}
 
     def end(self, log: str) -> int:
-        """The offset that the next row of a log will have."""
+        """Return the offset that the next row of a log will have."""
         if not self._paths[log].exists():
             return 0
         return int(self._select(log, f"{log}_end")[0][0])
 
     def names(self) -> dict[int, str]:
-        """Names of members by their numbers, removed ones too."""
+        """Return the names of members by number, including removed members."""
         return dict(self._select(MAIN, "names"))
 
     def main(self, start: int, end: int) -> MainPage:
-        """Rows of the main log from `start` to before `end`, as they are at one instant."""
+        """Read rows of the main log from `start` to before `end`, in one transaction."""
         with self._instant(MAIN):
             before = self._select(MAIN, "hash_before", (start,))
             rows = self._select(MAIN, "rows", (start, end))
@@ -97,11 +97,11 @@ class LogPages:
         return MainPage(before[0][0] if follows else None, rows, messages, happenings)
 
     def activity(self, start: int, end: int) -> _Rows:
-        """Offset, at_ms, number, kind, ts_ms, event of the activity log from `start` to before `end`."""
+        """Read rows of the activity log from `start` to before `end`: offset, at_ms, number, kind, ts_ms, event."""
         return self._select(ACTIVITY, "activity", (start, end))
 
     def close(self) -> None:
-        """Let go of the databases."""
+        """Close the databases."""
         while self._connections:
             self._connections.popitem()[1].close()
 

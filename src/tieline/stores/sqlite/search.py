@@ -1,8 +1,8 @@
-"""The search index in a database file of its own: FTS5 over the messages, behind the log by its own position.
+"""The search index in a database file of its own: FTS5 over the messages. It stores its own position in the log.
 
-Above: the searcher, on one thread. Below: `search.db`, with `tieline.db` attached to read from. It follows what is
-committed there, in pieces; a write never waits for it. When it was made from another log, or is damaged, it is made
-anew. Statements are in `queries.sql`, the schema is in `schema/`.
+Above: the searcher, on one thread. Below: `search.db`, with `tieline.db` attached for reading. The index follows the
+committed messages, in pieces; a write never waits for it. An index that was made from another log, or is damaged, is
+rebuilt. Statements are in `queries.sql`, the schema is in `schema/`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,11 +21,11 @@ from tieline.stores.sqlite.store import MAIN_FILE, decode_message
 SEARCH_FILE = "search.db"
 
 _PIECE = 1000
-"""Log rows taken in at once: some tens of milliseconds."""
+"""Log rows indexed at once. That takes some tens of milliseconds."""
 _BEHIND_MAX = 50_000
-"""Rows that it may be behind a log that grows, before it takes in some although others need the processor."""
+"""The index waits while the log grows, because writers need the processor. Beyond this lag, it does not wait."""
 _SWEEP = 2000
-"""Entries looked at in one step of a sweep."""
+"""Entries checked in one step of a sweep."""
 _CHARACTERS_MAX = 256 * 1024
 """Characters of a body that are indexed."""
 _MS_MIN, _MS_MAX = -(2**63), 2**63 - 1  # what the database keeps as a number
@@ -36,14 +36,14 @@ class SqliteSearch:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Whether it was found damaged and made anew since the start.
+        # True if the index was damaged and rebuilt since the start.
         self._made_anew = False
         self._connection = self._open()
-        # Where the log ended when it was looked at last; it grows while somebody writes.
+        # End of the log at the last check, to see whether the log grows.
         self._looked = -1
-        # The entry that the running sweep got to, or `None` between two of them.
+        # Last entry that the running sweep checked. `None` between two sweeps.
         self._swept: int | None = None
-        # The oldest message at the last sweep: when it is another, retention was at work.
+        # Oldest message at the last sweep. If it changes, retention has removed messages.
         self._oldest: int | None = -1
 
     def _open(self) -> apsw.Connection:
@@ -53,7 +53,7 @@ class SqliteSearch:
         except DiskError:
             raise
         except (StoreError, apsw.Error):
-            # It holds nothing that cannot be made again.
+            # The index can always be rebuilt from the messages.
             self._remove()
             return self._connect(path)
 
@@ -62,7 +62,7 @@ class SqliteSearch:
             Path(f"{self._folder / SEARCH_FILE}{suffix}").unlink(missing_ok=True)
 
     def _connect(self, path: Path) -> apsw.Connection:
-        # Without syncs: after a crash it follows the log from where it is, or is made anew.
+        # Without syncs: after a crash the index continues from its position, or is rebuilt.
         connection = open_database(path, "search", synchronous="OFF")
         connection.wal_autocheckpoint(CHECKPOINT_PAGES)
         connection.execute(QUERIES["attach_hub"], (str(self._folder / MAIN_FILE),))
@@ -105,7 +105,7 @@ class SqliteSearch:
                 return
 
     def work(self) -> bool:
-        """See `SearchIndex.work`. While the log grows it waits, because those who write need the processor more."""
+        """See `SearchIndex.work`. While the log grows, the index waits, because writers need the processor more."""
         with self._refusing():
             end = self._log_end()
             grows, self._looked = end != self._looked, end
@@ -122,7 +122,7 @@ class SqliteSearch:
         return int(self._connection.execute(QUERIES["search_log_end"]).get)
 
     def _position(self) -> int:
-        """How far it got; to nowhere, when it was made from another log."""
+        """Return the index's position in the log. If the index was made from another log, empty it and return 0."""
         log_end, same = self._connection.execute(QUERIES["search_progress"]).get
         if same:
             return int(log_end)
@@ -132,7 +132,7 @@ class SqliteSearch:
         return 0
 
     def _take_in(self) -> bool:
-        """Take in the next piece; says whether there is more."""
+        """Index the next piece of the log. Return true if there is more."""
         start, end = self._position(), self._log_end()
         if start >= end:
             return False
@@ -143,7 +143,7 @@ class SqliteSearch:
         return until < end
 
     def _sweep(self) -> bool:
-        """Forget some of what retention forgot; says whether there is more to look at."""
+        """Remove some entries whose messages were removed by retention. Return true if there is more to check."""
         if self._swept is None:
             oldest = self._connection.execute(QUERIES["search_oldest"]).get
             if oldest == self._oldest:
@@ -164,7 +164,7 @@ class SqliteSearch:
         except (apsw.Error, OverflowError) as error:
             explained = explain(error, self._folder / SEARCH_FILE)
             if isinstance(explained, DamagedError) and not self._made_anew:
-                # Once: what is damaged may be the hub's own database, which this one reads.
+                # Only once: the damaged file may be the hub's main database, which the index reads.
                 self._made_anew = True
                 self._connection.close()
                 self._remove()
@@ -174,6 +174,6 @@ class SqliteSearch:
 
 
 def _expression(terms: Sequence[Term]) -> str:
-    """Terms as FTS5 reads them: each is a string, in which nothing else means anything."""
+    """Make the FTS5 expression of the terms. Each term is a quoted string, so it contains no operators."""
     quoted = ((term.text.replace('"', '""'), "*" if term.prefix else "") for term in terms)
     return " AND ".join(f'"{text}"{star}' for text, star in quoted)

@@ -7,13 +7,13 @@ _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
 def repeat(statement: str, count: int) -> str:
-    """An insert of one row as an insert of so many."""
+    """Turn an insert of one row into an insert of `count` rows."""
     head, keyword, row = statement.rpartition("VALUES")
     return head + keyword + ",".join([row] * count)
 
 
 def load(text: str) -> dict[str, str]:
-    """Statements by the name that stands above them."""
+    """Parse named statements. The name is in a comment above each statement."""
     parts = _NAME.split(text)[1:]
     return {name: statement.strip() for name, statement in zip(parts[::2], parts[1::2], strict=True)}
 

@@ -1,6 +1,6 @@
-"""The SQLite store: buffered writes, one transaction and one sync of the disk a commit.
+"""The SQLite store: buffered writes, with one transaction and one disk sync per commit.
 
-Above: the broker, on one thread. Below: `tieline.db`; the activity log has a file of its own, and a writer. Statements
+Above: the broker, on one thread. Below: `tieline.db`; the activity log has its own file and its own writer. Statements
 are in `queries.sql`; the schema is in `schema/`, applied forward only.
 """
 
@@ -51,13 +51,13 @@ from tieline.stores.sqlite.trail import Trail
 MAIN_FILE = "tieline.db"
 
 _ROWS = 25
-"""Rows inserted by one statement where there are many: each statement costs some time of its own."""
+"""Rows per insert statement, because each statement has a fixed cost."""
 _INSERT_MANY = {name: repeat(QUERIES[name], _ROWS) for name in ("append_log", "insert_message")}
 
 _NESTED = 256
-"""Ranges looked at for the one that holds a delivery, where ranges may lie within each other."""
+"""Ranges to check for the one that holds a delivery, if ranges may be nested."""
 _FALLS = 8
-"""Falls of one delivery: the ways in which a member is reached are fewer."""
+"""Most falls (escalations) of one delivery. A member has fewer ways of being reached."""
 
 _content_decoder = msgspec.json.Decoder(Content)
 _json = msgspec.json
@@ -73,31 +73,31 @@ class SqliteStore:
         self._main.set_wal_hook(self._note_wal_size)
         # Pages in the write-ahead log after the last commit.
         self._wal_pages = 0
-        # Rows that the next commit inserts, by table; filled in log order.
+        # Rows that the next commit inserts, by table, in log order.
         self._log_rows: list[_Row] = []
         self._message_rows: list[_Row] = []
         self._step_rows: list[_Row] = []
         self._fall_rows: list[_Row] = []
         self._grant_rows: list[_Row] = []
-        # Messages among them by wire id, because a sender may repeat itself within one batch.
+        # Buffered messages by wire id, because a sender may repeat a message within one batch.
         self._fresh_wire_ids: dict[tuple[str, str, str], Known] = {}
-        # What was read ahead of what is stored under wire ids.
+        # Result of `prefetch`: the stored messages by wire id, `None` for an id that is not stored.
         self._prefetched: dict[tuple[str, str, str], Known | None] = {}
-        # Offset that the next log row must have, and the one after the last committed row.
+        # Offset that the next log row must have, and the offset after the last committed row.
         self._log_end = 0
         self._committed_end = 0
         self._in_transaction = False
         self._closed = False
-        # Whether buffered rows were thrown away since the last `restore`.
+        # True if buffered rows were dropped since the last `restore`.
         self._abandoned = False
-        # Why the write-ahead log could not be moved, and the size at which that is tried again.
+        # Error of the last checkpoint of the write-ahead log, and the size at which the next one is tried.
         self.trouble = ""
         self._checkpoint_at = CHECKPOINT_PAGES
         self._trail = Trail(self._select)
         self._history = SqliteHistory(self._select, self._trail)
         self.channels = SqliteChannels(self._write, self._select)
         self.objectives = SqliteObjectives(self.record, self._write, self._select)
-        # How often the disk was asked to sync on behalf of a commit, and for moving the write-ahead log.
+        # Number of commits and of checkpoints. Each needs a disk sync.
         self.commits = 0
         self.checkpoints = 0
 
@@ -217,7 +217,7 @@ class SqliteStore:
             self._write("delete_message", (offset,))
             route = Route.unpack(packed)
             for number, key in zip(route.numbers, route.keys, strict=True):
-                # A range that covers other deliveries too stays: some of them may be kept.
+                # A range that also covers other deliveries stays, because those may be kept.
                 self._write("delete_steps", (number, key, key))
                 if fell:
                     self._write("delete_falls", (number, key, key))
@@ -244,7 +244,7 @@ class SqliteStore:
 
     @property
     def intact(self) -> bool:
-        """See `Store.intact`. The database itself ends a transaction after some errors."""
+        """See `Store.intact`. After some errors, the database ends a transaction by itself."""
         return not self._abandoned and not (self._in_transaction and self._main.get_autocommit())
 
     def _bring_in_trail(self) -> None:
@@ -253,7 +253,7 @@ class SqliteStore:
 
     @contextmanager
     def _abandoning(self) -> Iterator[None]:
-        """When the database refuses, nothing of the batch may stay behind."""
+        """If the database refuses, drop the whole batch and raise the explained error."""
         try:
             yield
         except Exception as error:
@@ -267,7 +267,7 @@ class SqliteStore:
             raise explained from error
 
     def _overwrite(self) -> None:
-        """Write over what a commit left that failed after it was written: a start after a crash would find it valid."""
+        """Overwrite the pages of a commit that failed after it was written: a start after a crash would accept them."""
         with suppress(apsw.Error):
             write_nothing(self._main)
 
@@ -296,7 +296,7 @@ class SqliteStore:
             self._main.execute(QUERIES[statement], values)
 
     def _flush(self) -> None:
-        """Bring buffered rows into the open transaction, so that reads see them."""
+        """Write buffered rows into the open transaction, so that reads see them."""
         if not (self._log_rows or self._grant_rows):
             return
         with self._abandoning():
@@ -338,9 +338,9 @@ class SqliteStore:
         return 0
 
     def _checkpoint(self) -> None:
-        """Move the write-ahead log into the database. If that fails, it stays where it is: nothing is lost."""
+        """Move the write-ahead log into the database. If that fails, the log stays as it is, and nothing is lost."""
         try:
-            # Passive: moves what no reader still needs and never waits for one.
+            # Passive: moves only pages that no reader needs, and never waits for a reader.
             self._main.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
             self.trouble = f"the write-ahead log cannot be moved into the database: {self.explain(error)}"
@@ -362,7 +362,7 @@ class SqliteStore:
         self._log_end = self._committed_end = tail[0] + 1 if tail else 0
         self._trail.restore()
         if self._trail.due:
-            # All of it, in a home that is older than the trail. A disk that is full keeps nobody from reading.
+            # In a home that is older than the trail, these are all messages. A full disk must not prevent reading.
             with suppress(apsw.Error):
                 with main:
                     self._bring_in_trail()
@@ -401,7 +401,7 @@ class SqliteStore:
             yield deadline_ms, Route.unpack(route)
 
     def prefetch(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
-        """See `Store.prefetch`. Each question of its own would let other threads run, and wait for them to let go."""
+        """See `Store.prefetch`. Single queries would be slower: each lets other threads run, and waits for them."""
         self._prefetched = {}
         prefetched: dict[tuple[str, str, str], Known | None] = dict.fromkeys(wire_keys)
         groups: dict[tuple[str, str], list[str]] = {}
@@ -515,7 +515,7 @@ class SqliteStore:
 
     def read_log(self, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
         """See `Store.read_log`."""
-        # Rows of the open transaction are not committed yet, and a reader of the log must never see them.
+        # Rows of the open transaction are not committed yet. A reader of the log must never see them.
         limit = min(limit, max(0, self._committed_end - start))
         rows = self._main.execute(QUERIES["read_main"], (start, limit))
         found = [
@@ -536,11 +536,11 @@ class SqliteStore:
 
 
 _CONTENT = 5
-"""Where the content stands in a row of a message."""
+"""Index of the content in a message row."""
 
 
 def decode_message(row: Sequence[Any]) -> Message:
-    """A message from its row."""
+    """Make a message from its row."""
     offset, message_id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature = row
     try:
         said = _content_decoder.decode(content)

@@ -1,8 +1,8 @@
-"""The trail: which messages each sender said to each target, so that a page of history costs what it shows.
+"""The trail: an index of messages by sender and target, so that a page of history costs only its own messages.
 
-Above: the SQLite store, within its transactions. Below: the table `trail`, behind the messages by some thousands, and
-the rest in memory. Many offsets go into one row, so a message costs next to nothing; an index would cost it as much as
-all the others that it has.
+Above: the SQLite store, within its transactions. Below: the table `trail`, which lacks the last few thousand messages,
+and a buffer in memory, which holds those. Many offsets go into one row, so a message costs almost nothing. A database
+index would cost as much per message as all other indexes together.
 """
 
 from array import array
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from tieline.stores.sqlite.walk import Row, Select
 
 _WAITING_MAX = 4096
-"""Messages that wait in memory before they are brought into the table: a few milliseconds of one commit."""
+"""Messages that are buffered in memory before they are written to the table. Writing takes a few milliseconds."""
 _ROW_MAX = 512
-"""Offsets in one row: as much as fits a page of the file."""
+"""Offsets in one row: as many as fit a page of the file."""
 
 _Write = Callable[[str, Row], None]
 
@@ -24,18 +24,18 @@ class Trail:
 
     def __init__(self, select: Select) -> None:
         self._select = select
-        # Offsets by sender and target that are not in the table, each list in order.
+        # Offsets that are not in the table yet, by sender and target. Each list is in order.
         self._waiting: dict[str, dict[str, list[int]]] = {}
         self._count = 0
 
     def restore(self) -> None:
-        """Start from what is committed."""
+        """Rebuild the buffer from the committed messages."""
         self.clear()
         for sender, target, offset in self._select("untrailed", ()):
             self.note(sender, target, offset)
 
     def note(self, sender: str, target: str, offset: int) -> None:
-        """A message was accepted."""
+        """Add an accepted message to the buffer."""
         targets = self._waiting.get(sender)
         if targets is None:
             targets = self._waiting[sender] = {}
@@ -48,11 +48,11 @@ class Trail:
 
     @property
     def due(self) -> bool:
-        """Whether enough wait to be brought into the table."""
+        """True if the buffer holds enough messages to be written to the table."""
         return self._count >= _WAITING_MAX
 
     def rows(self) -> Iterator[Row]:
-        """What waits, as rows of the table."""
+        """Yield the buffer as rows of the table."""
         for sender, targets in self._waiting.items():
             for target, offsets in targets.items():
                 for start in range(0, len(offsets), _ROW_MAX):
@@ -60,12 +60,12 @@ class Trail:
                     yield sender, target, some[0], array("q", some).tobytes()
 
     def clear(self) -> None:
-        """Nothing waits any more."""
+        """Empty the buffer."""
         self._waiting.clear()
         self._count = 0
 
     def drop(self, messages: Sequence[tuple[str, str, int]], write: _Write) -> None:
-        """Forget messages, each given by its sender, target and offset."""
+        """Remove messages, each given by its sender, target and offset."""
         gone: dict[tuple[str, str], set[int]] = {}
         for sender, target, offset in messages:
             gone.setdefault((sender, target), set()).add(offset)
@@ -82,13 +82,13 @@ class Trail:
                         write("insert_trail", (sender, target, kept[0], array("q", kept).tobytes()))
 
     def targets_of(self, sender: str) -> set[str]:
-        """All that a sender has said something to."""
+        """Return all targets that a sender has sent messages to."""
         known = {row[0] for row in self._select("targets_of_sender", (sender,))}
         return known | self._waiting.get(sender, {}).keys()
 
     def walk(self, sender: str, target: str, since: int, before: int, *, forward: bool = False) -> Iterator[int]:
-        """Offsets of what a sender said to a target, between two offsets."""
-        # What waits is younger than what is in the table.
+        """Yield the offsets of a sender's messages to a target, between two offsets."""
+        # Messages in the buffer are newer than those in the table.
         waiting = _between(self._waiting.get(sender, {}).get(target, ()), since, before)
         if not forward:
             yield from reversed(waiting)
@@ -101,10 +101,10 @@ class Trail:
     def _rows(
         self, sender: str, target: str, since: int, before: int, *, forward: bool
     ) -> Iterator[tuple[int, Sequence[int]]]:
-        """Rows that may hold offsets between two offsets, as the first of each and all of it."""
+        """Yield rows that may hold offsets between two offsets. Each is a pair: the first offset, and all offsets."""
         edge = before
         if forward:
-            # The last row that begins before may reach in.
+            # The last row that begins before `since` may also hold later offsets.
             for first, packed in self._select("trail_back", (sender, target, since)):
                 yield first, _unpack(packed)
             edge = since - 1

@@ -1,7 +1,7 @@
-"""A walk: numbers that an index gives one after the other, in either direction, with a little read ahead at most.
+"""A walk: reads numbers from an index in either direction, with a small read-ahead.
 
-Above: history, the trail, objectives. Below: a query by name. Several walks are merged into one, so that a page of what
-stands at many places costs a step into each of them and what the page shows.
+Above: history, the trail, objectives. Below: a query by name. Several walks are merged into one. So a page from many
+places costs a step into each place and the rows of the page.
 """
 
 import heapq
@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _AHEAD_MAX = 64
-"""Numbers that a walk reads at once, after it has read one, two, four…"""
+"""Most numbers that a walk reads at once. It starts with one, then two, four…"""
 
 Row = tuple[Any, ...]
 Select = Callable[[str, Row], Iterator[Row]]
 
 
 def walk(select: Select, query: str, what: Row, since: int, before: int, *, forward: bool = False) -> Iterator[int]:
-    """Numbers that a query gives, from `since` up to `before`. It takes `what`, those two, and how many it may give."""
+    """Yield the numbers of a query from `since` to before `before`. The query's values: `what`, those two, a limit."""
     ahead = 1
     while since < before:
         numbers = [row[0] for row in select(query, (*what, since, before, ahead))]
@@ -31,7 +31,7 @@ def walk(select: Select, query: str, what: Row, since: int, before: int, *, forw
 
 
 def merge(walks: Iterable[Iterator[int]], *, forward: bool = False) -> Iterator[int]:
-    """All numbers of some walks in order, each once."""
+    """Yield all numbers of several walks in order, each once."""
     last = None
     for number in heapq.merge(*walks, reverse=not forward):
         if number != last:
