@@ -1,4 +1,4 @@
-"""Services of the hub that belong to no protocol: files, logins, devices, and what agents report of themselves.
+"""Services of the hub that belong to no protocol: files, logins, devices, and the activity that agents report.
 
-Above: protocols and the console, which have the routes. Below: the Hub port, and the ports of what they keep.
+Above: protocols and the console, which have the routes. Below: the Hub port, and the ports of their stores.
 """

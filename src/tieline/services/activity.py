@@ -1,7 +1,7 @@
-"""Activity that exporters report: a body of OpenTelemetry, kept as the member's activity.
+"""Activity from exporters: stores an OpenTelemetry body as the member's activity.
 
-Above: routes that take OTLP. Below: `otlp`, which reads bodies, and the Hub port. An answer is in the form of its
-request, as exporters expect; one that says 429 or 503 asks them to send the same again.
+Above: routes that take OTLP. Below: `otlp`, which reads bodies, and the Hub port. An answer has the same format as its
+request, as exporters expect. Status 429 or 503 asks the exporter to retry.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ _AGAIN = frozenset({429, 503})
 
 
 async def export(signal: otlp.Signal, call: Call, body: bytes, now_ms: int) -> Answer:
-    """Keep what an exporter reports; the answer says how much of it could not be."""
+    """Store the activity in an exporter's body. The answer tells how many records could not be stored."""
     kind = call.header(b"content-type") or ""
     packed = call.header(b"content-encoding") or ""
-    # On a thread, because a large body takes a while and others must get their turn.
+    # On a thread, because a large body takes a while and must not block the event loop.
     found = await asyncio.to_thread(otlp.decode, signal, body, kind, packed, now_ms)
     if isinstance(found, otlp.Malformed):
         return _no(found.status, found.message, kind)
@@ -37,7 +37,7 @@ async def export(signal: otlp.Signal, call: Call, body: bytes, now_ms: int) -> A
             case (Refusal() as refusal, *_) if not kept:
                 return _no(STATUS.get(refusal.code, 400), refusal.message, kind)
             case _:
-                # Part of it is durable: the exporter must not send that again, so it hears how much is not.
+                # A part is stored already, so the exporter must not retry. The answer tells how many are not stored.
                 found = replace(found, rejected=found.rejected + len(found.events) - kept)
                 break
     encoded, content_type = otlp.encode_answer(signal, kind, found)

@@ -1,7 +1,7 @@
-"""The services of one hub: what it offers beside messages, made once and handed to protocols and to the console.
+"""The services of one hub in addition to messages. They are made once, for all protocols and the console.
 
-Above: the server's assembly. Below: files, logins, devices, and the Hub port. All of them give members something
-without asking the member first, so they act with the key of the hub's home.
+Above: the server's assembly. Below: files, logins, devices, and the Hub port. All services act for members without a
+session of the member, so they use the key of the hub's home.
 """
 
 import os
@@ -45,10 +45,10 @@ class Services:
         self._upkeep = Upkeep(hub, self.operator, self.files, self.logins)
 
     async def start(self) -> None:
-        """Put in order what was left behind."""
+        """Clean up after the last run, and start the upkeep."""
         await self._upkeep.start()
 
     async def stop(self) -> None:
-        """Finish what was begun, and let go of the disk."""
+        """Finish running work, and close the files."""
         self.devices.close()
         await self._upkeep.stop()

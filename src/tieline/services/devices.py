@@ -1,7 +1,7 @@
-"""Devices: programs and browsers without a token, which a person lets in.
+"""Devices: programs and browsers without a token, which a person approves.
 
 Above: routes by which devices ask and managers decide. Below: `enrolments`, which knows the codes, and the Hub port.
-Whoever approves makes the token, so that the hub decides whether that member may; a token that no device fetches in
+The approving member makes the token, so the hub checks that member's permission. A token that no device fetches in
 time is revoked here.
 """
 
@@ -34,7 +34,7 @@ class Approved(Struct, frozen=True):
 
 
 class Fetched(Struct, frozen=True):
-    """A token that a device fetches, and whose it is."""
+    """A token that a device fetches, and its member."""
 
     token: str
     token_id: str
@@ -42,7 +42,7 @@ class Fetched(Struct, frozen=True):
 
 
 class Devices:
-    """The devices that ask to be let in."""
+    """The devices that ask for a token."""
 
     def __init__(self, operator: Operator, enrolments: Enrolments, now_ms: Callable[[], int]) -> None:
         self._operator = operator
@@ -55,11 +55,11 @@ class Devices:
     # The device.
 
     def start(self, source: str | None, agent: str | None, label_hint: str) -> Started | EnrolmentRefusal:
-        """A device asks."""
+        """Register the request of a device, and return its codes."""
         return self._enrolments.start(source, agent, label_hint, self._now_ms())
 
     async def poll(self, device_code: str) -> Fetched | PollError:
-        """A device asks what became of it; its token is given out once."""
+        """Answer a device that polls for the decision. Its token is returned once."""
         granted = self._enrolments.poll(device_code, self._now_ms())
         if isinstance(granted, PollError):
             return granted
@@ -68,14 +68,14 @@ class Devices:
             return PollError("access_denied", "the member is gone")
         return Fetched(granted.token, granted.token_id, members[0])
 
-    # Who approves.
+    # The approving member.
 
     def pending(self) -> list[Waiting]:
-        """The devices that wait, oldest first."""
+        """Return the waiting devices, oldest first."""
         return self._enrolments.pending(self._now_ms())
 
     async def approve(self, user_code: str, make: Callable[[], Awaitable[Approved]]) -> Approved | EnrolmentRefusal:
-        """Give a device the token that `make` makes; if that raises, the device waits on."""
+        """Give a device the token that `make` makes. If `make` raises, the device keeps waiting."""
         waiting = self._enrolments.claim(user_code, self._now_ms())
         if isinstance(waiting, EnrolmentRefusal):
             return waiting
@@ -98,7 +98,7 @@ class Devices:
     # Tokens that no device fetched.
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Cancel the timer."""
         if self._expiry is not None:
             self._expiry.cancel()
 
@@ -107,7 +107,7 @@ class Devices:
             self._expiry = self._loop.call_later(EXPIRES_MS / 1000 + 1, self.expire)
 
     def expire(self) -> None:
-        """Revoke them."""
+        """Revoke the tokens that no device fetched in time."""
         self._expiry = None
         unfetched = self._enrolments.expire(self._now_ms())
         for granted in unfetched:

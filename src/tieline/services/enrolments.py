@@ -1,11 +1,11 @@
-"""Enrolment of devices by a code that a person confirms (RFC 8628): how a program without a token gets one.
+"""Enrolment of devices (RFC 8628): a program without a token gets one after a person confirms a code.
 
-Above: `devices`. A value with no clock, no chance and no disk of its own. A device asks and gets two
-codes: a long one, which it polls with and which only its digest is kept of, and a short one, which a member with
-`members.manage` types in. The token that was made for it is given out once.
+Above: `devices`. It has no clock, no randomness and no disk of its own. A device asks and gets two codes. It polls with
+the long code, of which only the digest is kept. A member with `members.manage` types in the short code. The device can
+fetch its token once.
 
-What waits is forgotten in a restart: the device hears that its code expired, and asks again. A token that was made and
-never fetched is returned by `expire`, for the caller to revoke.
+A restart forgets all requests: the device is told that its code expired, and asks again. `expire` returns the tokens
+that were made and never fetched. The caller must revoke them.
 """
 
 from base64 import urlsafe_b64encode
@@ -19,25 +19,25 @@ from tieline.wire.rate_limit import RateLimit, seconds
 
 EXPIRES_MS = 300_000
 INTERVAL_SECONDS = 5
-"""A device is asked to poll this often."""
+"""Interval at which a device should poll."""
 
 _SLOW_DOWN_MS = 2500
 """A device that polls sooner than this is told to slow down."""
 _REQUESTS_MAX = 10
 _REQUESTS_WINDOW_MS = 3600 * 1000
-"""Requests of one address in an hour: a person types in each of them."""
+"""Time window for the requests of one address. A person types in each code, so few requests are enough."""
 _WAITING_MAX = 1000
-"""Requests that wait at the same time: a list for a person to read."""
+"""Requests that may wait at the same time. A person reads the list."""
 _LABEL_CHARS_MAX = 64  # the protocol's limit
 _SOURCE_CHARS_MAX = 64  # longer than any address
 _AGENT_CHARS_MAX = 512  # enough to recognize a program
 _REASON_CHARS_MAX = 256  # a sentence or two
 
 _PREFIX = "ac7-dc_"
-"""Clients of ac7 know a device code by it."""
+"""Prefix by which clients of ac7 recognize a device code."""
 _DEVICE_BYTES = 32
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Crockford's: no letter looks like a digit."""
+"""Crockford's alphabet: no letter looks like a digit."""
 _LOOKALIKES = str.maketrans("ILO", "110", " -\t")
 _USER_CHARS = 8
 
@@ -47,7 +47,7 @@ class State(Enum):
 
     PENDING = "pending"
     CLAIMED = "claimed"
-    """Somebody approved it and its token is being made."""
+    """A member approved the request, and the token is being made."""
     APPROVED = "approved"
     REJECTED = "rejected"
 
@@ -58,28 +58,28 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.APPROVED: frozenset(),
     State.REJECTED: frozenset(),
 }
-"""The states that may follow each; a request that was answered is gone."""
+"""The states that may follow each state. A request is removed after its final answer."""
 
 
 class Started(Struct, frozen=True):
-    """The answer to a device that asks."""
+    """The answer to a device's request."""
 
     device_code: str
     user_code: str
     expires_in: int
     interval: int
-    """Both in seconds."""
+    """Polling interval. `expires_in` and `interval` are in seconds."""
 
 
 class Waiting(Struct, frozen=True):
-    """A request as who may approve it sees it."""
+    """A request, as shown to members who may approve it."""
 
     user_code: str
     label_hint: str
     source: str | None
-    """Its address."""
+    """Address of the device."""
     agent: str | None
-    """The program that it says it is."""
+    """Name of the program, as the device gives it."""
     created_at_ms: int
     expires_at_ms: int
 
@@ -93,7 +93,7 @@ class Granted(Struct, frozen=True):
 
 
 class PollError(Struct, frozen=True):
-    """The answer to a poll that has no token to give, with status 400."""
+    """The answer to a poll if there is no token, with status 400."""
 
     error: str
     """One of `authorization_pending`, `slow_down`, `expired_token` and `access_denied`."""
@@ -101,7 +101,7 @@ class PollError(Struct, frozen=True):
 
 
 class EnrolmentRefusal(Struct, frozen=True):
-    """One "no" to a device or to who approves it."""
+    """A refusal for a device or for the approving member."""
 
     status: int
     error: str
@@ -130,11 +130,11 @@ class _Request:
 
 
 class Enrolments:
-    """Requests that wait."""
+    """The waiting requests."""
 
     def __init__(self, randomness: Callable[[int], bytes]) -> None:
         self._randomness = randomness
-        # Both in the order in which they expire.
+        # Both dictionaries are in the order of expiry.
         self._by_device: dict[bytes, _Request] = {}
         self._by_user_code: dict[str, _Request] = {}
         self._requests = RateLimit(_REQUESTS_MAX, _REQUESTS_WINDOW_MS)
@@ -144,7 +144,7 @@ class Enrolments:
     # The device
 
     def start(self, source: str | None, agent: str | None, label_hint: str, now_ms: int) -> Started | EnrolmentRefusal:
-        """A device asks."""
+        """Register the request of a device, and return its codes."""
         if len(label_hint) > _LABEL_CHARS_MAX:
             return EnrolmentRefusal(400, "invalid enroll payload")
         self._drop_expired(now_ms)
@@ -171,7 +171,7 @@ class Enrolments:
         return Started(device_code, user_code, EXPIRES_MS // 1000, INTERVAL_SECONDS)
 
     def poll(self, device_code: str, now_ms: int) -> Granted | PollError:
-        """A device asks what became of it. A code that is not known is answered like one that expired."""
+        """Answer a device that polls for the decision. An unknown code gets the same answer as an expired one."""
         self._drop_expired(now_ms)
         request = self._by_device.get(_digest(device_code))
         if request is None:
@@ -189,15 +189,15 @@ class Enrolments:
                 hasty = before is not None and now_ms - before < _SLOW_DOWN_MS
                 return PollError("slow_down" if hasty else "authorization_pending")
 
-    # Who approves
+    # The approving member
 
     def pending(self, now_ms: int) -> list[Waiting]:
-        """Requests that nobody has decided yet, oldest first."""
+        """Return the requests that are not decided yet, oldest first."""
         self._drop_expired(now_ms)
         return [request.waiting for request in self._by_device.values() if request.state is State.PENDING]
 
     def claim(self, user_code: str, now_ms: int) -> Waiting | EnrolmentRefusal:
-        """Begin to approve: until `approve` or `release` nobody else can."""
+        """Begin an approval. Until `approve` or `release`, nobody else can decide the request."""
         request = self._decidable(user_code, now_ms)
         if isinstance(request, EnrolmentRefusal):
             return request
@@ -205,7 +205,10 @@ class Enrolments:
         return request.waiting
 
     def approve(self, user_code: str, granted: Granted) -> bool:
-        """Finish to approve what was claimed, under the code in `Waiting`; false if it expired: revoke the token."""
+        """Finish the approval of a claimed request. `user_code` is the code in `Waiting`.
+
+        Return false if the request has expired. Then the caller must revoke the token.
+        """
         request = self._by_user_code.get(user_code)
         if request is None or request.state is not State.CLAIMED:
             return False
@@ -214,13 +217,13 @@ class Enrolments:
         return True
 
     def release(self, user_code: str) -> None:
-        """No token could be made: it waits again."""
+        """Cancel an approval because no token could be made. The request waits again."""
         request = self._by_user_code.get(user_code)
         if request is not None and request.state is State.CLAIMED:
             request.become(State.PENDING)
 
     def reject(self, user_code: str, reason: str, now_ms: int) -> EnrolmentRefusal | None:
-        """Say no."""
+        """Reject a request."""
         request = self._decidable(user_code, now_ms)
         if isinstance(request, EnrolmentRefusal):
             return request
@@ -234,7 +237,7 @@ class Enrolments:
         return any(request.granted is not None for request in self._by_device.values())
 
     def expire(self, now_ms: int) -> list[Granted]:
-        """Tokens that no device fetched in time: revoke them."""
+        """Return the tokens that no device fetched in time. The caller must revoke them."""
         self._drop_expired(now_ms)
         unfetched, self._unfetched = self._unfetched, []
         return unfetched
@@ -265,14 +268,14 @@ class Enrolments:
         del self._by_user_code[request.waiting.user_code]
 
     def _user_codes(self) -> Iterator[str]:
-        """Codes by chance, evenly: a byte has eight times as many values as the alphabet has letters."""
+        """Yield random codes. All letters are equally likely: each letter stands for eight values of a byte."""
         while True:
             letters = "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in self._randomness(_USER_CHARS))
             yield f"{letters[:4]}-{letters[4:]}"
 
 
 def parse_user_code(text: str) -> str | None:
-    """A code as a person typed it, in the form that it was given in; `None` if it is none."""
+    """Convert a code that a person typed to its original form. `None` if the text is not a code."""
     if len(text) > 4 * _USER_CHARS:
         return None
     letters = text.upper().translate(_LOOKALIKES)

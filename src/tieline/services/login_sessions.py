@@ -1,10 +1,10 @@
-"""Login sessions: browsers that somebody logged in with, by a code, a token, a login link or the link of a first start.
+"""Login sessions of browsers, opened by a code, a token, a login link or the link of a first start.
 
-Above: the console's entrance, and protocols with logins of their own; their cookies are names of the same sessions.
-Below: `logins`, which knows codes and how long a session lasts, the file that it is kept in, and the hub. The id of a
-session is a token of the member, which the hub knows like any other: so a session may what its member may, and ends
-when the member goes, when its tokens are replaced, or when somebody revokes that one in the list of tokens. It lasts
-seven days after its last use, and thirty at most, because the hub's tokens do not slide.
+Above: the console's entrance, and protocols with their own logins; their cookies carry the same sessions. Below:
+`logins`, which knows codes and the life of a session; the file of logins; and the hub. The id of a session is a token
+of the member, which the hub knows like any other token. So a session has the rights of its member. It ends when the
+member is removed, when the member's tokens are replaced, or when the token is revoked in the list of tokens. A session
+lasts seven days after its last use, and thirty days at most, because the hub does not extend tokens.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from tieline.wire.sessions import ask_all
 
 LOGINS_FILE = "logins.json"
 LABEL = "console"
-"""The label of a session's token, where no code opened it."""
+"""Label of a session's token, unless a code opened the session."""
 LINK_LABEL = "login link"
-"""The label of a token that is good for one entry."""
+"""Label of a token that is valid for one login."""
 
 _TOKEN_MS = 30 * 24 * 3600 * 1000
 _LABEL_OF_CODE = "login "
@@ -39,25 +39,25 @@ _LABEL_DIGITS = 12
 _FIRST_CODE_MS = 15 * 60 * 1000
 _PROTOCOL = "console"
 _EXCERPT = 140
-"""Longer than any name; what is longer is not worth repeating."""
+"""Longest text that an error repeats. Every name is shorter."""
 
 
 class UnreadableLogins(ValueError):
-    """The file of logins is damaged; the text says how."""
+    """The file of logins is damaged. The text says how."""
 
 
 class Opened(Struct, frozen=True):
     """A session that was opened."""
 
     id: str
-    """For the cookie, and kept nowhere else."""
+    """Id for the cookie. It is stored nowhere else."""
     token_id: str
-    """The id of its token at the hub."""
+    """Id of the session's token at the hub."""
     session: LoginSession
 
 
 class _FirstCode(Struct, frozen=True):
-    """The way in at a first start: whoever has it becomes this member, who is made then."""
+    """Login code of a first start. The person who shows it becomes this member, who is created then."""
 
     secret: str
     name: MemberName
@@ -83,12 +83,12 @@ class LoginSessions:
         self._saving = asyncio.Lock()
         self._first: _FirstCode | None = None
 
-    # By a code of an authenticator app.
+    # Login with a code of an authenticator app.
 
     async def enrol(self, member: MemberName, asker: Member) -> str | Refusal:
-        """Give a member a new secret for its app; its old one and the sessions of codes end.
+        """Give a member a new secret for its app. This ends the old secret and all sessions opened by a code.
 
-        A member does so for itself, or with `members.manage`.
+        A member can do this for itself, or for others with `members.manage`.
         """
         if member != asker.name and MEMBERS_MANAGE not in asker.permissions:
             return Refusal(Code.FORBIDDEN, f"{asker.name} lacks the permission {MEMBERS_MANAGE}")
@@ -100,11 +100,11 @@ class LoginSessions:
         return secret
 
     async def sign_in(self, code: str, member: str | None, attempt: str | None = None) -> Opened | Denied:
-        """Open a session for whom the code is right."""
+        """Open a session for the member whose code it is."""
         result = self._logins.sign_in(code, member, self._now_ms(), attempt)
         if isinstance(result, Denied):
             return result
-        # Before anybody is let in: a code is good once, whatever happens next.
+        # Before the login succeeds: a code is valid only once, whatever happens next.
         await self._save()
         name = MemberName(result.session.member)
         await self._tidy(name)
@@ -116,7 +116,7 @@ class LoginSessions:
                 await self.drop(result.id)
                 return Denied(409, refusal.message)
             case _:
-                # The member was removed in this moment.
+                # The member was removed at this moment.
                 await self.drop(result.id)
                 return Denied(401, INVALID_CODE)
 
@@ -125,16 +125,16 @@ class LoginSessions:
             session, name=name, label=_label(digest_of(token)), expires_at_ms=self._now_ms() + _TOKEN_MS, token=token
         )
 
-    # By a token, a login link, or the link of a first start.
+    # Login with a token, a login link, or the link of a first start.
 
     def first_code(self, name: MemberName) -> str:
-        """A code by which one person can get in, as a member of this name who may do everything."""
+        """Make a code with which one person can log in, as a new member of this name with all permissions."""
         code = secrets.token_urlsafe(24)
         self._first = _FirstCode(code, name, self._now_ms() + _FIRST_CODE_MS)
         return code
 
     async def enter(self, shown: str) -> Opened | Refusal:
-        """Open a session for whom a token belongs to, or for the first member."""
+        """Open a session for the member of a token, or for the first member if `shown` is the first code."""
         first = await self._first_member(shown)
         if isinstance(first, Refusal):
             return first
@@ -155,8 +155,9 @@ class LoginSessions:
         return Opened(issued.token, issued.view.id, session)
 
     async def _issue_from(self, session: SessionId, member: MemberName) -> r.TokenIssued | Refusal:
-        """A token for the cookie. In the same moment every login link is void, which ends the sessions that one opened:
-        of two who show the same link, the second has no session to ask from.
+        """Make a token for the cookie, and revoke every login link in the same batch.
+
+        That ends the sessions opened with a link. So if two people show the same link, the second one is refused.
         """
         (known,) = await ask_all(self._hub, [c.ListTokens(session, name=member)])
         links = [view.id for view in known.tokens if view.label == LINK_LABEL] if isinstance(known, r.Tokens) else []
@@ -174,14 +175,14 @@ class LoginSessions:
                 return issued
 
     async def _first_member(self, shown: str) -> str | Refusal | None:
-        """The token of the member that a first start's code makes; none if this is no such code."""
+        """Create the member of the first code and return its token. `None` if `shown` is not that code."""
         code = self._first
         if code is None or not secrets.compare_digest(shown.encode(), code.secret.encode()):
             return None
         if self._now_ms() > code.until_ms:
             way = f"`tieline login {code.name}` on the hub's machine prints another"
             return Refusal(Code.UNAUTHORIZED, f"the link of the first start was good for 15 minutes; {way}")
-        # At once, so that of two who show it together only one gets in.
+        # Before the first await: if two people show the code at the same time, only one gets in.
         self._first = None
         name = code.name
         replies = await self._operator.ask(
@@ -192,46 +193,46 @@ class LoginSessions:
             return made.token
         assert isinstance(made, Refusal), "a new member is answered by these"
         if made.code is not Code.NAME_TAKEN:
-            # A full disk, perhaps: the link is good for another try.
+            # Perhaps the disk is full: the link can be used again.
             self._first = code
             return made
         way = f"`tieline login {name}` on the hub's machine prints a link to log in as that member"
         return Refusal(Code.NAME_TAKEN, f"{name} became a member before this link was opened; {way}")
 
-    # However it was opened.
+    # For all sessions.
 
     async def find(self, session_id: str) -> LoginSession | None:
-        """The session of a cookie, if it is still good; using it prolongs it."""
+        """Return the session of a cookie, if it is still valid. This extends the session."""
         session, changed = self._logins.find(session_id, self._now_ms())
         if changed:
             await self._save()
         return session
 
     async def drop(self, session_id: str) -> None:
-        """The hub does not know it any more."""
+        """Drop a session that the hub does not know any more."""
         if self._logins.sign_out(session_id):
             await self._save()
 
     async def sign_out(self, session_id: str, member: MemberName, token_id: str = "") -> None:
-        """End a session. `token_id` is of its token, where a cookie says it: older sessions are in the cookie alone."""
+        """End a session. `token_id` is its token's id, if the cookie has it: old sessions are only in the cookie."""
         await self.drop(session_id)
         await self._tidy(member, [token_id] if token_id else [])
 
     async def forget(self, member: str) -> None:
-        """A member is gone."""
+        """Forget the logins of a removed member."""
         if self._logins.forget(member):
-            # Its tokens went with it.
+            # The member's tokens were removed with the member.
             self._logins.take_ended()
             await self._save()
 
     async def reconcile(self, since_ms: Mapping[str, int]) -> None:
-        """Forget whoever was removed while nobody looked: these are the members, and since when each is one."""
+        """Forget members that were removed while the hub was down. `since_ms`: all members, each since when."""
         if self._logins.reconcile(since_ms):
             self._logins.take_ended()
             await self._save()
 
     async def _tidy(self, member: MemberName, also: Sequence[str] = ()) -> None:
-        """Revoke the tokens of sessions that have ended, for whatever reason."""
+        """Revoke the tokens of sessions that have ended for any reason."""
         over = [(MemberName(one.member), one.token_id) for one in self._logins.take_ended() if one.token_id]
         over += [(member, token_id) for token_id in also]
         good = {_label(session.digest) for session in self._logins.sessions_of(member)}
@@ -247,7 +248,7 @@ class LoginSessions:
             )
 
     async def _save(self) -> None:
-        """Have on disk what is known now; in the order in which it came to be."""
+        """Write the current state to disk. Writes happen one after the other, so the last state wins."""
         async with self._saving:
             await asyncio.to_thread(write_private, self._path, self._logins.encode())
 

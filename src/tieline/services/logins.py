@@ -1,23 +1,24 @@
 """Logins of humans: a token or a code from an authenticator app opens a session, which a cookie carries.
 
-Above: `login_sessions`. Below: `totp`. A value with no clock, no chance and no disk of its own: the caller says what
-time it is, and writes `encode()` to a private file whenever a method says that it changed. Of a session only a digest
-is kept, so what is on disk opens nothing.
+Above: `login_sessions`. Below: `totp`. It has no clock, no randomness and no disk of its own. The caller gives the
+time, and writes `encode()` to a private file whenever a method reports a change. Only a digest of a session's id is
+kept, so the file cannot be used to log in.
 
-**Wrong codes never lock a member out.** A stranger may guess at any name, from the member's own address (on loopback
-and behind a proxy everybody has the same one). So a name with too many wrong codes is not blocked: it is *suspected*,
-and a suspected login must show three codes of three steps in a row, from one browser. Until then every answer is the
-same, 429 with the seconds to the next step, whether the code was right or wrong; a cookie holds the attempt together.
-A wrong code ends the attempt. Whoever has the app is in after about a minute, however many others guess meanwhile.
+**Wrong codes never lock a member out.** An attacker may guess codes for any name, from the member's own address (on
+loopback and behind a proxy, everybody has the same address). So a name with too many wrong codes is not blocked. It is
+*suspected*: a login must show three codes of three different steps, from one browser, without a wrong code in between.
+Until then every answer is the same, 429 with the seconds to the next step, whether the code was right or wrong. A
+cookie identifies the attempt. A wrong code ends the attempt. A person with the app is logged in after about a minute,
+however many others guess meanwhile.
 
-**The arithmetic.** Three codes are good at a time (`totp.WINDOW`), so one guess is right with p = 3e-6. Without
-suspicion a name has 5 wrong codes in 15 minutes and 10 in a day, so 3,650 guesses a year find it with 1.1 %. Under
-suspicion an attempt needs three right guesses that answer nothing until the last: p**3 = 2.7e-17. At 3,000 guesses a
-second, more than the hub answers, that is 2.6e-6 a year. A login without a name tries everybody's secret, so its wrong
-codes are counted once for each member that has one, in one count for all.
+**The arithmetic.** Three codes are valid at a time (`totp.WINDOW`), so one guess is right with p = 3e-6. Without
+suspicion, a name has 5 wrong codes in 15 minutes and 10 in a day, so 3,650 guesses a year succeed with 1.1 %. Under
+suspicion, an attempt needs three right guesses, and gets no hint before the last one: p**3 = 2.7e-17. At 3,000 guesses
+a second, more than the hub can answer, that is 2.6e-6 a year. A login without a name tries the secrets of all members.
+So its wrong code counts once for each member with a secret, in one common count.
 
-Names that nobody has are counted like members, apart from them: they cannot be told from members, and inventing many of
-them does not make a member's count be forgotten.
+Unknown names are counted like members, but separately. So an attacker cannot tell unknown names from members, and
+cannot push a member's count out of memory by inventing names.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,14 +31,14 @@ from tieline.services import totp
 from tieline.wire.rate_limit import RateLimit, seconds
 
 SESSION_MS = 7 * 24 * 3600 * 1000
-"""A session lasts this long after its last use."""
+"""Life of a session after its last use."""
 
 _ID_BYTES = 32
 _SLIDE_MS = 60_000
-"""A session is prolonged at most this often, so that not every request is a write."""
+"""Shortest time between two extensions of a session, so that not every request writes to disk."""
 _SESSIONS_MAX = 10_000
 _MEMBER_SESSIONS_MAX = 32
-"""Sessions of one member: one for each browser that it uses. Past it the one that was not used for longest ends."""
+"""Sessions of one member, one for each browser. Beyond this number, the least recently used session ends."""
 
 _WINDOW_MS = 15 * 60 * 1000  # see the arithmetic above
 _FAILURES_MAX = 5  # see the arithmetic above
@@ -48,18 +49,18 @@ _NAMES_MAX = 1_000_000  # more than a hub has members
 _UNKNOWN_NAMES_MAX = 1024  # strangers make these names up, so they get little room
 
 _CODES = 3
-"""Codes in a row that a suspected login must show."""
+"""Right codes in a row that a suspected login must show."""
 ATTEMPT_MS = 5 * 60 * 1000
-"""A suspected login may take this long."""
+"""Longest duration of a suspected login."""
 _MEMBER_ATTEMPTS_MAX = 4
-"""Suspected logins of one member that have shown a right code: one for each browser, and only the app makes more."""
+"""Suspected logins of one member with a right code: one for each browser. Only the owner of the app can start more."""
 
 INVALID_CODE = "invalid code"
 TOO_MANY = "too many failed attempts: enter the next code when your app shows it, and again until you are in"
 
 
 class LoginSession(Struct, frozen=True):
-    """A browser that somebody logged in with."""
+    """The session of one browser."""
 
     digest: str
     """SHA-256 of the id that the cookie carries."""
@@ -67,7 +68,7 @@ class LoginSession(Struct, frozen=True):
     created_at_ms: int
     expires_at_ms: int
     token_id: str = ""
-    """The id of its token at the hub; empty for a session that a code opened, whose token's label has the digest."""
+    """Id of the session's token at the hub. Empty if a code opened the session: then the token's label has `digest`."""
 
 
 class Credential(Struct, frozen=True):
@@ -75,68 +76,68 @@ class Credential(Struct, frozen=True):
 
     secret: str
     last_step: int = -1
-    """The step of the last code that was used; see `totp`."""
+    """Step of the last used code; see `totp`."""
     created_at_ms: int = 0
 
 
 class SignedIn(Struct, frozen=True):
-    """The code is right."""
+    """The code is right, and a session is open."""
 
     id: str
-    """For the cookie, and kept nowhere else."""
+    """Id for the cookie. It is stored nowhere else."""
     session: LoginSession
 
 
 class Denied(Struct, frozen=True):
-    """It is not, or there were too many wrong ones."""
+    """The code is wrong, or there were too many wrong codes."""
 
     status: int
     error: str
     retry_after: int | None = None
     """Seconds to wait, with status 429."""
     attempt: str | None = None
-    """For the cookie by which the next code of this attempt is known, with status 429."""
+    """Id of the attempt, with status 429. The browser sends it in a cookie with the next code."""
 
 
 class _Attempt(Struct, frozen=True):
-    """A suspected login that has shown right codes only."""
+    """A suspected login that has shown only right codes."""
 
     member: str
     step: int
-    """The step of the last code."""
+    """Step of the last code."""
     codes: int
     until_ms: int
 
 
 class _Failures:
-    """Wrong codes by name."""
+    """Counts wrong codes by name."""
 
     def __init__(self, most: int, names_max: int) -> None:
         self._lately = RateLimit(most, _WINDOW_MS, names_max)
         self._today = RateLimit(_DAY_FAILURES_MAX, _DAY_MS, names_max)
 
     def suspects(self, name: str, now_ms: int) -> bool:
-        """True if there were too many."""
+        """True if there were too many wrong codes for this name."""
         return self._lately.wait_ms(name, now_ms) > 0 or self._today.wait_ms(name, now_ms) > 0
 
     def add(self, name: str, now_ms: int, secrets: int = 1) -> None:
-        """Count one that was tried against so many secrets."""
+        """Count one wrong code that was tried against this many secrets."""
         self._lately.count(name, now_ms)
         for _ in range(min(secrets, _DAY_FAILURES_MAX)):
             self._today.count(name, now_ms)
 
     def forgive(self, name: str) -> None:
-        """Forget what was mistyped; the day's count stays, because a stranger may have made it."""
+        """Clear the recent count after a right code. The day's count stays, because an attacker may have caused it."""
         self._lately.clear(name)
 
     def forget(self, name: str) -> None:
-        """The name is nobody's any more."""
+        """Clear both counts: no member has this name any more."""
         self._lately.clear(name)
         self._today.clear(name)
 
 
 class _Kept(Struct, frozen=True):
-    """The content of the file."""
+    """Content of the file of logins."""
 
     credentials: dict[str, Credential] = {}
     sessions: list[LoginSession] = []
@@ -149,22 +150,22 @@ class Logins:
         self._randomness = randomness
         data = msgspec.json.decode(kept, type=_Kept)
         self._credentials = dict(data.credentials)
-        # By digest, in the order of their last use.
+        # Sessions by digest, in the order of their last use.
         self._sessions = {session.digest: session for session in data.sessions}
         self._failures = _Failures(_FAILURES_MAX, _NAMES_MAX)
         self._unknown_failures = _Failures(_FAILURES_MAX, _UNKNOWN_NAMES_MAX)
         self._nameless_failures = _Failures(_NAMELESS_FAILURES_MAX, 1)
-        # Suspected logins that have shown right codes, by the digest of the attempt's id, oldest first.
+        # Suspected logins with only right codes, by the digest of the attempt's id, oldest first.
         self._attempts: dict[str, _Attempt] = {}
-        # Sessions that have ended, until the caller takes them.
+        # Ended sessions that the caller has not taken yet.
         self._ended: list[LoginSession] = []
 
     def encode(self) -> bytes:
-        """The content of the file for the next start. It holds secrets: write it to a private file."""
+        """Encode the state for the next start. It holds secrets: write it to a private file."""
         return msgspec.json.encode(_Kept(self._credentials, list(self._sessions.values())))
 
     def enrol(self, member: str, now_ms: int) -> str:
-        """Give a member a new secret; its old one and the sessions of codes end. Changes what is kept."""
+        """Give a member a new secret. This ends the old secret and all sessions opened by a code. Changes the state."""
         secret = totp.new_secret(self._randomness)
         self._credentials[member] = Credential(secret, created_at_ms=now_ms)
         for session in self.sessions_of(member):
@@ -173,11 +174,11 @@ class Logins:
         return secret
 
     def is_enrolled(self, member: str) -> bool:
-        """True if a member has an app."""
+        """True if a member has an authenticator app."""
         return member in self._credentials
 
     def forget(self, member: str) -> bool:
-        """A member is gone; returns whether that changes what is kept."""
+        """Forget a removed member. Return true if that changes the state."""
         self._failures.forget(member)
         for digest in self._attempts_of(member):
             del self._attempts[digest]
@@ -188,7 +189,10 @@ class Logins:
         return bool(ended) or known
 
     def reconcile(self, since_ms: Mapping[str, int]) -> bool:
-        """Forget whoever is no member, or another one of the same name; these are the members, and since when."""
+        """Forget removed members, also if a new member has the same name. Return true if that changes the state.
+
+        `since_ms` holds all members, with the time since when each is a member.
+        """
         gone = [
             name
             for name, credential in self._credentials.items()
@@ -206,18 +210,18 @@ class Logins:
         return bool(gone or over)
 
     def sessions_of(self, member: str) -> list[LoginSession]:
-        """The sessions that a member has, in the order of their last use."""
+        """Return the sessions of a member, in the order of their last use."""
         return [session for session in self._sessions.values() if session.member == member]
 
     def take_ended(self) -> list[LoginSession]:
-        """Sessions that have ended since the last call: their tokens are to be revoked."""
+        """Return the sessions that have ended since the last call. The caller must revoke their tokens."""
         ended, self._ended = self._ended, []
         return ended
 
     def sign_in(self, code: str, member: str | None, now_ms: int, attempt: str | None = None) -> SignedIn | Denied:
-        """Open a session for whom the code is right. `attempt` is what `Denied` gave this browser before.
+        """Open a session for the member whose code it is. `attempt` is the id from this browser's last `Denied`.
 
-        Changes what is kept, when a session is opened.
+        Opening a session changes the state.
         """
         if member is None:
             failures, key, secrets = self._nameless_failures, "", len(self._credentials)
@@ -225,7 +229,7 @@ class Logins:
             failures = self._failures if member in self._credentials else self._unknown_failures
             key, secrets = member, 1
         suspected = failures.suspects(key, now_ms)
-        # Whatever this code is, nobody guesses at the same attempt again.
+        # Right or wrong, nobody can use the same attempt id for another guess.
         before = self._attempts.pop(digest_of(attempt), None) if attempt is not None else None
         found = self._accept(code, member, now_ms)
         if found is None:
@@ -236,19 +240,19 @@ class Logins:
             denied = self._continue(name, step, before, now_ms)
             if denied is not None:
                 return denied
-        # The count of logins without a name stays: whoever has a code of its own could clear it to go on guessing.
+        # The count of logins without a name stays: a member could clear it with its own code, to go on guessing.
         self._failures.forgive(name)
         self._credentials[name] = msgspec.structs.replace(self._credentials[name], last_step=step)
         return self._open(name, now_ms)
 
     def _continue(self, name: str, step: int, before: _Attempt | None, now_ms: int) -> Denied | None:
-        """Note a right code of a suspected login; none when it has shown enough of them."""
+        """Count a right code of a suspected login. Return `None` if the login has shown enough right codes."""
         if before is None or before.member != name or before.until_ms <= now_ms:
             now = _Attempt(name, step, 1, now_ms + ATTEMPT_MS)
         elif step > before.step:
             now = _Attempt(name, step, before.codes + 1, before.until_ms)
         else:
-            # The same code again: its app shows no other yet.
+            # The same code again: the app does not show the next one yet.
             now = before
         if now.codes >= _CODES:
             return None
@@ -264,12 +268,12 @@ class Logins:
         return [digest for digest, attempt in self._attempts.items() if attempt.member == member]
 
     def _not_yet(self, now_ms: int) -> Denied:
-        """The answer to every code of a suspected login but the last right one."""
+        """Make the answer to every code of a suspected login, except the last right one."""
         step_ms = totp.STEP_SECONDS * 1000
         return Denied(429, TOO_MANY, seconds(step_ms - now_ms % step_ms), self._randomness(_ID_BYTES).hex())
 
     def find(self, session_id: str, now_ms: int) -> tuple[LoginSession | None, bool]:
-        """The session of a cookie, and whether that changes what is kept: using it prolongs it."""
+        """Return the session of a cookie and extend it. The second value is true if that changes the state."""
         digest = digest_of(session_id)
         session = self._sessions.get(digest)
         if session is None:
@@ -285,17 +289,17 @@ class Logins:
         return session, True
 
     def sign_out(self, session_id: str) -> bool:
-        """End a session; returns whether there was one."""
+        """End a session. Return true if it existed."""
         return self._end(digest_of(session_id))
 
     def _accept(self, code: str, member: str | None, now_ms: int) -> tuple[str, int] | None:
-        """Whose code it is, and of which step. Without a name every secret is tried, and exactly one must match."""
+        """Return the member and the step of a code. Without a name, exactly one of all secrets must match."""
         names = [member] if member is not None else list(self._credentials)
         accepted: list[tuple[str, int]] = []
         for name in names:
             credential = self._credentials.get(name)
             if credential is None:
-                # Takes as long as with a secret, so that nobody learns who has one.
+                # This takes as long as with a secret, so that nobody learns which members have one.
                 totp.verify(_DECOY, code, now_ms, -1)
                 continue
             result = totp.verify(credential.secret, code, now_ms, credential.last_step)
@@ -308,7 +312,7 @@ class Logins:
         return SignedIn(session_id, self.open(member, session_id, now_ms))
 
     def open(self, member: str, session_id: str, now_ms: int, token_id: str = "") -> LoginSession:
-        """Open a session of this id for a member. Changes what is kept."""
+        """Open a session with this id for a member. Changes the state."""
         session = LoginSession(digest_of(session_id), member, now_ms, now_ms + SESSION_MS, token_id)
         own = self.sessions_of(member)
         if len(own) >= _MEMBER_SESSIONS_MAX:
@@ -329,5 +333,5 @@ _DECOY = "A" * 32
 
 
 def digest_of(session_id: str) -> str:
-    """The digest of a session's id, which is kept in place of the id."""
+    """Return the digest of a session's id. The digest is stored instead of the id."""
     return sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,7 @@
-"""The operator: does for a member what the member cannot ask for itself, because it is not in yet.
+"""The operator: acts on behalf of a member that has no session yet and cannot send commands itself.
 
-Above: logins and devices, which give out tokens, and the upkeep. Below: the Hub port, by the key of its home. Each
-request has a session of its own, so that nothing is left open for others to use.
+Above: logins and devices, which give out tokens, and the upkeep. Below: the Hub port, with the key of its home. Each
+request opens and ends its own session, so that no powerful session stays open.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ _PROTOCOL = "tieline"
 
 
 class Operator:
-    """Acts with the key of the hub's home."""
+    """Sends commands with the key of the hub's home."""
 
     def __init__(self, hub: Hub, key: Credential) -> None:
         self._hub = hub
         self._key = key
 
     async def ask(self, make: Make) -> Sequence[r.Reply]:
-        """Hand over commands that are decided together, in a session of their own."""
+        """Submit commands as one batch, in a session of their own."""
         attached = await self._hub.ask(c.Attach(protocol=_PROTOCOL, credential=self._key))
         if not isinstance(attached, r.Attached):
             return (attached,)
@@ -35,7 +35,7 @@ class Operator:
             self._hub.submit((c.Detach(attached.session),))
 
     async def members(self, name: MemberName | None = None) -> list[Member] | None:
-        """All members, or the one of this name; `None` if the hub cannot say."""
+        """Return all members, or the one of this name. `None` if the hub refuses."""
         replies = await self.ask(lambda session: (c.ListMembers(session, name=name),))
         match replies:
             case (r.Roster(members),):
@@ -44,7 +44,7 @@ class Operator:
                 return None
 
     async def attached(self) -> dict[str, ObjectiveId] | None:
-        """The objectives that files are attached to, by the paths of those; `None` if the hub cannot say."""
+        """Return the objectives of attached files, by the paths of the files. `None` if the hub refuses."""
         found: dict[str, ObjectiveId] = {}
         before: ObjectiveId | None = None
         while True:

@@ -1,12 +1,12 @@
-"""Telemetry of agents (OTLP over HTTP: logs and traces) as activity.
+"""Converts telemetry of agents (OTLP over HTTP: logs and traces) to activity.
 
-Above: routes `/otlp/v1/logs` and `/otlp/v1/traces`, which hand `Telemetry.events` to the hub; the hub takes secrets out
-before it keeps anything. Below: `telemetry_record`, which makes an event of one record. Bodies come as JSON or as
-Protocol Buffers, plain or with gzip; both become the same values here.
+Above: routes `/otlp/v1/logs` and `/otlp/v1/traces`, which submit `Telemetry.events` to the hub; the hub removes secrets
+before it stores anything. Below: `telemetry_record`, which converts one record. Bodies are JSON or Protocol Buffers,
+plain or with gzip; both become the same values here.
 
-A record about a call of a model (GenAI semantic conventions) becomes `llm_exchange`, one about another HTTP request
-`opaque_http`; any other is ignored, and counted. A body that is no such request is refused as a whole; a record in it
-that is too large is left out, and the sender is told how many were.
+A record about a model call (GenAI semantic conventions) becomes `llm_exchange`. A record about another HTTP request
+becomes `opaque_http`. Any other record is ignored and counted. A body that is not a valid request is refused as a
+whole. A record that is too large is left out, and the sender is told how many records were left out.
 """
 
 import zlib
@@ -26,44 +26,44 @@ JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 
 BODY_BYTES_MAX = 16 * MEBIBYTE
-"""A body, as it comes and unpacked: exporters send some hundred records at once."""
+"""Size limit of a body, both packed and unpacked. Exporters send some hundred records at once."""
 _RECORDS_MAX = 10_000
 _ATTRIBUTES_MAX = 1024
-"""Attributes of one record; the exporters' own limit is 128."""
+"""Most attributes of one record. The exporters' own limit is 128."""
 _FAILURE_BYTES_MAX = 1000
 _NESTING_MAX = 64
-"""Levels of one attribute's value: less than what the hub keeps."""
+"""Nesting limit of an attribute's value: less than the hub's own limit."""
 
 
 class Signal(StrEnum):
-    """The kinds of telemetry in a body."""
+    """Kind of telemetry in a body."""
 
     LOGS = "logs"
     TRACES = "traces"
 
 
 class Malformed(Struct, frozen=True):
-    """The body is refused."""
+    """A body that is refused, with the HTTP status and the error text."""
 
     status: int
     message: str
 
 
 class Telemetry(Struct, frozen=True):
-    """The activity that a body reports."""
+    """The activity in a body."""
 
     events: tuple[dict[str, Any], ...]
     sizes: tuple[int, ...]
-    """The size of each event as JSON, in bytes."""
+    """Size of each event as JSON, in bytes."""
     ignored: int = 0
-    """Records about neither a model nor HTTP."""
+    """Number of records about neither a model nor HTTP."""
     rejected: int = 0
-    """Records that cannot be kept."""
+    """Number of records that cannot be stored."""
 
     def uploads(
         self, events_max: int = DEFAULT_LIMITS.activity_events_max
     ) -> Iterator[tuple[tuple[dict[str, Any], ...], int]]:
-        """The events in as many as one upload may have, with their size together."""
+        """Split the events into uploads of at most `events_max`, each with its total size."""
         for start in range(0, len(self.events), events_max):
             yield self.events[start : start + events_max], sum(self.sizes[start : start + events_max])
 
@@ -192,7 +192,7 @@ _TYPES: dict[Signal, type[_Traces] | type[_Logs]] = {Signal.TRACES: _Traces, Sig
 
 
 def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str, now_ms: int) -> Telemetry | Malformed:
-    """Read a body. It may take a while for a large one: run it on a thread."""
+    """Decode a body. A large body takes a while: run this on a thread."""
     if len(body) > BODY_BYTES_MAX:
         return Malformed(413, f"a body has at most {BODY_BYTES_MAX} bytes")
     plain = _unpack(body, content_encoding)
@@ -218,7 +218,7 @@ def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str
             rejected += 1
             continue
         except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-            # Halves of characters, numbers beyond any range.
+            # For example half a surrogate pair, or a number out of range.
             rejected += 1
             continue
         if size > DEFAULT_LIMITS.activity_event_bytes_max:
@@ -230,7 +230,7 @@ def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str
 
 
 def encode_answer(signal: Signal, content_type: str, telemetry: Telemetry) -> tuple[bytes, str]:
-    """The answer to a body that was taken, in its own form, and what that form is."""
+    """Make the answer to an accepted body, in the same format, and return it with its content type."""
     if not telemetry.rejected:
         return (b"", PROTOBUF) if _is_protobuf(content_type) else (b"{}", JSON)
     message = "some records are too large or cannot be written down"
@@ -242,7 +242,7 @@ def encode_answer(signal: Signal, content_type: str, telemetry: Telemetry) -> tu
 
 
 def encode_failure(content_type: str, message: str) -> bytes | None:
-    """A "no" to a body of Protocol Buffers, as a `google.rpc.Status`; `None` where JSON says it."""
+    """Make the error answer to a body of Protocol Buffers, as a `google.rpc.Status`. `None` if the body is JSON."""
     if not _is_protobuf(content_type):
         return None
     text = message.encode(errors="replace")[:_FAILURE_BYTES_MAX]
@@ -250,7 +250,7 @@ def encode_failure(content_type: str, message: str) -> bytes | None:
 
 
 class _Unkept(Exception):
-    """A record that cannot be kept."""
+    """The record cannot be stored."""
 
 
 def _unpack(body: bytes, content_encoding: str) -> bytes | Malformed:
@@ -303,7 +303,7 @@ def _items(request: _Traces | _Logs) -> Iterator[_Span | _LogRecord]:
 
 
 def _record(item: _Span | _LogRecord, now_ms: int) -> TelemetryRecord:
-    """One span or log record with plain values."""
+    """Convert one span or log record to plain values."""
     if len(item.attributes) > _ATTRIBUTES_MAX:
         raise _Unkept
     attributes = {pair.key: _plain(pair.value, _NESTING_MAX) for pair in item.attributes}
@@ -322,7 +322,7 @@ def _record(item: _Span | _LogRecord, now_ms: int) -> TelemetryRecord:
 
 
 def _ms(nanoseconds: int | str) -> int:
-    """A time in milliseconds; 0 says that there is none."""
+    """Convert a time to milliseconds. 0 means that there is no time."""
     number = int(nanoseconds) if isinstance(nanoseconds, int) or len(nanoseconds) <= len(str(2**64)) else -1
     if not 0 <= number < 2**64:
         raise _Unkept
@@ -330,7 +330,7 @@ def _ms(nanoseconds: int | str) -> int:
 
 
 def _plain(value: _AnyValue | None, levels: int) -> Any:
-    """A value of an attribute as JSON has it."""
+    """Convert the value of an attribute to a JSON value."""
     if value is None:
         return None
     if levels == 0:

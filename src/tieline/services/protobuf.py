@@ -1,8 +1,8 @@
-"""Protocol Buffers, as far as reading telemetry needs them: bytes become the same values that the JSON form has.
+"""Reader for Protocol Buffers, as far as telemetry needs it: decodes bytes to the same values as the JSON form.
 
-Above: `otlp`. Below: nothing. A message is described by a table: a field's number, its name in JSON, what it is. Fields
-that the table does not have are skipped. Time is linear in the bytes: each is looked at once for each level that it is
-nested in, and levels are limited.
+Above: `otlp`. Below: nothing. A table describes a message: for each field its number, its name in JSON and its type.
+Fields that are not in the table are skipped. The time is linear in the bytes: each byte is read once for each level of
+nesting, and the number of levels is limited.
 """
 
 import struct
@@ -22,16 +22,16 @@ _fixed64 = struct.Struct("<Q").unpack_from
 
 
 class NotProtobuf(Exception):
-    """The bytes are no such message."""
+    """The bytes are not a valid message."""
 
 
 class Kind(Enum):
-    """The type of a field without fields of its own."""
+    """Type of a field that is not a nested message."""
 
     TEXT = _BYTES, "text"
     BYTES = _BYTES, "bytes"
     HEX = _BYTES, "hex"
-    """Ids, which OTLP writes as hexadecimal digits in JSON."""
+    """Type of ids, which OTLP writes as hexadecimal digits in JSON."""
     BOOLEAN = _VARINT, "boolean"
     INTEGER = _VARINT, "integer"
     DOUBLE = _FIXED64, "double"
@@ -39,7 +39,7 @@ class Kind(Enum):
 
     @property
     def wire(self) -> int:
-        """Its wire type."""
+        """Wire type in Protocol Buffers."""
         return int(self.value[0])
 
 
@@ -52,14 +52,14 @@ class Field(Struct, frozen=True):
 
 
 class ProtobufMessage:
-    """The description of a message; fields are added after all messages are made, because they nest."""
+    """Description of a message. Its fields are set after all descriptions are made, because messages nest."""
 
     def __init__(self) -> None:
         self.fields: Mapping[int, Field] = {}
 
 
 def decode(data: bytes, message: ProtobufMessage) -> dict[str, Any]:
-    """The values of a message. Raises `NotProtobuf`."""
+    """Decode the values of a message. Raises `NotProtobuf`."""
     try:
         return _decode(data, 0, len(data), message, _LEVELS_MAX)
     except (IndexError, struct.error, UnicodeDecodeError):
@@ -95,7 +95,7 @@ def _decode(data: bytes, at: int, end: int, message: ProtobufMessage, levels: in
 
 
 def _extent(data: bytes, at: int, end: int, wire: int) -> tuple[int, int]:
-    """The start and the end of a value."""
+    """Return the start and the end of a value."""
     match wire:
         case 0:
             return at, _varint(data, at, end)[1]

@@ -1,11 +1,11 @@
-"""One record of telemetry as an activity event: which attributes say what.
+"""Converts one record of telemetry to an activity event.
 
-Above: `otlp`. Below: nothing. Names are those of the GenAI and HTTP semantic conventions, the present ones first and
-those before them after, and of Claude Code's own log event, which has its own. The event of a model call
-(`llm_exchange`) has the form in which clients know it, whichever provider was called; `provider` says which.
+Above: `otlp`. Below: nothing. Attribute names come from the GenAI and HTTP semantic conventions, current names before
+older ones, and from Claude Code's own log event. The event of a model call (`llm_exchange`) has the form that clients
+know, whichever provider was called; `provider` names it.
 
-Only calls of a model become such events. A span around them (`invoke_agent`) sums up their tokens, which would then
-count twice, and a tool's span (`execute_tool`) has none.
+Only model calls become such events. A span around them (`invoke_agent`) sums up their tokens, so they would count
+twice. The span of a tool (`execute_tool`) has no tokens.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ _MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "e
 _DETAILS = "gen_ai.client.inference.operation.details"
 _CLAUDE_CODE = "claude_code.api_request"
 _NESTING_MAX = 64
-"""Levels of JSON inside an attribute: less than what the hub keeps."""
+"""Nesting limit of JSON inside an attribute: less than the hub's own limit."""
 _NUMBER_MAX = 2**53 - 1
-"""Beyond it clients cannot count exactly."""
+"""Largest integer that clients can represent exactly."""
 
 _Attributes = dict[str, Any]
 
@@ -53,7 +53,7 @@ class TelemetryRecord(Struct, frozen=True):
     start_ms: int
     end_ms: int
     name: str
-    """The name of an event; a span's own name says nothing here."""
+    """Name of the event. The name of a span is not used."""
     body: Any
     trace_id: str
     span_id: str
@@ -61,7 +61,7 @@ class TelemetryRecord(Struct, frozen=True):
 
 
 def activity_of(record: TelemetryRecord) -> dict[str, Any] | None:
-    """The event, or `None` for a record about neither a model nor HTTP."""
+    """Return the activity event, or `None` for a record about neither a model nor HTTP."""
     attributes = record.attributes
     if _CLAUDE_CODE in (record.name, record.body):
         return _claude_code(record)
@@ -120,7 +120,7 @@ def _model_call(record: TelemetryRecord) -> dict[str, Any]:
 
 
 def _claude_code(record: TelemetryRecord) -> dict[str, Any]:
-    """Claude Code's event for a call of the model: no content, but what it cost."""
+    """Convert Claude Code's event for a model call. It has no content, but the cost."""
     attributes = record.attributes
     lasted = _count(attributes, ("duration_ms",)) or 0
     whole = msgspec.structs.replace(record, start_ms=max(0, record.end_ms - lasted))
@@ -171,7 +171,7 @@ def _event(record: TelemetryRecord, kind: str, entry: dict[str, Any]) -> dict[st
 
 
 def _messages(attributes: _Attributes, names: Sequence[str], role: str) -> list[dict[str, Any]]:
-    """Messages of a model call, from an attribute that holds them as values or as a text with JSON in it."""
+    """Return the messages of a model call, from an attribute that holds them as values or as JSON text."""
     found = _first(attributes, names)
     value = _unfold(found)
     if isinstance(value, dict):
@@ -193,7 +193,7 @@ def _message(value: Any, role: str) -> dict[str, Any]:
 
 
 def _block(part: Any) -> dict[str, Any]:
-    """One part of a model call's message; a part without a form there is kept as it came."""
+    """Convert one part of a model call's message. A part of unknown type is kept as it is."""
     match part:
         case str():
             return _said(part)
@@ -207,7 +207,7 @@ def _block(part: Any) -> dict[str, Any]:
             content = part.get("response", part.get("result"))
             return {"type": "tool_result", "toolUseId": str(part.get("id") or ""), "content": content, "isError": False}
         case {"type": "blob" | "uri" | "file", "modality": "image"}:
-            # The image itself is not kept: activity is for reading what was done.
+            # The image itself is not stored: activity is a record of actions.
             return {"type": "image", "mediaType": _text(part.get("mime_type"))}
         case _:
             return _unknown(part)
@@ -243,7 +243,7 @@ def _tools(found: Any) -> list[dict[str, Any]] | None:
 
 
 def _unfold(value: Any) -> Any:
-    """The value that a text has as JSON; anything else as it is."""
+    """Decode a text that is JSON. Return any other value as it is."""
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
     try:
@@ -277,7 +277,7 @@ def _http(record: TelemetryRecord) -> dict[str, Any]:
 
 
 def _without_userinfo(url: str) -> str:
-    """An address without a name and password in it."""
+    """Return a URL without its user name and password."""
     if "@" not in url:
         return url
     try:
@@ -323,7 +323,7 @@ def _text(value: Any) -> str | None:
 
 
 def _count(attributes: _Attributes, names: Sequence[str]) -> int | None:
-    """A count that is not negative, also where it was written as a text."""
+    """Return a non-negative count, which may be written as text. `None` for any other value."""
     value = _first(attributes, names)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(_NUMBER_MAX)):
         value = int(value)

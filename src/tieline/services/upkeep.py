@@ -1,8 +1,9 @@
-"""Upkeep: what belongs to a member goes when the member does, however it was removed.
+"""Upkeep: removes the files and logins of a member that was removed, however it was removed.
 
-Above: the services' assembly. Below: files and logins, and the Hub port, which tells of members that vanish. Those that
-vanished while the hub was down are found at the start: what is older than the member of its name belonged to another.
-So are copies of files for an objective that a crash kept from being made.
+Above: the services' assembly. Below: files and logins, and the Hub port, which reports removed members. Members that
+were removed while the hub was down are found at the start: files and logins that are older than the member of their
+name belonged to an earlier member. The start also finds copies of files for an objective that was never made because
+of a crash.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ _KEEPER = Viewer("", manages=True)
 
 
 class Upkeep:
-    """Sees members go."""
+    """Watches for removed members, and deletes their files and logins."""
 
     def __init__(self, hub: Hub, operator: Operator, files: Files, logins: LoginSessions) -> None:
         self._hub = hub
@@ -36,7 +37,7 @@ class Upkeep:
         self._unwatch: Callable[[], None] | None = None
 
     async def start(self) -> None:
-        """Remove what was left behind, and watch from now on."""
+        """Remove leftovers of removed members, and watch from now on."""
         self._unwatch = self._hub.watch(Interest(members=True), self._changed)
         await self._files.start()
         members = await self._operator.members()
@@ -47,7 +48,7 @@ class Upkeep:
         await self._settle()
 
     async def stop(self) -> None:
-        """Finish what was begun."""
+        """Stop watching, and finish the running removals."""
         if self._unwatch is not None:
             self._unwatch()
         if self._tasks:
@@ -55,7 +56,7 @@ class Upkeep:
         await self._files.close()
 
     async def _settle(self) -> None:
-        """Give copies to the objectives that were made for them, and remove those of objectives that never were."""
+        """Give copies of files to their objectives. Remove copies whose objective was never made."""
         left = await self._files.unsettled()
         attached = await self._operator.attached() if left else None
         if attached is None:
@@ -67,10 +68,10 @@ class Upkeep:
             else:
                 await self._files.share(paths, [f"obj:{objective}"], secrets.token_hex(16))
 
-    # What the hub calls.
+    # Callbacks for the hub.
 
     def _changed(self, change: Notice) -> None:
-        """A member may have gone."""
+        """If a member was removed, delete its files and logins."""
         if isinstance(change, MemberVanished):
             self._begin(self._files.forget(change.name))
             self._begin(self._logins.forget(change.name))
@@ -84,5 +85,5 @@ class Upkeep:
         try:
             await work
         except (OSError, CatalogueError) as error:
-            # The next start finds what is left.
+            # The next start finds the rest.
             log.warning("what belonged to a removed member is still there", reason=str(error))

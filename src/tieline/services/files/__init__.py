@@ -1,1 +1,1 @@
-"""Files of members: a tree of entries, their bytes by digest, and who may read them because of a message."""
+"""Files of members: a tree of entries, their bytes by digest, and read access through messages."""

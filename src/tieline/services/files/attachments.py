@@ -1,9 +1,9 @@
-"""Attachments: files that a message or an objective refers to, and who may read them because of that.
+"""Attachments: files that a message or an objective refers to, and the read access that this gives.
 
-Above: whoever sends messages and gives work. Below: `files`. What a sender says of a file counts for nothing: name,
-size and type are the store's. A grant comes before the message that it is for, because a message that was accepted must
-be readable; it is taken back when the message is refused. It is for a member, for everybody, or for whoever is in the
-channel or thread, so that who comes later can read what it finds in the history.
+Above: routes that send messages and make objectives. Below: `files`. The sender's description of a file is ignored:
+name, size and type come from the store. A grant is made before its message is sent, because an accepted message must be
+readable. If the message is refused, the grant is removed. A grant is for a member, for everybody, or for all members of
+a channel or objective. So members who join later can read the files that they find in the history.
 """
 
 import secrets
@@ -19,7 +19,7 @@ _KEEPER = Viewer("", manages=True)
 
 
 class Attachments:
-    """Shows files to those who receive what they are attached to."""
+    """Gives read access to files to the recipients of a message or objective."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -27,7 +27,7 @@ class Attachments:
     async def show(
         self, attached: Sequence[Attachment], viewer: str, ask: Callable[[], Awaitable[Sequence[r.Reply]]]
     ) -> Sequence[r.Reply]:
-        """Show files to a viewer and ask the hub to send; if it refuses, show them no more."""
+        """Give a viewer access to files, and ask the hub to send. If the hub refuses, remove the access."""
         if not attached:
             return await ask()
         via = secrets.token_hex(16)
@@ -46,10 +46,10 @@ class Attachments:
         names: Sequence[str],
         ask: Callable[[tuple[Attachment, ...]], Awaitable[Sequence[r.Reply]]],
     ) -> Sequence[r.Reply] | FileRefusal:
-        """Copy files for a new objective and ask the hub to make it; if it refuses, the copies go.
+        """Copy files for a new objective, and ask the hub to make it. If the hub refuses, the copies are removed.
 
-        Copies stay when the files themselves go. `names` are those who take part: they can read the copies at once,
-        and afterwards for as long as they take part.
+        The copies stay when the original files are removed. `names` are the members who take part in the objective.
+        They can read the copies at once, and later for as long as they take part.
         """
         if not paths:
             return await ask(())

@@ -1,10 +1,10 @@
-"""Blobs: bytes on disk under their own digest, so that the same bytes are there once.
+"""Blobs: bytes on disk, named by their digest, so that equal bytes are stored once.
 
-Above: `files.py`, which runs all of it on one thread. Below: a folder of the hub's home. Names of files here are made
-from digests and chance only, never from what a member wrote, and links are not followed: no path can lead out.
+Above: `files.py`, which runs all of it on one thread. Below: a folder of the hub's home. File names here are made only
+from digests and random numbers, never from a member's text, and links are not followed: no path can lead out.
 
-An upload is written aside, and takes its place whole, durable and only once its bytes are on disk. What dies halfway
-is a file that nobody refers to; `sweep` removes such files when the hub starts.
+An upload is written to a temporary file. It is renamed to its place only when all its bytes are safely on disk. An
+interrupted upload leaves a file that nothing refers to; `sweep` removes such files when the hub starts.
 """
 
 import hashlib
@@ -23,19 +23,19 @@ _INCOMING = "incoming"
 
 
 class Blob(Struct, frozen=True):
-    """Bytes that are here."""
+    """Stored bytes."""
 
     digest: str
-    """SHA-256, which clients check for."""
+    """SHA-256, which clients check."""
     size: int
 
 
 class MissingBlob(Exception):
-    """Content that the catalogue refers to is missing or no plain file: somebody touched the folder."""
+    """Content in the catalogue is missing on disk or is not a plain file: somebody changed the folder."""
 
 
 class Upload:
-    """Bytes that are coming in. It ends by `Blobs.keep` or by `abandon`, and touches the disk at its first write."""
+    """A running upload. It ends with `Blobs.keep` or `abandon`. It creates its file at the first write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class Upload:
         self._opened: BinaryIO | None = None
 
     def write(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Write the next bytes."""
         file = self._file()
         rest = memoryview(data)
         while rest:
@@ -53,14 +53,14 @@ class Upload:
         self.size += len(data)
 
     def finish(self) -> Blob:
-        """Have everything on disk."""
+        """Sync the file to disk and close it."""
         file = self._file()
         os.fsync(file.fileno())
         file.close()
         return Blob(self._hash.hexdigest(), self.size)
 
     def abandon(self) -> None:
-        """Leave nothing behind; may be called at any time, and twice."""
+        """Remove the file. It may be called at any time, and twice."""
         if self._opened is not None:
             self._opened.close()
             self.path.unlink(missing_ok=True)
@@ -73,7 +73,7 @@ class Upload:
 
 
 class Blobs:
-    """The folder. Not thread-safe: one caller at a time."""
+    """The folder of blobs. Not thread-safe: one caller at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -82,11 +82,11 @@ class Blobs:
         folder.chmod(0o700)
 
     def begin(self) -> Upload:
-        """Make room for bytes that are coming in."""
+        """Begin an upload."""
         return Upload(self._incoming / secrets.token_hex(16))
 
     def keep(self, upload: Upload) -> Blob:
-        """Put finished bytes in their place. They stay there only if the catalogue then refers to them."""
+        """Move a finished upload to its place. The next sweep removes it unless the catalogue refers to it by then."""
         blob = upload.finish()
         place = self._place(blob.digest)
         if self._is_here(blob):
@@ -100,7 +100,7 @@ class Blobs:
         return blob
 
     def open(self, digest: str) -> BinaryIO:
-        """Open for reading; what is open can be read to its end even when it is discarded meanwhile."""
+        """Open a blob for reading. It can be read to its end even if it is discarded meanwhile."""
         try:
             descriptor = os.open(self._place(digest), os.O_RDONLY | os.O_NOFOLLOW)
         except OSError as error:
@@ -108,11 +108,11 @@ class Blobs:
         return os.fdopen(descriptor, "rb", buffering=0)
 
     def discard(self, digest: str) -> None:
-        """Free what nobody refers to any more."""
+        """Delete a blob that no entry refers to."""
         self._place(digest).unlink(missing_ok=True)
 
     def sweep(self, refers: Callable[[str], bool]) -> int:
-        """Remove what an earlier run left halfway; returns how many files that were."""
+        """Remove incomplete uploads and unused blobs of an earlier run. Return the number of removed files."""
         removed = 0
         for path in self._incoming.iterdir():
             path.unlink()
@@ -124,7 +124,7 @@ class Blobs:
         return removed
 
     def digests(self) -> set[str]:
-        """Everything that is here."""
+        """Return the digests of all stored blobs."""
         return {path.name for path in self._kept()}
 
     def _kept(self) -> Iterator[Path]:
@@ -134,7 +134,7 @@ class Blobs:
 
     def _is_here(self, blob: Blob) -> bool:
         with suppress(FileNotFoundError):
-            # A damaged file of another size is replaced by the good one.
+            # A file of another size is damaged. The upload replaces it.
             place = self._place(blob.digest)
             return not place.is_symlink() and place.stat().st_size == blob.size
         return False
@@ -145,7 +145,7 @@ class Blobs:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A new name is durable only when its folder is."""
+    """Sync a folder to disk: a new name in it is durable only after that."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,8 @@
-"""Files of members: a virtual file system for whoever serves files.
+"""Files of members: a virtual file system with an asynchronous interface.
 
-Above: `transfer`, and the routes. Below: `tree.py` with the rules, on one thread of its own, so that disks never make
-the event loop wait and a check and the change that it allows are one step. Bytes pass through in pieces, in and out; a
-file is never in memory as a whole.
+Above: `transfer`, and the routes. Below: `tree.py` with the rules, on one thread of its own. So the event loop never
+waits for the disk, and a check and its change are one step. Bytes are read and written in pieces; a file is never in
+memory as a whole.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from tieline.services.files.blobs import Blobs, Upload
 from tieline.services.files.tree import Collide, FileCode, FileLimits, FileRefusal, Tree, Viewer, Written
 
 _PIECE_BYTES = 256 * 1024
-"""Bytes that are written or read at once: changing threads costs little, and many pieces fit into memory."""
+"""Bytes written or read at once: large enough to make thread changes cheap, small enough to keep many in memory."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 class Reading:
-    """A file that is being read: iterate over its pieces, or close it."""
+    """An open file. The caller iterates over its pieces, or closes it."""
 
     def __init__(self, entry: FileEntry, file: BinaryIO, executor: ThreadPoolExecutor) -> None:
         self.entry = entry
@@ -41,16 +41,16 @@ class Reading:
             self.close()
 
     def close(self) -> None:
-        """Let go of the file, after what is being read of it."""
+        """Close the file, after the piece that is being read."""
         try:
             self._executor.submit(self._file.close)
         except RuntimeError:
-            # The hub is stopping: nobody reads any more.
+            # The hub is stopping, so no read is running.
             self._file.close()
 
 
 class Files:
-    """The file system. Every method waits for the disk, not for other members' uploads to end."""
+    """The file system. Every method waits for the disk, but not for the end of other members' uploads."""
 
     def __init__(
         self,
@@ -64,39 +64,39 @@ class Files:
         self._blobs = blobs
         self._tree = Tree(catalogue, blobs, self.limits)
         self._now_ms = now_ms
-        # One thread: everything on disk happens in one order.
+        # One thread, so that all disk operations happen in one order.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tieline-files")
         self._closed = False
 
     async def start(self) -> int:
-        """Remove what an earlier run left halfway; returns how many pieces of content that were."""
+        """Remove incomplete content of an earlier run. Return the number of removed files."""
         return await self._run(self._tree.sweep)
 
     async def close(self) -> None:
-        """Finish what was begun and let go of the disk."""
+        """Finish running operations and close the catalogue."""
         if not self._closed:
             self._closed = True
             await self._run(self._catalogue.close)
             self._executor.shutdown(wait=False)
 
     async def stat(self, path: str, viewer: Viewer) -> FileEntry | FileRefusal:
-        """The entry at a path."""
+        """Return the entry at a path."""
         return await self._run(self._tree.stat, path, viewer)
 
     async def listing(self, path: str, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
-        """The entries in a folder."""
+        """Return the entries in a folder."""
         return await self._run(self._tree.listing, path, viewer)
 
     async def shared(self, viewer: Viewer) -> Sequence[FileEntry]:
-        """Files that others showed to the viewer."""
+        """Return the files of others that the viewer may read."""
         return await self._run(self._tree.shared, viewer)
 
     async def everything(self, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
-        """The files of all homes, newest first, for who manages members."""
+        """Return the files of all homes, newest first. Only for members with `members.manage`."""
         return await self._run(self._tree.everything, viewer)
 
     async def read(self, path: str, viewer: Viewer) -> Reading | FileRefusal:
-        """A file, open. What is begun is read to its end even when the file is removed meanwhile."""
+        """Open a file. It can be read to its end even if the file is removed meanwhile."""
         opening = self._executor.submit(self._tree.read, path, viewer)
         try:
             found = await asyncio.shield(asyncio.wrap_future(opening))
@@ -115,7 +115,7 @@ class Files:
         collide: Collide = Collide.ERROR,
         declared_bytes: int | None = None,
     ) -> Written | FileRefusal:
-        """Take a file in. A refusal, a broken connection and a crash all leave nothing behind."""
+        """Store a file. A refusal, a broken connection or a crash leaves nothing behind."""
         refused = await self._run(self._tree.may_place, path, viewer, collide, media_type)
         if refused is not None:
             return refused
@@ -128,7 +128,7 @@ class Files:
                 return too_large
             return await self._run(self._tree.place, upload, path, viewer, collide, media_type, self._now_ms())
         finally:
-            # After the writes, even after one that nobody waits for any more.
+            # Runs after all writes, even after a write whose task was cancelled.
             with suppress(RuntimeError):
                 await asyncio.shield(asyncio.wrap_future(self._executor.submit(upload.abandon)))
 
@@ -141,17 +141,17 @@ class Files:
         return await self._run(self._tree.remove, path, viewer, recursive=recursive, at_ms=self._now_ms())
 
     async def move(self, source: str, target: str, viewer: Viewer) -> FileEntry | FileRefusal:
-        """Give a file or folder another path."""
+        """Move a file or folder to another path."""
         return await self._run(self._tree.move, source, target, viewer, self._now_ms())
 
     async def attach(self, paths: Sequence[str], viewer: Viewer) -> tuple[Attachment, ...] | FileRefusal:
-        """The attachments of a message as they are here; asked before it is sent."""
+        """Return the attachments of a message with the stored name, size and type. Call this before sending."""
         return await self._run(self._tree.attach, paths, viewer)
 
     async def mirror(
         self, paths: Sequence[str], objective: str, viewer: Viewer
     ) -> tuple[Attachment, ...] | FileRefusal:
-        """Copies of files in an objective's folder; they share the content."""
+        """Make copies of files in an objective's folder. The copies share the content of the files."""
         return await self._run(self._tree.mirror, paths, objective, viewer, self._now_ms())
 
     async def share(self, paths: Sequence[str], viewers: Sequence[str], via: str) -> None:
@@ -159,31 +159,31 @@ class Files:
         await self._run(self._tree.share, paths, viewers, via, self._now_ms())
 
     async def settle(self, via: str, viewer: str) -> None:
-        """Make a share because of `via` permanent, as one with what the viewer was shown before."""
+        """Make the grants of `via` permanent, and merge them with earlier grants of the viewer."""
         await self._run(self._tree.settle, via, viewer)
 
     async def unshare(self, via: str, viewer: str) -> None:
-        """End what a viewer was shown because of `via`."""
+        """Remove a viewer's grants of `via`."""
         await self._run(self._tree.unshare, via, viewer)
 
     async def groups(self, paths: Sequence[str]) -> list[str]:
-        """Channels and objectives whose members may do something with these paths."""
+        """Return the channels and objectives whose members have access to these paths."""
         return await self._run(self._tree.groups, paths)
 
     async def reconcile(self, since_ms: Mapping[str, int]) -> None:
-        """Forget whoever was removed while nobody looked: these are the members, and since when each is one."""
+        """Forget members that were removed while the hub was down. `since_ms`: all members, each since when."""
         await self._run(self._tree.reconcile, since_ms, self._now_ms())
 
     async def unsettled(self) -> list[tuple[str, list[str]]]:
-        """Copies that no objective was given yet: each folder, and the files in it."""
+        """Return copies that belong to no objective yet: each folder, and its files."""
         return await self._run(self._tree.unsettled)
 
     async def forget(self, member: str) -> None:
-        """A member was removed: its home and what was shown to it go too."""
+        """Remove the home and the grants of a removed member."""
         await self._run(self._tree.forget, member, self._now_ms())
 
     async def _fill(self, upload: Upload, chunks: AsyncIterable[bytes]) -> bool:
-        """Take the bytes in; false as soon as they are too many."""
+        """Write the bytes to the upload. Return false as soon as there are too many."""
         piece = bytearray()
         total = 0
         async for chunk in chunks:
@@ -203,7 +203,7 @@ class Files:
 
 
 def _close_unread(opening: "Future[tuple[FileEntry, BinaryIO] | FileRefusal]") -> None:
-    """Whoever asked for it is gone."""
+    """Close a file whose reader is gone."""
     if not opening.cancelled() and opening.exception() is None:
         found = opening.result()
         if not isinstance(found, FileRefusal):

@@ -1,7 +1,7 @@
-"""Files over HTTP: who asks, uploads and downloads in pieces, and a "no" as an answer.
+"""Files over HTTP: finds the viewer of a request, uploads and downloads in pieces, and turns refusals into answers.
 
-Above: routes that take and give files. Below: `files`, and the Hub port, which knows who is in a channel or has a part
-in an objective. It refuses to know the form in which an entry is shown.
+Above: routes for uploads and downloads. Below: `files`, and the Hub port, which knows the members of channels and
+objectives. It refuses to know the format in which an entry is shown.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from tieline.wire.http import discard, failure
 from tieline.wire.route import Call, Download, Refused, fail, no
 
 _GROUPS_MAX = 100
-"""Channels and objectives that are asked about for one request: more than one file is ever shown in."""
+"""Most channels and objectives that are checked for one request. A file is never shared with so many."""
 _UPLOADS_MAX = 64
 _MEMBER_UPLOADS_MAX = 8
-"""Uploads at the same time, of all and of one member: each may have a file of the largest size on disk."""
+"""Uploads of one member at the same time; `_UPLOADS_MAX` is for all members. Each may need the largest file size."""
 _IDLE_SECONDS = 30.0
 _UPLOAD_SECONDS_MAX = 600.0
-"""The longest rest of an upload between two pieces, and its longest time: the largest file passes 350 kbit/s."""
+"""Longest time of an upload: enough for the largest file at 350 kbit/s. `_IDLE_SECONDS` is the limit between pieces."""
 _INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
-"""Media types that a browser may show in place. Nothing that could run a script is among them."""
+"""Media types that a browser may show inline. None of them can run a script."""
 _Done = TypeVar("_Done")
 
 
@@ -42,17 +42,17 @@ class Transfers:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        # How many uploads there are, by member.
+        # Number of running uploads by member.
         self._uploads: Counter[MemberName] = Counter()
 
     async def upload(self, call: Call, path: str) -> Written:
-        """Keep the body of a request as a file. Its query may have `mime` and `collide`."""
+        """Store the body of a request as a file. The query may have `mime` and `collide`."""
         body = _Body(call)
         try:
             return await self._write(call, path, body)
         except Refused as refusal:
             if not body.ended:
-                # Most clients hear no answer before they have sent everything.
+                # Most clients read no answer before they have sent everything.
                 await discard(call.receive)
                 raise Refused(replace(refusal.reply, close=True)) from None
             raise
@@ -82,25 +82,25 @@ class Transfers:
             self._uploads += Counter()
 
     async def download(self, call: Call, path: str) -> Download:
-        """The content of a file."""
+        """Return the content of a file as a download."""
         viewer = await viewer_of(call, self._files, [path])
         reading = given(await reached(self._files.read(path, viewer)))
         return Download(reading_headers(reading.entry), aiter(reading))
 
     async def attached(self, call: Call, paths: Sequence[str]) -> tuple[Attachment, ...]:
-        """Files that the member wants to attach, as they are known here."""
+        """Return the attachments for files of a member, with the stored name, size and type."""
         if not paths:
             return ()
         viewer = await viewer_of(call, self._files, paths)
         return given(await reached(self._files.attach(paths, viewer)))
 
     async def viewer(self, call: Call, *paths: str) -> Viewer:
-        """The member that asks, with the groups that matter for these paths."""
+        """Return the calling member as a viewer, with the groups that matter for these paths."""
         return await viewer_of(call, self._files, paths)
 
 
 def reading_headers(entry: FileEntry) -> dict[str, str]:
-    """The headers of an answer with a file's content: what members wrote must not act as the hub's own pages."""
+    """Make the headers for a file's content. They keep a member's file from acting as a page of the hub."""
     kind = "inline" if entry.media_type in _INLINE else "attachment"
     return {
         "content-type": entry.media_type or "application/octet-stream",
@@ -114,7 +114,7 @@ def reading_headers(entry: FileEntry) -> dict[str, str]:
 
 
 async def viewer_of(call: Call, files: Files, paths: Sequence[str]) -> Viewer:
-    """The member that asks, with the groups that matter for these paths."""
+    """Return the calling member as a viewer, with the groups that matter for these paths."""
     member = call.member
     foreign = [path for path in paths if path.split("/", 2)[1:2] != [member]]
     groups = (await reached(files.groups(foreign)))[:_GROUPS_MAX] if foreign else []
@@ -150,7 +150,7 @@ def _in_group(member: MemberName, reply: r.Reply) -> bool:
 
 
 def takes_part(member: MemberName, objective: Objective) -> bool:
-    """True if a member has a part in an objective."""
+    """True if a member is assignee, originator or watcher of an objective."""
     return member in (objective.assignee, objective.originator, *objective.watchers)
 
 
@@ -168,7 +168,7 @@ class _Body:
         self._late = asyncio.get_running_loop().time() + _UPLOAD_SECONDS_MAX
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Its bytes, as they come."""
+        """Yield the bytes as they arrive. Raises `Refused` for a timeout or a broken connection."""
         while not self.ended:
             try:
                 late = min(self._late, asyncio.get_running_loop().time() + _IDLE_SECONDS)
@@ -185,7 +185,7 @@ class _Body:
 
 
 async def reached(doing: Awaitable[_Done]) -> _Done:
-    """The result of something that needs the disk."""
+    """Wait for a disk operation. Raises `Refused` if the disk fails."""
     try:
         return await doing
     except (OSError, CatalogueError) as error:
@@ -193,7 +193,7 @@ async def reached(doing: Awaitable[_Done]) -> _Done:
 
 
 def given(result: _Done | FileRefusal) -> _Done:
-    """A result that is no refusal; a refusal ends the request."""
+    """Return a result. Raises `Refused` if it is a refusal."""
     if isinstance(result, FileRefusal):
         raise Refused(no(result.status, result.message, result.code.value))
     return result

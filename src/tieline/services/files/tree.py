@@ -1,13 +1,13 @@
-"""The tree of files: what a path may be, who may read and write where, and what happens on a collision.
+"""The tree of files: rules for valid paths, for read and write access, and for collisions.
 
 Above: `files.py`, which runs it on one thread. Below: the catalogue of entries and the blobs.
 
-A member owns everything under `/<member>`; a file of an objective is under `/objectives/<id>`, for those who take part
-in it. Members with `members.manage` may do everything. Everybody else reads what was shown to them, path by path.
-Whoever may not see a path is told the same whether something is there or not.
+A member owns everything under `/<member>`. A file of an objective is under `/objectives/<id>`, for the members who take
+part in it. Members with `members.manage` may do everything. Other members can read the paths that they have a grant
+for. A member without access to a path gets the same answer whether the path exists or not.
 
-The order that keeps a crash harmless: content is in its place before an entry refers to it, and is freed after the
-last entry that did is gone. So content without an entry may be left over, an entry without content never.
+The order of steps makes a crash harmless: content is stored before an entry refers to it, and removed after its last
+entry is removed. So a crash may leave content without an entry, but never an entry without content.
 """
 
 import re
@@ -24,7 +24,7 @@ from tieline.services.files.blobs import Blobs, MissingBlob, Upload
 
 ROOT = "/"
 OBJECTIVES = "objectives"
-"""The first segment of what belongs to objectives. A member of this name has no home."""
+"""First segment of the paths of objectives. A member of this name has no home."""
 
 _PATH_CHARS_MAX = 1024  # as its clients have it
 _NAME_CHARS_MAX = 255  # what file systems allow, so that a download can keep its name
@@ -40,23 +40,23 @@ class FileLimits(Struct, frozen=True):
     """The limits of files, each with its reason."""
 
     file_bytes_max: int = 25 * MEBIBYTE
-    """The clients of ac7 expect as much."""
+    """Size limit of a file. The clients of ac7 expect this size."""
 
     entries_max: int = 10_000
-    """Entries of one home, and rows of one listing: a listing is one answer."""
+    """Entries of one home, and rows of one listing, because a listing is one answer."""
 
     home_bytes_max: int = 10 * 1024 * MEBIBYTE
-    """Bytes of one home: one member cannot fill the disk that messages are kept on."""
+    """Bytes of one home, so that one member cannot fill the disk on which messages are stored."""
 
     objectives_entries_max: int = 100_000
-    """Entries of all objectives together, which are counted whenever one is added."""
+    """Entries of all objectives together. They are counted whenever an entry is added."""
 
     objectives_bytes_max: int = 100 * 1024 * MEBIBYTE
     """Bytes of all objectives together."""
 
 
 class FileCode(StrEnum):
-    """The reasons to refuse something about files."""
+    """Reasons for refusing a file operation."""
 
     NOT_FOUND = "not_found"
     EXISTS = "exists"
@@ -83,14 +83,14 @@ _STATUS = {
 
 
 class FileRefusal(Struct, frozen=True):
-    """One "no" about files."""
+    """A refused file operation."""
 
     code: FileCode
     message: str
 
     @property
     def status(self) -> int:
-        """Its HTTP status."""
+        """HTTP status of the refusal."""
         return _STATUS[self.code]
 
 
@@ -103,17 +103,17 @@ class Collide(StrEnum):
 
 
 class Viewer(Struct, frozen=True):
-    """The member that asks, with what it may do."""
+    """The member that makes the request, with its rights."""
 
     name: str
     manages: bool = False
-    """True with `members.manage`."""
+    """True if the member has `members.manage`."""
     groups: frozenset[str] = frozenset()
-    """Channels and objectives that it has a part in, as `chan:<id>` and `obj:<id>`; those that matter are enough."""
+    """Channels and objectives of the member, as `chan:<id>` and `obj:<id>`. Only the relevant ones are needed."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """As whom it may have been shown something."""
+        """Names under which the member may have grants."""
         return (self.name, EVERYBODY, *self.groups)
 
 
@@ -122,11 +122,11 @@ class Written(Struct, frozen=True):
 
     entry: FileEntry
     renamed: bool
-    """True if it got another name than was asked for."""
+    """True if the file got another name than the requested one."""
 
 
 def parse_path(text: str) -> str | FileRefusal:
-    """Check a path against the rule for paths; the root is one."""
+    """Check that a text is a valid path. The root is valid."""
     if text == ROOT:
         return text
     if not text.startswith("/") or len(text) > _PATH_CHARS_MAX:
@@ -141,7 +141,7 @@ def parse_path(text: str) -> str | FileRefusal:
 
 
 def objective_of(path: str) -> str | None:
-    """The objective that a path belongs to: who takes part in it is for the caller to find out."""
+    """Return the objective that a path belongs to. The caller must find out who takes part in it."""
     match path.split("/", 3)[1:]:
         case [first, objective, *_] if first == OBJECTIVES and objective:
             return objective
@@ -150,7 +150,7 @@ def objective_of(path: str) -> str | None:
 
 
 class Tree:
-    """The rules. Not thread-safe: one caller at a time."""
+    """Applies the rules. Not thread-safe: one caller at a time."""
 
     def __init__(self, catalogue: FileCatalogue, blobs: Blobs, limits: FileLimits) -> None:
         self._catalogue = catalogue
@@ -160,7 +160,7 @@ class Tree:
     # Reading
 
     def stat(self, text: str, viewer: Viewer) -> FileEntry | FileRefusal:
-        """The entry at a path."""
+        """Return the entry at a path."""
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
@@ -169,7 +169,7 @@ class Tree:
         return self._catalogue.find(path) or FileRefusal(FileCode.NOT_FOUND, f"no such path: {path}")
 
     def read(self, text: str, viewer: Viewer) -> tuple[FileEntry, BinaryIO] | FileRefusal:
-        """A file and its content, open for reading."""
+        """Return a file's entry and its content, open for reading."""
         entry = self.stat(text, viewer)
         if isinstance(entry, FileRefusal):
             return entry
@@ -181,7 +181,7 @@ class Tree:
             return FileRefusal(FileCode.CORRUPT, str(error))
 
     def listing(self, text: str, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
-        """The entries in a folder. The root shows the homes that the viewer may list."""
+        """Return the entries in a folder. For the root, these are the homes that the viewer may list."""
         path = parse_path(text)
         if isinstance(path, FileRefusal):
             return path
@@ -199,12 +199,12 @@ class Tree:
         return self._catalogue.children(path, most)
 
     def shared(self, viewer: Viewer) -> Sequence[FileEntry]:
-        """Files that others showed to the viewer."""
+        """Return the files of others that the viewer may read."""
         found = self._catalogue.shared(viewer.names, self._limits.entries_max)
         return [entry for entry in found if _home(entry.path) != viewer.name]
 
     def everything(self, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
-        """The files of all homes, newest first."""
+        """Return the files of all homes, newest first."""
         if not viewer.manages:
             return FileRefusal(FileCode.FORBIDDEN, "only members with members.manage can list every file")
         return self._catalogue.files(self._limits.entries_max)
@@ -212,7 +212,7 @@ class Tree:
     # Writing
 
     def may_place(self, text: str, viewer: Viewer, collide: Collide, media_type: str) -> FileRefusal | None:
-        """Why a file would be refused however it came; asked before its bytes are taken."""
+        """Return the refusal for a file that cannot be placed, whatever its bytes are. Call this before the upload."""
         if not _MEDIA_TYPE.match(media_type or _MEDIA_TYPE_UNKNOWN):
             return FileRefusal(FileCode.INVALID_INPUT, "the media type is not one")
         target = self._target(text, viewer, collide)
@@ -221,7 +221,7 @@ class Tree:
     def place(
         self, upload: Upload, text: str, viewer: Viewer, collide: Collide, media_type: str, at_ms: int
     ) -> Written | FileRefusal:
-        """Give finished bytes their entry, and the folders above it theirs."""
+        """Make the entry for an uploaded file, and the entries of missing parent folders."""
         target = self._target(text, viewer, collide)
         if isinstance(target, FileRefusal):
             return target
@@ -254,7 +254,7 @@ class Tree:
         return Written(entry, path != text)
 
     def make_folder(self, text: str, viewer: Viewer, *, recursive: bool, at_ms: int) -> FileEntry | FileRefusal:
-        """Make a folder; one that is there already is fine."""
+        """Make a folder. An existing folder is no error."""
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
@@ -270,7 +270,7 @@ class Tree:
         missing = self._missing_folders(path, viewer, at_ms)
         if isinstance(missing, FileRefusal):
             return missing
-        # A home is there as soon as anything is in it.
+        # A missing home is made automatically with its first entry.
         if not recursive and any("/" in folder.path[1:] for folder in missing):
             return FileRefusal(FileCode.NOT_FOUND, f"parent does not exist: {_parent(path)}")
         full = self._full(path, len(missing) + 1, 0)
@@ -281,7 +281,7 @@ class Tree:
         return made
 
     def remove(self, text: str, viewer: Viewer, *, recursive: bool, at_ms: int) -> FileRefusal | None:
-        """Remove a file, or a folder with all that is in it."""
+        """Remove a file, or a folder with its content."""
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
@@ -296,7 +296,7 @@ class Tree:
         return None
 
     def move(self, source_text: str, target_text: str, viewer: Viewer, at_ms: int) -> FileEntry | FileRefusal:
-        """Give a file or a folder another path. Whoever was shown it still is."""
+        """Move a file or a folder to another path. Its grants stay valid."""
         source, target = _parse_below_root(source_text), _parse_below_root(target_text)
         if isinstance(source, FileRefusal):
             return source
@@ -331,10 +331,10 @@ class Tree:
         assert found is not None, "it was moved there"
         return found
 
-    # Showing
+    # Sharing
 
     def attach(self, texts: Sequence[str], viewer: Viewer) -> tuple[Attachment, ...] | FileRefusal:
-        """Files for a message, as they are here, however the sender described them."""
+        """Return the attachments for a message, with the stored name, size and type."""
         attached: list[Attachment] = []
         for text in texts:
             entry = self.stat(text, viewer)
@@ -349,7 +349,7 @@ class Tree:
     def mirror(
         self, texts: Sequence[str], objective: str, viewer: Viewer, at_ms: int
     ) -> tuple[Attachment, ...] | FileRefusal:
-        """Give files a second entry in an objective's folder, which stays when the first one goes."""
+        """Make second entries for files in an objective's folder. They stay when the first entries are removed."""
         attached = self.attach(texts, viewer)
         if isinstance(attached, FileRefusal):
             return attached
@@ -387,19 +387,19 @@ class Tree:
         return tuple(_attachment(entry) for entry in put.values() if entry.digest is not None)
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """Let viewers read what is at these paths."""
+        """Let viewers read these paths."""
         self._catalogue.share(paths, viewers, via, at_ms)
 
     def settle(self, via: str, viewer: str) -> None:
-        """Make a share because of `via` permanent, as one with what the viewer was shown before."""
+        """Make the grants of `via` permanent, and merge them with earlier grants of the viewer."""
         self._catalogue.settle(via, viewer)
 
     def unshare(self, via: str, viewer: str) -> None:
-        """End what a viewer was shown because of `via`."""
+        """Remove a viewer's grants of `via`."""
         self._catalogue.unshare(via, viewer)
 
     def forget(self, member: str, at_ms: int) -> None:
-        """A member is gone: so is its home, and what was shown to it. Its name may be somebody else's next."""
+        """Remove the home and the grants of a removed member. A new member may get the same name."""
         path = f"/{member}"
         if member != OBJECTIVES and self._catalogue.find(path) is not None:
             beneath = self._catalogue.beneath(path)
@@ -407,7 +407,7 @@ class Tree:
         self._catalogue.forget(member, at_ms + 1)
 
     def reconcile(self, since_ms: Mapping[str, int], at_ms: int) -> None:
-        """Forget whoever was removed while nobody looked: these are the members, and since when each is one."""
+        """Forget members that were removed while the hub was down. `since_ms`: all members, each since when."""
         for home in self._catalogue.children(ROOT, self._limits.objectives_entries_max):
             name = home.path[1:]
             if name != OBJECTIVES and home.created_at_ms < since_ms.get(name, at_ms + 1):
@@ -417,7 +417,7 @@ class Tree:
                 self._catalogue.forget(viewer, since_ms.get(viewer, at_ms + 1))
 
     def unsettled(self) -> list[tuple[str, list[str]]]:
-        """Copies that no objective was given yet: each folder, and the files in it. A crash leaves such."""
+        """Return copies that belong to no objective yet: each folder, and its files. A crash can leave such copies."""
         found: list[tuple[str, list[str]]] = []
         for folder in self._catalogue.children(f"/{OBJECTIVES}", self._limits.objectives_entries_max):
             paths = [entry.path for entry in self._catalogue.beneath(folder.path) if entry.digest is not None]
@@ -426,7 +426,7 @@ class Tree:
         return found
 
     def groups(self, texts: Sequence[str]) -> list[str]:
-        """Channels and objectives whose members may do something with these paths."""
+        """Return the channels and objectives whose members have access to these paths."""
         paths = [path for path in map(parse_path, texts) if not isinstance(path, FileRefusal)]
         shown = [viewer for viewer in self._catalogue.viewers_of(paths) if ":" in viewer]
         owned = [f"obj:{objective}" for objective in map(objective_of, paths) if objective is not None]
@@ -436,7 +436,7 @@ class Tree:
         """Remove content that no entry refers to."""
         return self._blobs.sweep(self._catalogue.refers)
 
-    # What the above share
+    # Internals
 
     def _apply(self, change: FileChange) -> None:
         for digest in self._catalogue.apply(change):
@@ -446,7 +446,7 @@ class Tree:
         return _may_write(path, viewer) or self._catalogue.is_shared(path, viewer.names)
 
     def _target(self, text: str, viewer: Viewer, collide: Collide) -> tuple[str, FileEntry | None] | FileRefusal:
-        """The path that a file gets, and the entry that it replaces."""
+        """Return the path that a file gets, and the entry that it replaces."""
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
@@ -474,7 +474,7 @@ class Tree:
                 return checked if isinstance(checked, FileRefusal) else (checked, None)
 
     def _missing_folders(self, path: str, viewer: Viewer, at_ms: int) -> list[FileEntry] | FileRefusal:
-        """The folders above a path that are not there yet, from the top."""
+        """Make entries for the missing parent folders of a path, from the top."""
         missing: list[FileEntry] = []
         parent = _parent(path)
         while parent != ROOT:
@@ -488,7 +488,7 @@ class Tree:
         return missing[::-1]
 
     def _full(self, path: str, entries: int, size: int) -> FileRefusal | None:
-        """Why a home cannot take more."""
+        """Return the refusal if a home cannot take so many more entries or bytes."""
         home = _home(path)
         count, total = self._catalogue.usage(home)
         limits = self._limits
@@ -526,7 +526,7 @@ def _parent(path: str) -> str:
 
 
 def _owner(path: str, viewer: Viewer) -> str:
-    """An owner is always a member's name: clients refuse anything else."""
+    """Return the owner for a new entry. It is always a member's name: clients refuse anything else."""
     return viewer.name if _home(path) == OBJECTIVES else _home(path)
 
 
@@ -539,7 +539,7 @@ def _attachment(entry: FileEntry) -> Attachment:
 
 
 def _candidates(path: str) -> Iterator[str]:
-    """The path, then the same with a number before its ending: `a.txt`, `a-1.txt`, `a-2.txt`…"""
+    """Yield the path, then the path with a number before its suffix: `a.txt`, `a-1.txt`, `a-2.txt`…"""
     yield path
     parent, _, name = path.rpartition("/")
     stem, dot, ending = name.rpartition(".")
