@@ -1,8 +1,8 @@
-"""The hub's own questions over plain HTTP: receipts and search, under `/api/`.
+"""The hub's own queries over plain HTTP: receipts and search, under `/api/`.
 
-Above: the HTTP port. Below: the Hub port. A request shows a member's token as a bearer, or the cookie of a console, and
-sees what that member may see. The shapes are those of the hub's own protocol, so `tieline --json`, the SDK and this say
-the same; a "no" is `{"error", "code"}` with the refusal's code.
+Above: the HTTP port. Below: the Hub port. A request carries a member's token as a bearer token, or the cookie of a
+console, and gets what that member may see. The shapes are those of the hub's own protocol, so they are the same here,
+in `tieline --json` and in the SDK. A refusal is `{"error", "code"}` with its code.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class ReceiptsView(Struct, frozen=True):
     id: str
     receipts: tuple[f.ReceiptView, ...]
     more: bool
-    """Whether there are more recipients: ask again with `after`, the name of the last."""
+    """True if there are more recipients: ask again with `after`, the name of the last one."""
 
 
 class SearchView(Struct, frozen=True):
@@ -62,13 +62,13 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True, rename={"place":
     place: str | None = None
     since: Number | None = None
     until: Number | None = None
-    """Milliseconds of the epoch; both ends count."""
+    """`since` and `until` are milliseconds since the epoch; the interval includes both."""
     before: Number | None = None
-    """Only messages whose log offset is lower: the last one's, for the next page."""
+    """Only messages with a lower log offset. For the next page, give the offset of the last message."""
     limit: Number = 50
 
     def command(self, session: SessionId) -> c.Search:
-        """The question in the hub's words."""
+        """The hub's command for this query."""
         place, sender = self.place, self.sender
         return c.Search(
             session,

@@ -1,7 +1,7 @@
-"""HTTP/1.1 within bounds: uvicorn's protocol, with a limit to what a client may send before it has asked anything.
+"""HTTP/1.1 within bounds: uvicorn's protocol, with limits on the headers that a client may send.
 
 Above: the HTTP port. Below: uvicorn and its parser, which would hold headers of any size and wait for them for ever. A
-client that breaks HTTP gets an answer in JSON like any other, and is no line in the log.
+client that breaks HTTP gets an answer in JSON like any other, and causes no line in the log.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ HEAD_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 128
 """Headers of one request, trailers included: browsers send some thirty. Each costs far more memory than its bytes."""
 HEAD_SECONDS_MAX = 10.0
-"""From the first byte, or the connection, to the end of the headers."""
+"""Time from the connection, or from the first byte of a request, to the end of the headers."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -29,12 +29,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # Headers of the request that is being read.
     _headers = 0
-    # Bytes since the parser last came to the end of something.
+    # Bytes since the parser last finished headers, a part of a body, or a request.
     _unparsed = 0
-    # Whether a request is being read, and whether its headers are.
+    # True while a request is being read; true while its headers are being read.
     _reading = False
     _heading = False
-    # Ends a connection whose headers, or the rest of a request that was answered early, do not come.
+    # Timer that ends a connection if the headers, or the rest of a request that was answered early, do not come.
     _deadline: asyncio.TimerHandle | None = None
 
     def __init__(self, unfinished: Unfinished, **options: Any) -> None:
@@ -49,8 +49,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._forget_deadline()
         self._share.close()
         super().connection_lost(exc)
-        # A request and its connection refer to each other, and the garbage collector takes its time; whoever answers
-        # the request has hold of it.
+        # A request and its connection refer to each other, and the garbage collector takes its time. The code that
+        # answers the request has its own reference.
         self.cycle = None  # type: ignore[assignment]  # as before the first request
         self.pipeline.clear()
 
@@ -64,7 +64,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._forget_deadline()
                 self._share.close()
                 self.handle_websocket_upgrade()
-                # It refers back to this protocol, which is done.
+                # The parser refers back to this protocol, which is no longer used.
                 self.parser = None  # type: ignore[assignment]  # as uvicorn does it
                 return
         except httptools.HttpParserError:
@@ -81,7 +81,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._heading and self._deadline is None and not self.transport.is_closing():
             self._expect_rest()
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -91,7 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers += 1
         if self._headers > HEADERS_MAX:
-            # What a callback raises ends the parsing.
+            # An exception in a callback ends the parsing.
             raise ValueError(f"more than {HEADERS_MAX} headers")
         super().on_header(name, value)
 
@@ -111,19 +111,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._reading = False
         self._forget_deadline()
 
-    # What a request calls when it has its answer.
+    # Called by a request after its answer.
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._reading and not self.transport.is_closing():
-            # The rest of what was answered early is thrown away, but not for ever.
+            # The rest of a request that was answered early is discarded, but not for ever.
             self._expect_rest()
 
     # Inside.
 
     @property
     def _newest(self) -> RequestResponseCycle | None:
-        # Uvicorn's own annotation leaves out that there is none before the first request.
+        # Uvicorn's own annotation does not say that this is `None` before the first request.
         return cast("RequestResponseCycle | None", self.cycle)
 
     @property
@@ -149,7 +149,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._reject(503, TOO_MUCH)
 
     def _reject(self, status: int, text: str) -> None:
-        """Answer what cannot be read any further, unless an answer is on its way already, and hang up."""
+        """Answer a request that cannot be read any further, unless an answer has started already, and disconnect."""
         self._forget_deadline()
         if self._newest is None or self._answered or not self._newest.response_started:
             body = failure(status, text).body
@@ -158,4 +158,4 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Clients offer what this port does not speak (HTTP/2, for one) as a matter of course."""
+        """Log nothing: clients routinely offer protocols that this port does not support, such as HTTP/2."""

@@ -1,16 +1,17 @@
 """The hub's clock: the system's time, unless that jumps.
 
 Below: two readings. The wall clock is what people call the time; somebody may set it. The steady clock only counts,
-also while the machine sleeps, so a laptop that was closed is no jump. As long as both agree, the hub's time is the wall
-clock's. When they part by more than `clock_step_ms`, the wall clock has jumped: the hub goes on by the steady one, so
-that nothing is deleted or expired because of it. If the wall clock comes back, nothing has happened. If it stays where
-it is for `clock_patience_ms`, it is believed: the hub's time is set to it in one step, which may lead backwards.
+also while the machine sleeps, so a laptop that was closed causes no jump. While both clocks agree, the hub's time is
+the wall clock's. When they differ by more than `clock_step_ms`, the wall clock has jumped. The hub then follows the
+steady clock, so that the jump deletes and expires nothing. If the wall clock comes back, nothing has happened. If the
+wall clock stays there for `clock_patience_ms`, the hub trusts it and sets its own time in one step, which may go back.
 
-At the start there is nothing to compare the wall clock with, so it is gone by but doubted for `clock_patience_ms`:
-meanwhile nothing is deleted for its age. If it jumps in that time, it is doubted until the jump is over or followed.
+At the start there is nothing to compare the wall clock with. The hub uses the wall clock but doubts it for
+`clock_patience_ms`. Meanwhile the hub deletes nothing for its age. If the wall clock jumps in that time, the doubt
+lasts until the jump is over or followed.
 
-Within a run time does not go backwards but for such a step. Message ids carry the hub's time, so they sort as messages
-were accepted, but for such a step. Offsets of the log are the order that nothing changes.
+Within a run, only such a step can move time backwards. Message ids carry the hub's time, so they sort in the order of
+acceptance, except across such a step. The order of log offsets never changes.
 """
 
 import threading
@@ -25,19 +26,19 @@ log = structlog.get_logger(__name__)
 
 _DAY_MS = 24 * 3600 * 1000
 _LONG_MS = 7 * _DAY_MS
-"""A hub that wrote nothing for longer than this was off for long, or the clock is wrong: a person should look."""
+"""If the hub wrote nothing for longer than this, it was off for long or the clock is wrong: a person should look."""
 
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Where the system has it, the clock that counts while the machine sleeps too."""
+"""The clock that also counts while the machine sleeps; the monotonic clock if the system has no such clock."""
 
 
 def wall_ms() -> int:
-    """Milliseconds since the epoch, as the system says."""
+    """Milliseconds since the epoch, by the system's clock."""
     return time.time_ns() // 1_000_000
 
 
 def steady_ms() -> int:
-    """Milliseconds since some moment, never set by anybody."""
+    """Milliseconds since some moment, by a clock that nobody can set."""
     return time.clock_gettime_ns(_STEADY) // 1_000_000
 
 
@@ -54,37 +55,37 @@ class Clock:
         self._wall = wall
         self._steady = steady
         self._lock = threading.Lock()
-        # The hub's time is the steady clock and this, and was never more than the last.
+        # The hub's time is the steady clock plus this offset; and the latest time that the hub gave out.
         self._offset_ms = wall() - steady()
         self._last_ms = 0
-        # How far the wall clock is off, and since when by the steady one; 0 while both agree.
+        # Size of the wall clock's jump, and the steady time of the jump; 0 while both clocks agree.
         self.jump_ms = 0
         self._jumped_at_ms = 0
         self.jumps = 0
-        # How far the hub's time was set since somebody asked.
+        # Steps of the hub's time since the last `take_step_ms`, added up.
         self._step_ms = 0
-        # When doubt ends, by the steady clock; and how far the time at the start was from the newest row, if far.
+        # Steady time at which the doubt ends; and the gap between the start and the newest row, if it is large.
         self._trusted_at_ms = steady() + limits.clock_patience_ms
         self._gap_ms = 0
 
     @property
     def patience_minutes(self) -> int:
-        """How long a clock must stay as it is before it is believed, in minutes, rounded up."""
+        """Time that a clock must stay as it is before the hub trusts it, in minutes, rounded up."""
         return -(-self._limits.clock_patience_ms // 60_000)
 
     @property
     def doubted(self) -> bool:
-        """Whether the time may have been wrong since the start."""
+        """True while the time may have been wrong since the start."""
         with self._lock:
             return self._steady() < self._trusted_at_ms
 
     @property
     def gap_ms(self) -> int:
-        """How far the time at the start was from the newest row, if that was far and the clock is still doubted."""
+        """Gap between the time at the start and the newest row; 0 if it was small or the doubt has ended."""
         return self._gap_ms if self._gap_ms and self.doubted else 0
 
     def compare_with_log(self, newest_ms: int) -> None:
-        """Say so if the time at the start is far from that of the newest row of the log."""
+        """Log a warning if the time at the start is far from the time of the newest row of the log."""
         gap_ms = self.now_ms() - newest_ms
         if not -self._limits.clock_step_ms <= gap_ms <= _LONG_MS:
             self._gap_ms = gap_ms
@@ -101,15 +102,15 @@ class Clock:
             return self._last_ms
 
     def take_step_ms(self) -> int:
-        """How far the hub's time was set in one step since this was last asked."""
+        """Steps of the hub's time since the last call, added up."""
         with self._lock:
             step, self._step_ms = self._step_ms, 0
             return step
 
     def _compare(self, apart_ms: int, steady: int) -> None:
-        """Decide which clock to go by, when the wall clock is this far from where it should be."""
+        """Decide which clock to follow, when the wall clock is this far from the hub's time."""
         if abs(apart_ms) <= self._limits.clock_step_ms:
-            # Small corrections, as the system makes them all the time.
+            # The system makes small corrections all the time.
             self._offset_ms += apart_ms
             if self.jump_ms:
                 log.warning("the system's clock has come back; nothing was done because of its jump")

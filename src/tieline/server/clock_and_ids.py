@@ -15,9 +15,9 @@ class SystemClockAndIds:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or Clock()
-        # Ids must not collide and must sort; they are no secrets, so a seeded generator is enough for their tail.
+        # Ids must be unique and must sort. They are not secret, so a seeded generator is enough for their tail.
         self._random = random.Random(secrets.randbits(128))  # noqa: S311
-        # The millisecond that ids are made in, how many were made in it, and what stands before and after that count.
+        # The current millisecond, the count of ids within it, and the text of an id before and after that count.
         self._id_ms = -1
         self._id_count = 0
         self._id_prefix = ""
@@ -36,9 +36,10 @@ class SystemClockAndIds:
         return self.clock.doubted
 
     def message_id(self, now_ms: int) -> MessageId:
-        """A UUIDv7 whose bits after the time count within the millisecond, so that ids sort as they were made.
+        """A UUIDv7. The bits after its time count within the millisecond, so that ids sort in the order of creation.
 
-        The random bits after that tell hubs apart, so they are drawn once a millisecond; past the count, for each id.
+        The random bits after the count tell hubs apart, so one draw per millisecond is enough. Past the highest count,
+        each id gets its own draw.
         """
         if now_ms != self._id_ms:
             digits = f"{now_ms:012x}"

@@ -62,7 +62,7 @@ class ConfigError(Exception):
 
 
 def _user_name() -> str:
-    """The name of whoever runs this process, as a member's."""
+    """The name of the user who runs this process, if it is a valid member name; else `owner`."""
     try:
         name = parse_member_name(getpass.getuser())
     except (KeyError, OSError):
@@ -78,25 +78,25 @@ class Http(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConsoleSection(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who gets into the console at a first start."""
+    """The owner, who gets into the console at a first start."""
 
     owner: str = msgspec.field(default_factory=_user_name)
 
 
 class StoreSection(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where messages are kept."""
+    """The store of messages."""
 
     url: str = "sqlite"
 
 
 class NotifySection(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a human is told of what was not seen."""
+    """The command that notifies a human of unseen messages."""
 
     command: tuple[str, ...] = ()
 
 
 class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
-    """The sections that are no protocol's."""
+    """The hub's own sections, without those of protocols."""
 
     http: Http = Http()
     console: ConsoleSection = msgspec.field(default_factory=ConsoleSection)
@@ -106,7 +106,7 @@ class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(_OwnSections, frozen=True):
-    """All of it."""
+    """The whole configuration."""
 
     protocols: dict[str, Settings] = {}
     """The settings of every protocol, by its name."""
@@ -125,7 +125,7 @@ class Config(_OwnSections, frozen=True):
 
 
 def load_config(home: Path) -> Config:
-    """The configuration of a home; a home without one gets the default, written down for its owner to change."""
+    """Read the configuration of a home. A home without one gets a default file, for its owner to change."""
     path = home / CONFIG_FILE
     if not path.exists():
         templates = [protocol.template() for protocol in protocols()]
@@ -140,7 +140,7 @@ def load_config(home: Path) -> Config:
         }
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
-    # `Limits` belongs to the contract and passes over what it does not know; here that is a slip of the pen.
+    # `Limits` belongs to the contract and ignores unknown fields; in this file an unknown field is a typing error.
     unknown = sorted(written.get("limits", {}).keys() - set(Limits.__struct_fields__))
     if unknown:
         raise ConfigError(f"{path}: there is no limit {unknown[0]!r}")
@@ -160,13 +160,13 @@ _ORDERED = (
     ("space_ms_min", "space_ms_max"),
     ("hop_ms_min", "reply_window_ms"),
 )
-"""Limits of the loop rule of which the first is at most the second."""
+"""Pairs of limits of the loop rule. The first must be at most the second."""
 
 
 def _check_order(path: Path, limits: Limits, written: Mapping[str, object]) -> None:
     for low, high in _ORDERED:
         least, most = getattr(limits, low), getattr(limits, high)
-        # Files from before the first of a pair was there set the other alone, and go on to work.
+        # Older files set only the second of a pair, because the first did not exist. They must still work.
         if least > most and (low in written or high not in ("hops_max", "reply_window_ms")):
             raise ConfigError(f"{path}: {low} is {least} and {high} is {most}; {low} is at most {high}")
 

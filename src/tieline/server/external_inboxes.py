@@ -1,8 +1,8 @@
-"""External inboxes in the local hub: commands wait until an external inbox has won what they settle.
+"""External inboxes in the local hub: a command waits until an external inbox has won the deliveries that it settles.
 
-Above: the local hub's main loop, on the broker's thread. Below: the rules in `core.settlement`. One command at a time
-waits for an answer, so that no delivery is asked for twice at once. Those that need an answer too wait behind it, and
-so does whatever their sessions ask afterwards: what one session asks is decided in its order.
+Above: the local hub's main loop, on the broker's thread. Below: the rules in `core.settlement`. Only one command at a
+time waits for an answer, so that the hub never asks for a delivery twice at once. Other commands that need an answer
+wait behind it. Later commands of their sessions wait too, because the commands of a session are decided in order.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Answer:
-    """An external inbox's answer, or, without a number, the news that a member has another external inbox or none."""
+    """An external inbox's answer. Without a number: a member has another external inbox now, or none."""
 
     __slots__ = ("number", "taken", "won")
 
@@ -37,7 +37,7 @@ class Answer:
 
 
 class AttachedInboxes:
-    """External inboxes by their members. They are told on the event loop, and may be told from any thread."""
+    """External inboxes by member. Any thread may ask or report; the inboxes are called on the event loop."""
 
     def __init__(self, answer: Callable[[Answer], None]) -> None:
         self._answer = answer
@@ -45,22 +45,22 @@ class AttachedInboxes:
         self._inboxes: dict[MemberName, ExternalInbox] = {}
 
     def change(self, member: MemberName, inbox: ExternalInbox | None) -> None:
-        """A member has another external inbox, or none any more."""
+        """Set or remove the external inbox of a member."""
         if inbox is not None:
             self._inboxes[member] = inbox
         elif self._inboxes.pop(member, None) is not None:
             self._answer(Answer())
 
     def ask(self, question: Question) -> None:
-        """Put a question."""
+        """Ask the external inbox of a question's member."""
         self._loop.call_soon_threadsafe(self._ask, question)
 
     def finish(self, won: Sequence[Won]) -> None:
-        """What was won is settled durably."""
+        """Report to external inboxes that the deliveries that they won are settled durably."""
         self._loop.call_soon_threadsafe(self._tell, won, True)
 
     def give_back(self, won: Sequence[Won]) -> None:
-        """What was won is not settled after all."""
+        """Report to external inboxes that the deliveries that they won are not settled after all."""
         self._loop.call_soon_threadsafe(self._tell, won, False)
 
     def _ask(self, question: Question) -> None:
@@ -83,7 +83,7 @@ class AttachedInboxes:
                 if inbox is not None:
                     (inbox.finish if finished else inbox.give_back)(theirs)
             except Exception:
-                # It must not keep the others from hearing.
+                # One failing inbox must not stop the calls to the others.
                 log.exception("an external inbox failed", member=name)
 
 
@@ -100,15 +100,15 @@ class WaitingCommands:
         self._inboxes = inboxes
         self._replaced = replaced
         self._waiting: deque[Item] = deque()
-        # How many commands of a session wait.
+        # Number of waiting commands of each session.
         self._sessions: Counter[SessionId] = Counter()
-        # The question that is open, and what was answered for the first of the waiting before.
+        # The open question; and the answers so far for the first waiting command.
         self._question: Question | None = None
         self._answers: Answers = {}
         self._number = 0
 
     def admit(self, items: list[Item]) -> list[Item]:
-        """Those of the items that can be decided now; the others wait."""
+        """Return the items that can be decided now; queue the others."""
         if not self._broker.external_inboxes.sessions and not self._waiting:
             return items
         admitted = []
@@ -121,7 +121,7 @@ class WaitingCommands:
         return admitted
 
     def add(self, commands: Iterable[c.Command]) -> None:
-        """These wait in any case. Nobody waits for them."""
+        """Queue these commands in any case. Nobody waits for their replies."""
         self._waiting.extend(((command,), None) for command in commands)
 
     def take(self, answer: Answer) -> None:
@@ -137,7 +137,7 @@ class WaitingCommands:
             self._answers[question.member, key] = outcome
 
     def ready(self) -> Iterator[Item]:
-        """What can be decided now, one at a time; asks for what the next one needs."""
+        """Yield items that can be decided now, one at a time; then ask for the deliveries that the next item needs."""
         while self._waiting and self._question is None:
             item = self._waiting[0]
             wanted = self._needs(item[0], self._answers)
@@ -159,13 +159,13 @@ class WaitingCommands:
                 self._inboxes.give_back(unused)
 
     def finish(self) -> None:
-        """Tell external inboxes what is settled durably."""
+        """Report to external inboxes which deliveries are settled durably."""
         inboxes = self._broker.external_inboxes
         finished, inboxes.finished = inboxes.finished, []
         self._inboxes.finish(finished)
 
     def abandon(self) -> list[Item]:
-        """All that waits; no answer will come."""
+        """Remove and return all waiting items, because no answer will come."""
         left = list(self._waiting)
         self._waiting.clear()
         self._sessions.clear()

@@ -1,7 +1,7 @@
-"""The hub's health: what fails at present and since when, for `/healthz`, `/metrics`, `doctor` and the log.
+"""The hub's health: the current failures and their duration, for `/healthz`, `/metrics`, `doctor` and the log.
 
-Above: whoever shows it, on the event loop. Below: the threads that own a store each, which say how their work went. A
-fault that lasts is one line in the log when it begins and one when it ends, however much fails in between.
+Above: code on the event loop that shows the health. Below: the threads that own a store each and report successes and
+failures. A lasting fault is one line in the log when it begins and one when it ends, however much fails in between.
 """
 
 import time
@@ -16,14 +16,14 @@ from tieline.server.clock import Clock
 log = structlog.get_logger(__name__)
 
 _CALM_SECONDS = 2.0
-"""A disk that is nearly full takes small writes and not large ones: it is well after this time without a failure."""
+"""A nearly full disk takes small writes but not large ones. It counts as well after this time without a failure."""
 _PATIENCE = 3
-"""Failures in a row before the store is left alone for a while: one alone may be over at once."""
+"""Failures in a row before the hub stops writing for a while: a single failure may be over at once."""
 _REST_SECONDS = 0.5
-"""How long it is left alone: each failure costs a rollback, during which nobody is served."""
+"""Time without writes after that: each failure costs a rollback, during which nobody is served."""
 _FAULT_SECONDS = 60.0
 """Faults of one kind share a line of the log for this long."""
-_KINDS_MAX = 1000  # bounds what is remembered; then all are forgotten and logged anew
+_KINDS_MAX = 1000  # bounds the memory; past it, all kinds are forgotten and logged again
 
 
 class Ailment(Struct, frozen=True):
@@ -32,23 +32,23 @@ class Ailment(Struct, frozen=True):
     what: str
     reason: str
     do: str
-    """What a person can do about it."""
+    """Advice for a person who wants to repair it."""
     severe: bool
-    """Whether something that members ask for cannot be done; otherwise it only has to be looked after."""
+    """True if the hub cannot do something that members ask for; otherwise it only needs attention."""
 
 
 class Writing:
-    """How one store takes what is written to it. Its methods are for the thread that writes."""
+    """Successes and failures of writing to one store. Only the writing thread calls its methods."""
 
     def __init__(self, what: str, *, severe: bool) -> None:
         self.what = what
         self.severe = severe
-        # Why writing fails at present, or the last time it did; empty while all is well.
+        # Reason of the current or latest failure; empty while all is well.
         self.reason = ""
         self.do = ""
-        # Since the start.
+        # Number of failures since the start.
         self.failures = 0
-        # Since the trouble began: when that was, when it failed last, and how often.
+        # The current trouble: time of its beginning, time of the last failure, and number of failures.
         self._since = 0.0
         self._last = 0.0
         self._count = 0
@@ -57,13 +57,13 @@ class Writing:
 
     @property
     def rest_seconds(self) -> float:
-        """For how long nothing should be written, because that failed again and again."""
+        """Time for which nothing should be written, after repeated failures; 0 if writing is allowed."""
         if self._in_a_row < _PATIENCE:
             return 0.0
         return max(0.0, self._last + _REST_SECONDS - time.monotonic())
 
     def failed(self, reason: str, do: str = "") -> None:
-        """Something could not be written."""
+        """A write failed."""
         now = time.monotonic()
         if not self.reason:
             log.error("writing fails; what cannot be kept is refused", what=self.what, reason=reason)
@@ -75,7 +75,7 @@ class Writing:
         self.failures += 1
 
     def succeeded(self) -> None:
-        """Something was written."""
+        """A write succeeded."""
         self._in_a_row = 0
         now = time.monotonic()
         if self.reason and now - self._last >= _CALM_SECONDS:
@@ -85,7 +85,7 @@ class Writing:
 
 
 class Health:
-    """All that can fail while the hub runs."""
+    """Everything that can fail while the hub runs."""
 
     def __init__(self) -> None:
         self.store = Writing("the message store", severe=True)
@@ -93,17 +93,17 @@ class Health:
         self.checkpoint = Writing("the message store's checkpoint", severe=False)
         self.activity = Writing("the activity log", severe=True)
         self.search = Writing("the search index", severe=False)
-        # Where something stored could not be read, and why.
+        # Damaged stores, each with its error.
         self._damage: dict[str, DamagedError] = {}
         self.clock: Clock | None = None
         # Commands and chores that raised.
         self.faults = 0
-        # When each kind of fault was last in the log, and how many came since.
+        # By kind of fault: time of its last line in the log, and number of faults since.
         self._logged: dict[tuple[str, str], tuple[float, int]] = {}
 
     @property
     def ailments(self) -> list[Ailment]:
-        """What fails at present."""
+        """The current failures."""
         writers = (self.store, self.checkpoint, self.activity, self.search)
         failing = [Ailment(one.what, one.reason, one.do, one.severe) for one in writers if one.reason]
         if self.clock is not None and self.clock.jump_ms:
@@ -120,17 +120,17 @@ class Health:
         return failing + [Ailment(what, str(error), error.hint, severe=True) for what, error in self._damage.items()]
 
     def watch(self, clock: Clock) -> None:
-        """Tell of this clock's jumps, too."""
+        """Also report the jumps of this clock."""
         self.clock = clock
 
     def damaged(self, what: str, error: DamagedError) -> None:
-        """Something stored could not be read. That stays so: nobody can tell how much of it is damaged."""
+        """A store could not be read. This stays a failure, because nobody can tell how much of the store is damaged."""
         if what not in self._damage:
             log.error("a database is damaged", what=what, reason=str(error), do=error.hint)
             self._damage = {**self._damage, what: error}
 
     def fault(self, fault: Fault) -> None:
-        """A command or chore raised, and was taken back."""
+        """A command or chore raised an exception and was rolled back."""
         self.faults += 1
         if isinstance(fault.error, DamagedError):
             self.damaged(self.store.what, fault.error)

@@ -1,4 +1,4 @@
-"""The home as the hub sees it: made on the first start, and held by one process at a time."""
+"""The hub's side of its home: the first start creates the home, and one process at a time holds it."""
 
 import fcntl
 import os
@@ -31,7 +31,7 @@ class Home:
         self._lock: int | None = lock
 
     def key(self) -> str:
-        """The key that lets the hub's own user act as any member; made when there is none."""
+        """The key that lets the hub's own user act as any member. Created if there is none."""
         known = read_key(self.path)
         if known:
             return known
@@ -40,13 +40,13 @@ class Home:
         return made
 
     def announce(self, running: Running) -> None:
-        """Say that every listener is ready."""
+        """Write `run.json`, which says that every listener is ready."""
         write_private(self.path / RUN_FILE, msgspec.json.format(running.encode()) + b"\n")
 
     def release(self) -> None:
-        """Let the next process have it."""
+        """Release the home for the next process."""
         lock, self._lock = self._lock, None
-        # Only once: the number may be another file's by now, and the home another process's.
+        # Only once: the descriptor may be another file's by now, and another process may hold the home.
         if lock is not None:
             (self.path / RUN_FILE).unlink(missing_ok=True)
             os.close(lock)

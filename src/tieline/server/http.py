@@ -1,7 +1,7 @@
 """The HTTP port: the routes of the protocols, health, metrics, and the hub's own protocol at `/api/stream`.
 
-Above: the hub's assembly, which brings the protocols that have routes. Each says which requests are its own and answers
-them as plain ASGI; what none of them claims goes to the hub's own pages.
+Above: the hub's assembly, which adds the protocols that have routes. Each protocol says which requests are its own and
+answers them as plain ASGI. A request that no protocol claims goes to the hub's own pages.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ from tieline.wire.unfinished import Unfinished
 from tieline.wire.unsent import Unsent
 
 _IDLE_SECONDS = 75
-"""How long a connection may rest between two requests: a client that asks once a minute need not connect anew."""
+"""Idle time of a connection between two requests: a client that asks once a minute need not reconnect."""
 _UNREAD_SECONDS = 120.0
-"""How long a client may take nothing of what was sent to it. Whoever was cut off for being slow, and never reads why,
-would hold its connection for ever."""
+"""Longest time in which a client reads nothing of its data. A client that was cut off for being slow, and never reads
+the reason, would hold its connection for ever."""
 _PATIENCE_SECONDS = 0.5
-"""How long a reader that does not read may delay the end of the hub."""
+"""Longest delay of the hub's stop by a client that does not read."""
 
 
 class _WebSocketTransport(Transport):
@@ -87,7 +87,7 @@ class _WebSocketTransport(Transport):
         self._readable.set()
 
     async def run(self) -> None:
-        """Carry batches until either side hangs up."""
+        """Carry batches until either side disconnects."""
         self._connection.expect_hello()
         writer = asyncio.create_task(self._write())
         try:
@@ -115,7 +115,7 @@ class _WebSocketTransport(Transport):
         await self._websocket.send({"type": "websocket.send", "text": payload.decode()})
 
     def hang_up(self, why: Refusal) -> None:
-        """The hub stops."""
+        """End the connection, because the hub stops."""
         self._connection.end(why)
 
 
@@ -167,12 +167,12 @@ class _Collector:
 
 
 def _matters(record: logging.LogRecord) -> bool:
-    """Whether what the HTTP server logs is news: text that is no UTF-8 is its client's own end, by a close frame."""
+    """True if a log record of the HTTP server matters. Invalid UTF-8 does not: the client gets a close frame for it."""
     return record.exc_info is None or not isinstance(record.exc_info[1], UnicodeDecodeError)
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without its own signal handling, and stopped at once: the hub stops all its listeners in order."""
+    """Uvicorn without signal handling, and with a quick stop: the hub stops all its listeners in order."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -188,15 +188,15 @@ class _Server(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        # Uvicorn looks ten times a second whether it should stop; a second is enough for the Date header (tick 0).
+        # Uvicorn checks ten times a second if it should stop; once a second is enough for the Date header (tick 0).
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._asked.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Unlike uvicorn's, this does not stumble over a WebSocket that is closing already, and rests no longer than
-        # it must.
+        # Unlike uvicorn's own method, this one accepts a WebSocket that is closing already, and waits no longer than
+        # necessary.
         state = self.server_state
         for server in self.servers:
             server.close()
@@ -206,7 +206,7 @@ class _Server(uvicorn.Server):
             with contextlib.suppress(InvalidState):
                 connection.shutdown()
         if not await self._emptied():
-            # A task that has to be cancelled would be an error in the log; one whose connection is gone ends itself.
+            # A cancelled task would be an error in the log. A task whose connection is gone ends by itself.
             for connection in list(state.connections):
                 connection.transport.abort()
             if not await self._emptied():
@@ -235,7 +235,7 @@ class HttpListener:
         self._hub = hub
         self._names = names
         self._unfinished = unfinished or Unfinished(hub.limits)
-        # Set by `start`: it depends on the address.
+        # Set by `start`, because the value depends on the address.
         self._hosts: Hosts
         # The protocols that have routes here; the first that claims a request answers it.
         self._apps = apps
@@ -254,12 +254,12 @@ class HttpListener:
     async def start(self, host: str, port: int) -> None:
         """Listen."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # With its protocol named, asyncio sends small answers on accepted connections without delay.
+        # With an explicit protocol number, asyncio sends small answers on accepted connections without delay.
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if hasattr(socket, "TCP_USER_TIMEOUT"):
-                # Connections inherit it.
+                # Accepted connections inherit this option.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * _UNREAD_SECONDS))
             sock.bind((host, port))
         except OSError:
@@ -307,7 +307,7 @@ class HttpListener:
         await self._pages(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Answer | None:
-        """The answer to what no route is asked about."""
+        """The answer to a request that is refused before any route sees it; `None` if the request may pass."""
         stranger = self._hosts.refusal(str(value, "latin-1") for name, value in scope["headers"] if name == b"host")
         if stranger is not None:
             return failure(421, stranger, close=True)
@@ -317,7 +317,7 @@ class HttpListener:
         return None
 
     async def stop(self) -> None:
-        """Hang up on everybody and stop listening."""
+        """Close all connections and stop listening."""
         for app in self._apps:
             app.close()
         for stream in list(self._streams):
@@ -344,7 +344,7 @@ class HttpListener:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def _roster(self) -> Roster:
-        # A session for each time: one that is kept would end when the store fails once.
+        # A new session each time: a kept session would end when the store fails once.
         attached = await self._hub.ask(Attach(protocol="http", credential=Unnamed("metrics", "http")))
         if not isinstance(attached, Attached):
             return Roster(())

@@ -1,4 +1,4 @@
-"""The hub as a process: everything assembled, started in order and stopped in reverse."""
+"""The hub as a process: assembles all parts, starts them in order and stops them in reverse order."""
 
 import asyncio
 import contextlib
@@ -45,19 +45,19 @@ from tieline.wire.protocol import Host, Server
 from tieline.wire.unfinished import Unfinished
 
 MEMORY = "memory"
-"""The store that keeps nothing: SQLite without a sync, in a folder of the home that is removed at the end."""
+"""The store that keeps nothing: SQLite without sync, in a folder of the home that is removed at the end."""
 _FORGOTTEN_FOLDER = "forgotten"
 
 _COLLECT_AFTER = 10_000
-"""Objects made and not freed before the garbage collector looks at them: more than a batch leaves behind."""
+"""New objects before the garbage collector scans them: more than a batch leaves behind."""
 _YOUNG_PASSES = 2
-"""Such looks before it takes one at what they left: some 30,000 objects then, for which it holds everybody up 20 ms."""
+"""Scans of new objects before a scan of the survivors: some 30,000 objects then, for which all wait 20 ms."""
 
 log = structlog.get_logger(__name__)
 
 
 class Options(Struct, frozen=True):
-    """What the command line says; `None` leaves it to the configuration."""
+    """Options of the command line; `None` leaves a value to the configuration."""
 
     home: Path
     http: str | None = None
@@ -77,24 +77,24 @@ def _synchronous(url: str) -> str:
 
 
 def open_store(url: str, folder: Path) -> Store:
-    """The store that a URL names."""
+    """Open the store that a URL names."""
     if url not in ("sqlite", "sqlite:unsafe", MEMORY):
         raise ConfigError(f"unknown store {url!r}: use 'sqlite' or 'memory'")
     if url != MEMORY:
         check_main(folder)
         if (folder / KEY_FILE).exists() and not (folder / MAIN_FILE).exists():
-            # It may have run with the store that forgets, so this is no reason to refuse.
+            # The hub may have run with the store `memory`, so this is no reason to refuse.
             do = f"if it should have some, stop it, and put {MAIN_FILE} back from a backup"
             said = f"a hub ran here before and left no messages, so this one begins empty; {do}"
             log.warning(said, home=str(folder))
-    # `sqlite:unsafe` has every write but no sync: what durability costs is measured against it.
+    # `sqlite:unsafe` does every write but no sync: benchmarks measure the cost of durability against it.
     return SqliteStore(folder, synchronous=_synchronous(url))
 
 
 def open_broker(
     home: Home, config: Config, store_url: str | None = None, clock_and_ids: SystemClockAndIds | None = None
 ) -> Broker:
-    """A broker over the store of a home that this process holds."""
+    """Open a broker over the store of a home that this process holds."""
     clock_and_ids = clock_and_ids or SystemClockAndIds(Clock(config.limits))
     url = store_url or config.store.url
     folder = store_folder(url, home.path)
@@ -110,22 +110,22 @@ def open_broker(
         explained = store.explain(error)
         if isinstance(explained, StoreError):
             raise explained from error
-        # Whatever it is that no rule expects, it is in what was stored.
+        # No rule expects this error, so its cause is in the stored data.
         raise DamagedError(f"{folder / MAIN_FILE} is damaged: {error}", MENDING[MAIN_FILE]) from error
 
 
 def raise_file_limit() -> None:
-    """Thousands of sockets need as many open files: ask for all that we may have."""
+    """Raise the limit of open files as far as allowed, because thousands of sockets need as many files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def spare_collector() -> None:
-    """Ask the garbage collector for little, once everything is loaded and started.
+    """Make the garbage collector run rarely, once everything is loaded and started.
 
-    Messages form no cycles and are gone when nobody holds them. What cycles there are come from sessions and requests,
-    which are few beside them; so it need not look at every batch, nor ever at what was there from the start.
+    Messages form no cycles and are freed when nobody refers to them. Only sessions and requests form cycles, and they
+    are few. So the garbage collector need not scan every batch, and never the objects that the start created.
     """
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, _YOUNG_PASSES)
@@ -133,15 +133,15 @@ def spare_collector() -> None:
 
 
 def suspend_collector() -> None:
-    """Ask the garbage collector for nothing while a hub starts: with thousands of members it is a third of the work.
+    """Stop the garbage collector while a hub starts: with thousands of members it is a third of the work.
 
-    All that a start makes stays; `spare_collector` ends this.
+    All objects that a start makes stay. `spare_collector` turns the garbage collector on again.
     """
     gc.disable()
 
 
 def stop_signals() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT. Ask for it before the hub starts, so that no signal is missed."""
+    """An event that SIGTERM and SIGINT set. Call this before the hub starts, so that no signal is missed."""
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
@@ -158,19 +158,19 @@ class RunningHub:
         self.running: Running | None = None
         self.clock_and_ids: SystemClockAndIds | None = None
         self.local_hub: LocalHub | None = None
-        # What connections may hold of messages that are not whole yet.
+        # Budget of all connections for unfinished messages.
         self.unfinished: Unfinished | None = None
-        # The protocols that are spoken, by name.
+        # Servers of the active protocols, by name.
         self.servers: dict[str, Server] = {}
         self.native: NativeListener | None = None
-        # What it offers beside messages.
+        # Services beside messages, for example files and logins.
         self.services: Services | None = None
         self.entrance: Entrance | None = None
-        # The name that is kept for the person who runs the hub; empty for none.
+        # The name that is reserved for the person who runs the hub; empty for none.
         self.owner = ""
 
     async def start(self) -> Running:
-        """Start everything; when one part fails, what was started is stopped again."""
+        """Start everything. If one part fails, stop the started parts again."""
         try:
             return await self._start()
         except BaseException:
@@ -247,7 +247,7 @@ class RunningHub:
         return self.running
 
     def _make_services(self, home: Home, store_url: str) -> Services:
-        """The services, over files beside those of the store."""
+        """The services, with their files beside those of the store."""
         assert self.local_hub is not None, "made before"
         assert self.clock_and_ids is not None, "made before"
         folder = store_folder(store_url, home.path)
@@ -286,11 +286,11 @@ class RunningHub:
             self._closing.push_async_callback(server.stop)
 
     def _http_apps(self) -> list[HttpApp]:
-        """The protocols that have routes on the HTTP port."""
+        """HTTP applications of the protocols that have routes on the HTTP port."""
         return [server.http for server in self.servers.values() if server.http is not None]
 
     def _places(self) -> dict[str, str | None]:
-        """The protocols' entries of `run.json`, none for what is not there."""
+        """Entries of the protocols for `run.json`; `None` for a place that is not in use."""
         places: dict[str, str | None] = {place: None for protocol in protocols() for place in protocol.places}
         for server in self.servers.values():
             places.update(server.places())

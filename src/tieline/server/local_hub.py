@@ -1,12 +1,12 @@
-"""The local hub: the Hub port in process. The broker lives on a thread of its own; everybody else on the event loop.
+"""The local hub: the Hub port in process. The broker runs on a thread of its own, all other code on the event loop.
 
-Commands cross over in a queue. The thread takes whatever queued while the last commit ran, decides it in one go and
-commits once; there is no timer to wait for. The outcome crosses back in one call, and only then does anybody hear
-of it. Work that nobody waits for (offers, acknowledgements) may stay uncommitted for `lazy_commit_ms`, so that it
-rides along with the next message instead of costing a sync of its own.
+Commands pass through a queue. The thread takes all commands that queued during the last commit, decides them together
+and commits once; there is no timer to wait for. The outcome returns to the event loop in one call, and replies and
+notices follow only then. Work that nobody waits for (offers, acknowledgements) may stay uncommitted for
+`lazy_commit_ms`, so that it shares the commit of the next message and needs no sync of its own.
 
-A command that raises is refused alone. A commit that fails is rolled back: what waited for it is refused, everything
-else is decided again, and sessions stay. Sessions end only when the broker cannot read its store any more.
+If a command raises, only that command is refused. A failed commit is rolled back: commands that waited for it are
+refused, all others are decided again, and sessions stay. Sessions end only when the broker cannot read its store.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ from tieline.server.turns import Done, Item, Turns, pieces
 from tieline.server.watches import Receiver, Watches
 
 _TICK_SECONDS = 0.25
-"""How late a time to live may be noticed when nothing else happens."""
+"""Longest delay of the end of a time to live when nothing else happens."""
 
 _WRITES = frozenset({c.Send, c.Claim, c.Discard, c.Tick})
-"""Commands that are refused unheard while the store is left alone: they would be rolled back."""
+"""Commands that are refused at once during a pause of the store after failures: they would be rolled back."""
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +57,7 @@ def _store_failed(reason: str) -> Refusal:
 
 
 class _Answers:
-    """Replies to commands that were handed over in parts."""
+    """Collects the replies to commands that were submitted in parts."""
 
     __slots__ = ("_done", "_left", "_parts")
 
@@ -67,7 +67,7 @@ class _Answers:
         self._done = done
 
     def take(self, number: int, replies: Sequence[Reply]) -> None:
-        """One part is answered; perhaps it is the last."""
+        """Take the replies of one part. After the last part, pass on all replies."""
         self._parts[number] = replies
         self._left -= 1
         if not self._left and self._done is not None:
@@ -82,7 +82,7 @@ def _one_by_one(item: Item) -> Iterator[Item]:
 
 
 class HubCounters(Struct):
-    """Counts since the start. Written by the event loop and the broker's thread, each its own fields."""
+    """Counts since the start. The event loop and the broker's thread each write their own fields."""
 
     accepted: int = 0
     deliveries: int = 0
@@ -105,31 +105,31 @@ class LocalHub:
         self.health = Health()
         self._searcher = Searcher(index, self.health) if index is not None else None
         self.recorder = Recorder(activity, broker.limits, self._recorded, self.health, broker.clock_and_ids)
-        # Who tells a human of what was not seen.
+        # Callback that notifies a human of an unseen message.
         self._notify = notify
         self.limits = broker.limits
         self.counters = HubCounters()
         self._queue: queue.SimpleQueue[Item | Answer | None] = queue.SimpleQueue()
-        # What it brought and is not decided yet.
+        # Items from the queue that are not decided yet.
         self._turns = Turns(self._replaced)
-        # Those of them that wait for an external inbox.
+        # Items that wait for an external inbox.
         self._inboxes = AttachedInboxes(self._queue.put)
         self._waiting_commands = WaitingCommands(broker, self._inboxes, self._replaced)
-        # Whether nothing is asked any more.
+        # True once the queue has ended.
         self._stops = False
-        # Whether the last batch left work that is due.
+        # True if the last batch left work that is due.
         self._more = False
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
         self._loop = asyncio.get_running_loop()
         self._listeners: dict[MemberName, list[Listener]] = {}
         self._sessions: dict[SessionId, tuple[MemberName | None, Listener]] = {}
         self._watches = Watches()
-        # Who hears of what a member does.
+        # Receivers of the activity of each member.
         self._tails: dict[MemberName, list[tuple[SessionId, Tail]]] = {}
         self._stopping = False
-        # Whether the store failed for good; only the broker's thread uses it.
+        # True if the store failed for good; only the broker's thread uses it.
         self._lost = False
-        # The last attempt that failed of each session whose wire has no refusals; see `Send.attempt`.
+        # The last failed attempt of each session whose wire has no refusals; see `Send.attempt`.
         self._failed: dict[SessionId, int] = {}
         self._ticker: asyncio.TimerHandle | None = None
         # Resolved when the store is lost for good and the hub must stop.
@@ -138,7 +138,7 @@ class LocalHub:
     # Lifecycle.
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the threads and the ticker."""
         self._thread.start()
         self.recorder.start()
         if self._searcher is not None:
@@ -146,13 +146,13 @@ class LocalHub:
         self._tick()
 
     async def stop(self) -> None:
-        """Finish what was submitted, commit it with a snapshot, and close the store."""
+        """Finish the submitted commands, commit them with a snapshot, and close the store."""
         self._stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
-        # The broker's last words are on the loop's list; replies may be deferred to those below.
+        # Let the broker's last callbacks run; the recorder and the searcher may owe some of the replies.
         await asyncio.sleep(0)
         await self.recorder.stop()
         if self._searcher is not None:
@@ -186,7 +186,7 @@ class LocalHub:
             if not future.done():
                 future.set_result(replies[0])
             elif isinstance(replies[0], Attached):
-                # Whoever asked for this session is gone, so nobody else would end it.
+                # The caller that asked for this session is gone, so nobody else would end the session.
                 self.submit((c.Detach(replies[0].session),))
 
         self.submit((cast(c.Command, command),), done)
@@ -209,7 +209,7 @@ class LocalHub:
         member, listener = known
         if member is None:
             return
-        # A new list, because this may come from a listener that is being told something.
+        # A new list, because a listener may call this while the hub iterates over the list.
         left = [other for other in self._listeners.pop(member) if other is not listener]
         if left:
             self._listeners[member] = left
@@ -234,7 +234,7 @@ class LocalHub:
         return self._watches.add(interest, receiver)
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
-        """See `Hub.set_external_inbox`. The broker only ever looks a name up, so this thread may change the table."""
+        """See `Hub.set_external_inbox`. The broker only looks up names, so this thread may change the table."""
         if inbox is None:
             self._broker.external_inboxes.sessions.pop(member, None)
         else:
@@ -260,7 +260,7 @@ class LocalHub:
             stop = stop and not self._turns
             if self._lost:
                 items += self._waiting_commands.abandon()
-                # Memory may hold what was never committed: nothing may be decided from it, or written any more.
+                # Memory may hold uncommitted changes, so nothing may be decided from it or written any more.
                 refusal = Refusal(Code.STORE_FAILED, "the store is lost; the hub is stopping")
                 self._loop.call_soon_threadsafe(self._give_up, items, refusal)
                 lazy_since = None
@@ -283,7 +283,7 @@ class LocalHub:
                 return
 
     def _settle(self, lazy_since: float | None) -> float | None:
-        """Commit work that nobody waits for, if it is time; returns since when some of it waits."""
+        """Commit work that nobody waits for, if it is time. Returns the time since when some of it waits."""
         if not self._broker.dirty:
             self._guard(self._retry)
             return None
@@ -295,14 +295,14 @@ class LocalHub:
         return time.monotonic()
 
     def _lazy_wait(self, since: float) -> float:
-        """How long work that nobody waits for may stay uncommitted from now on."""
+        """Time from now for which work that nobody waits for may stay uncommitted."""
         left = since + self.limits.lazy_commit_ms / 1000 - time.monotonic()
         return max(0.0, left, self.health.store.rest_seconds)
 
     def _take_in(self, timeout: float | None) -> bool:
-        """Let everything that was asked wait for its turn; says whether nothing comes after it.
+        """Move everything from the queue to its turn. Returns true if nothing comes after it.
 
-        Waits for something to be asked, unless something waits already. Raises `queue.Empty` when it waited in vain.
+        Waits for an item, unless one waits already. Raises `queue.Empty` after the timeout.
         """
         if self._more and not self._turns and self._queue.empty():
             self._more = False
@@ -334,7 +334,7 @@ class LocalHub:
         self._loop.call_soon_threadsafe(self._publish, items, outcomes)
 
     def _decide(self, commands: Sequence[c.Command], retries: int = 1) -> Iterator[Outcome]:
-        """Decide commands, and make durable what somebody waits for. Each outcome is for the next of them."""
+        """Decide commands, and commit what somebody waits for. Each outcome is for the next few commands."""
         start = 0
         while True:
             for outcome in self._decide_some(commands[start:], retries):
@@ -344,7 +344,7 @@ class LocalHub:
                 return
 
     def _decide_some(self, commands: Sequence[c.Command], retries: int) -> Iterator[Outcome]:
-        """The same for as many of the commands as can be decided together, the first at least."""
+        """Like `_decide`, for as many of the commands as can be decided together; at least for the first."""
         resting = bool(self.health.store.rest_seconds)
         if resting or self._failed:
             refused = [self._is_behind(command) or (resting and type(command) in _WRITES) for command in commands]
@@ -353,7 +353,7 @@ class LocalHub:
                 yield from self._decide_without(commands, refused, retries, refusal)
                 return
         broker = self._broker
-        # A commit for what is released alone must not fail again and again: that would refuse what nobody waits for.
+        # A commit for releases alone must not fail again and again: it would refuse commands that nobody waits for.
         outcome = broker.handle(commands, releases=bool(retries) and not self.health.store.rest_seconds)
         if outcome.faults or broker.faults:
             self._report(outcome.faults)
@@ -367,7 +367,7 @@ class LocalHub:
             return
         count = len(outcome.replies)
         if retries and len(outcome.awaited) + bool(outcome.released) > 1 and not isinstance(error, DiskError):
-            # One of them is to blame, or what was released: each in a transaction of its own shows which.
+            # One of the commands, or a release, causes the error. A transaction for each command shows which one.
             for command in commands[:count]:
                 yield from self._decide_some((command,), 0)
             return
@@ -395,7 +395,7 @@ class LocalHub:
             start = end
 
     def _is_behind(self, command: c.Command) -> bool:
-        """Whether a command must fail because what its session said before it did."""
+        """True if a command must fail because an earlier message of its session failed."""
         if isinstance(command, c.Detach):
             self._failed.pop(command.session, None)
         if not isinstance(command, c.Send) or command.attempt is None:
@@ -406,7 +406,7 @@ class LocalHub:
         return False
 
     def _commit(self) -> Exception | None:
-        """Make everything decided so far durable; or go back to what is, and say why."""
+        """Commit everything decided so far. On failure, roll back and return the error."""
         started = time.perf_counter()
         try:
             self._broker.commit()
@@ -435,7 +435,7 @@ class LocalHub:
             checkpoint.succeeded()
 
     def _retry(self) -> None:
-        """While something fails and nobody writes: find out whether it still does."""
+        """Retry a failing store while nobody writes, to find out if it still fails."""
         health = self.health
         if not (health.store.reason or health.checkpoint.reason) or health.store.rest_seconds:
             return
@@ -463,7 +463,7 @@ class LocalHub:
         self._broker.faults.clear()
 
     def _guard(self, work: Callable[[], object], items: Sequence[Item] = ()) -> None:
-        """Run `work`. What it raises means that memory is not what the store keeps, and that the store is lost."""
+        """Run `work`. If it raises, memory differs from the store, and the store is lost."""
         if self._lost:
             return
         try:
@@ -477,7 +477,7 @@ class LocalHub:
     # On the event loop.
 
     def _publish(self, items: Sequence[Item], outcomes: Sequence[Outcome]) -> None:
-        """Tell everybody, one outcome after the other: what was released is told before what was decided later."""
+        """Publish the outcomes one after the other, so that releases come before later decisions."""
         if len(outcomes) == 1:
             self._tell(items, outcomes[0])
             return
@@ -538,7 +538,7 @@ class LocalHub:
             self._end(session, why)
 
     def _defer(self, replies: list[Reply | Deferred], done: Done | None) -> None:
-        """Have others make the replies that only they can make; the rest of what was asked with them waits for it."""
+        """Let the recorder and the searcher make their replies; the other replies of the same item wait for them."""
         left = sum(isinstance(reply, Deferred) for reply in replies)
 
         def answered(place: int, reply: Reply) -> None:
@@ -559,7 +559,7 @@ class LocalHub:
                 answered(place, Refusal(Code.INVALID_REQUEST, "this hub has no search index"))
 
     def _recorded(self, rows: Sequence[ActivityRow]) -> None:
-        """Tell those who follow a member what it did."""
+        """Send new activity of a member to its followers."""
         for member in {row.member for row in rows} & self._tails.keys():
             theirs = [row for row in rows if row.member == member]
             for _, receiver in list(self._tails[member]):
@@ -589,7 +589,7 @@ class LocalHub:
             self._call(known[1].end, why)
 
     def _call(self, receiver: Callable[..., None], *values: object) -> None:
-        """A receiver that fails must not keep the others from hearing."""
+        """Call a receiver. One failing receiver must not stop the calls to the others."""
         try:
             receiver(*values)
         except Exception:

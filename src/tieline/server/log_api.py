@@ -1,9 +1,10 @@
 """The logs over HTTP: `GET /api/log/{log}?from=&to=`, as lines of JSON, for the pipeline on other machines.
 
 Above: the HTTP port. Below: connections of its own to the databases, read on threads of its own, so that the broker's
-thread has no part in it. An answer is streamed in pages, each read when the one before it is on its way: a slow reader
-costs one page of memory and holds neither a thread nor a transaction, one that is gone costs nothing. It ends after
-`_ROWS_MAX` rows: whoever wants more asks again from the next offset. It takes a token with the permission `log.read`.
+thread has no part in it. An answer is streamed in pages. Each page is read when the one before it is on its way: a slow
+reader costs one page of memory and holds neither a thread nor a transaction; a reader that is gone costs nothing. An
+answer ends after `_ROWS_MAX` rows: for more, a reader asks again from the next offset. A request needs a token with the
+permission `log.read`.
 """
 
 import asyncio
@@ -40,10 +41,10 @@ _OFFSET_SCHEMA = {"type": "integer", "minimum": 0}
 _PAGE_ROWS = 1000
 """Rows that are read and encoded at a time: a few milliseconds of a thread that shares the interpreter."""
 _ROWS_MAX = 200_000
-"""Rows of one answer: a reader that hangs does not hold a connection for hours."""
+"""Rows of one answer, so that a hanging reader does not hold a connection for hours."""
 _THREADS = 4
 """Pages that are read at the same time; others wait for their turn."""
-_OFFSET_MAX = 2**62  # behind the end of any log, and still a number to the database
+_OFFSET_MAX = 2**62  # after the end of any log, but still a valid number for the database
 _OFFSET = re.compile(r"[0-9]{1,19}")
 _FIELDS_MAX = 16  # more than the route has
 _STATUSES = {Code.UNAUTHORIZED: 401, Code.UNKNOWN_SESSION: 401, Code.FORBIDDEN: 403, Code.UNKNOWN_LOG: 404}
@@ -56,7 +57,7 @@ class _Range(Struct, frozen=True):
     start: int
     end: int
     packed: bool
-    """Whether the reader takes gzip."""
+    """True if the reader accepts gzip."""
     only_head: bool
 
 
@@ -92,7 +93,7 @@ class LogApi(RouteApp):
                 names = await loop.run_in_executor(self._threads, pages.names)
             except StoreError as error:
                 raise Refused(no(503, str(error))) from None
-            # The answer reads on, and closes them.
+            # The answer reads on and closes `pages`.
             opened.pop_all()
         end = max(asked.start, min(asked.end, log_end, asked.start + _ROWS_MAX))
         headers = {
@@ -114,7 +115,7 @@ class LogApi(RouteApp):
             for first in range(asked.start, asked.start if asked.only_head else end, _PAGE_ROWS):
                 last = min(first + _PAGE_ROWS, end)
                 packed = None
-                # Too late for a status: an answer that breaks off is one that the reader can tell from a whole one.
+                # Too late for an error status: the answer breaks off, and the reader can tell that it is not whole.
                 with contextlib.suppress(StoreError):
                     if not (self._closing or gone.done()):
                         reading = (pages, asked.log, first, last, names, packer)
@@ -123,7 +124,7 @@ class LogApi(RouteApp):
                     yield packer.flush(zlib.Z_SYNC_FLUSH) if packer else CUT
                     return
                 if packed:
-                    # Goes on once the socket has room again, or is gone.
+                    # Continues when the socket has room again, or is closed.
                     yield packed
             if packer:
                 yield packer.flush()
@@ -135,9 +136,9 @@ class LogApi(RouteApp):
 
 
 async def _asked(call: Call) -> _Range:
-    """The rows that are asked for, if they may be. Raises `Refused`."""
+    """The requested range of rows, after the permission check. Raises `Refused`."""
     log, query = call.params["log"], call.query
-    # The hub decides who may read its logs; asked for rows that no log has, it gives none.
+    # The hub checks the permission. The offset is after the end of any log, so the reply has no rows.
     await call.get(lambda session: ReadLog(session, log=log, start=_OFFSET_MAX, limit=1), r.LogRows)
     if log not in LOGS:
         text = f"there is no log {log!r}; there are {' and '.join(LOGS)}"

@@ -1,8 +1,8 @@
-"""The notifier: runs the configured command for messages that nothing shows to have been seen.
+"""The notifier: runs the configured command for messages without evidence that they were seen.
 
-Above: the local hub, which hands them over after a commit. Below: the operating system. A message is a stranger's
-words: the command is a list of words that no message is part of, the body is on its stdin and the rest in variables.
-What it does with it is its own business; that it ran is no evidence that the recipient saw anything.
+Above: the local hub, which passes on such messages after a commit. Below: the operating system. A message is untrusted
+text, so no part of it is in the command's arguments: the body is on stdin and the rest is in environment variables. The
+command may do anything with the message. A run of the command is no evidence that the recipient saw anything.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ import structlog
 from tieline.core.outcome import Unseen
 
 RUNS_MAX = 4
-"""Commands at once: each is a process."""
+"""Commands that run at once: each is a process."""
 
 WAITING_MAX = 256
-"""Messages that wait for their turn; past that they are dropped, which the log says. The fall itself is recorded."""
+"""Messages that wait for their turn. More are dropped, with a line in the log. The escalation itself is recorded."""
 
 _RUN_SECONDS_MAX = 30.0  # a command that hangs must not keep the next one waiting
 
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Notifier:
-    """A command, run once for each unseen. Belongs to the event loop."""
+    """A command that runs once for each unseen message. Belongs to the event loop."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)
@@ -34,7 +34,7 @@ class Notifier:
         self._turns = asyncio.Semaphore(RUNS_MAX)
 
     def notify(self, unseen: Unseen) -> None:
-        """Run the command for a message, soon; returns at once."""
+        """Start the command for a message soon. Returns at once."""
         if len(self._runs) >= WAITING_MAX:
             log.warning(
                 "too many messages wait to be told of; one is dropped", member=unseen.member, message=unseen.message.id
@@ -45,7 +45,7 @@ class Notifier:
         task.add_done_callback(self._runs.discard)
 
     async def stop(self) -> None:
-        """End what runs."""
+        """End all running commands."""
         runs = list(self._runs)
         for run in runs:
             run.cancel()
@@ -88,5 +88,5 @@ def _variables(unseen: Unseen) -> dict[str, str]:
         "TIELINE_TITLE": said.title or "",
         "TIELINE_THREAD": said.thread or "",
     }
-    # A variable ends at its first NUL, so there is none in it.
+    # An environment variable cannot contain NUL.
     return {name: value.replace("\0", "") for name, value in values.items()}

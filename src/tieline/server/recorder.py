@@ -1,8 +1,9 @@
 """The recorder: the journal of activity on a thread of its own, so that heavy traces never make a message wait.
 
-Above: the local hub, on the event loop. Below: the journal. Work crosses over in a queue that is bounded by number and
-by size: past that it is refused at once. The thread takes whatever queued while the last commit ran, does it
-and commits once; only then does anybody hear of it. If its store fails, what waited is refused and the hub goes on.
+Above: the local hub, on the event loop. Below: the journal. Work passes through a queue that is bounded by number and
+by size; past that bound, work is refused at once. The thread takes all work that queued during the last commit, does it
+and commits once. Replies and notices follow only then. If the store fails, the waiting work is refused and the hub goes
+on.
 """
 
 import asyncio
@@ -28,11 +29,11 @@ _Item = tuple[Work, Answered]
 
 _PASS_SECONDS = 3600.0
 _PAUSE_SECONDS = 0.05
-"""Between two passes of retention, and within one."""
+"""Time between two passes of retention; and pause between two steps of one pass."""
 _DOUBT_SECONDS = 60.0
-"""How often the clock is looked at while it is doubted."""
+"""Interval of checks while the clock is doubted."""
 _RETRY_SECONDS = 1.0
-"""How often a store that fails is tried while nobody uploads."""
+"""Interval of retries of a failing store while nobody uploads."""
 _BATCH_MAX = 64
 """Uploads in one commit: bounds how long the first of them waits for the last."""
 
@@ -41,12 +42,12 @@ _STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it 
 
 
 def _breathe() -> None:
-    # Lets go of the interpreter, which this thread could otherwise hold for milliseconds while a message waits.
+    # Releases the interpreter lock. This thread could otherwise hold it for milliseconds while a message waits.
     time.sleep(0)
 
 
 class RecorderCounters(Struct):
-    """Counts of what was kept."""
+    """Counts of stored events and commits."""
 
     events: int = 0
     commits: int = 0
@@ -68,36 +69,36 @@ class Recorder:
         self._health = health
         self._journal = Journal(store, limits, _breathe)
         self._limits = limits
-        # Told on the event loop of what was kept.
+        # Called on the event loop with the stored rows.
         self._recorded = recorded
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
-        # What waits, by number and by size; only the event loop counts.
+        # Number and size of the waiting work; only the event loop counts.
         self.waiting = 0
         self._waiting_bytes = 0
         self._stopping = False
         self._pruner: asyncio.TimerHandle | None = None
-        # What was kept since the start; only the recorder's thread counts.
+        # Counts since the start; only the recorder's thread writes them.
         self.counters = RecorderCounters()
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread, and retention."""
         self._thread.start()
         self._prune()
 
     async def stop(self) -> None:
-        """Finish what was submitted and close the store."""
+        """Finish the submitted work and close the store."""
         self._stopping = True
         if self._pruner is not None:
             self._pruner.cancel()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
-        # The thread's last words are on the loop's list.
+        # The thread's last callbacks are in the queue of the loop; let them run.
         await asyncio.sleep(0)
 
     def submit(self, work: Work, answered: Answered) -> None:
-        """Do this work; `answered` gets its reply, once what it kept is durable."""
+        """Do this work. `answered` gets the reply once the stored rows are durable."""
         size = work.size if isinstance(work, Record) else 0
         limits = self._limits
         if self._stopping:
@@ -112,7 +113,7 @@ class Recorder:
             self._queue.put((work, answered))
 
     def _prune(self) -> None:
-        """Forget what is old, a little at a time; then rest for an hour, because retention is counted in days."""
+        """Delete old rows in small steps; then pause for an hour, because retention is counted in days."""
 
         def done(reply: Reply) -> None:
             if not self._stopping:
@@ -149,15 +150,15 @@ class Recorder:
             self._health.activity.succeeded()
 
     def _gather(self, item: _Item) -> tuple[list[_Item], _Item | None]:
-        """This upload and those that wait behind it, and the question after them; a question comes alone.
+        """This upload, the uploads that wait behind it, and the query after them. A query is always alone.
 
-        So the answer to a question holds all that was uploaded before it.
+        So the answer to a query contains all uploads before it.
         """
         items = [item]
         while isinstance(item[0], Record) and len(items) < _BATCH_MAX and not self._queue.empty():
             following = self._queue.get()
             if following is None:
-                # Time to stop, after this.
+                # The recorder stops after these uploads.
                 self._queue.put(None)
                 break
             if not isinstance(following[0], Record):
@@ -179,7 +180,7 @@ class Recorder:
             self._note(error)
             self._restore()
             if len(items) > 1 and not isinstance(error, DiskError):
-                # One of them is to blame: each alone shows which.
+                # One of the items causes the error; running each alone shows which one.
                 for item in items:
                     self._work((item,))
                 return

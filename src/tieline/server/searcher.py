@@ -1,7 +1,7 @@
-"""The searcher: the search index on a thread of its own, which follows the log while nobody asks.
+"""The searcher: the search index on a thread of its own, which indexes the log while there are no queries.
 
-Above: the local hub, on the event loop. Below: a `SearchIndex`. Inquiries cross over in a queue that is bounded; past
-that they are refused at once. If the index fails, the question is refused and the hub goes on.
+Above: the local hub, on the event loop. Below: a `SearchIndex`. Queries pass through a bounded queue; past that bound
+they are refused at once. If the index fails, the query is refused and the hub goes on.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ Answered = Callable[[Reply], None]
 _Item = tuple[Inquiry, Answered]
 
 _WAITING_MAX = 256
-"""Questions that wait: each may take a while, and who asks has gone by then."""
+"""Queries that wait: each may take a while, and no client waits longer than that."""
 _IDLE_SECONDS = 2.0
-"""How long it rests between two looks at the log."""
+"""Interval between two looks at the log."""
 
 _FULL = Refusal(Code.ACTIVITY_FULL, "too many searches wait; ask again later")
 _STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; ask again when it is back")
@@ -37,24 +37,24 @@ class Searcher:
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="searcher", daemon=True)
-        # What waits; only the event loop counts.
+        # Number of waiting queries; only the event loop counts.
         self._waiting = 0
         self._stopping = False
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     async def stop(self) -> None:
-        """Answer what was asked and close the index."""
+        """Answer the waiting queries and close the index."""
         self._stopping = True
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
-        # The thread's last words are on the loop's list.
+        # The thread's last callbacks are in the queue of the loop; let them run.
         await asyncio.sleep(0)
 
     def submit(self, inquiry: Inquiry, answered: Answered) -> None:
-        """Look for something; `answered` gets the reply."""
+        """Run a query; `answered` gets the reply."""
         if self._stopping:
             answered(_STOPPED)
         elif self._waiting >= _WAITING_MAX:
@@ -90,7 +90,7 @@ class Searcher:
             return refusal
 
     def _follow(self) -> None:
-        """Take in what is new, until somebody asks."""
+        """Index new messages until a query comes."""
         try:
             while self._index.work() and self._queue.empty():
                 pass

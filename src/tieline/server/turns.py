@@ -1,8 +1,8 @@
-"""Turns: whose commands are decided next, so that nobody's thousand stand before somebody else's one.
+"""Turns: a fair order of commands between sessions, so that many commands of one session do not delay another session.
 
-Above: the local hub. Below: nothing. What one session asks is decided in its order; between sessions everybody gets a
-share in turn. A session that takes the place of others opens after all that they had asked before. A command counts by
-what it may cost the broker, so that what is decided in one go is soon over.
+Above: the local hub. Below: nothing. The commands of one session are decided in their order. Sessions take turns, each
+with a share. A session that replaces others opens after all earlier commands of those sessions. A command counts by its
+highest cost for the broker, so that one batch is soon done.
 """
 
 from collections import deque
@@ -25,12 +25,12 @@ _COSTS: dict[type, int] = {
     **dict.fromkeys((c.ListMembers, c.ListChannels, c.ReadHistory, c.ReadLog, c.ReadReceipts, c.Follow), 512),
     **dict.fromkeys((c.ReadStreams, c.ListObjectives, c.ViewObjective, c.RemoveMember), 512),
 }
-"""In units of some twenty microseconds, at the most that its limits allow."""
+"""Highest cost of each command within its limits, in units of about twenty microseconds."""
 _COST = 16
-"""Of all others."""
+"""Cost of all other commands."""
 
 _SHARE = 256
-"""What one session is given before the next one has its turn."""
+"""Cost that one session may use before the next one has its turn."""
 
 
 def _cost(commands: Sequence[c.Command]) -> int:
@@ -38,7 +38,7 @@ def _cost(commands: Sequence[c.Command]) -> int:
 
 
 def pieces(commands: Sequence[c.Command]) -> Iterator[Sequence[c.Command]]:
-    """Commands in pieces of a share at most, or of one command."""
+    """Split commands into pieces. A piece costs at most one share, or is a single command."""
     start = cost = 0
     for index, command in enumerate(commands):
         more = _COSTS.get(type(command), _COST)
@@ -51,25 +51,25 @@ def pieces(commands: Sequence[c.Command]) -> Iterator[Sequence[c.Command]]:
 
 class _Entry(NamedTuple):
     number: int
-    """In the order in which everything was asked."""
+    """Position in the order of submission."""
     item: Item
     cost: int
 
 
 class Turns:
-    """The commands that wait for the broker, by who asked them. Belongs to the broker's thread."""
+    """The commands that wait for the broker, by session. Belongs to the broker's thread."""
 
     def __init__(self, replaced: Replaced) -> None:
         self._replaced = replaced
         self._numbers = count()
-        # By session, the next one first.
+        # By session; the session with the next turn comes first.
         self._waiting: dict[Hashable, deque[_Entry]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, item: Item) -> None:
-        """Somebody asks something."""
+        """Queue an item behind the others of its session."""
         commands = item[0]
         who = getattr(commands[0], "session", None) if commands else None
         entry = _Entry(next(self._numbers), item, _cost(commands))
@@ -80,7 +80,7 @@ class Turns:
             waiting.append(entry)
 
     def take(self, most: int) -> list[Item]:
-        """The items to decide next, up to a cost, though always one."""
+        """Remove and return the next items to decide: up to a cost, but at least one."""
         items: list[Item] = []
         while self._waiting:
             who = next(iter(self._waiting))
@@ -88,7 +88,7 @@ class Turns:
             share = _SHARE
             while waiting and share > 0:
                 if items and waiting[0].cost > most:
-                    # It is the first to go on from here.
+                    # This session comes first the next time.
                     self._waiting = {who: waiting, **self._waiting}
                     return items
                 entry = waiting.popleft()
@@ -104,7 +104,7 @@ class Turns:
         return items
 
     def _put_behind(self, entry: _Entry) -> bool:
-        """Let a new session wait with one that it ends, if that has something to say first."""
+        """Queue a new session behind a session that it replaces, if that session has earlier commands."""
         commands = entry.item[0]
         if not commands or not isinstance(commands[0], c.Attach):
             return False

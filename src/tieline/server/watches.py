@@ -1,7 +1,7 @@
-"""Watches: who is told of changes and messages without being a session that they concern.
+"""Watches: receivers of notices about changes and messages, beside the sessions that these concern.
 
-Above: the local hub, on the event loop. Below: nothing. Each watch says what it wants (`Interest`), and is looked up by
-that, so that a message costs nothing for those who did not ask for it.
+Above: the local hub, on the event loop. Below: nothing. Each watch has an `Interest` and is found by it, so that a
+message costs nothing for watches that did not ask for it.
 """
 
 from collections.abc import Callable, Iterable
@@ -46,17 +46,17 @@ def _keys(interest: Interest) -> Iterable[_Key]:
 
 
 class Watches:
-    """All watches of one hub, in the order in which they began."""
+    """All watches of one hub, in the order of their start."""
 
     def __init__(self) -> None:
-        # Tuples, because a receiver that is being told something may begin or end a watch.
+        # Tuples, because a receiver may start or end a watch while it is called.
         self._receivers: dict[_Key, tuple[Receiver, ...]] = {}
 
     def add(self, interest: Interest, receiver: Receiver) -> Callable[[], None]:
-        """Begin a watch; the returned function ends it."""
+        """Start a watch; the returned function ends it."""
         keys = tuple(dict.fromkeys(_keys(interest)))
 
-        # One of its own for each watch: the same receiver may be in several.
+        # Each watch has its own function, because several watches may share a receiver.
         def tell(notice: Notice) -> None:
             receiver(notice)
 
@@ -76,7 +76,7 @@ class Watches:
         self._tell(self._receivers.get(type(change), ()), change)
 
     def posted(self, message: Message, origin: SessionId) -> None:
-        """A message was accepted. A watch that asked for its target and for its sender is told once."""
+        """A message was accepted. A watch that matches both its target and its sender gets one notice."""
         receivers = self._receivers
         found = receivers.get(message.content.target, ())
         said = receivers.get(message.sender)
@@ -94,5 +94,5 @@ class Watches:
             try:
                 receiver(notice)
             except Exception:
-                # A receiver that fails must not keep the others from hearing.
+                # One failing receiver must not stop the notices to the others.
                 log.exception("a receiver failed")

@@ -1,13 +1,13 @@
-"""WebSockets within bounds: uvicorn's protocol on the sans-I/O one of `websockets`, for strangers to try.
+"""WebSockets within bounds: uvicorn's protocol over the sans-I/O protocol of `websockets`, safe against strangers.
 
-Above: the HTTP port, and the protocols that have streams on it; each says through the `Door` in its scope when it knows
-who speaks. Below: uvicorn, which would take a frame of any size from anybody and wait for ever where the library has
-answered an opening request by itself.
+Above: the HTTP port, and the protocols that have streams on it. Each protocol reports through the `Door` in its scope
+when it knows the client. Below: uvicorn, which would take a frame of any size from any client, and would wait for ever
+after the library has answered an opening request by itself.
 
-Until the door is opened a client has one small message that says something. Then nothing is read until the protocol has
-decided; frames behind that message wait in the socket. Whoever is not let in is heard no more, and is gone a second
-later, whatever it does. What an ended connection held is let go of at once: such objects refer to each other, and the
-garbage collector takes its time.
+Until the protocol admits a client, the client may send one small message with content. After it, the hub reads nothing
+until the protocol has decided; later frames wait in the socket. If the protocol does not admit a client, the hub reads
+nothing more from it and ends the connection a second later in any case. The hub frees the objects of an ended
+connection at once: they refer to each other, and the garbage collector takes its time.
 """
 
 import asyncio
@@ -23,35 +23,35 @@ from tieline.wire.http import DOOR
 from tieline.wire.unfinished import TOO_MUCH, Unfinished
 
 _EXPEL_SECONDS = 1.0
-"""The time for a client that is not let in to read why."""
+"""Time for a client that is not admitted to read the reason."""
 _CLOSE_FRAME = b"\x88"
 """The first byte of a close frame."""
 _MESSAGES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 
 
 class _Greeted(ServerProtocol):
-    """Takes a small message first, and larger ones from then on."""
+    """Accepts a small message first, and larger ones after it."""
 
     def __init__(self, first_bytes_max: int, bytes_max: int, **options: Any) -> None:
         self._first_bytes_max = min(first_bytes_max, bytes_max)
         super().__init__(max_size=self._first_bytes_max, **options)
         self.later_bytes_max = bytes_max
-        # Messages that may be the greeting: one, and one more for each that said nothing.
+        # Messages that may still be the greeting: one, and one more for each message without content.
         self._left = 1
 
     @property
     def greeted(self) -> bool:
-        """Whether the first message came that says something."""
+        """True once the first message with content came."""
         return self._left <= 0
 
     def recv_frame(self, frame: Frame) -> None:
         super().recv_frame(frame)
         if frame.fin and frame.opcode in _MESSAGES:
-            # Here and not after the chunk: the header of the next frame may be in it.
+            # Here and not after the chunk: the chunk may contain the header of the next frame.
             self._count(-1)
 
     def await_greeting(self) -> None:
-        """A message said nothing. The next may be whole already, in the same chunk."""
+        """A message had no content. The next message may be complete already, in the same chunk."""
         self._count(1)
 
     def _count(self, change: int) -> None:
@@ -69,19 +69,19 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self.conn = _Greeted(limits.greeting_bytes_max, limits.frame_bytes_max, logger=self.logger)
         self._share = unfinished.share(self._too_much)
         self._admitted = False
-        # Set when nothing that comes counts any more; ends the connection.
+        # Timer that ends the connection. While it is set, incoming data is ignored.
         self._expelling: asyncio.TimerHandle | None = None
 
     # The Door port.
 
     def await_greeting(self) -> None:
-        """The last message said nothing: the client has another small one."""
+        """The last message had no content: the client may send another small one."""
         self.conn.await_greeting()
         if not self.conn.greeted:
             self._read_on()
 
     def admit(self, owner: str, bytes_max: int | None = None) -> None:
-        """The protocol knows who speaks: messages may have their full size, or this one."""
+        """The protocol knows the client: messages may have their full size, or at most `bytes_max`."""
         self._admitted = True
         self._share.admit(owner)
         if bytes_max is not None:
@@ -89,25 +89,25 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._read_on()
 
     def expel(self) -> None:
-        """Hear no more, let go of what was heard, and hang up soon."""
+        """Ignore further data, free the data received so far, and disconnect soon."""
         if self._expelling is None and not self.disconnected:
             self._expelling = self.loop.call_later(_EXPEL_SECONDS, self.transport.abort)
             self._forget()
             if not self.transport.is_closing():
-                # To hear when it hangs up.
+                # Reading goes on only to notice that the client disconnects.
                 self.transport.resume_reading()
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def data_received(self, data: bytes) -> None:
         if self._expelling is not None:
             if data.startswith(_CLOSE_FRAME):
-                # The answer to our close frame, from whoever had nothing else to say.
+                # The client answers our close frame, and sent nothing before it.
                 self.transport.close()
             return
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
-            # The library refused the opening request: its answer is all that there is to say.
+            # The library refused the opening request; only its answer has to be sent.
             self.handshake_initiated = self.handshake_complete = self.close_sent = True
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.transport.close()
@@ -118,12 +118,12 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         if self._expelling is not None:
             self._expelling.cancel()
         self._forget()
-        # Two cycles: the library's protocol with its parser, and this one with the scope that it made.
+        # Two reference cycles: the library's protocol with its parser, and this protocol with the scope that it made.
         self.conn.parser.close()
         if self.handshake_initiated and not self.conn.handshake_exc:
             self.scope["extensions"].clear()
 
-    # What uvicorn calls.
+    # Called by uvicorn.
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -131,7 +131,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             cast("dict[str, object]", self.scope["extensions"])[DOOR] = self
 
     def handle_cont(self, event: Frame) -> None:
-        # Joined as they come: a million empty fragments must not be a million objects.
+        # Fragments are joined as they come: a million empty fragments must not become a million objects.
         if not isinstance(self.frames[0], bytearray):
             self.frames = [bytearray(self.frames[0])]  # type: ignore[list-item]  # only ever joined and decoded
         self.frames[0] += event.data
@@ -141,7 +141,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def handle_ping(self) -> None:
         pong = b"".join(self.conn.data_to_send())
         if self.writable.is_set():
-            # Whoever asks without reading the answers is not answered.
+            # A client that sends pings without reading the pongs gets no pongs.
             self.transport.write(pong)
 
     async def receive(self) -> Any:
@@ -152,13 +152,13 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     async def send(self, message: Any) -> None:
         if self.close_sent and self.handshake_complete:
-            # By the library, which was sent what it does not take; whoever serves the client need not know.
+            # The library closed the connection because of invalid data; the application need not know.
             raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.close" and not self._admitted:
             self.expel()
         if message["type"] == "websocket.http.response.body" and self.close_sent:
-            # The refusal is all of the handshake; uvicorn would log an error for each, and anybody can ask for them.
+            # The refusal completes the handshake. Otherwise uvicorn logs an error for each, and anybody can cause them.
             self.handshake_complete = True
 
     # Inside.
@@ -168,7 +168,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def _too_much(self) -> None:
-        """Hang up: this connection holds most of what all of them may."""
+        """Disconnect: all connections together hold too much, and this one holds most."""
         if self.handshake_complete and not self.close_sent and not self.transport.is_closing():
             self.conn.fail(CloseCode.TRY_AGAIN_LATER, TOO_MUCH)
             self.handle_parser_exception()
