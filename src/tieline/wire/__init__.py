@@ -1,1 +1,1 @@
-"""What protocols share: frames, sockets, the session pump, and the hub's own protocol."""
+"""Parts that all protocols share: frames, sockets, the session pump, and the hub's own protocol."""

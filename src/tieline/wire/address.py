@@ -1,10 +1,10 @@
-"""Addresses of listeners, as people write them."""
+"""Parses addresses of listeners, as people write them."""
 
 _PORT_MAX = 65535  # ports have sixteen bits
 
 
 def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]:
-    """Read `HOST:PORT`, an IPv6 host in brackets, or `HOST` where there is a default port. Raises `ValueError`."""
+    """Parse `HOST:PORT` (an IPv6 host in brackets), or `HOST` if there is a default port. Raises `ValueError`."""
     if default_port is not None and ":" not in text:
         return text or "127.0.0.1", default_port
     host, separator, port = text.rpartition(":")
@@ -14,7 +14,7 @@ def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]
 
 
 class CannotListen(OSError):
-    """An address that a protocol wants cannot be listened on; the text names both."""
+    """The hub cannot listen on an address of a protocol. The text names the address and the protocol."""
 
     def __init__(self, address: tuple[str, int], protocol: str, error: OSError) -> None:
         host, port = address

@@ -1,8 +1,8 @@
-"""An extractor: finds what a terminal program wants sent in the bytes that it prints.
+"""Extractor: finds messages to send in the output of a terminal program.
 
-Above: the wrapper that runs a program in a pty, and sends what is found. Below: nothing. A protocol that has a grammar
-for this declares an extractor of its own; this one finds nothing. Bytes go in, and out come, in order, the bytes for
-the screen (`Passed`) and what was found among them.
+Above: the wrapper that runs a program in a pty and sends the messages. Below: nothing. A protocol with a grammar for
+such messages declares its own extractor; the base class here finds nothing. An extractor takes bytes. It returns, in
+order, the bytes for the screen (`Passed`) and the instructions found among them.
 """
 
 from typing import Any, Literal
@@ -13,34 +13,34 @@ Kind = Literal["message", "action", "state", "thinking"]
 
 
 class Instruction(Struct, frozen=True):
-    """What a program wants sent."""
+    """A message that a program wants to send."""
 
     to: str
     """A member's name, `*`, or a channel with its `#`."""
 
     body: str
-    """Trimmed, without escape sequences; empty only where `data` is given."""
+    """The text, trimmed and without escape sequences. Empty only if `data` is given."""
 
     kind: Kind = "message"
-    """What sort of message it says it is."""
+    """Kind of message, as the program says it."""
 
     project: str | None = None
-    """The project of the target, where one was named."""
+    """Project of the target, if the program named one."""
 
     thread: str | None = None
-    """The thread it belongs to."""
+    """Thread of the message."""
 
     thread_project: str | None = None
-    """The project of the thread, where one was named."""
+    """Project of the thread, if the program named one."""
 
     awaits: bool = False
-    """Whether the program waits for the recipient's answer."""
+    """True if the program waits for the recipient's answer."""
 
     await_ms: int | None = None
-    """How long it waits; None leaves that to the hub."""
+    """Timeout of the wait. None means that the hub chooses it."""
 
     data: dict[str, Any] | None = None
-    """The structured part, where the grammar has one."""
+    """Structured data, if the grammar has a form for it."""
 
 
 class Passed(Struct, frozen=True):
@@ -50,48 +50,48 @@ class Passed(Struct, frozen=True):
 
 
 class Extracted(Struct, frozen=True):
-    """An instruction, found after the bytes passed before it."""
+    """An instruction. It stands after the bytes of the `Passed` items before it."""
 
     instruction: Instruction
 
     redrawn: bool = False
-    """Found before, with the screen redrawn since: the same words again on the screen, not said again."""
+    """True if the program only redrew the screen: the same instruction was found before and must not be sent again."""
 
 
 class Declined(Struct, frozen=True):
-    """A line that asks for what is not offered, found at its end. It is output, too."""
+    """A line that asks for something that is not supported. It comes at the end of the line, which is passed, too."""
 
     word: str
-    """What it asks for, in the grammar's own word."""
+    """The requested feature, in the grammar's own word."""
 
 
 Output = Passed | Extracted | Declined
 
 
 class Extractor:
-    """Reads the output of one program. Bytes to pass are in as few pieces as order allows."""
+    """Reads the output of one program. It joins bytes for the terminal into as few pieces as the order allows."""
 
     @property
     def alternate_screen(self) -> bool:
-        """Whether the program has the whole screen to itself, so that nothing else may print on it."""
+        """True if the program uses the whole screen, so that nothing else may print on it."""
         return False
 
     def receive_data(self, data: bytes) -> list[Output]:
-        """Take the next bytes and give what they decide."""
+        """Take the next bytes and return the output that they complete."""
         return [Passed(data)]
 
     def next_timeout(self) -> float | None:
-        """Seconds of quiet after which to call `flush`; None while nothing is held."""
+        """Return the seconds without output after which to call `flush`. None while no bytes are held back."""
         return None
 
     def flush(self) -> list[Output]:
-        """Show what is held: the program has gone quiet."""
+        """Return the bytes that are held back. Call this when the program is quiet."""
         return []
 
     def receive_eof(self) -> list[Output]:
-        """Take the end of the output, and give back everything held."""
+        """Take the end of the output, and return everything that is held back."""
         return []
 
     def disarm(self, text: str) -> str:
-        """A text with its marks of instructions broken: a program that echoes it says nothing by that."""
+        """Return a text with its instruction marks broken, so that a program that echoes the text sends nothing."""
         return text

@@ -1,9 +1,10 @@
-"""Fidelity: what each wire can say of a message, and where it puts what it has no words for.
+"""Fidelity: the message fields that each wire can express, and the place for the fields that it cannot express.
 
-Above: every protocol, which declares its `Carriage`. Below: the contract. A recipient finds a field either in the
-wire's own words or, by the hub's name for it, in one place that the hub alone writes (`beyond`). A sender whose wire
-has free-form data but no word for a field says it there (`labels`), under the same name. What only one protocol knows
-goes to its own members alone; the message then has a note that says so. `docs/interop.md` is made from the tables.
+Above: every protocol, which declares its `Carriage`. Below: the contract. A recipient finds a field in the wire's own
+form. If the wire has no form for the field, the recipient finds it under the hub's name, in one place that only the hub
+writes (`beyond`). A sender whose wire has free-form data but no form for a field writes the field into the data, under
+the same name (`labels`). Fields that only one protocol knows go only to members of that protocol; the message then has
+a note that says so. `docs/interop.md` is made from the tables.
 """
 
 from collections.abc import Container, Mapping
@@ -19,7 +20,7 @@ from tieline.contract.target import TargetKind
 
 
 class Field(StrEnum):
-    """What a message can say beside its body, sender and target."""
+    """Fields of a message in addition to its body, sender and target."""
 
     DATA = "data"
     TITLE = "title"
@@ -35,23 +36,23 @@ class Field(StrEnum):
     ATTACHMENTS = "attachments"
     TTL = "ttl_ms"
     OWN = "own"
-    """What only the protocol itself has a meaning for."""
+    """Data that only the protocol itself understands."""
 
 
 class Carriage(Struct, frozen=True):
-    """What one protocol's wire does with the fields."""
+    """The place of each message field on one protocol's wire."""
 
     protocol: str
     says: Mapping[Field, str]
-    """Where a sender writes a field; it cannot say the others."""
+    """Field → the place where a sender writes it. A sender cannot write the other fields."""
     carries: Mapping[Field, str]
-    """Where a recipient finds a field in the wire's own words."""
+    """Field → the place where a recipient finds it in the wire's own form."""
     rest: str
-    """Where it finds the others."""
+    """The place where a recipient finds the other fields."""
 
 
 def beyond(message: m.Message, carried: Container[Field]) -> dict[str, Any]:
-    """What a message says that a wire which carries these fields has no words for, by the hub's names."""
+    """Return the fields of a message, by the hub's names, that a wire cannot express. `carried` are those it can."""
     said = message.content
     found: dict[str, Any] = {} if message.verified else {"verified": False}
     objective = said.target.kind is TargetKind.OBJECTIVE
@@ -59,7 +60,7 @@ def beyond(message: m.Message, carried: Container[Field]) -> dict[str, Any]:
         (Field.TITLE, said.title),
         (Field.LEVEL, None if said.level is m.Level.INFO else said.level.value),
         (Field.PRIORITY, None if said.priority is m.Priority.NORMAL else said.priority.value),
-        # What is said in an objective's thread tells by its data what it is.
+        # The data of a message in an objective's thread already shows its kind.
         (Field.KIND, None if said.kind is m.Kind.CHAT or objective else said.kind.value),
         (Field.TOPIC, said.topic),
         (Field.SCOPE, said.scope),
@@ -82,7 +83,7 @@ def beyond(message: m.Message, carried: Container[Field]) -> dict[str, Any]:
 
 
 LABELS = (Field.TITLE, Field.LEVEL, Field.PRIORITY, Field.SCOPE, Field.THREAD, Field.REPLY_TO, Field.REFS)
-"""What a sender may say in free-form data."""
+"""Fields that a sender may write into free-form data."""
 
 _WORDS: dict[Field, frozenset[str]] = {
     Field.LEVEL: frozenset(m.Level),
@@ -90,15 +91,15 @@ _WORDS: dict[Field, frozenset[str]] = {
 }
 _TYPES: dict[Field, type] = {Field.LEVEL: m.Level, Field.PRIORITY: m.Priority}
 _LABEL_CHARACTERS = DEFAULT_LIMITS.text_bytes_max // 4
-"""What is longer is no label; in any alphabet this fits the limit of one."""
+"""Longest label. In any alphabet, a label of this length is within the limit in bytes."""
 
 
 def labels(
     data: Mapping[str, Any] | None, keys: Container[Field] = LABELS, *, thread: str = Field.THREAD.value
 ) -> dict[str, Any]:
-    """Parts of a content that its sender wrote into the data, which keeps them too.
+    """Return the fields of a message that its sender wrote into the data. The data keeps them, too.
 
-    A value of another form means something else to its sender, and is left alone.
+    A value of another type means something else to its sender, so it is ignored.
     """
     found: dict[str, Any] = {}
     if not data:
@@ -120,9 +121,9 @@ def _is_label(value: object) -> bool:
 
 
 def own_note(protocol: str, *names: str) -> tuple[str, ...]:
-    """The note on a message that says something only its own protocol understands."""
+    """Make the note for a message with fields that only its own protocol understands."""
     return (f"for {protocol} alone: {', '.join(names)[:_NOTE_CHARACTERS]}",) if names else ()
 
 
 _NOTE_CHARACTERS = 500
-"""A sender may use any number of names."""
+"""Length limit of the names in a note, because a sender may use any number of names."""

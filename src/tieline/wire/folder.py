@@ -1,10 +1,10 @@
-"""Folders that only we can change, so that what we write is written there and nowhere else.
+"""Folders that only we can change, so that our files are written there and nowhere else.
 
-Above: whoever keeps files or sockets in a folder that somebody named. Below: the file system. Whoever can write to a
-folder, or owns one above it, can put a link where a file of ours is about to be written, and read or destroy another
-file of ours that way. So a folder must be ours and closed to others, and nobody but us and the system may own the
-folders and links that lead to it. A folder above it may be open to others only if it is sticky, as `/tmp` is: there
-nobody can move what is ours.
+Above: code that keeps files or sockets in a folder of the user's choice. Below: the file system. A user who can write
+to a folder, or owns a parent folder, can put a link in the place of a file that we are about to write. Through the link
+that user can read or destroy another file of ours. So a folder must be ours and closed to others, and only we and the
+system may own the folders and links that lead to it. A parent folder may be open to others only if it is sticky, as
+`/tmp` is: other users cannot move our files there.
 """
 
 import contextlib
@@ -17,15 +17,15 @@ from pathlib import Path
 
 _MODE = 0o700
 _LINKS_MAX = 40
-"""As many as the kernel follows."""
+"""Most links on a path: the limit of the kernel."""
 
 
 class NotOurs(OSError):
-    """A folder that somebody else can change, or lead elsewhere. Its text says whose it is and what to do."""
+    """Another user can change the folder or redirect the path to it. The text names the owner and what to do."""
 
 
 def own_folder(path: Path) -> None:
-    """Make a folder, with those above it, for its owner alone; raise `NotOurs` unless it is ours and closed."""
+    """Make a folder and its parents for the owner alone. Raises `NotOurs` unless the folder is ours and closed."""
     real, status = _walk(path)
     if status.st_uid != os.geteuid():
         raise NotOurs(f"{real} belongs to {_name(status.st_uid)}: name a folder of your own, or run as its owner")
@@ -34,7 +34,7 @@ def own_folder(path: Path) -> None:
 
 
 def own_place(path: Path) -> None:
-    """Make the folder of one file, as `own_folder`; one that is not ours will do where nobody can move our file."""
+    """Make the folder of one file, as `own_folder`. The folder need not be ours if no other user can move our file."""
     real, status = _walk(path)
     if not (_is_trusted(status) and (status.st_mode & stat.S_ISVTX or not _is_open(status))):
         whose = f"belongs to {_name(status.st_uid)} or is open to others"
@@ -42,7 +42,7 @@ def own_place(path: Path) -> None:
 
 
 def _walk(path: Path) -> tuple[Path, os.stat_result]:
-    """Go down to a folder, making what is missing and checking what leads there; its real path and status."""
+    """Walk down to a folder: make missing folders and check the path. Return the folder's real path and status."""
     current = Path(path.anchor)
     status = current.lstat()
     ahead = list(path.parts[1:])
@@ -74,11 +74,11 @@ def _walk(path: Path) -> tuple[Path, os.stat_result]:
 
 
 def _made(path: Path) -> os.stat_result:
-    """What is at a path; a folder of ours, there after a power failure too, if there was nothing."""
+    """Return the status of a path. If nothing is there, make a folder that survives a power failure."""
     try:
         return path.lstat()
     except FileNotFoundError:
-        # If somebody is first, whoever that was is found out below.
+        # If another process makes the folder first, the status below shows its owner.
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=_MODE)
     above = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -98,12 +98,12 @@ def _check_above(path: Path, status: os.stat_result) -> None:
 
 
 def _is_trusted(status: os.stat_result) -> bool:
-    """Whether it is ours or the system's. Within a user namespace the system's files may belong to nobody."""
+    """True if we or the system own it. In a user namespace, the system's files may belong to the user nobody."""
     return status.st_uid in (os.geteuid(), 0, os.lstat("/").st_uid)
 
 
 def _is_open(status: os.stat_result) -> bool:
-    """True if others can write to it. A group of its owner's own, as many systems make one, is nobody else."""
+    """True if others can write to it. The owner's private group, which many systems make, does not count."""
     mode = status.st_mode
     return bool(mode & stat.S_IWOTH or (mode & stat.S_IWGRP and status.st_gid not in _own_groups()))
 

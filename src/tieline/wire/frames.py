@@ -1,30 +1,30 @@
 """Length-prefixed frames: four bytes of big-endian length, then that many bytes of payload.
 
 Above: the codecs of the protocols that frame this way, the hub's own among them.
-Below: nothing. It refuses to know sockets and what a payload means: bytes go in, whole payloads come out.
+Below: nothing. It refuses to know sockets and the meaning of a payload: bytes go in, whole payloads come out.
 
-A `FrameBuffer` is made for thousands of quiet connections and a few loud ones:
+A `FrameBuffer` is designed for thousands of quiet connections and a few busy ones:
 
-- A chunk is kept as it came, and frames are sliced out of it by an offset that only moves forward. Bytes are
-  copied together only while a frame is torn across chunks, so the work is linear in the bytes received, whether
-  they come one by one or ten thousand frames at a time.
+- It keeps a chunk as received, and slices frames out of the chunk by an offset that only moves forward. It copies
+  chunks together only while a frame is split across chunks. So the work is linear in the bytes received, whether they
+  come one by one or ten thousand frames at a time.
 - Between frames it holds no bytes at all.
-- A length is judged as soon as its four bytes are there, so a frame that is too large is refused before its
-  payload is collected.
+- It checks a length as soon as its four bytes are there. So it refuses a frame that is too large before it collects
+  the payload.
 """
 
 from collections.abc import Iterator
 
 HEADER_BYTES = 4  # the length of the payload, big-endian
 
-# What four bytes of length can say.
+# Largest length that four bytes can hold.
 FRAME_BYTES_LIMIT = 2**32 - 1
 
 _NOTHING = b""
 
 
 class FrameError(ValueError):
-    """A length that no frame of this stream may have. What follows it cannot be told apart, so the stream is over."""
+    """A length that no frame of this stream may have. The next frame cannot be found, so the stream is unusable."""
 
     def __init__(self, size: int, maximum: int) -> None:
         super().__init__(size, maximum)
@@ -38,7 +38,7 @@ class FrameError(ValueError):
 
 
 def encode_frame(payload: bytes) -> bytes:
-    """Give the frame that carries `payload`. An empty payload, or one of 4 GiB or more, is a `FrameError`."""
+    """Return the frame that carries `payload`. Raises `FrameError` for an empty payload, or one of 4 GiB or more."""
     size = len(payload)
     if not 0 < size <= FRAME_BYTES_LIMIT:
         raise FrameError(size, FRAME_BYTES_LIMIT)
@@ -46,27 +46,27 @@ def encode_frame(payload: bytes) -> bytes:
 
 
 class FrameBuffer:
-    """Collects the bytes of one stream and gives back its payloads, in order."""
+    """Collects the bytes of one stream and returns its payloads, in order."""
 
     __slots__ = ("_data", "_error", "_offset", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int) -> None:
-        # The largest payload that is accepted; one byte more is an error. It may be changed between two frames.
+        # The largest accepted payload; one byte more is an error. The value may be changed between two frames.
         self.frame_bytes_max = frame_bytes_max
-        # What was received and not yet given back starts at `_offset`. It is the chunk itself (bytes) while one chunk
-        # is enough, and a bytearray only while a frame is torn across several.
+        # Received bytes; those not returned yet start at `_offset`. `_data` is the chunk itself (bytes) while one chunk
+        # is enough, and a bytearray only while a frame is split across several chunks.
         self._data: bytes | bytearray = _NOTHING
         self._offset = 0
-        # Set by the first bad length. It stays until `reset`, because the position in the stream is lost.
+        # Set by the first bad length. The error stays until `reset`, because the position in the stream is lost.
         self._error: FrameError | None = None
 
     @property
     def held(self) -> int:
-        """Bytes that were received and are not given back yet."""
+        """Number of bytes that were received and not returned yet."""
         return len(self._data) - self._offset
 
     def receive_data(self, data: bytes) -> None:
-        """Take the next bytes of the stream. After an error they are thrown away."""
+        """Take the next bytes of the stream. After an error, the bytes are ignored."""
         if self._error is not None:
             return
         held = self._data
@@ -74,8 +74,8 @@ class FrameBuffer:
             self._data = data
             return
         if isinstance(held, bytearray):
-            # Dropping what was given back costs no more than it was large, so this stays linear even for a caller
-            # who never empties the buffer.
+            # The cost of dropping returned bytes is at most their number. So the work stays linear, even if the caller
+            # never empties the buffer.
             if 2 * self._offset >= len(held):
                 del held[: self._offset]
                 self._offset = 0
@@ -85,7 +85,7 @@ class FrameBuffer:
         held += data
 
     def next_frame(self) -> bytes | None:
-        """Give the next whole payload, or None until more bytes come. A bad length raises `FrameError`, every time."""
+        """Return the next whole payload, or None if bytes are missing. A bad length raises `FrameError`, every time."""
         if self._error is not None:
             raise self._error
         data = self._data
@@ -111,18 +111,18 @@ class FrameBuffer:
         return payload
 
     def next_frames(self) -> Iterator[bytes]:
-        """Give every whole payload there is. A bad length raises only after the payloads before it were given."""
+        """Yield every whole payload. A bad length raises `FrameError` after the payloads before it."""
         while (payload := self.next_frame()) is not None:
             yield payload
 
     def reset(self) -> None:
-        """Forget everything received, and any error: the next byte is the first of a new stream."""
+        """Forget all received bytes and any error: the next byte is the first of a new stream."""
         self._data = _NOTHING
         self._offset = 0
         self._error = None
 
     def _keep_rest(self) -> None:
-        """Let go of a chunk that is nearly used up: a torn frame of ten bytes must not keep 256 KiB alive."""
+        """Release a chunk that is nearly used up: ten bytes of a split frame must not keep 256 KiB alive."""
         if self._offset:
             self._data = self._data[self._offset :]
             self._offset = 0

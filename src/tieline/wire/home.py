@@ -1,4 +1,4 @@
-"""The home: the folder of a hub, where it and its local clients find each other.
+"""The home: the folder of a hub, through which local clients find the hub.
 
 Above: the server, the SDK, the command line. Below: the file system. Everything that a hub writes is under its home,
 so that one folder can be backed up, moved or thrown away.
@@ -21,7 +21,7 @@ HUB_SOCKET = "hub.sock"
 
 
 class Running(Struct, frozen=True):
-    """A running hub as `run.json` tells of it."""
+    """A running hub, as described by `run.json`."""
 
     pid: int
     version: str
@@ -29,10 +29,10 @@ class Running(Struct, frozen=True):
     hub_socket: str
     store: str
     places: dict[str, str | None] = {}
-    """Sockets, folders and addresses of protocols. In the file each is a key of its own, beside the others."""
+    """Sockets, folders and addresses of protocols. In the file, each is a key at the top level."""
 
     def encode(self) -> bytes:
-        """The document for `run.json`."""
+        """Encode the document for `run.json`."""
         own = msgspec.structs.asdict(self)
         places = own.pop("places")
         return msgspec.json.encode({**own, **places})
@@ -46,7 +46,7 @@ class Running(Struct, frozen=True):
 
 
 def find_home(named: Path | None = None) -> Path:
-    """The home that was named, else the environment's, else the platform's state folder."""
+    """Return the given home, else the home in the environment, else the platform's state folder."""
     if named is not None:
         return named.expanduser().absolute()
     from_environment = os.environ.get(HOME_VARIABLE)
@@ -56,12 +56,12 @@ def find_home(named: Path | None = None) -> Path:
 
 
 def default_home() -> Path:
-    """The home of a hub that nobody named one for."""
+    """Return the home that is used if no home is given."""
     return platformdirs.user_state_path("tieline")
 
 
 def read_running(home: Path) -> Running | None:
-    """What runs in this home: `None` without `run.json`, or when the process that wrote it is gone."""
+    """Return the hub that runs in this home. `None` if there is no `run.json`, or its process is gone."""
     try:
         running = Running.decode((home / RUN_FILE).read_bytes())
     except (FileNotFoundError, msgspec.MsgspecError):
@@ -75,13 +75,13 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        # It exists and belongs to somebody else.
+        # The process exists and belongs to another user.
         return True
     return True
 
 
 def read_key(home: Path) -> str | None:
-    """The key that lets the hub's own user act as any member, if it is ours to read."""
+    """Return the key with which the hub's own user can act as any member. `None` if we cannot read it."""
     try:
         return (home / KEY_FILE).read_text(encoding="ascii").strip()
     except (FileNotFoundError, PermissionError):
@@ -89,9 +89,9 @@ def read_key(home: Path) -> str | None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, and let it appear whole or not at all."""
+    """Write a file that only its owner can read. The file appears complete or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    # Whatever has this name was left by a process that died; a link there must not be followed.
+    # A file of this name is a leftover of a process that died. It may be a link, which must not be followed.
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:

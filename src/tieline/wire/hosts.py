@@ -1,11 +1,11 @@
-"""Hosts: the names under which a port of the hub is answered.
+"""Checks the `Host` header: each port of the hub answers only requests for its own host names.
 
-Above: the HTTP port, and those that protocols have beside it. Below: nothing. It refuses to know requests: a `Host`
-header goes in.
+Above: the HTTP port, and the other ports of protocols. Below: nothing. It refuses to know requests: it gets only the
+`Host` headers.
 
-A page of any site can have its own name resolve to 127.0.0.1 (DNS rebinding). To the browser the hub is then part of
-that site, so neither the page's `Origin` nor the browser's rules keep it out. The name itself does: the browser sends
-it as `Host`. So a port on a loopback address answers to IP addresses, `localhost` and the names of the configuration.
+Any site can make its own host name resolve to 127.0.0.1 (DNS rebinding). For the browser, the hub is then part of that
+site, so neither the page's `Origin` nor the browser's rules protect the hub. But the browser sends the site's name as
+`Host`. So a port on a loopback address accepts only IP addresses, `localhost` and the names of the configuration.
 """
 
 from collections.abc import Iterable
@@ -13,23 +13,23 @@ from ipaddress import ip_address
 
 _LOCALHOST = "localhost"
 _EXCERPT = 80
-"""Characters of a strange name that are repeated."""
+"""Characters of an unknown name that the error repeats."""
 
 
 class Hosts:
-    """The names that one port answers to."""
+    """The host names that one port accepts."""
 
     __slots__ = ("_all", "_names")
 
     def __init__(self, names: Iterable[str], address: str) -> None:
         self._names = frozenset(_bare(name) for name in names)
-        # A port that the network reaches has names that only its owner knows; it checks when it was told them.
+        # Only the owner knows the names of a port that the network can reach: check them only if they are configured.
         self._all = not self._names and not ip_address(address).is_loopback
 
     def refusal(self, hosts: Iterable[str]) -> str | None:
-        """Why a request with these `Host` headers is refused; `None` if it is answered.
+        """Return the error text for a request with these `Host` headers; `None` if the request is accepted.
 
-        No header at all is answered: every browser sends one, so no page is behind such a request.
+        A request without the header is accepted: every browser sends the header, so no web page made the request.
         """
         for host in hosts:
             if host and not self._all and not self._answers(_bare(host)):
@@ -50,7 +50,7 @@ class Hosts:
 
 
 def _bare(host: str) -> str:
-    """A name without its port, its brackets and its last dot, in lower case."""
+    """Return a host name in lower case, without its port, brackets and final dot."""
     host = host.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]

@@ -1,7 +1,7 @@
-"""HTTP as the protocols on the hub's port share it: answers in JSON, bearer tokens, bodies within bounds.
+"""HTTP functions shared by the protocols on the hub's port: JSON answers, bearer tokens, size limits for bodies.
 
-Above: protocols with routes. Below: ASGI, so whatever server holds the port. It refuses to know any route. An answer
-is a value; a handler returns one, and one place sends it.
+Above: protocols with routes. Below: ASGI, so any server can own the port. It refuses to know any route. An answer is a
+value: a handler returns an answer, and one place sends all answers.
 """
 
 import asyncio
@@ -17,74 +17,77 @@ from tieline.wire.unfinished import TOO_MUCH, Unfinished
 JSON = b"application/json;charset=utf-8"
 
 SESSION_COOKIE = "tieline_session"
-"""What a console carries: the id of a token, a dot, and the token."""
+"""Cookie of a console: the id of a token, a dot, and the token."""
 LOGIN_COOKIE = "ac7_session"
-"""What a login with a code gives, under the name that its clients know: a token."""
+"""Cookie of a login with a code: a token. The cookie has the name that existing clients know."""
 
 _BODY_SECONDS_MAX = 60.0
-"""A body at the limit of 32 MiB passes a line of 5 Mbit/s in this time; a client that trickles is cut off."""
+"""Timeout for a body. It is enough for 32 MiB, the size limit, at 5 Mbit/s; a client that sends slower is cut off."""
 _DISCARD_SECONDS_MAX = 2.0
-"""How long the rest of a refused body is read and thrown away: most clients hear no answer before they have sent."""
+"""Time for reading and discarding the rest of a refused body: most clients read no answer before they have sent all."""
 
 _BEARER = "bearer"
 _encoder = msgspec.json.Encoder()
 
 
 class Answer(Struct, frozen=True):
-    """What goes back for one request."""
+    """The answer to one request."""
 
     status: int
     body: bytes
     content_type: bytes = JSON
     close: bool = False
-    """Whether the connection ends with it, because the rest of the request cannot be read."""
+    """True if the connection ends after this answer, because the rest of the request cannot be read."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    """More than its content type and length."""
+    """Headers in addition to content type and length."""
 
 
 DOOR = "tieline.door"
-"""The extension of a WebSocket's scope that holds its `Door`."""
+"""Key of the `Door` in the extensions of a WebSocket's scope."""
 
 
 class Door(Protocol):
-    """What the protocol that serves a WebSocket tells the port: a stranger has one small message, and little time."""
+    """A protocol tells the port through this who speaks on a WebSocket.
+
+    A client that is not known yet may send one small message, within a short time.
+    """
 
     def await_greeting(self) -> None:
-        """The last message said nothing: the client has another small one."""
+        """The last message was empty: allow the client one more small message."""
 
     def admit(self, owner: str, bytes_max: int | None = None) -> None:
-        """It is known who speaks: messages may have their full size, or this one."""
+        """The client is known: allow messages of full size, or of `bytes_max`."""
 
     def expel(self) -> None:
-        """Who speaks is not let in: hear no more, and hang up whatever it does."""
+        """The client is refused: read nothing more, and close the connection even if the client does not."""
 
 
 def door(scope: Scope) -> Door:
-    """The door of a WebSocket."""
+    """Return the `Door` of a WebSocket."""
     found: Door = scope["extensions"][DOOR]
     return found
 
 
 class HttpApp(Protocol):
-    """A protocol that has routes on the hub's port: an ASGI application which knows what is its own."""
+    """A protocol with routes on the hub's port: an ASGI application that can tell which requests are its own."""
 
     def serves(self, scope: Scope) -> bool:
-        """Whether this request is for it."""
+        """Return true if this application answers the request."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
 
     def close(self) -> None:
-        """The hub stops: end every answer that would go on for ever."""
+        """The hub stops: end every stream."""
 
 
 def answer(value: Any, status: int = 200) -> Answer:
-    """A value as JSON."""
+    """Make an answer with a value as JSON."""
     return Answer(status, _encoder.encode(value))
 
 
 def failure(status: int, text: str, *, close: bool = False) -> Answer:
-    """A "no", in the one form that all clients understand."""
+    """Make an error answer, in the one form that all clients understand."""
     return Answer(status, _encoder.encode({"error": text}), close=close)
 
 
@@ -98,14 +101,14 @@ async def respond(send: Send, reply: Answer) -> None:
 
 
 async def deny(send: Send, reply: Answer) -> None:
-    """Send an answer to a request to open a WebSocket, which stays closed."""
+    """Send an answer that refuses to open a WebSocket."""
     headers = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(reply.body)), *reply.headers]
     await send({"type": "websocket.http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": reply.body})
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """The first header of this name, which is in lower case."""
+    """Return the first header of this name. The name is in lower case."""
     for key, value in scope["headers"]:
         if key == name:
             return str(value, "latin-1")
@@ -113,15 +116,15 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 def bearer(scope: Scope) -> str | None:
-    """The token that a request shows, with or without the word before it."""
-    # No regular expression: whoever sends this header is a stranger, and each of these methods is linear.
+    """Return the token of the `Authorization` header, with or without the word `Bearer` before it."""
+    # No regular expression, because the sender is not trusted: each of these methods takes linear time.
     shown = (header(scope, b"authorization") or "").strip()
     word, *rest = shown.split(None, 1) or ("",)
     return rest[0] if rest and word.lower() == _BEARER else shown or None
 
 
 def cookie(scope: Scope, name: str) -> str | None:
-    """The first cookie of this name."""
+    """Return the value of the first cookie of this name."""
     for key, value in scope["headers"]:
         if key == b"cookie":
             for part in str(value, "latin-1").split(";"):
@@ -132,19 +135,19 @@ def cookie(scope: Scope, name: str) -> str | None:
 
 
 def set_cookie(scope: Scope, name: str, value: str, seconds: int) -> tuple[bytes, bytes]:
-    """The header that gives a browser a cookie which no script can read and no other site can make it send."""
+    """Make the header that sets a cookie. No script can read the cookie; no other site can make a browser send it."""
     secure = "; Secure" if scope.get("scheme") in {"https", "wss"} else ""
     text = f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
     return b"set-cookie", text.encode()
 
 
 def clear(scope: Scope, name: str) -> tuple[bytes, bytes]:
-    """The header that takes a cookie away."""
+    """Make the header that deletes a cookie."""
     return set_cookie(scope, name, "", 0)
 
 
 def session_token(scope: Scope) -> str | None:
-    """The token by which a request comes: in its header, or in a cookie of somebody who logged in with a browser."""
+    """Return the token of a request: from its header, or from the cookie of a browser login."""
     shown = bearer(scope)
     if shown is not None:
         return shown
@@ -152,21 +155,21 @@ def session_token(scope: Scope) -> str | None:
 
 
 def console_token(scope: Scope) -> str | None:
-    """The token in a console's cookie. It counts before the cookie of a login, wherever a browser shows both."""
+    """Return the token in a console's cookie. If a browser sends both cookies, this one wins over the login cookie."""
     return (cookie(scope, SESSION_COOKIE) or "").partition(".")[2] or None
 
 
 def foreign(scope: Scope) -> bool:
-    """Whether a browser sent this for a page from elsewhere, which must not reach a hub through its visitor."""
+    """True if a browser sent this request for a page of another site. Such a page must not reach the hub."""
     origin = header(scope, b"origin")
     if origin is None:
-        # Of what a page only loads, a browser says this. Another port of the same machine is the same site.
+        # For resources that a page loads, browsers send this header. Another port of the same machine is "same-site".
         return header(scope, b"sec-fetch-site") in {"cross-site", "same-site"}
     return origin.partition("://")[2] != header(scope, b"host")
 
 
 class Bodies:
-    """Reads the bodies of all requests to one protocol, within a size for each, a size for all, and a time."""
+    """Reads the bodies of all requests to one protocol, with a size limit for each, one for all, and a timeout."""
 
     __slots__ = ("_seconds_max", "_unfinished")
 
@@ -175,7 +178,7 @@ class Bodies:
         self._seconds_max = seconds_max
 
     async def read(self, scope: Scope, receive: Receive, bytes_max: int, owner: str | None = None) -> bytes | Answer:
-        """The whole body, or the answer that says why there is none. `owner` is whose it is; a stranger's has none."""
+        """Return the whole body, or the error answer. `owner` is the member who sends the body; `None` if not known."""
         declared = header(scope, b"content-length")
         if declared is not None and declared.isdecimal() and int(declared) > bytes_max:
             return await self._too_large(receive, bytes_max, more=True)
@@ -225,7 +228,7 @@ class Bodies:
 
 
 async def discard(receive: Receive, seconds_max: float = _DISCARD_SECONDS_MAX) -> None:
-    """Read the rest of a refused body and throw it away, for a moment."""
+    """Read and discard the rest of a refused body, for a short time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(min(_DISCARD_SECONDS_MAX, seconds_max)):
             while (await receive()).get("more_body", False):

@@ -1,8 +1,8 @@
-"""The Hub port as bytes: what stands between a protocol and a hub that is not in its process.
+"""Encoding of the Hub port as bytes, for a protocol and a hub in different processes.
 
-Above: whatever carries the bytes. Below: the contract. A payload is a JSON array of pairs, the name of a type of the
-contract and its fields, so a new command or reply needs nothing here. JSON, because the data of a message may hold
-integers of any size, which MessagePack has no form for.
+Above: whatever carries the bytes. Below: the contract. A payload is a JSON array of pairs: the name of a type of the
+contract, and its fields. So a new command or reply needs no change here. The format is JSON, because the data of a
+message may hold integers of any size, and MessagePack cannot encode those.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Offer(Struct, frozen=True):
 
 
 class Released(Struct, frozen=True):
-    """Deliveries of a session that are held no more: `Listener.released`."""
+    """Deliveries of a session are not held any more: `Listener.released`."""
 
     session: SessionId
     keys: tuple[int, ...]
@@ -50,7 +50,7 @@ class Ended(Struct, frozen=True):
 
 
 Told = Offer | Released | Stepped | Ended
-"""What the hub tells a session that listens."""
+"""Calls of the hub to the listener of a session."""
 
 Value = Command | Reply | Told | Interest | Notice | Question
 
@@ -59,7 +59,7 @@ assert len(KINDS) == len(get_args(Value)), "a name says which type it is"
 
 
 class BadPayload(ValueError):
-    """What came is none of the port's values."""
+    """The payload is not a list of the port's values."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -68,12 +68,12 @@ _decoders: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(ki
 
 
 def encode(values: Sequence[Value]) -> bytes:
-    """Values as a payload. Raises `UnicodeEncodeError` for half a surrogate pair, which no wire can carry."""
+    """Encode values as a payload. Raises `UnicodeEncodeError` for half a surrogate pair, which no wire can carry."""
     return _encoder.encode([(type(value).__name__, value) for value in values])
 
 
 def decode(payload: bytes) -> list[Value]:
-    """The values of a payload. Raises `BadPayload`."""
+    """Decode the values of a payload. Raises `BadPayload`."""
     try:
         return [_decoders[name].decode(fields) for name, fields in _pairs.decode(payload)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError) as error:

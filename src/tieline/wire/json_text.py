@@ -1,15 +1,15 @@
-"""JSON as text: where its strings stand, and half surrogate pairs, both without decoding it.
+"""JSON as text: finds its strings and its lone halves of surrogate pairs, without decoding the JSON.
 
 Above: the codecs of protocols. Below: nothing. It refuses to know what the JSON says.
 
-Each function reads its text a fixed number of times, whatever the text is, and copies it at most as often: frames of
-16 MiB come from whoever may connect. A pattern with a repeated group would either keep a record of every repetition or
-need a possessive repeat, and Python 3.11.2 treats a possessive repeat of a group wrongly.
+Each function reads its text a fixed number of times, whatever the text is, and copies the text at most as often: any
+client that may connect can send frames of 16 MiB. A pattern with a repeated group would either keep a record of every
+repetition or need a possessive repeat, and Python 3.11.2 has a bug in possessive repeats of groups.
 """
 
 import re
 
-# In a masked text: a first half without its second, or a second half without its first.
+# In a masked text: a high surrogate without a low one after it, or a low surrogate without a high one before it.
 _HALF_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -18,23 +18,23 @@ _REPLACEMENT = rb"\ufffd"
 
 
 def masked(text: bytes) -> bytes:
-    """The text with its escaped backslashes and quotation marks overwritten by as many bytes.
+    """Return the text with each escaped backslash and quotation mark overwritten by zero bytes. Its length is the same.
 
-    Each quotation mark that is left begins or ends a string, and each backslash begins another escape.
+    Each quotation mark that is left begins or ends a string. Each backslash that is left begins another escape.
     """
-    # From the left, so that of three backslashes in a row the third is the one that escapes what follows.
+    # From the left: of three backslashes in a row, the third one escapes the next character.
     return text.replace(rb"\\", b"\0\0").replace(rb"\"", b"\0\0") if b"\\" in text else text
 
 
 def without_strings(text: bytes) -> bytes:
-    """The text without its strings: brackets, colons, commas, numbers, white space."""
+    """Return the text without its strings: brackets, colons, commas, numbers, white space."""
     return b"".join(masked(text).split(b'"')[::2])
 
 
 def mend_pairs(text: bytes) -> bytes:
-    """The text, as long as it was, with U+FFFD for each half of a surrogate pair that is escaped alone."""
+    """Return the text with U+FFFD in place of each escaped lone half of a surrogate pair. Its length is the same."""
     if rb"\ud" not in text and rb"\uD" not in text:
-        # Nearly always; and what is no JSON at all is not worth a copy.
+        # The usual case. It also saves a copy of a text that is not JSON.
         return text
     mended = bytearray(text)
     for half in _HALF_PAIR.finditer(masked(text)):

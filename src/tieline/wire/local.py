@@ -1,7 +1,7 @@
-"""Local addresses: the path of a Unix socket or, where there are none, the name of a Windows pipe.
+"""Local addresses: the path of a Unix socket, or the name of a Windows pipe.
 
-Above: protocols whose specification names both. Below: `unix`, or the event loop's own pipes. It is the one place that
-chooses between the two; whoever listens does not know which it got.
+Above: protocols whose specification names both. Below: `unix`, or the event loop's own pipes. This is the only place
+that chooses between the two; its callers do not know which one they got.
 """
 
 import asyncio
@@ -16,29 +16,29 @@ PIPE_PREFIX = "\\\\.\\pipe\\"
 
 
 class PipesNotOffered(OSError):
-    """The address is a named pipe, and this system has none."""
+    """The address is a named pipe, and this system has no named pipes."""
 
     hint = "name the path of a Unix socket"
 
 
 class Listener(Protocol):
-    """What listens at a local address."""
+    """A listener at a local address."""
 
     def close(self) -> None:
         """Stop listening; accepted connections stay open."""
 
 
 def pipe_name(address: Path) -> str | None:
-    """The pipe that an address names, or `None` for a path."""
-    # Elsewhere than on Windows a path that was made absolute has a folder before the prefix.
+    """Return the name of the pipe in an address, or `None` if the address is a path."""
+    # On other systems than Windows, an absolute path has a folder before the prefix.
     _, prefix, name = os.fspath(address).rpartition(PIPE_PREFIX)
     return prefix + name if prefix and name else None
 
 
 async def listen(address: Path, factory: Callable[[], asyncio.BaseProtocol], *, mode: int | None = None) -> Listener:
-    """Listen at an address. `mode` is for socket files: a pipe has the rights that Windows gives a new one.
+    """Listen at an address. `mode` is for socket files only: a pipe has the default rights of Windows.
 
-    Raises `PipesNotOffered`, or what `unix.listen` raises.
+    Raises `PipesNotOffered`, or the errors of `unix.listen`.
     """
     pipe = pipe_name(address)
     if pipe is None:
@@ -52,6 +52,6 @@ async def listen(address: Path, factory: Callable[[], asyncio.BaseProtocol], *, 
 
 
 def same_user(transport: asyncio.BaseTransport) -> bool:
-    """Whether the process at the other end is the hub's own user's, as far as the system can tell."""
+    """True if the process at the other end belongs to the hub's own user, or if the system does not tell."""
     uid = unix.peer_uid(transport)
     return uid is None or uid == os.geteuid()

@@ -1,14 +1,14 @@
-"""The rows of a log as lines of JSON, as `GET /api/log/{log}` gives them: the hub encodes, the pipeline decodes.
+"""The rows of a log as lines of JSON, as `GET /api/log/{log}` returns them: the hub encodes, the pipeline decodes.
 
-A row of the main log has its event as it was hashed, and beside it what is kept of the message or the objective that it
-tells of. Bodies are not in it, only their size.
+A line of the main log holds the event as it was hashed. It also holds the stored fields of the event's message or
+objective. It holds the size of a body, but not the body.
 """
 
 from msgspec import Struct
 
 
 class MessageLine(Struct, frozen=True, omit_defaults=True):
-    """What is kept of a message."""
+    """Stored fields of a message."""
 
     id: str
     sender: str
@@ -19,7 +19,7 @@ class MessageLine(Struct, frozen=True, omit_defaults=True):
     numbers: list[int]
     keys: list[int]
     recipients: list[str | None]
-    """Who it went to; parallel to the numbers and keys of the deliveries."""
+    """Recipients, parallel to the numbers and keys of the deliveries."""
     body_bytes: int
     wire_id: str | None = None
     expires_at_ms: int | None = None
@@ -34,12 +34,12 @@ class MessageLine(Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectiveLine(Struct, frozen=True):
-    """What happened to an objective."""
+    """A change of an objective."""
 
     id: str
     actor: str
     happening: str
-    """As JSON, as it was sealed."""
+    """The change as JSON, exactly as it was sealed."""
 
 
 class MainLine(Struct, frozen=True, omit_defaults=True):
@@ -66,8 +66,8 @@ class ActivityLine(Struct, frozen=True, omit_defaults=True):
 
 
 END_HEADER = "x-tieline-end"
-"""Says the offset that the next row of the log will have."""
+"""Header with the offset that the next row of the log will have."""
 NEXT_HEADER = "x-tieline-next"
-"""Says where the next answer begins, if this one comes whole."""
+"""Header with the offset at which the next request starts, if this answer arrives completely."""
 CUT = b"{"
-"""Ends an answer that is not compressed and was broken off; one that is compressed lacks the end that gzip has."""
+"""Last byte of an uncompressed answer that was broken off. A compressed one that was broken off has no gzip trailer."""

@@ -1,7 +1,7 @@
-"""A table of routes as an OpenAPI 3.1 document, drawn from the types of their handlers.
+"""Makes an OpenAPI 3.1 document from a table of routes and the types of their handlers.
 
-Above: the applications that have such a table, and whoever makes a client. Below: `route`. Nothing is written here that
-the routes do not do: a new route is in the document by itself.
+Above: the applications that have such a table, and authors of clients. Below: `route`. The document is made only from
+the routes, so a new route is documented automatically.
 """
 
 import re
@@ -33,7 +33,7 @@ _TEMPLATE = "#/components/schemas/{name}"
 
 
 def document(routes: Sequence[Route], title: str, description: str, failure: type[msgspec.Struct] = Failure) -> Json:
-    """The whole document. `failure` is the form of a "no"."""
+    """Make the whole document. `failure` is the type of an error answer."""
     shapes = [shape for route in routes for shape in (route.body, route.reply) if shape is not None]
     types = list(dict.fromkeys((*shapes, failure)))
     references, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
@@ -93,7 +93,7 @@ def _operation(route: Route, schema: dict[Any, Json]) -> Json:
 
 
 def _parameters(route: Route, names: Sequence[str]) -> Iterator[Json]:
-    """The names in its path, then its query: each parameter by itself, or all as the shape that the handler takes."""
+    """Yield the parameters in the path, then those of the query, from `route.query` and from the handler's type."""
     name_schema = {"type": "string", "minLength": 1, "maxLength": 200}
     for name in names:
         yield {"name": name, "in": "path", "required": True, "schema": name_schema}
@@ -108,14 +108,14 @@ def _parameters(route: Route, names: Sequence[str]) -> Iterator[Json]:
     if route.asks is not None:
         (shape,) = msgspec.json.schema_components((route.asks,))[1].values()
         for name, schema in shape["properties"].items():
-            # A parameter that is left out is none, but none cannot be written.
+            # A missing parameter is null, but a query cannot contain null.
             known = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
             required = name in shape["required"]
             yield {"name": name, "in": "query", "required": required, "schema": known[0] if known else schema}
 
 
 def _failure(status: int, route: Route) -> Json:
-    """A "no"; where answers are in the form of their request, this one may be too."""
+    """Describe an error. If answers have the media type of their request, an error may have that type, too."""
     shared: Json = {"$ref": f"#/components/responses/E{status}"}
     if not route.takes or not route.gives:
         return shared
@@ -124,5 +124,5 @@ def _failure(status: int, route: Route) -> Json:
 
 
 def _any(kind: str) -> Json:
-    """The schema of a body that is not drawn from a type."""
+    """Return the schema of a body that has no type."""
     return {"type": "object"} if kind == "application/json" else {"type": "string", "format": "binary"}

@@ -1,7 +1,7 @@
-"""Pages of an inbox: one at a time, and again while the hub fails at one.
+"""Reads pages of an inbox, one at a time, and retries while the hub fails.
 
 Above: whatever brings a session's deliveries to its wire. Below: the Hub port. It refuses to know which page comes
-next: when a page failed, the source asks anew, because what it wants may have changed meanwhile.
+next: after a failure the source makes a new request, because the source may want another page by then.
 """
 
 import asyncio
@@ -13,40 +13,40 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Fetched, Reply
 
 RETRY_SECONDS = 1.0
-"""Time until the hub is asked again for what its store failed at."""
+"""Wait before a retry after the hub's store failed."""
 
 FAULTS_MAX = 60
-"""Times in a row that the hub may fail at a page for no fault of its disk; then the session ends, and a new one may
-read it."""
+"""Internal errors in a row before the session ends (failures of the disk do not count). A new session may be able to
+read the page."""
 
 
 class Pages:
-    """The pages of one session."""
+    """Page reader of one session."""
 
     __slots__ = ("_again", "_closed", "_faults", "_give_up", "_got", "_hub", "_retry", "busy")
 
     def __init__(self, hub: Hub, again: Callable[[], None], give_up: Callable[[Refusal], None]) -> None:
         self._hub = hub
-        # Called when the hub may be asked again, and when it has failed too often.
+        # Callbacks: `_again` when it is time to retry, `_give_up` when the hub has failed too often.
         self._again = again
         self._give_up = give_up
-        # Takes the page that is asked for.
+        # Callback for the requested page.
         self._got: Callable[[Fetched], None] | None = None
         self._faults = 0
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
-        # Whether a page is being read, or will be read again because the hub failed at it.
+        # True while a page is being read or waits for a retry.
         self.busy = False
 
     def ask(self, fetch: Fetch, got: Callable[[Fetched], None]) -> None:
-        """Ask for a page; `got` takes it when the hub has read it."""
+        """Request a page. The callback `got` receives the page when the hub has read it."""
         assert not self.busy, "one at a time"
         self.busy = True
         self._got = got
         self._hub.submit((fetch,), self._answered)
 
     def close(self) -> None:
-        """Nobody wants a page any more."""
+        """Stop: cancel the retry and ignore the page that is still being read."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()

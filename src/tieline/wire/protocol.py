@@ -1,4 +1,4 @@
-"""A protocol as its folder declares it: all that the rest of the project knows of it.
+"""Declaration of a protocol by its folder: all that the rest of the project knows about the protocol.
 
 Above: the server, which runs it; the command line, the agents' tools, the pipeline and the tests, which find every
 declaration in `tieline.protocols`. Below: nothing. A declaration is cheap to import: its functions import the modules
@@ -28,7 +28,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
 
     def with_environment(self, environment: Mapping[str, str]) -> Self:
-        """These settings with those that variables of the protocol's own override."""
+        """Return these settings, overridden by the protocol's own environment variables."""
         del environment
         return self
 
@@ -50,19 +50,19 @@ class Flag(Struct, frozen=True):
     """An option of `tieline serve`. It overrides settings."""
 
     names: tuple[str, ...]
-    """As a person types it; two for a pair such as `--x/--no-x`."""
+    """The option as typed; two names for a pair such as `--x/--no-x`."""
     help: str
     sets: Callable[[Any], Mapping[str, Any]]
-    """The settings, by field, that the option's value stands for. Raises `ValueError` for one that is none."""
+    """Converts the option's value to settings, by field. Raises `ValueError` for a value that is not valid."""
     metavar: str = ""
-    """The name of its value; an option without one is a switch."""
+    """Name of the option's value in help texts. Empty for a switch."""
     is_path: bool = False
     excludes: str = ""
-    """Another option that cannot be given with this one."""
+    """Another option that cannot be used together with this one."""
 
 
 def on_off(name: str, help: str) -> Flag:
-    """The pair of options by which a protocol is spoken or not."""
+    """Make the pair of options that switches a protocol on or off."""
     return Flag((f"--{name}", f"--no-{name}"), help, lambda spoken: {"enabled": spoken})
 
 
@@ -72,91 +72,93 @@ class Host(Struct, frozen=True, kw_only=True):
     hub: "Hub"
     home: Path
     home_named: bool
-    """Whether somebody named the home; if not, it is the platform's own."""
+    """True if the user chose the home; false if it is the platform's default."""
     operator: "Credential"
-    """Opens a session that may manage members."""
+    """Credential for a session that may manage members."""
     unfinished: "Unfinished"
-    """Bounds what all connections hold of messages that are not whole yet."""
+    """Limits the bytes of incomplete messages over all connections."""
     now_ms: Callable[[], int]
     services: "Services"
     """Files, logins and devices."""
     names: Sequence[str] = ()
-    """Names that the hub's ports answer to beside `localhost` and IP addresses."""
+    """Host names that the hub's ports accept in addition to `localhost` and IP addresses."""
 
 
 class Server:
-    """A protocol at work in one hub. The hub calls these methods in their order; any may be left as it is."""
+    """The running server of a protocol in one hub. The hub calls the methods in the order below; all are optional."""
 
     http: "HttpApp | None" = None
-    """Its routes on the hub's HTTP port."""
+    """The protocol's routes on the hub's HTTP port."""
 
     async def prepare(self) -> None:
-        """Do what must be done before anybody can reach the hub."""
+        """Prepare the server before any client can reach the hub."""
 
     async def start(self) -> None:
         """Open the listeners."""
 
     def places(self) -> Mapping[str, str]:
-        """Its entries of `run.json`."""
+        """Return the protocol's entries of `run.json`."""
         return {}
 
     def follow(self) -> None:
-        """Every listener of the hub is open: begin what may take long."""
+        """Start slow work. The hub calls this when all its listeners are open."""
 
     def welcome(self, http: str, *, first: bool) -> Iterable[str]:
-        """Lines for the person who starts the hub, above all at its first start."""
+        """Return lines for the person who starts the hub; most of them matter at the first start."""
         del http, first
         return ()
 
     async def stop(self) -> None:
-        """End everything. Also called if an earlier step failed."""
+        """Stop the server. The hub also calls this if an earlier step failed."""
 
 
 class Signatures(Struct, frozen=True):
-    """The signatures of messages that the hub keeps as their senders signed them."""
+    """Check of signatures, for messages that the hub keeps as their senders signed them."""
 
     variable: str
-    """The environment variable that has the secret."""
+    """Name of the environment variable that holds the secret."""
     check: Callable[[], Callable[[bytes, bytes], bool]]
-    """Load the function that says whether a message's original is signed rightly with a secret."""
+    """Loads the function that returns true if a message's original has a valid signature for a secret."""
 
 
 class Protocol(Struct, frozen=True, kw_only=True):
     """One protocol of the hub."""
 
     name: str
-    """As sessions, receipts and the log say it."""
+    """Name in sessions, receipts and the log."""
     section: str
-    """As `tieline.toml` says it."""
+    """Name of the section in `tieline.toml`."""
     settings: type[Settings]
     template: Callable[[], str]
-    """The text of its section in a new `tieline.toml`, with new secrets."""
+    """Makes the text of the section for a new `tieline.toml`, with new secrets."""
     server: Callable[[Host, Any], Server]
-    """Make its server with its settings."""
+    """Makes the server from the host and the settings."""
     carriage: "Callable[[], Carriage]"
-    """Load what its wire can say of a message."""
+    """Loads the table of message fields that the wire can carry."""
     puppet: "Callable[[], type[Puppet]]"
-    """Its end for whoever tries the protocol: the demo, the doctor, tests."""
+    """Loads the test client of the protocol, for the demo, the doctor and tests."""
     colour: str = "#5f6b7a"
-    """Its colour on pages…"""
+    """Colour of the protocol on web pages."""
     terminal_colour: str = "default"
-    """…and in a terminal."""
+    """Colour of the protocol in a terminal."""
     other_names: tuple[str, ...] = ()
-    """Names that some of its sessions have instead of its own."""
+    """Other protocol names that some of its sessions use."""
     flags: tuple[Flag, ...] = ()
     places: Mapping[str, str] = {}
-    """Its keys in `run.json`, each with its label on the screen of `tieline serve`; empty to show none."""
+    """Keys in `run.json`, each with its label on the screen of `tieline serve`. An empty label shows nothing."""
     commands: Callable[[], Any] | None = None
-    """Make its part of the command line, an `Extension` of `tieline.cli.extension`. It is in its package `commands`."""
+    """Makes the protocol's part of the command line: an `Extension` of `tieline.cli.extension`, from its package
+    `commands`."""
     reserved_names: tuple[str, ...] = ()
-    """Names that no member may have, because its wire speaks under them."""
+    """Names that no member may have, because the wire itself uses them as senders."""
     tools: Callable[[], Sequence[Any]] | None = None
-    """Load the tools (`tieline.agents.tools.Tool`) under the names that agents were taught for it."""
+    """Loads the tools (`tieline.agents.tools.Tool`) under the names that agents know from this protocol."""
     thread_of: Callable[[Mapping[str, Any]], str | None] | None = None
-    """Find in the data of a message to a channel the thread that it was said in, if that is written there."""
+    """Finds the thread of a channel message in its data, if the data names one."""
     is_framed: bool = False
-    """Set where its own clients frame a message as agents are shown it here: then the frame need not name it."""
+    """True if the protocol's own clients frame a message the way agents see it here. Then the frame does not name the
+    protocol."""
     extractor: "Callable[[], type[Extractor]] | None" = None
-    """Load its grammar of what a terminal program wants sent."""
+    """Loads the extractor: the grammar that finds messages to send in the output of a terminal program."""
     signatures: Signatures | None = None
-    """The check of its signatures, for a protocol whose members sign what they say."""
+    """Check of signatures, for a protocol whose members sign their messages."""

@@ -1,8 +1,8 @@
-"""A puppet: one end of a protocol's wire with the same few verbs for every protocol.
+"""Puppet: a test client of a protocol, with the same few methods for every protocol.
 
 Above: the demo, the doctor's canary, the tests that try every protocol with every other. Below: the clients that the
-protocols ship. The hub cannot tell a puppet from any other client: it uses no way into the hub that an agent does not
-have.
+protocols ship. The hub cannot tell a puppet from any other client: a puppet uses only the ways into the hub that an
+agent has.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tieline.wire.home import Running
 
 ANSWER_SECONDS = 10.0
-"""A hub that does not answer for so long does not answer."""
+"""Timeout for an answer of the hub."""
 
 
 class NotSpoken(Exception):
@@ -25,39 +25,39 @@ class NotSpoken(Exception):
 
 
 class Place(Struct, frozen=True):
-    """A hub as one of its members reaches it."""
+    """Everything that one member needs to reach a hub."""
 
     name: str
     token: str
-    """The member's own; it opens the name on every protocol."""
+    """The member's token. It is valid on every protocol."""
     http: str
     places: dict[str, str | None]
     """The protocols' entries of `run.json`."""
     settings: dict[str, Any]
-    """The hub's settings of the protocol, by field."""
+    """The hub's settings for the protocol, by field."""
 
     @classmethod
     def at(cls, running: "Running", name: str, token: str, settings: Settings) -> "Place":
-        """A running hub as a member reaches it."""
+        """Make the place of a member at a running hub."""
         return cls(name, token, running.http, running.places, msgspec.structs.asdict(settings))
 
 
 class Heard(Struct, frozen=True):
-    """One message as a wire gave it."""
+    """One message, as received from a wire."""
 
     sender: str
     body: str
     urgent: bool
     delivery: Any
-    """The wire's own value by which the message is acknowledged."""
+    """The wire's own value for acknowledging the message."""
 
 
 class Puppet:
-    """A member's end of one protocol."""
+    """Test client of one member for one protocol."""
 
     protocol: ClassVar[str]
     acknowledges: ClassVar[bool] = True
-    """Whether the protocol has a word for "I have it"."""
+    """True if the protocol has acknowledgements."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -67,7 +67,7 @@ class Puppet:
         raise NotImplementedError
 
     async def say(self, target: str, body: str, *, urgent: bool = False) -> None:
-        """Say something to `@member`, `#channel` or `*`, in the protocol's own form."""
+        """Send a message to `@member`, `#channel` or `*`, in the protocol's own form."""
         raise NotImplementedError
 
     async def hear(self) -> Heard:
@@ -75,14 +75,14 @@ class Puppet:
         raise NotImplementedError
 
     async def acknowledge(self, heard: Heard) -> None:
-        """Be done with a message, where the protocol has a word for that."""
+        """Acknowledge a message, if the protocol has acknowledgements."""
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         raise NotImplementedError
 
 
 def says_urgent(data: Mapping[str, Any]) -> bool:
-    """Whether data says so itself, or the hub does in the place that it alone writes."""
+    """True if the data has urgent priority, in the sender's field or under `tieline`, which only the hub writes."""
     beyond = data.get("tieline")
     return "urgent" in (data.get("priority"), beyond.get("priority") if isinstance(beyond, dict) else None)

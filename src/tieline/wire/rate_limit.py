@@ -1,6 +1,6 @@
-"""A rate limit: so many of something in so long a time, for each key. It has no clock; the caller gives the time.
+"""Rate limit: at most a given number of events per key within a time window. The caller gives the time.
 
-Memory is bounded: past `keys_max` the key that was counted longest ago is forgotten.
+Memory is bounded: beyond `keys_max` keys, the key whose last event is oldest is forgotten.
 """
 
 from collections import deque
@@ -8,17 +8,17 @@ from collections.abc import Hashable
 
 
 class RateLimit:
-    """Counts what each key did in the last `window_ms`."""
+    """Counts the events of each key in the last `window_ms`."""
 
     def __init__(self, most: int, window_ms: int, keys_max: int = 10_000) -> None:
         self._most = most
         self._window_ms = window_ms
         self._keys_max = keys_max
-        # The times of each key, oldest first; keys in the order of their last time.
+        # Times of events by key, oldest first. The keys are in the order of their last event.
         self._counted: dict[Hashable, deque[int]] = {}
 
     def wait_ms(self, key: Hashable, now_ms: int) -> int:
-        """Milliseconds until the key may do one more; 0 when it may now."""
+        """Return the milliseconds until the key may have one more event; 0 if it may now."""
         times = self._counted.get(key)
         if times is None:
             return 0
@@ -30,7 +30,7 @@ class RateLimit:
         return times[-self._most] + self._window_ms - now_ms if len(times) >= self._most else 0
 
     def count(self, key: Hashable, now_ms: int) -> None:
-        """Count one more of this key."""
+        """Count one event of this key."""
         times = self._counted.pop(key, None)
         if times is None:
             times = deque(maxlen=self._most)
@@ -40,7 +40,7 @@ class RateLimit:
         self._counted[key] = times
 
     def clear(self, key: Hashable) -> None:
-        """Count from zero again."""
+        """Forget the events of this key."""
         self._counted.pop(key, None)
 
     def __len__(self) -> int:
@@ -48,5 +48,5 @@ class RateLimit:
 
 
 def seconds(wait_ms: int) -> int:
-    """A wait as it is said on the wire: whole seconds, never too few."""
+    """Convert a wait to whole seconds, rounded up."""
     return -(-wait_ms // 1000)

@@ -1,7 +1,8 @@
-"""One operation over HTTP: its path, what it takes, what it gives, and the handler that carries it out.
+"""One operation over HTTP: its path, its input, its answer, and the handler that executes it.
 
-Above: the table that an application declares, `route_app`, which serves it, and `openapi`, which describes it. Below:
-`http` and `sessions`. A handler gets a checked request and returns an answer; it never sees bytes.
+Above: the table of routes that an application declares; `route_app`, which serves the table; and `openapi`, which
+describes the table. Below: `http` and `sessions`. A handler gets a checked request and returns an answer. It never
+sees bytes.
 """
 
 import re
@@ -28,12 +29,13 @@ from tieline.wire.http import Answer, answer, header
 from tieline.wire.sessions import Held, Make, Sessions
 
 FORM_BYTES_MAX = 1024 * 1024
-"""A request but for its data and attachments is far smaller: a body has at most 65,536 characters."""
+"""Size limit of a form. Without data and attachments a request is far smaller: its text has at most 65,536
+characters."""
 NO_CONTENT = 204
 _TYPED_PARAMETERS_MAX = 16
-"""More than the query of any route has, where it is checked as a whole."""
+"""Most parameters of a query that is checked as a whole. No route has so many."""
 EXCERPT = 140
-"""Longer than any name; what is longer is not worth repeating."""
+"""Longest text that an error repeats. Every name is shorter."""
 
 _Reply = TypeVar("_Reply", bound=r.Reply)
 
@@ -48,7 +50,7 @@ class Query(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """The member that asks: it has shown a token, or the cookie of a login, which is one too."""
+    """The member that makes the request. It showed a token, either in the header or in the cookie of a login."""
 
     token: str
     held: Held
@@ -56,7 +58,7 @@ class Caller(Struct, frozen=True):
 
 
 class Call:
-    """One request. Of a member, unless its route is open to everybody."""
+    """One request. It has a caller, unless its route is open to everybody."""
 
     __slots__ = ("_caller", "_errors", "_sessions", "hub", "pairs", "params", "query", "receive", "scope")
 
@@ -74,42 +76,45 @@ class Call:
         self._errors = errors
         self._sessions = sessions
         self._caller = caller
-        # What the path holds between its slashes.
+        # Values of the names in the path.
         self.params = params
         self.pairs = pairs_of(scope)
-        # Of several with the same name the last counts.
+        # If a name occurs several times, the last value counts.
         self.query = dict(self.pairs)
         self.scope = scope
         self.receive = receive
 
     @property
     def caller(self) -> Caller:
-        """The member that asks."""
+        """Return the caller. The route must not be open."""
         assert self._caller is not None, "an open route asks for nobody"
         return self._caller
 
     @property
     def member(self) -> MemberName:
-        """Whose request it is."""
+        """Name of the member that makes the request."""
         return self.caller.held.member
 
     async def ask(self, make: Make) -> Sequence[r.Reply]:
-        """Hand commands to the hub that are decided together."""
+        """Submit commands to the hub as one batch, and wait for the replies."""
         return await self._sessions.ask(self.caller.token, self.caller.held, make)
 
     async def get(self, make: Callable[[SessionId], c.Command], expected: type[_Reply], about: str = "") -> _Reply:
-        """Hand over one command and expect a reply to it; `about` is the member that it is about, if it is."""
+        """Submit one command and return its reply. Raises `Refused` for another reply.
+
+        `about` is the member that the command concerns, if any; the error for an unknown member names it.
+        """
         replies = await self.ask(lambda session: (make(session),))
         if not isinstance(replies[0], expected):
             raise fail(replies, about, self._errors.refused)
         return replies[0]
 
     def leave(self) -> None:
-        """The token may be void from now on: its next request proves itself anew."""
+        """End the session, because the token may be void now. The next request with the token attaches again."""
         self._sessions.end(self.caller.held)
 
     def header(self, name: bytes) -> str | None:
-        """The first header of this name, which is in lower case."""
+        """Return the first header of this name. The name is in lower case."""
         return header(self.scope, name)
 
 
@@ -121,14 +126,14 @@ class Download(Struct, frozen=True):
 
 
 class Stream(Struct, frozen=True):
-    """An answer that its handler writes for as long as the reader stays."""
+    """An answer that its handler writes until the reader disconnects."""
 
     run: Callable[[Send], Awaitable[Answer | None]]
-    """Returns an answer if the stream never began."""
+    """Writes the stream. Returns an answer if the stream could not start."""
 
 
 class Refused(Exception):
-    """The hub or a rule of the wire says no; carries the answer."""
+    """The hub or a rule of the wire refuses the request. Carries the answer."""
 
     def __init__(self, reply: Answer) -> None:
         super().__init__()
@@ -139,68 +144,70 @@ Handler = Callable[[Call, Any], Awaitable[Any]]
 
 
 class Route(Struct, frozen=True, dict=True):
-    """One operation. What it takes and gives stands once, at its handler."""
+    """One operation. The handler's signature defines the types of the input and the answer."""
 
     method: str
     path: str
-    """With names in braces for what differs."""
+    """Path with names in braces for the variable parts."""
     handler: Handler
-    """Gets the call and the checked body, `None` where there is none; of a GET, the checked query. Its docstring is the
-    operation's summary; the shapes that it takes and returns are those of the body, or query, and the answer."""
+    """Executes the operation. It gets the call and the checked body; `None` if there is no body; for GET, the checked
+    query. Its docstring is the summary of the operation. Its parameter and return types are the types of the body (or
+    query) and of the answer."""
     body_bytes_max: int = FORM_BYTES_MAX
     undecoded: type[Struct] | None = None
-    """The shape of a body that the handler gets as bytes and checks itself."""
+    """Type of a body that the handler gets as bytes and decodes itself."""
     invalid: str = "invalid request"
-    """The error for a body that does not fit."""
+    """Beginning of the error text for a body of another type."""
     takes: tuple[str, ...] = ()
-    """Media types of a body that is no JSON of ours; the handler gets its bytes, or reads them in pieces."""
+    """Media types of a body that is not decoded as JSON here. The handler gets its bytes, or reads them in pieces."""
     in_pieces: bool = False
     """True if the handler itself receives the body."""
     answered: type[Struct] | None = None
-    """The shape of an answer that the handler makes of something else."""
+    """Type of the answer, if the handler's return type does not show it."""
     gives: tuple[str, ...] = ()
-    """Media types of an answer that is no JSON of ours: an `Answer`, a `Download` or a `Stream` of the handler."""
+    """Media types of an answer that is not encoded as JSON here: the handler returns an `Answer`, `Download` or
+    `Stream`."""
     status: int = 200
     head: bool = False
-    """True if HEAD is answered as GET is, without the body."""
+    """True if the route also answers HEAD: like GET, without the body."""
     open: bool = False
-    """True if it needs no token."""
+    """True if the route needs no token."""
     bearer_only: bool = False
-    """True if it is for programs: the cookie of a login does not do."""
+    """True if the route is for programs only: it does not accept the cookie of a login."""
     live: Callable[[], Any] | None = None
-    """Makes what is written to for as long as its reader stays; then the handler gets it in place of a body, opens it,
-    and gives no answer."""
+    """Makes the live stream, for a route whose answer goes on until the reader disconnects. The handler gets the stream
+    instead of a body, opens it, and returns no answer."""
     query: tuple[Query, ...] = ()
     errors: tuple[int, ...] = ()
-    """Statuses beside those that every route has."""
+    """Error statuses in addition to those that every route has."""
 
     @cached_property
     def summary(self) -> str:
-        """Its purpose, for the document."""
+        """Purpose of the operation, for the OpenAPI document."""
         text = getdoc(self.handler)
         assert text is not None, f"{self.handler} has a docstring"
         return text
 
     @cached_property
     def body(self) -> Any:
-        """The shape of its body, or several; `None` where it has none, or one that is no JSON of ours."""
+        """Type of the body, or a union. `None` if there is no body, or the body is not decoded as JSON here."""
         if self.method == "GET":
             return None
         return self.undecoded or (reduce(or_, self._forms) if self._forms else None)
 
     @cached_property
     def asks(self) -> type[Struct] | None:
-        """The shape of the query, if the handler takes one."""
+        """Type of the query, if the handler takes one."""
         return self._forms[0] if self.method == "GET" and self._forms else None
 
     @cached_property
     def body_optional(self) -> bool:
-        """True if the body may be left out."""
+        """True if the body may be empty."""
         return bool(self._forms) and NoneType in _alternatives(self._hints[0])
 
     @cached_property
     def reply(self) -> type[Struct] | None:
-        """The shape of its answer, if it is JSON of ours."""
+        """Type of the answer, if the answer is encoded as JSON here."""
         given = self._hints[1]
         return self.answered or (given if _is_shape(given) else None)
 
@@ -210,18 +217,18 @@ class Route(Struct, frozen=True, dict=True):
 
     @property
     def _hints(self) -> tuple[Any, Any]:
-        """The types that the handler takes after the call, and returns."""
+        """The handler's second parameter type and its return type."""
         _, taken, given = get_type_hints(self.handler).values()
         return taken, given
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods that it answers."""
+        """HTTP methods that the route answers."""
         return (self.method, "HEAD") if self.head else (self.method,)
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Matches the path of a request; `{path}` may have slashes in it, and `{rest}` may be empty too."""
+        """Pattern for the path of a request. `{path}` may contain slashes. `{rest}` may contain slashes or be empty."""
         pattern = self.path.replace("{path}", "(?P<path>.+)").replace("{rest}", "(?P<rest>.*)")
         return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern) + r"\Z", re.DOTALL)
 
@@ -235,7 +242,7 @@ def _is_shape(hint: Any) -> bool:
 
 
 class Routes:
-    """All operations, by what a request asks for."""
+    """Finds the route of a request by method and path."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         served = [(method, route) for route in routes for method in route.methods]
@@ -244,7 +251,7 @@ class Routes:
         self._methods = list(dict.fromkeys(method for method, _ in served))
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
-        """The operation that a request asks for, and what its path holds."""
+        """Return the route of a request, and the values of the names in its path."""
         route = self._fixed.get((method, path))
         if route is not None:
             return route, {}
@@ -255,12 +262,12 @@ class Routes:
         return None
 
     def methods(self, path: str) -> list[str]:
-        """The methods that a path has, in the order of the table."""
+        """Return the methods that a path has, in the order of the table."""
         return [method for method in self._methods if self.find(method, path) is not None]
 
 
 def pairs_of(scope: Scope) -> list[tuple[str, str]]:
-    """The query of a request."""
+    """Parse the query of a request. Raises `Refused` for too many parameters."""
     if not scope["query_string"]:
         return []
     try:
@@ -275,7 +282,7 @@ _Checked = TypeVar("_Checked")
 def checked(
     body: bytes | msgspec.Raw, shape: type[_Checked] | UnionType, invalid: str, invalid_json: str | None = None
 ) -> _Checked:
-    """A body as what it should be."""
+    """Decode a JSON body to a type. Raises `Refused`."""
     try:
         return msgspec.json.decode(body, type=shape)
     except msgspec.ValidationError as error:
@@ -285,7 +292,7 @@ def checked(
 
 
 def checked_query(scope: Scope, shape: type[_Checked]) -> _Checked:
-    """A query as what it should be."""
+    """Convert a query to a type. Raises `Refused`."""
     try:
         text = scope["query_string"].decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_TYPED_PARAMETERS_MAX)
@@ -295,12 +302,12 @@ def checked_query(scope: Scope, shape: type[_Checked]) -> _Checked:
 
 
 def number_of(text: str | None) -> int | None:
-    """A whole number in a query, or `None` if it is none that a client can count to."""
+    """Parse a whole number in a query. `None` if it is not one, or has more digits than JavaScript counts exactly."""
     digits = len("9007199254740991")
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= digits else None
 
 
-# Saying no.
+# Refusals.
 
 STATUS = {
     Code.UNAUTHORIZED: 401,
@@ -331,7 +338,7 @@ STATUS = {
     Code.STORE_FAILED: 503,
     Code.SHUTTING_DOWN: 503,
 }
-"""Any other refusal is 400: something is wrong with the request."""
+"""HTTP status of each refusal. Any other refusal is 400: something is wrong with the request."""
 
 UNKNOWN_TOKEN = "unknown token"
 
@@ -348,54 +355,54 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
 
 def no(status: int, text: str, code: str | None = None) -> Answer:
-    """A "no" of the wire."""
+    """Make an error answer."""
     return answer(Failure(text) if code is None else Failure(text, code), status)
 
 
 def later(text: str, seconds: int | None) -> Answer:
-    """Not so soon."""
+    """Make an answer with status 429: the client must wait before it tries again."""
     return wait(answer(Failure(text, retry_after=UNSET if seconds is None else seconds), 429), seconds)
 
 
 def wait(said: Answer, seconds: int | None) -> Answer:
-    """An answer that asks to wait for so long."""
+    """Add the `retry-after` header to an answer."""
     return said if seconds is None else replace(said, headers=(*said.headers, (b"retry-after", b"%d" % seconds)))
 
 
 def refused(refusal: Refusal) -> Answer:
-    """A refusal as an answer."""
+    """Convert a refusal of the hub to an answer."""
     status = STATUS.get(refusal.code, 400)
     return no(401, UNKNOWN_TOKEN) if status == 401 else no(status, refusal.message, refusal.code.value)  # noqa: PLR2004
 
 
 def refused_by(statuses: Mapping[Code, int]) -> Callable[[Refusal], Answer]:
-    """Makes answers of refusals with other statuses; any that is not among them is 400."""
+    """Return a function that converts refusals to answers with these statuses. Any other refusal is 400."""
     return lambda refusal: no(statuses.get(refusal.code, 400), refusal.message, refusal.code.value)
 
 
 def only_get(_scope: Scope, _methods: Sequence[str]) -> Answer:
-    """The answer to another method than GET, where there is no other."""
+    """Answer a method other than GET, on a path that has only GET."""
     return no(405, "only GET is answered here")
 
 
 class Errors(Struct, frozen=True):
-    """The errors of an application: each wire has statuses and words of its own."""
+    """The error answers of an application: each wire has its own statuses and texts."""
 
     refused: Callable[[Refusal], Answer] = refused
-    """Makes an answer of a refusal."""
+    """Converts a refusal of the hub to an answer."""
     no_token: Answer = no(401, "show a member's token: Authorization: Bearer …")
-    """Answers a request without a token, where one is needed."""
+    """Answer to a request that needs a token and has none."""
     not_found: Answer = Answer(404, b"404 Not Found", b"text/plain; charset=UTF-8")
-    """Answers what has no route, once it is known who asks."""
+    """Answer to a request without a route, after the caller was checked."""
     not_allowed: Callable[[Scope, Sequence[str]], Answer] | None = None
-    """Answers a method that a path does not have, before any check; gets the methods that it has. Without this, such a
-    request has no route."""
+    """Makes the answer to a method that a path does not have, before any check. It gets the methods that the path has.
+    If it is `None`, such a request is answered with `not_found`."""
     invalid_json: str | None = None
-    """Begins the error for a body that is no JSON; else it begins as that for a body that does not fit."""
+    """Beginning of the error text for a body that is not JSON. `None` uses the route's `invalid` text."""
 
 
 def fail(replies: Sequence[r.Reply], about: str = "", answered: Callable[[Refusal], Answer] = refused) -> Refused:
-    """The end of a request of which the hub refused a command."""
+    """Make the exception for a request if the hub refused one of its commands."""
     refusal = next((reply for reply in replies if isinstance(reply, Refusal)), None)
     assert refusal is not None, f"the hub answered with {replies}"
     if about and refusal.code is Code.UNKNOWN_MEMBER:
@@ -404,13 +411,13 @@ def fail(replies: Sequence[r.Reply], about: str = "", answered: Callable[[Refusa
 
 
 async def own_member(call: Call) -> Member:
-    """The member that asks, with its permissions."""
+    """Return the calling member, with its permissions."""
     roster = await call.get(lambda session: c.ListMembers(session, name=call.member), r.Roster)
     return roster.members[0].member
 
 
 async def require(call: Call, permission: str) -> None:
-    """Refuse a request of a member that lacks a permission."""
+    """Raise `Refused` if the calling member lacks a permission."""
     own = await own_member(call)
     if permission not in own.permissions:
         raise Refused(no(403, f"{own.name} lacks the permission {permission}"))

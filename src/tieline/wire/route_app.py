@@ -1,7 +1,7 @@
-"""A table of routes as an HTTP application: finds the route of a request, who asks, and sends the answer.
+"""HTTP application for a table of routes: finds the route and the caller of a request, and sends the answer.
 
-Above: protocols and pages that have routes on the hub's port. Below: `route`. First comes the check that the
-application makes of every request, then who asks, unless the route is open to everybody, then the route.
+Above: protocols and pages that have routes on the hub's port. Below: `route`. First the application's check of every
+request runs. Then the caller is found, unless the route is open to everybody. Then the route's handler runs.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,18 +27,18 @@ from tieline.wire.route import (
 from tieline.wire.sessions import Sessions
 
 _STRANGERS_FORM_BYTES_MAX = 64 * 1024
-"""A body of somebody who has not shown who it is: a name, a code."""
+"""Size limit of a body from an unknown client: a name, a code."""
 _ERRORS = Errors()
 _ANSWERS = (Answer, Download, Stream)
 
 Found = tuple[Route, dict[str, str]]
-"""The route of a request, and what its path holds."""
+"""The route of a request, and the values of the names in its path."""
 FindCaller = Callable[[Scope, bool], Awaitable[Caller]]
-"""Finds who asks, by a bearer token alone if so told. Raises `Refused`."""
+"""Finds the caller of a request. If the second argument is true, it accepts only a bearer token. Raises `Refused`."""
 
 
 class RouteApp:
-    """Serves the operations of a table. An HTTP application for the hub's port."""
+    """Serves the routes of a table. An HTTP application for the hub's port."""
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class RouteApp:
         self.table = table
         self._routes = Routes(table)
         self._caller = caller or self._find_caller
-        # Finds the token that a request shows, unless the application finds who asks in another way.
+        # Finds the token of a request. Not used if the application gives its own `caller`.
         self._token = token
-        # Raises `Refused` for what no route answers.
+        # Checks every request. Raises `Refused`.
         self._check = check
         self._errors = errors
 
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """True if the path has a route, whatever its method."""
+        """True if the path has a route, for any method."""
         return scope["type"] == "http" and bool(self._routes.methods(scope["path"]))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,13 +75,13 @@ class RouteApp:
         await self.serve(self.find(scope["method"], scope["path"]), scope, receive, send)
 
     def close(self) -> None:
-        """The hub stops."""
+        """End the sessions: the hub stops."""
         self._sessions.close()
 
-    # For applications that look at a request first.
+    # For applications that inspect a request first.
 
     def find(self, method: str, path: str) -> Found | None:
-        """The route of a request."""
+        """Return the route of a request."""
         return self._routes.find(method, path)
 
     async def serve(self, found: Found | None, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,7 +101,7 @@ class RouteApp:
                     await respond(send, instead)
 
     async def call(self, found: Found | None, scope: Scope, receive: Receive) -> Call:
-        """A request that was let in. Raises `Refused`."""
+        """Check a request and find its caller. Raises `Refused`."""
         self._check(scope)
         return await self._admit(found, scope, receive)
 
@@ -128,7 +128,7 @@ class RouteApp:
             if methods:
                 return self._errors.not_allowed(scope, methods)
         self._check(scope)
-        # Before the token: a query that is wrong is wrong whoever asks.
+        # Before the token, because the result does not depend on the caller.
         asks = None if found is None else found[0].asks
         form: object = None if asks is None else checked_query(scope, asks)
         call = await self._admit(found, scope, receive)

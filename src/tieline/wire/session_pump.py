@@ -1,14 +1,14 @@
-"""The session pump moves what one session says and what it is sent, the same way for every wire.
+"""The session pump moves commands and deliveries between one session's wire and the hub, the same way for every wire.
 
 Above: a protocol's server, which turns bytes into commands and deliveries into bytes, and its `Greeting`, which opens
-the session. Below: the Hub port. It keeps order, credit and back-pressure, so that no protocol has a queue or a retry
-of its own:
+the session. Below: the Hub port. The pump keeps order, credit and back-pressure, so that no protocol has a queue or a
+retry of its own:
 
-- **Inbound**, at most `inflight_max` commands of a wire wait for their replies; past that the wire is not read. A wire
-  that has no refusal *insists*: what the store fails at is handed over again until it is taken.
-- **Outbound**, a session is either *caught up*, and new deliveries go straight from the hub to its wire, or *behind*,
-  and reads the inbox as its credit and its wire allow. Nothing is queued here: what cannot go out now stays in the
-  inbox, which is on disk.
+- **Inbound**, at most `inflight_max` commands of a wire wait for their replies. Beyond that, the wire is not read. A
+  wire without a word for refusals *insists*: the pump retries commands at which the store failed until it takes them.
+- **Outbound**, a session is either *caught up* or *behind*. If it is caught up, new deliveries go straight from the hub
+  to the wire. If it is behind, it reads the inbox as its credit and its wire allow. The pump has no queue: deliveries
+  that cannot go out now stay in the inbox, which is on disk.
 """
 
 import asyncio
@@ -30,38 +30,38 @@ from tieline.contract.reply import Attached, Fetched, Progress, Reply
 from tieline.wire.pages import RETRY_SECONDS, Pages
 
 Parcel = tuple[Message, int, int]
-"""A message for this session, its delivery key, and its sequence in its stream."""
+"""A message for this session, its delivery key, and its sequence number in its stream."""
 
 _PAGE = 256
-"""Deliveries read from the inbox at once while behind."""
+"""Deliveries read from the inbox at once while the session is behind."""
 
 INSIST_MAX = 600
-"""Times that a wire without refusals asks again: after ten minutes a person must see to the disk, and the wire ends."""
+"""Retries for a wire without refusals. They take ten minutes; then the wire ends, and a person must repair the disk."""
 
 _WRITE_CHARACTERS = 256 * 1024
-"""Text put on a wire before it is asked again whether it takes more: many small messages, or one large one."""
+"""Text written before the pump checks again if the wire takes more: many small messages, or one large one."""
 
 _DATA_CHARACTERS = 32 * 1024
-"""What structured data counts as, because measuring it would cost as much as encoding it."""
+"""Assumed size of structured data. Measuring the data would cost as much as encoding it."""
 
 
 class Wire(Protocol):
-    """A session pump needs this of the protocol's side. All methods return at once."""
+    """The protocol's side of a session pump. All methods return at once."""
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Put deliveries on the wire, in this order; returns those that were, in case some are not for it."""
+        """Write deliveries in this order. Return those that were written: the wire may decline some."""
 
     def write_progress(self, step: Progress) -> None:
-        """Tell of a step that a followed message took."""
+        """Report a step of a followed message."""
 
     def end(self, why: Refusal) -> None:
-        """Say why, and close the wire."""
+        """Send the reason, and close the wire."""
 
     def pause_reading(self) -> None:
-        """Take no more bytes from the wire."""
+        """Stop reading bytes from the wire."""
 
     def resume_reading(self) -> None:
-        """Go on taking bytes from the wire."""
+        """Continue to read bytes from the wire."""
 
 
 class SessionPump:
@@ -102,55 +102,55 @@ class SessionPump:
         self.session: SessionId = SessionId("")
         self.member: MemberName | None = None
         self._protocol = ""
-        # Key of the first delivery that came after that.
+        # Key of the first delivery that came after the session was attached.
         self._attached_key = 1
-        # Commands handed over and not yet answered.
+        # Number of commands that were submitted and not answered yet.
         self._inflight = 0
-        # Commands that the wire insists on and that are not answered, those that the store failed at, and how often
-        # they were tried in vain.
+        # For a wire that insists: the number of its unanswered commands, the commands at which the store failed, and
+        # the number of failed attempts.
         self._insisted = 0
         self._unkept: list[c.Command] = []
         self._tries = 0
-        # Called when the wire insists on nothing any more.
+        # Callbacks for the moment when no insisted command is open.
         self._when_kept: list[Callable[[], None]] = []
         self._held = False
         self._reading_paused = False
-        # Deliveries written and not yet acknowledged, and how many there may be; `None` for a wire without
-        # acknowledgement, which is held back by its socket alone.
+        # Number of deliveries written and not acknowledged yet, and its limit. The limit is `None` for a wire without
+        # acknowledgement: only its socket limits such a wire.
         self._outstanding = 0
         self._window: int | None = None
-        # Key of the next delivery for this wire; everything below it was written or is none of its business.
+        # Key of the next delivery for this wire. Deliveries below it were written, or are not for this wire.
         self._next_key = 1
-        # Whether the inbox holds deliveries from `_next_key` on that were not offered to this wire; set by `receive`.
+        # True if the inbox may hold deliveries from `_next_key` on that this wire was not offered. Set by `receive`.
         self._behind = False
         self._pages = Pages(hub, self._catch_up, self._give_up)
         self._unoffered_until = 0
-        # What this wire writes once, in a form without acknowledgement.
+        # Returns true for messages that this wire writes only once, in a form without acknowledgement.
         self._once: Callable[[Message], bool] | None = None
-        # Settled deliveries that the wire asked for again, in key order, and that it was not given yet.
+        # Settled deliveries that the wire asked for again and did not get yet, in key order.
         self._replay: tuple[Replayed, ...] = ()
-        # Keys below `_next_key` of deliveries that were held when this wire came past them, and that it was not given.
+        # Keys below `_next_key` of deliveries that this wire skipped because they were held, and that are released now.
         self._released: list[int] = []
-        # Whether the wire takes bytes.
+        # True if the wire takes bytes.
         self._writable = True
-        # What goes out at the end of this turn of the loop.
+        # Deliveries to write at the end of this turn of the event loop.
         self._parcels: list[Parcel] = []
         self._closed = False
 
     @property
     def limits(self) -> Limits:
-        """The limits in force."""
+        """The hub's limits."""
         return self._hub.limits
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that the hub has for this wire was handed to it."""
+        """True if the wire got all deliveries that the hub has for it."""
         return not (self._behind or self._pages.busy or self._parcels)
 
-    # What the protocol calls.
+    # Methods for the protocol.
 
     def open(self, attach: c.Attach, opened: Callable[[Attached | Refusal], None]) -> None:
-        """Attach a session; `opened` hears how it went, before anything is offered."""
+        """Attach a session. The callback `opened` gets the result before any delivery is offered."""
         self._protocol = attach.protocol
 
         def done(replies: Sequence[Reply]) -> None:
@@ -178,10 +178,10 @@ class SessionPump:
     ) -> None:
         """Start offering the member's deliveries to this wire.
 
-        `window` is how many may be unacknowledged, `None` for a wire that cannot acknowledge. `unoffered_only` leaves
-        out what was offered to some session before this one was there; `once` does that for some messages, those that
-        the wire writes in a form without acknowledgement (see `offered_ackless`). `replay` are settled deliveries that
-        it wants again.
+        `window` is the limit of unacknowledged deliveries; `None` for a wire that cannot acknowledge. `unoffered_only`
+        leaves out deliveries that were offered to another session before this one was attached. `once` leaves them out
+        only for messages that the wire writes in a form without acknowledgement (see `offered_ackless`). `replay` are
+        settled deliveries that the wire wants again.
         """
         assert self.member is not None, "only a member receives"
         self._window = window
@@ -193,7 +193,7 @@ class SessionPump:
         self._catch_up()
 
     def submit(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
-        """Hand commands to the hub; while too many wait for their replies, the wire is not read."""
+        """Submit commands to the hub. While too many commands wait for replies, the wire is not read."""
 
         def answered(replies: Sequence[Reply]) -> None:
             if done is not None and not self._closed:
@@ -216,14 +216,14 @@ class SessionPump:
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt that a `Send` to insist on belongs to."""
+        """Number of the current attempt. A `Send` given to `insist` must carry it."""
         return self._tries
 
     def insist(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
-        """Hand over what is said on a wire that has no refusal; each `Send` has `attempt`.
+        """Submit commands of a wire that cannot report a refusal. Each `Send` carries `attempt`.
 
-        Commands that the store fails at are handed over again, in their order, until they are taken; meanwhile the wire
-        is not read. A session whose wire is gone ends after that.
+        If the store fails, the pump retries the failed commands in their order until the store takes them. Meanwhile
+        the wire is not read. If the wire is gone, the session ends only after that.
         """
         self._insisted += len(commands)
 
@@ -239,7 +239,7 @@ class SessionPump:
         self._submit(commands, decided)
 
     def _insist_later(self) -> None:
-        """Everything after the first that failed has failed too: try all of it again, or give up."""
+        """Schedule a retry of all failed commands, or give up. All commands after the first failure failed too."""
         self._tries += 1
         waiting = sum(_characters(command) for command in self._unkept)
         if self._tries <= INSIST_MAX and waiting <= self._hub.limits.unsent_bytes_max:
@@ -257,7 +257,7 @@ class SessionPump:
         )
 
     def when_kept(self, done: Callable[[], None]) -> None:
-        """Call `done` as soon as the wire insists on nothing."""
+        """Call `done` as soon as no insisted command is open."""
         self._when_kept.append(done)
         self._settle_insisted()
 
@@ -273,17 +273,17 @@ class SessionPump:
             done()
 
     def after(self, done: Callable[[], None]) -> None:
-        """Call `done` when everything that was handed over before is answered."""
-        # An offer of nothing, because the hub keeps the order of what one session asks.
+        """Call `done` when all commands submitted before are answered."""
+        # An empty offer: the hub answers the commands of one session in order.
         self.submit((c.Offered(self.session, first=1, last=0),), lambda _: done())
 
     @property
     def room(self) -> int:
-        """How many commands may be handed over before the answers to earlier ones have come."""
+        """Number of commands that may be submitted now, before earlier ones are answered."""
         return self._hub.limits.inflight_max - self._inflight
 
     def _regulate(self) -> None:
-        """Read from the wire while there is room for requests and for their answers."""
+        """Pause or resume reading: the wire is read while there is room for requests and for their answers."""
         limit = self._hub.limits.inflight_max
         held = self._held or bool(self._tries) or bool(self._unkept)
         if not self._reading_paused and (self._inflight > limit or not self._writable or held):
@@ -294,41 +294,41 @@ class SessionPump:
             self._wire.resume_reading()
 
     def hold(self, held: bool) -> None:
-        """Whether the protocol itself wants the wire not to be read."""
+        """Stop reading the wire on behalf of the protocol, or allow reading again."""
         self._held = held
         self._regulate()
 
     def settled(self, count: int) -> None:
-        """The wire acknowledged this many deliveries: there is credit for as many more."""
+        """The wire acknowledged this many deliveries: add as much credit."""
         self._outstanding = max(0, self._outstanding - count)
         if self._behind:
             self._catch_up()
 
     def offered_ackless(self, key: int) -> None:
-        """A delivery that the wire declined in `write_deliveries` went out in a form without acknowledgement."""
+        """The wire declined a delivery in `write_deliveries`, and sent it in a form without acknowledgement."""
         self._hub.submit((c.Offered(self.session, first=key, last=key, ackless=True),))
 
     def pause_writing(self) -> None:
-        """The wire's buffer is full: offer nothing, and take no requests whose answers would have to wait too."""
+        """The wire's buffer is full: offer nothing, and read no requests, because their answers would have to wait."""
         self._writable = False
         self._regulate()
 
     def resume_writing(self) -> None:
-        """The wire's buffer drained."""
+        """The wire's buffer has drained: read and offer again."""
         self._writable = True
         self._regulate()
         if self._behind:
             self._catch_up()
 
     def leave(self) -> None:
-        """Give up a session that has received nothing yet. The wire stays, and may `open` another."""
+        """End a session that has received nothing yet. The wire stays open, and may `open` another session."""
         session, self.session, self.member = self.session, SessionId(""), None
         if session:
             self._hub.forget(session)
             self._hub.submit((c.Detach(session),))
 
     def close(self) -> None:
-        """The wire is gone: end the session. Its deliveries stay with the member."""
+        """The wire is gone: end the session. Unacknowledged deliveries stay in the member's inbox."""
         if self._closed:
             return
         self._closed = True
@@ -343,10 +343,10 @@ class SessionPump:
         if session:
             self._hub.submit((c.Detach(session),))
 
-    # What the hub calls: the Listener port.
+    # The Listener port, which the hub calls.
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """A new delivery: straight to the wire if it is this one's turn and there is credit."""
+        """Take a new delivery. Write it to the wire if it is the next one and there is credit."""
         if message.signature and key == self._next_key and not self._behind and not message.reaches(self._protocol):
             self._next_key = key + 1
             return
@@ -357,7 +357,7 @@ class SessionPump:
             or not self._writable
             or (window is not None and self._outstanding >= window)
         ):
-            # A key below `_next_key` came with a page read in the same turn; any other waits in the inbox.
+            # A key below `_next_key` was in a page read in the same turn. Any other delivery waits in the inbox.
             if key >= self._next_key and not self._behind:
                 self._behind = True
                 if not self._parcels:
@@ -370,20 +370,20 @@ class SessionPump:
         self._parcels.append((message, key, stream_seq))
 
     def released(self, keys: Sequence[int]) -> None:
-        """Deliveries are held no more: those that this wire passed over come before anything new."""
+        """Deliveries are not held any more: write those that this wire skipped before any new delivery."""
         self._released += [key for key in keys if key < self._next_key]
         self._behind = True
         self._catch_up()
 
     def progress(self, step: Progress) -> None:
-        """A followed message took a step."""
+        """Report a step of a followed message to the wire."""
         self._wire.write_progress(step)
 
     def end(self, why: Refusal) -> None:
-        """The hub ended the session."""
+        """The hub ended the session: close the wire with the reason."""
         self._wire.end(why)
 
-    # Inside.
+    # Internals.
 
     def _has_credit(self) -> bool:
         return self._writable and (self._window is None or self._outstanding < self._window)
@@ -397,7 +397,7 @@ class SessionPump:
             self._catch_up()
 
     def _write(self, parcels: Sequence[Parcel]) -> None:
-        """Put counted deliveries on the wire, a slice at a time; what it has no room for stays in the inbox."""
+        """Write deliveries that `_outstanding` counts, a slice at a time. Those without room stay in the inbox."""
         start = 0
         while start < len(parcels):
             if not self._writable:
@@ -416,7 +416,7 @@ class SessionPump:
 
     def _catch_up(self) -> None:
         if self._parcels:
-            # They come before whatever the inbox has; writing them comes back here.
+            # The parcels come before the deliveries in the inbox. `_flush` calls this method again.
             self._flush()
             return
         if self._pages.busy or self._closed or not self._has_credit():
@@ -428,7 +428,7 @@ class SessionPump:
             return
         if self._replay:
             self._replay = self._replay[bisect_left(self._replay, self._next_key, key=lambda item: item.key) :]
-        # One more than fits, so that the page ends before the first that is left out.
+        # One more than the limit, so that the page ends before the first delivery that does not fit.
         replay = self._replay[: limit + 1]
         fetch = c.Fetch(
             self.session, after=self._next_key - 1, limit=limit, unoffered_until=self._unoffered_until, replay=replay
@@ -441,7 +441,8 @@ class SessionPump:
 
     def _caught(self, reply: Fetched) -> None:
         if self._released:
-            # They come before the rest of their stream, which may be in this page: it is read again after them.
+            # Released deliveries come before the rest of their stream, which may be in this page. So the page is read
+            # again after them.
             self._catch_up()
             return
         self._next_key = reply.through + 1
@@ -454,7 +455,7 @@ class SessionPump:
             self._catch_up()
 
     def _caught_released(self, reply: Fetched) -> None:
-        """The first of the released deliveries are here; those that were settled meanwhile are left out."""
+        """Write a page of released deliveries. The page lacks those that were settled meanwhile."""
         del self._released[: self._released.index(reply.through) + 1]
         parcels = [(item.message, item.key, item.stream_seq) for item in reply.deliveries]
         start = 0
@@ -467,13 +468,13 @@ class SessionPump:
         self._catch_up()
 
     def _is_over(self, item: Delivery) -> bool:
-        """Whether a delivery was offered before this session was there, and is not given again."""
+        """True if a delivery was offered before this session attached, and the wire writes its message only once."""
         offered_before = item.key < self._attached_key and item.state is not State.PENDING
         return offered_before and self._once is not None and self._once(item.message)
 
 
 def _slice_end(parcels: Sequence[Parcel], start: int) -> int:
-    """The end of the slice from `start` on that is put on a wire at once: at least one delivery."""
+    """Return the end of the slice from `start` that is written at once: at least one delivery."""
     characters = 0
     for index in range(start, len(parcels)):
         content = parcels[index][0].content
@@ -488,5 +489,5 @@ def _is_failed(reply: Reply) -> bool:
 
 
 def _characters(command: c.Command) -> int:
-    """The size of what a command says."""
+    """Return the size of a command's text."""
     return len(command.content.body) if isinstance(command, c.Send) else 0

@@ -1,8 +1,8 @@
-"""Sessions for requests: a token's session is kept for a while, because attaching for each request costs a round trip.
+"""Cache of sessions by token, so that a request does not have to attach a new session: that costs a round trip.
 
-Above: protocols whose clients show a token with each request. Below: the Hub port. A session is kept half a minute
-beyond its last request, so that a member does not look connected because it asked something long ago. When the hub ends
-one (its token was replaced, its member removed), the next request attaches anew and hears why it cannot.
+Above: protocols whose clients show a token with each request. Below: the Hub port. A session ends half a minute after
+its last request, so that a member who asked something long ago does not look connected. The hub may end a session
+earlier (its token was replaced, its member was removed). Then the next request attaches again and gets the refusal.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from tieline.contract.reply import Attached, Progress, Reply
 
 IDLE_SECONDS = 30.0
 _AGE_SECONDS = 60.0
-"""How long a session is kept however busy it is: attaching anew finds out that its token has expired."""
+"""Longest life of a session, even a busy one. Attaching again notices that the token has expired."""
 _SESSIONS_MAX = 4096
-"""Kept at the same time; past it the one that was not used for longest ends."""
+"""Sessions kept at the same time. Beyond this number, the least recently used session ends."""
 
 Make = Callable[[SessionId], Sequence[c.Command]]
 
 
 async def ask_all(hub: Hub, commands: Sequence[c.Command]) -> Sequence[Reply]:
-    """Hand over commands that are decided together, and wait for their replies."""
+    """Submit commands as one batch and wait for their replies."""
     future: asyncio.Future[Sequence[Reply]] = asyncio.get_running_loop().create_future()
 
     def done(replies: Sequence[Reply]) -> None:
-        # Whoever waited may be gone.
+        # The waiting task may have been cancelled.
         if not future.done():
             future.set_result(replies)
 
@@ -40,7 +40,7 @@ async def ask_all(hub: Hub, commands: Sequence[c.Command]) -> Sequence[Reply]:
 
 
 class Held:
-    """One session that is kept. Its methods are what the hub calls: the Listener port."""
+    """One cached session. It implements the Listener port, which the hub calls."""
 
     __slots__ = ("_sessions", "digest", "member", "opened_at", "session", "used_at")
 
@@ -48,62 +48,62 @@ class Held:
         self, sessions: "Sessions", digest: bytes, session: SessionId, member: MemberName, opened_at: float
     ) -> None:
         self._sessions = sessions
-        # Of the token that it was opened with.
+        # Hash of the token that opened the session.
         self.digest = digest
         self.session = session
         self.member = member
-        # By the loop's clock.
+        # Times of the event loop's clock.
         self.opened_at = self.used_at = opened_at
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Nothing is offered to a session that only answers."""
+        """Do nothing: the hub offers no deliveries to a session for requests."""
 
     def released(self, keys: Sequence[int]) -> None:
-        """What was held is read like the rest."""
+        """Do nothing: requests read released deliveries like all others."""
 
     def progress(self, step: Progress) -> None:
-        """Nothing is followed by it either."""
+        """Do nothing: a session for requests follows no message."""
 
     def end(self, why: Refusal) -> None:
-        """The hub ended it."""
+        """Drop the session from the cache: the hub ended it."""
         self._sessions.forget(self)
 
 
 class Sessions:
-    """Sessions by token."""
+    """Cache of sessions by token."""
 
     def __init__(
         self, hub: Hub, protocol: str, *, idle_seconds: float = IDLE_SECONDS, acknowledges: bool = True
     ) -> None:
         self._hub = hub
         self._protocol = protocol
-        # Whether a request can acknowledge what the member was sent.
+        # True if a request can acknowledge deliveries of the member.
         self._acknowledges = acknowledges
         self._idle_seconds = idle_seconds
         self._loop = asyncio.get_running_loop()
         self._held: dict[bytes, Held] = {}
-        # Those that the hub is attaching: requests of one token that come together share one.
+        # Sessions that the hub is attaching. Simultaneous requests with the same token share one session.
         self._opening: dict[bytes, asyncio.Future[Held | Refusal]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def of(self, token: str) -> Held | Refusal:
-        """The session of a token."""
+        """Return the session of a token, opening it if necessary."""
         digest = sha256(token.encode()).digest()
         held = self._held.get(digest)
         now = self._loop.time()
         if held is not None and now - held.opened_at > _AGE_SECONDS:
-            # What it was asked before is decided before it ends.
+            # Commands submitted earlier are decided before the session ends.
             self.end(held)
             held = None
         if held is None:
             opening = self._opening.get(digest) or self._open(token, digest)
-            # Shielded, because others may wait for it too.
+            # Shielded, because other requests may wait for the same session.
             return await asyncio.shield(opening)
         held.used_at = now
         return held
 
     async def ask(self, token: str, held: Held, make: Make) -> Sequence[Reply]:
-        """Hand over commands of this session, or of a new one where this has ended meanwhile."""
+        """Submit commands of this session. If the session has ended meanwhile, open a new one and submit them there."""
         replies = await ask_all(self._hub, make(held.session))
         first = replies[0]
         if not (isinstance(first, Refusal) and first.code is Code.UNKNOWN_SESSION):
@@ -115,12 +115,12 @@ class Sessions:
         return await ask_all(self._hub, make(again.session))
 
     def forget(self, held: Held) -> None:
-        """It has ended."""
+        """Drop a session that has ended from the cache."""
         if self._held.get(held.digest) is held:
             del self._held[held.digest]
 
     def close(self) -> None:
-        """End all of them."""
+        """End all sessions."""
         for held in list(self._held.values()):
             self.end(held)
         if self._sweeper is not None:
@@ -162,7 +162,7 @@ class Sessions:
         self._sweeper = self._loop.call_later(self._idle_seconds / 4, self._sweep) if again else None
 
     def end(self, held: Held) -> None:
-        """End one: the next request of its token attaches anew, and hears whether that is still good."""
+        """End a session. The next request with its token attaches again, and is refused if the token is void."""
         self.forget(held)
         self._hub.forget(held.session)
         self._hub.submit((c.Detach(held.session),))

@@ -1,7 +1,7 @@
-"""Server-sent events: one answer that goes on for as long as its reader stays.
+"""Server-sent events: one answer that goes on until its reader disconnects.
 
-Above: a protocol that pushes events. Below: ASGI, and `Unsent`, where events wait while the socket is full. Writing
-returns at once, and the source hears when its reader does not keep up.
+Above: a protocol that pushes events. Below: ASGI, and `Unsent`, which buffers events while the socket is full. Writing
+returns at once. A callback tells the source when the reader is too slow.
 """
 
 import asyncio
@@ -13,29 +13,29 @@ from starlette.types import Receive, Send
 from tieline.wire.unsent import Unsent
 
 KEEPALIVE_SECONDS = 25.0
-"""Below the half minute after which proxies begin to hang up on silence."""
+"""Less than 30 seconds, because some proxies close a connection that is silent for so long."""
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache"),
-    # Asks a proxy that collects answers before it passes them on not to.
+    # Asks a proxy not to buffer the answer.
     (b"x-accel-buffering", b"no"),
 ]
 _KEEPALIVE = b": keepalive\n\n"
 
 
 def event(data: bytes) -> bytes:
-    """One event. Text of several lines stays one event."""
+    """Encode one event. A text of several lines stays one event."""
     return b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n"
 
 
 def comment(text: str) -> bytes:
-    """What no client acts on, but a person sees."""
+    """Encode a comment. Clients ignore it, but a person who reads the stream sees it."""
     return b": " + " ".join(text.split()).encode() + b"\n\n"
 
 
 class EventStream:
-    """Events to one reader."""
+    """Event stream to one reader."""
 
     __slots__ = ("_keepalive_seconds", "_unsent")
 
@@ -47,26 +47,26 @@ class EventStream:
         *,
         keepalive_seconds: float = KEEPALIVE_SECONDS,
     ) -> None:
-        # Half of it waits here, and as much may be in the socket's own buffer.
+        # Half of the limit is for this buffer, the other half for the socket's own buffer.
         self._unsent: Unsent[bytes] = Unsent(unsent_bytes_max // 2, full, drained)
         self._keepalive_seconds = keepalive_seconds
 
     def write(self, chunk: bytes) -> None:
-        """Put an event or a comment on its way."""
+        """Queue an event or a comment."""
         self._unsent.write(chunk, len(chunk))
 
     def close(self) -> None:
-        """Send what is left and end the answer."""
+        """Send the queued events and end the answer."""
         self._unsent.close()
 
     async def run(self, receive: Receive, send: Send) -> None:
-        """Carry events until the reader is gone or the stream is closed."""
+        """Send events until the reader disconnects or the stream is closed."""
         gone = asyncio.create_task(self._watch(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             while await self._wait():
                 chunks = self._unsent.take()
-                # Returns once the socket has room again, or is gone.
+                # Returns when the socket has room again, or is gone.
                 body = b"".join(chunk for chunk, _ in chunks)
                 await send({"type": "http.response.body", "body": body, "more_body": True})
                 self._unsent.sent(len(body))

@@ -1,9 +1,9 @@
-"""A byte stream to one client on a Unix socket: what the carriers of frames and of lines have in common.
+"""A byte stream to one client on a Unix socket: the common part of the carriers of frames and of lines.
 
-Above: such a carrier, which knows where a message ends. Below: an asyncio transport. It refuses to know what passes.
+Above: a carrier, which knows where a message ends. Below: an asyncio transport. It refuses to know what the bytes mean.
 
-Whoever is hung up on still gets what was written before, for as long as it takes any of it: a client that reads nothing
-for a while is dropped with what is left, so that no connection stays behind for ever.
+After `hang_up`, the client still gets the bytes that were written before, as long as it reads. A client that reads
+nothing for a while is dropped and loses the rest, so that no connection stays open for ever.
 """
 
 import asyncio
@@ -14,35 +14,35 @@ from tieline.wire.unix import peer_uid
 from tieline.wire.unsent import bound
 
 CLOSE_SECONDS_MAX = 5.0
-"""How long a client that is hung up on may go without reading."""
+"""After `hang_up`, a client that reads nothing for this time is dropped."""
 
 
 class Stream(asyncio.Protocol):
-    """One connection, as far as bytes go. A carrier calls `begin` first."""
+    """The bytes of one connection. A carrier calls `begin` first."""
 
     __slots__ = ("_closing", "_transport")
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        # Looks after a client that is hung up on.
+        # Timer that checks whether the client still reads after `hang_up`.
         self._closing: asyncio.TimerHandle | None = None
 
     def begin(self, transport: asyncio.BaseTransport, unsent_bytes_max: int) -> bool:
-        """Take the transport; tells whether the user who runs this process is at its other end."""
-        # Not an `isinstance` check: uvloop's transports are none of asyncio's classes.
+        """Take the transport. Return true if the peer is the user who runs this process, or cannot be identified."""
+        # No `isinstance` check: uvloop's transports do not inherit from asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
         bound(self._transport, unsent_bytes_max)
         return peer_uid(transport) in (None, os.geteuid())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone."""
+        """Forget the transport, which is gone."""
         self._transport = None
         if self._closing is not None:
             self._closing.cancel()
 
     @property
     def ended(self) -> bool:
-        """Whether nothing that comes now counts any more."""
+        """True if the connection is closed or closing, so that bytes received now are ignored."""
         return self._transport is None or self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
@@ -51,7 +51,7 @@ class Stream(asyncio.Protocol):
             self._transport.write(data)
 
     def hang_up(self) -> None:
-        """End the connection when everything before is sent, or nothing of it leaves any more."""
+        """Close the connection when all written bytes are sent, or when the client stops reading."""
         if self._transport is not None:
             self._transport.close()
             self._watch(self._transport.get_write_buffer_size())
@@ -72,16 +72,16 @@ class Stream(asyncio.Protocol):
             self._transport.abort()
 
     def abort(self) -> None:
-        """Drop the connection."""
+        """Drop the connection with its unsent bytes."""
         if self._transport is not None:
             self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Take no more bytes."""
+        """Stop reading bytes."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Continue to read bytes."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()

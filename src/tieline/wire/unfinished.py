@@ -1,10 +1,11 @@
-"""Unfinished messages: the bytes of frames, requests and bodies that are not whole yet, bounded over all connections.
+"""Unfinished messages: limits the bytes of incomplete frames, requests and bodies over all connections.
 
-Above: whatever reads a connection; it says how much it holds after each read. It refuses to know sockets.
+Above: code that reads a connection; after each read it reports how much it holds. It refuses to know sockets.
 
-Each connection has a `Share`. Strangers, who have not shown who they are, have one bound, members another, so that no
-stranger takes room from a member. When a bound is passed, whoever holds most is refused: a member by all its
-connections together, a stranger by the one. Small messages do not count, so nobody who says little is ever refused.
+Each connection has a `Share`. Strangers (clients that are not identified yet) have one limit. Members have another, so
+that no stranger takes room from a member. Beyond a limit, the largest holder is refused: all connections of a member
+count together, each connection of a stranger counts by itself. Small messages do not count, so a client that sends
+only small messages is never refused.
 """
 
 from collections.abc import Callable
@@ -12,13 +13,13 @@ from collections.abc import Callable
 from tieline.contract.limits import Limits
 
 FREE_BYTES = 4096
-"""What a connection may hold without being counted: as much as the connection costs by itself."""
+"""Bytes of a connection that are not counted: about the cost of the connection itself."""
 
 TOO_MUCH = "too many large messages are on their way to this hub at once; send yours again"
 
 
 class _Pool:
-    """One bound, and who holds something of it."""
+    """One limit, and the shares that hold bytes of it."""
 
     __slots__ = ("bytes_max", "held", "shares")
 
@@ -28,7 +29,7 @@ class _Pool:
         self.shares: set[Share] = set()
 
     def relieve(self) -> None:
-        """Refuse whoever holds most, until the rest fits."""
+        """Refuse the largest holder, until the rest is within the limit."""
         while self.held > self.bytes_max:
             sums: dict[str | int, int] = {}
             for share in self.shares:
@@ -38,7 +39,7 @@ class _Pool:
 
 
 class Unfinished:
-    """Both bounds of one hub."""
+    """The two limits of one hub."""
 
     __slots__ = ("_members", "_strangers")
 
@@ -48,11 +49,11 @@ class Unfinished:
 
     @property
     def held(self) -> int:
-        """Bytes that count, of strangers and of members."""
+        """Counted bytes of strangers and members."""
         return self._strangers.held + self._members.held
 
     def share(self, refused: Callable[[], None], owner: str | None = None) -> "Share":
-        """The share of a new connection: a stranger's, unless its owner is known. `refused` must end the connection."""
+        """Make the share of a new connection: a stranger's without `owner`. `refused` must end the connection."""
         share = Share(self._strangers, self._members, refused)
         if owner is not None:
             share.admit(owner)
@@ -60,21 +61,21 @@ class Unfinished:
 
 
 class Share:
-    """What one connection holds."""
+    """The counted bytes of one connection."""
 
     __slots__ = ("_members", "_pool", "_refused", "held", "owner")
 
     def __init__(self, strangers: _Pool, members: _Pool, refused: Callable[[], None]) -> None:
-        # `None` when it is closed.
+        # `None` if the share is closed.
         self._pool: _Pool | None = strangers
         self._members = members
         self._refused: Callable[[], None] | None = refused
         self.held = 0
-        # A member's name; a stranger is nobody but this connection.
+        # Name of the member. A stranger's share has a value of its own.
         self.owner: str | int = id(self)
 
     def hold(self, size: int) -> None:
-        """The connection holds this many bytes of an unfinished message now."""
+        """Report that the connection now holds this many bytes of an unfinished message."""
         pool = self._pool
         if size <= FREE_BYTES:
             size = 0
@@ -90,7 +91,7 @@ class Share:
             pool.shares.discard(self)
 
     def admit(self, owner: str) -> None:
-        """The connection is no stranger's any more."""
+        """Report that the connection belongs to a member."""
         if self._pool is None:
             return
         held = self.held
@@ -107,6 +108,6 @@ class Share:
             refused()
 
     def close(self) -> None:
-        """The connection holds nothing any more."""
+        """Report that the connection is gone and holds nothing."""
         self.hold(0)
         self._pool = self._refused = None

@@ -1,16 +1,17 @@
-"""Unix sockets: listening at a path that may hold a dead socket, and asking who is at the other end.
+"""Unix sockets: listens at a path, also if a stale socket is there, and finds the user id of a peer.
 
 Above: every protocol with a socket file. Below: the operating system. It refuses to know what is said on a socket.
 
-**How a socket appears.** `listen` binds to a short temporary name in the same folder, sets the permissions, starts
-listening, and only then renames the socket to its path. So whoever can see the path can connect to it, there is no
-instant with wider permissions than asked for, and a stale socket is replaced in one step. Setting the umask around
-`bind` would give the permissions too, but the umask belongs to the whole process, and the hub's other threads make
-files meanwhile.
+**A socket appears in one step.** `listen` binds to a short temporary name in the same folder, sets the permissions,
+starts listening, and only then renames the socket to its path. So a client that sees the path can connect to it, the
+permissions are never wider than requested, and the rename replaces a stale socket in one step. Setting the umask
+around `bind` would also set the permissions. But the umask belongs to the whole process, and the hub's other threads
+create files at the same time.
 
-**Both event loops alike.** The loops' own handling of paths differs (uvloop removes a stale socket by itself, and newer
-asyncio removes the file on close). Here they are given a socket that is already bound, under a name that no longer
-exists, so that neither touches the path; `UnixServer.close` removes the file, unless it is somebody else's by then.
+**Both event loops behave the same.** uvloop and asyncio handle paths differently (uvloop removes a stale socket by
+itself, and newer asyncio removes the file on close). Here the loop gets a socket that is already bound, under a name
+that no longer exists, so the loop does not touch the path. `UnixServer.close` removes the file, unless another process
+has replaced it.
 """
 
 import asyncio
@@ -25,19 +26,19 @@ from pathlib import Path
 # sockaddr_un has room for 108 bytes on Linux and 104 on macOS, the last of them zero.
 PATH_BYTES_MAX = 107 if sys.platform == "linux" else 103
 
-# When a hub restarts, all its members come back at once; the kernel caps this at net.core.somaxconn.
+# When a hub restarts, all its members reconnect at once. The kernel limits this value to net.core.somaxconn.
 BACKLOG = 1024
 
-# How long a socket file may leave it open whether anybody listens behind it.
+# Timeout of the check whether a process listens at a socket file.
 STALE_CHECK_SECONDS = 2.0
 
-# Only a listener whose queue is full makes the check ask again; it is asked this often.
+# Pause between two checks. The check repeats only while the listener's queue is full.
 _STALE_CHECK_PAUSE_SECONDS = 0.02
 
-# Temporary names tried before giving up; one is taken only while another process is binding, or after a crash there.
+# Temporary names to try. A name is taken only while another process is binding, or after such a process crashed.
 _TEMPORARY_NAMES = 1000
 
-# From the kernel's queue to `connection_made`: the loop notices, accepts, makes the transport, calls; and one to spare.
+# Loop turns from the kernel's queue to `connection_made`: notice, accept, make the transport, call; and one to spare.
 _ACCEPT_TURNS = 5
 
 # macOS and BSD: getsockopt(SOL_LOCAL, LOCAL_PEERCRED) fills a struct xucred, in which the uid follows the version.
@@ -47,11 +48,11 @@ _XUCRED_BYTES = 76
 
 
 class SocketInUse(OSError):
-    """Somebody listens at the path."""
+    """Another process listens at the path."""
 
 
 class SocketCheckTimeout(TimeoutError):
-    """Somebody is at the path, but neither accepts nor refuses."""
+    """A process listens at the path, but neither accepts nor refuses connections."""
 
 
 class SocketPathTooLong(OSError):
@@ -64,7 +65,7 @@ class UnixServer(asyncio.AbstractServer):
     def __init__(self, server: asyncio.AbstractServer, path: Path, identity: tuple[int, int]) -> None:
         self.path = path
         self._server = server
-        # Device and inode of the socket file, to leave alone what another process may have put in its place.
+        # Device and inode of the socket file: `close` must not remove a file that another process put in its place.
         self._identity = identity
 
     def close(self) -> None:
@@ -73,10 +74,11 @@ class UnixServer(asyncio.AbstractServer):
         self._server.close()
 
     async def retire(self) -> None:
-        """Close, after connections that were already on their way have reached their protocols.
+        """Close after all connections in the kernel's queue have reached their protocols.
 
         A client is connected as soon as the kernel has queued it, some turns of the loop before `connection_made`.
-        Closing in between makes asyncio forget it without hanging up, and the client would wait for nothing.
+        If the server closed in between, asyncio would forget the connection without closing it, and the client
+        would wait for ever.
         """
         self._hide()
         for _ in range(_ACCEPT_TURNS):
@@ -84,7 +86,7 @@ class UnixServer(asyncio.AbstractServer):
         self._server.close()
 
     def _hide(self) -> None:
-        # While the socket is open its inode is not used again, so the same identity is the same socket.
+        # While the socket is open, its inode is not reused. So the same identity means the same socket.
         if self._server.is_serving() and _identity(self.path) == self._identity:
             self.path.unlink(missing_ok=True)
 
@@ -93,15 +95,15 @@ class UnixServer(asyncio.AbstractServer):
         await self._server.wait_closed()
 
     def is_serving(self) -> bool:
-        """Tell whether new connections are accepted."""
+        """Return true if new connections are accepted."""
         return self._server.is_serving()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Give the loop this server belongs to."""
+        """Return the event loop of this server."""
         return self._server.get_loop()
 
     async def start_serving(self) -> None:
-        """Do nothing: `listen` gives a server that already accepts."""
+        """Do nothing: `listen` returns a server that already accepts connections."""
 
     async def serve_forever(self) -> None:
         """Wait until the server is closed or this call is cancelled."""
@@ -111,7 +113,7 @@ class UnixServer(asyncio.AbstractServer):
 async def listen(
     path: Path, factory: Callable[[], asyncio.BaseProtocol], *, mode: int | None = None, backlog: int = BACKLOG
 ) -> UnixServer:
-    """Listen at `path`, making its folders, and replacing a socket or plain file that nobody listens behind.
+    """Listen at `path`. Make its folders, and replace a plain file or a socket at which no process listens.
 
     `mode` is the permissions of the socket file; None leaves them to the umask. Raises `SocketInUse`,
     `SocketCheckTimeout` or `SocketPathTooLong`, each with a sentence for a person, or the `OSError` of the system.
@@ -132,7 +134,7 @@ async def listen(
 
 
 async def connect(path: Path, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-    """Connect a new protocol to whoever listens at `path`."""
+    """Connect a new protocol to the process that listens at `path`."""
     check_path(path)
     await asyncio.get_running_loop().create_unix_connection(factory, os.fspath(path))
 
@@ -140,7 +142,7 @@ async def connect(path: Path, factory: Callable[[], asyncio.BaseProtocol]) -> No
 def check_path(path: str | Path) -> None:
     """Raise `SocketPathTooLong` unless `path` fits into a Unix address.
 
-    Asked before connecting too: given a longer path, a loop may cut it short and reach another socket.
+    Call this before connecting, too: an event loop may cut a longer path short and connect to another socket.
     """
     size = len(os.fsencode(path))
     if size > PATH_BYTES_MAX:
@@ -151,7 +153,7 @@ def check_path(path: str | Path) -> None:
 
 
 def peer_uid(transport: asyncio.BaseTransport) -> int | None:
-    """Give the user id of the process at the other end of a Unix socket, or None where the system cannot tell."""
+    """Return the user id of the process at the other end of a Unix socket, or None if the system does not tell it."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.family != socket.AF_UNIX:
         return None
@@ -166,7 +168,7 @@ def peer_uid(transport: asyncio.BaseTransport) -> int | None:
 
 
 async def _refuse_live(path: Path) -> None:
-    """Return when nobody listens at `path`: there is nothing, a dead socket, or a plain file."""
+    """Return if no process listens at `path`: there is nothing, a stale socket, or a plain file. Otherwise raise."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + STALE_CHECK_SECONDS
     while _identity(path) is not None:
@@ -176,7 +178,7 @@ async def _refuse_live(path: Path) -> None:
             case errno.ENOENT | errno.ECONNREFUSED | errno.ENOTSOCK:
                 return
             case errno.EAGAIN | errno.EINPROGRESS:
-                # A listener whose queue is full: hung, or about to accept.
+                # The listener's queue is full: the process hangs, or is about to accept.
                 if loop.time() >= deadline:
                     raise SocketCheckTimeout(f"Timeout checking stale socket: {path}")
                 await asyncio.sleep(_STALE_CHECK_PAUSE_SECONDS)
@@ -191,14 +193,14 @@ def _connect_error(path: Path) -> int:
 
 
 def _bind(path: Path, mode: int | None, backlog: int) -> tuple[socket.socket, tuple[int, int]]:
-    """Bind, restrict, listen, then show: without awaiting, so that no other `listen` of this process comes between."""
+    """Bind, set permissions, listen, rename. There is no await, so no other `listen` of this process interferes."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     temporary: str | None = None
     try:
         sock.setblocking(False)
         temporary = _bind_temporary(sock, os.fspath(path.parent))
         if mode is not None:
-            # Nobody can connect yet: until `listen` the kernel refuses every connection.
+            # No client can connect yet: the kernel refuses every connection until `listen`.
             os.chmod(temporary, mode)  # noqa: PTH101 - see `_bind_temporary`
         sock.listen(backlog)
         identity = _identity(temporary)
@@ -211,9 +213,9 @@ def _bind(path: Path, mode: int | None, backlog: int) -> tuple[socket.socket, tu
 
 
 def _bind_temporary(sock: socket.socket, folder: str) -> str:
-    """Bind to a free name. Paths are text here: of thousands of sockets, a `Path` for each would cost a third."""
+    """Bind to a free name. Paths are text here: with thousands of sockets, `Path` would take a third of the time."""
     for number in range(_TEMPORARY_NAMES):
-        # As short as can be, so that it fits wherever the real name does, but for names of one letter.
+        # As short as possible, so that it fits wherever the real name fits, except for names of one letter.
         temporary = f"{folder}/.{number}"
         check_path(temporary)
         try:

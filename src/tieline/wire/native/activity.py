@@ -1,4 +1,4 @@
-"""Activity in the hub's own protocol. Its events are written as they are stored, without being read."""
+"""Activity in the hub's own protocol. Events are sent as they are stored, without decoding them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -61,16 +61,16 @@ class RawDid(Frame, frozen=True, omit_defaults=True, tag="did"):
     missed: int = 0
 
 
-# Between both and the contract.
+# Conversions from the contract to the frames.
 
 
 def answer_of(n: int, reply: r.Activity) -> RawActivityRows:
-    """What a member did."""
+    """Make the answer with a member's activity."""
     return RawActivityRows(n, tuple(map(_view, reply.rows)))
 
 
 def did_frames(rows: Sequence[ActivityRow], missed: int, bytes_max: int) -> Iterator[RawDid]:
-    """What a followed member did, in frames of about this size."""
+    """Split the activity of a followed member into frames of about this size."""
     batch: list[RawActivityView] = []
     size = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""What messages say in the hub's own protocol: what a client may say, and a message as clients see it."""
+"""Content of messages in the hub's own protocol: reads a client's `send` frame, and encodes a message for clients."""
 
 import msgspec
 
@@ -15,7 +15,7 @@ CARRIAGE = Carriage("tieline", says=_OWN_WORDS, carries=_OWN_WORDS, rest="")
 
 
 def content_of(frame: f.Send) -> m.Content | Refusal:
-    """What a `send` frame says."""
+    """Return the content of a `send` frame, or the refusal."""
     target = parse_target(frame.target)
     if isinstance(target, Refusal):
         return target
@@ -25,5 +25,5 @@ def content_of(frame: f.Send) -> m.Content | Refusal:
 
 
 def encode_message(message: m.Message) -> msgspec.Raw:
-    """A message as clients see it, encoded."""
+    """Encode a message as clients see it."""
     return msgspec.Raw(f.encode_struct(view_message(message)))

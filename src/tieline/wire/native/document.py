@@ -1,8 +1,8 @@
-"""The hub's own protocol as an OpenAPI 3.1 document, drawn from its frames.
+"""Makes the OpenAPI 3.1 document of the hub's own protocol from its frames.
 
-Above: the hub's HTTP port, and the build of the console, whose types are made from it. Below: `frames`. OpenAPI has no
-words for a stream, so it is one path that is upgraded, and the frames are schemas: `ClientFrame` is what may be said,
-and `HubFrame` what may come.
+Above: the hub's HTTP port, and the build of the console, which makes its types from the document. Below: `frames`.
+OpenAPI cannot describe a stream. So the document has one path, which is upgraded, and the frames are schemas:
+`ClientFrame` is a frame from a client, and `HubFrame` is a frame from the hub.
 """
 
 from typing import Any, get_args
@@ -17,7 +17,7 @@ _UNIONS = {"ClientFrame": f.ClientFrame, "HubFrame": f.HubFrame}
 
 
 def document() -> dict[str, Any]:
-    """The whole document."""
+    """Make the whole document."""
     kinds = [kind for union in _UNIONS.values() for kind in get_args(union)]
     references, components = msgspec.json.schema_components(kinds, ref_template=_TEMPLATE)
     found = dict(zip(kinds, references, strict=True))

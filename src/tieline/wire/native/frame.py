@@ -1,4 +1,4 @@
-"""What every frame of the hub's own protocol is made of."""
+"""Base of all frames of the hub's own protocol."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from tieline.contract.delivery import State
 from tieline.contract.refusal import Code, Refusal
 
 Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""A number that a store can be asked with: JSON knows larger ones."""
+"""A number that fits a store: 64 bits. JSON also has larger numbers."""
 
 
 class Frame(Struct, frozen=True, omit_defaults=True, tag_field="t"):
@@ -16,7 +16,7 @@ class Frame(Struct, frozen=True, omit_defaults=True, tag_field="t"):
 
 
 def parse_state(word: str) -> State | Refusal:
-    """A rung of the ladder by its word."""
+    """Parse the name of a delivery state."""
     try:
         return State[word.upper()]
     except KeyError:

@@ -4,7 +4,7 @@ Above: the server in this folder and the SDK. Below: nothing. It refuses to know
 frames; on a Unix socket it is the payload of one length-prefixed frame, on a WebSocket it is one text message. A
 frame is an object whose `t` says its type. A request carries `n`, a number chosen by the client that the answer
 repeats; answers come in the order of their requests. Most frames are made from the contract, in `requests`, `answers`
-and `views`, and have their names here as well; these are the others.
+and `views`; this module re-exports them. The other frames are defined here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ Frame = root.Frame
 Number = root.Number
 
 
-# What a client says.
+# Frames from a client.
 
 
 class Hello(Frame, frozen=True, omit_defaults=True, tag="hello"):
@@ -45,9 +45,9 @@ class Hello(Frame, frozen=True, omit_defaults=True, tag="hello"):
     key: str | None = None
     member: str | None = None
     receive: bool = False
-    """Whether the hub shall push deliveries."""
+    """True if the hub shall push deliveries."""
     window: int = 256
-    """How many deliveries may be on the way without an acknowledgement."""
+    """Limit of unacknowledged deliveries."""
 
 
 class Ack(Frame, frozen=True, omit_defaults=True, tag="ack"):
@@ -74,7 +74,7 @@ Request = requests.Send | Ack | See | requests.AnyRequest | FollowAll
 ClientFrame = Hello | Request
 
 
-# What the hub says.
+# Frames from the hub.
 
 
 class Welcome(Frame, frozen=True, omit_defaults=True, tag="welcome"):
@@ -121,7 +121,7 @@ class Progress(Frame, frozen=True, omit_defaults=True, tag="progress"):
     state: str
     at_ms: int
     way: str = ""
-    """If it did not move but fell: the way that it is at now."""
+    """Set if the step is an escalation: the way that the message was escalated to."""
 
 
 class Said(Frame, frozen=True, omit_defaults=True, tag="said"):
@@ -146,7 +146,7 @@ HubFrame = Welcome | Deliver | Progress | Said | Did | Answer
 
 
 class BadBatch(ValueError):
-    """What came is not a batch of frames."""
+    """The payload is not a batch of frames."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -155,17 +155,17 @@ _hub_decoder: msgspec.json.Decoder[list[HubFrame]] = msgspec.json.Decoder(list[H
 
 
 def encode_batch(frames: Sequence[Frame]) -> bytes:
-    """A batch as JSON."""
+    """Encode a batch as JSON."""
     return _encoder.encode(frames)
 
 
 def encode_struct(value: Struct) -> bytes:
-    """One frame, or a part of one, as JSON."""
+    """Encode one frame, or a part of one, as JSON."""
     return _encoder.encode(value)
 
 
 def split_batch(frames: Sequence[bytes], size_max: int) -> Iterator[bytes]:
-    """Frames that are encoded already, as batches of at most `size_max` bytes; a frame is never split."""
+    """Join encoded frames into batches of at most `size_max` bytes. A frame is never split; a larger one is alone."""
     start, size = 0, 2
     for index, frame in enumerate(frames):
         if size + len(frame) > size_max and index > start:
@@ -176,7 +176,7 @@ def split_batch(frames: Sequence[bytes], size_max: int) -> Iterator[bytes]:
 
 
 def decode_client_batch(payload: bytes | str) -> list[ClientFrame]:
-    """What a client sent. Raises `BadBatch`."""
+    """Decode a batch from a client. Raises `BadBatch`."""
     try:
         return _client_decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -184,7 +184,7 @@ def decode_client_batch(payload: bytes | str) -> list[ClientFrame]:
 
 
 def decode_hub_batch(payload: bytes | str) -> list[HubFrame]:
-    """What the hub sent. Raises `BadBatch`."""
+    """Decode a batch from the hub. Raises `BadBatch`."""
     try:
         return _hub_decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

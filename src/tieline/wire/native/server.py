@@ -1,6 +1,7 @@
-"""The hub's side of its own protocol: one connection, whatever carries its batches.
+"""The hub's side of its own protocol: one connection, independent of the carrier of its batches.
 
-Above: a Unix socket or a WebSocket, which hands in batches and sends what `send` is given. Below: a `SessionPump`.
+Above: the carrier, a Unix socket or a WebSocket, which delivers batches and sends those of `send`. Below: a
+`SessionPump`.
 """
 
 from collections.abc import Sequence
@@ -28,11 +29,11 @@ from tieline.wire.session_pump import Parcel, SessionPump
 PROTOCOL = "tieline"
 
 _BATCH_BYTES = 4 * 1024 * 1024
-"""Deliveries in one batch: far below the largest frame that any client takes, unless a single one is larger."""
+"""Size of deliveries in one batch, unless a single one is larger. Clients take frames that are much larger."""
 
 
 class Transport:
-    """What a connection needs of its carrier. All methods return at once."""
+    """Carrier of a connection. All methods return at once."""
 
     __slots__ = ()
 
@@ -41,43 +42,43 @@ class Transport:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Send what is left and close."""
+        """Send the buffered batches and close."""
         raise NotImplementedError
 
     def admit(self, owner: str) -> None:
-        """It is known who speaks: batches may have their full size."""
+        """The client is known: allow batches of full size."""
         raise NotImplementedError
 
     def await_hello(self) -> None:
-        """The last batch was empty and no hello: the client has another small one."""
+        """The last batch was empty, so it was no hello: allow one more small batch."""
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Take no more batches, and hang up soon whatever the client does."""
+        """Read no more batches, and close the connection soon, even if the client does not."""
         raise NotImplementedError
 
     def pause_reading(self) -> None:
-        """Take no more batches."""
+        """Stop reading batches."""
         raise NotImplementedError
 
     def resume_reading(self) -> None:
-        """Go on taking batches."""
+        """Continue to read batches."""
         raise NotImplementedError
 
 
 class _Gone(Transport):
-    """In the place of a carrier that is gone: nothing leaves any more, and nothing holds on to the carrier."""
+    """Replaces a carrier that is gone. It sends nothing, and the old carrier can be freed."""
 
     __slots__ = ()
 
     def send(self, payload: bytes) -> None:
-        """Nobody hears it."""
+        """Do nothing: the client is gone."""
 
     def close(self) -> None:
-        """It is closed."""
+        """Do nothing: the carrier is closed already."""
 
     def admit(self, owner: str) -> None:
-        """Nobody is there."""
+        """Do nothing: there is no client."""
 
     await_hello = abort = pause_reading = resume_reading = close
 
@@ -86,13 +87,13 @@ _GONE = _Gone()
 
 
 _ENCODED_BYTES_MAX = 8 * 1024 * 1024
-"""Encodings that are remembered: what one turn of the loop offers to every connection in its turn."""
+"""Size limit of the cache: enough for the messages that one turn of the event loop offers to all connections."""
 _ENTRY_BYTES = 1024
-"""What remembering a small message costs beside its encoding, generously."""
+"""Memory for a cache entry in addition to its encoding, generously rounded up."""
 
 
 class _Encoded:
-    """Messages that were encoded lately, for all connections: each recipient of a broadcast gets the same bytes."""
+    """Cache of encoded messages, for all connections: each recipient of a broadcast gets the same bytes."""
 
     __slots__ = ("_by_offset", "_bytes")
 
@@ -101,7 +102,7 @@ class _Encoded:
         self._bytes = 0
 
     def encode(self, message: m.Message) -> msgspec.Raw:
-        # By identity, not by offset alone: several hubs may live in one process.
+        # Compares the message itself, not only its offset: several hubs may run in one process.
         known = self._by_offset.get(message.offset)
         if known is not None and known[0] is message:
             return known[1]
@@ -120,7 +121,7 @@ _encoded = _Encoded()
 
 
 _CREDIT = 64
-"""What a connection may ask at once, counted by how large the answers may be: they wait in memory for its reader."""
+"""Weight limit of a connection's open requests. A weight is the size of the answer, which waits in memory."""
 _LARGE: dict[type, int] = {
     f.Claim: 1,
     **dict.fromkeys((f.Fetch, f.Follow, f.ReadReceipts, f.ReadHistory, f.Search, f.ReadLog, f.ListMembers), 32),
@@ -128,11 +129,11 @@ _LARGE: dict[type, int] = {
     **dict.fromkeys((f.ListChannels, f.ViewChannel, f.CreateChannel, f.ChangeChannel), 32),
     **dict.fromkeys((f.ListTokens, f.ReadTeam, f.UpdateTeam, f.UpdateMember, f.ListPauses), 32),
 }
-"""Requests whose answers hold more than a line: a page, or a message."""
+"""Weights of requests with a large answer: a page, or a message."""
 _SETTLING = (f.Ack, f.Discard)
-"""Requests that end deliveries: the client takes others in their place."""
+"""Requests that settle deliveries, which gives credit for others."""
 _APART = frozenset({c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog, c.Search})
-"""Commands that may have to wait for the activity log or the search, which what was asked with them must not."""
+"""Commands that may have to wait for the activity log or the search. Other commands must not wait with them."""
 
 
 class NativeConnection:
@@ -153,37 +154,37 @@ class NativeConnection:
 
     def __init__(self, hub: Hub, transport: Transport, *, local: bool, token: str | None = None) -> None:
         self._hub = hub
-        # The token that the carrier brought, as a browser's does; one in `hello` counts before it.
+        # The token from the carrier, for example from a browser's cookie. A token in `hello` takes precedence.
         self._token = token
         self._transport: Transport = transport
-        # Whether the carrier is a socket of the hub's own user: only there does the key of the home count.
+        # True if the carrier is a socket of the hub's own user. Only such a client may use the key of the home.
         self._local = local
-        # What requests weigh that are not answered yet.
+        # Weight of all requests that are not answered yet.
         self._weight = 0
-        # What followed members did while the carrier took no more.
+        # Number of activity rows of followed members that were skipped while the carrier's buffer was full.
         self._missed = 0
         self._writable = True
-        # What is said, as it is said, if the client asked for that.
+        # Live view, if the client asked for one.
         self._tail: tail.Tail | None = None
         self._pump = SessionPump(hub, self)
-        # Also keeps frames that wait for large answers to leave.
+        # The greeting also queues frames that wait until large answers are sent.
         self._greeting: Greeting[f.ClientFrame] = Greeting(self._pump)
 
-    # What the carrier calls.
+    # Methods for the carrier.
 
     def expect_hello(self) -> None:
-        """The carrier is open: from now on the client has a little time to say who it is."""
+        """The carrier is open: start the timeout for the client's hello."""
         self._greeting.expect(self._too_late)
 
     def receive_batch(self, payload: bytes | str) -> None:
-        """A batch came."""
+        """Handle a batch from the client."""
         try:
             batch = f.decode_client_batch(payload)
         except f.BadBatch as error:
             self.end(Refusal(Code.INVALID_REQUEST, f"not a batch of frames: {error}"))
             return
         if self._greeting.waits:
-            # Behind `hello`, or behind frames of a chunk that was read before reading stopped.
+            # The batch came after `hello`, or was read before reading stopped.
             self._greeting.wait(batch)
         elif self._greeting.phase is Phase.ACTIVE:
             self._handle(batch)
@@ -191,14 +192,14 @@ class NativeConnection:
             self._greet(batch)
 
     def pause_writing(self) -> None:
-        """The carrier's buffer is full."""
+        """The carrier's buffer is full: stop offering deliveries and messages."""
         self._writable = False
         self._pump.pause_writing()
         if self._tail is not None:
             self._tail.pause()
 
     def resume_writing(self) -> None:
-        """The carrier's buffer drained."""
+        """The carrier's buffer has drained: continue."""
         self._writable = True
         self._pump.resume_writing()
         if self._tail is not None:
@@ -206,16 +207,16 @@ class NativeConnection:
         self._release()
 
     def connection_lost(self) -> None:
-        """The carrier is gone."""
+        """The carrier is gone: end the session."""
         try:
             self._greeting.close()
             self._look_away()
         finally:
-            # Whatever else fails, the session ends with its connection.
+            # The session must end with its connection, even if the lines above fail.
             self._pump.close()
             self._transport = _GONE
 
-    # What the session pump calls: the Wire port.
+    # The Wire port, which the session pump calls.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Push deliveries."""
@@ -231,11 +232,11 @@ class NativeConnection:
         return parcels
 
     def write_progress(self, step: r.Progress) -> None:
-        """Tell of a followed message."""
+        """Send the step of a followed message."""
         self._send([f.Progress(step.message_id, step.member, step.state.word, step.at_ms, step.way)])
 
     def _write_activity(self, rows: Sequence[ActivityRow]) -> None:
-        """Tell what a followed member did, or count it while the carrier takes no more."""
+        """Send the activity of a followed member. While the carrier's buffer is full, only count it."""
         if not self._writable:
             self._missed += len(rows)
             return
@@ -244,7 +245,7 @@ class NativeConnection:
         self._missed = 0
 
     def _write_said(self, n: int, messages: Sequence[m.Message]) -> None:
-        """Tell what was said."""
+        """Send messages of the live view."""
         batch: list[msgspec.Raw] = []
         size = 0
         for message in messages:
@@ -257,7 +258,7 @@ class NativeConnection:
         self._send([f.RawSaid(n, tuple(batch))])
 
     def end(self, why: Refusal) -> None:
-        """Say why, and hang up."""
+        """Send the reason, and close the connection."""
         try:
             self._send([f.Refused(why.code, why.message, None, why.near)])
             self._look_away()
@@ -267,14 +268,14 @@ class NativeConnection:
             self._transport.close()
 
     def pause_reading(self) -> None:
-        """Too many requests wait for their answers."""
+        """Stop reading batches: too many requests wait for their answers."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Continue to read batches."""
         self._transport.resume_reading()
 
-    # Inside.
+    # Internals.
 
     def _too_late(self) -> None:
         self.end(Refusal(Code.UNAUTHORIZED, "say hello first"))
@@ -308,7 +309,7 @@ class NativeConnection:
         if isinstance(member, Refusal):
             self.end(member)
             return
-        # What follows may be large, and is not taken from whoever is not let in.
+        # The next frames may be large. They are not handled before the client is admitted.
         self._greeting.wait(rest)
         attach = c.Attach(protocol=PROTOCOL, credential=credential, member=member)
         self._greeting.open(attach, lambda reply: self._opened(hello, reply))
@@ -336,16 +337,16 @@ class NativeConnection:
             self._handle(self._greeting.take())
 
     def _has_credit(self) -> bool:
-        """Whether there is room for another large answer."""
+        """True if there is room for another large answer."""
         return self._writable and self._weight < _CREDIT
 
     def _handle(self, batch: list[f.ClientFrame]) -> None:
         commands: list[c.Command] = []
-        # The number of each command's request; `None` where there is no answer.
+        # The request number of each command; `None` if the command has no answer.
         numbers: list[int | None] = []
         for index, frame in enumerate(batch):
             if self._pump.room <= len(commands) or (type(frame) in _LARGE and not self._has_credit()):
-                # The answers to those before it are large, and must leave first.
+                # There is no room: the answers to earlier requests must be sent first.
                 self._submit(commands, numbers)
                 self._greeting.wait(batch[index:])
                 return
@@ -357,7 +358,7 @@ class NativeConnection:
             number = getattr(frame, "n", None)
             command = self._command(frame)
             if isinstance(command, Refusal):
-                # Answers keep the order of the requests, so a refusal waits behind what was asked before it.
+                # Answers keep the order of the requests, so a refusal waits for the answers to earlier requests.
                 self._submit(commands, numbers)
                 commands, numbers = [], []
                 self._pump.after(partial(self._refuse, f.Refused(command.code, command.message, number)))
@@ -368,7 +369,7 @@ class NativeConnection:
             weight = _LARGE.get(type(frame), 0)
             self._weight += weight
             if weight > 1 or type(command) in _APART:
-                # Alone, so that what was asked with it need not wait for it.
+                # In a batch of its own, so that other commands need not wait for it.
                 self._submit(commands, numbers)
                 commands, numbers = [], []
                 self._submit([command], [number], weight)
@@ -389,12 +390,12 @@ class NativeConnection:
                 _answer(number, reply) for number, reply in zip(numbers, replies, strict=True) if number is not None
             ]
             if claims:
-                # Won or lost, a claim is the client's last word on that delivery.
+                # Won or lost, a claim settles the delivery for this client.
                 self._pump.settled(sum(isinstance(reply, r.Claimed) for reply in replies))
             if isinstance(commands[0], c.FollowActivity) and isinstance(replies[0], r.Done):
                 self._hub.tail(self._pump.session, commands[0].member, self._write_activity)
             if weight:
-                # Each may be as large as a frame can be.
+                # Each answer may have the size of a whole frame.
                 for answer in answers:
                     self._send([answer])
                 self._weight -= weight
@@ -409,7 +410,7 @@ class NativeConnection:
         self._release()
 
     def _look(self, frame: tail.FollowAll) -> None:
-        """Open a live view, in place of the one that was open, if history would be read the same way."""
+        """Open a live view, if the client may read that history. It replaces the one that is open."""
         session = self._pump.session
 
         def done(replies: Sequence[r.Reply]) -> None:
@@ -444,7 +445,7 @@ class NativeConnection:
 
 
 def _parts(command: c.Command, ranges_max: int) -> Sequence[c.Command]:
-    """A command as several, if it moves more deliveries than one may."""
+    """Split a command that has more ranges of deliveries than one command may have."""
     if not isinstance(command, c.Advance | c.Discard) or len(command.ranges) <= ranges_max:
         return (command,)
     return [structs.replace(command, ranges=part) for part in split_ranges(command.ranges, ranges_max)]

@@ -1,8 +1,8 @@
-"""Telling a client of everything that it may see, as it is said: what a live view of the hub is made of.
+"""Live view of the hub: sends a client every new message that the client may see.
 
-Above: `server`. Below: the Hub port. It keeps no queue: that something was said only wakes it; then it reads what the
-client may see after the last offset that it told, with the same command as everybody who asks for history. So who sees
-what is decided in one place, and a client that comes back says where it was and misses nothing.
+Above: `server`. Below: the Hub port. The tail has no queue. A notice of a new message only wakes it. Then it reads the
+messages after its last offset, with the same command as every reader of history. So one place decides which messages a
+client may see. A client that reconnects gives its last offset and misses nothing.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from tieline.wire.native.frame import Frame, Number
 from tieline.wire.pages import RETRY_SECONDS
 
 _PAUSE_SECONDS = 0.05
-"""What is said within this time is told together."""
+"""Messages within this time are sent together."""
 _PAGE = 200
 
 
@@ -27,17 +27,17 @@ class FollowAll(Frame, frozen=True, omit_defaults=True, tag="tail"):
 
     n: int
     after: Number = -1
-    """Where the client was: the offset of the last message that it has. What came since then is told first."""
+    """Offset of the last message that the client has. Newer messages are sent first."""
     everything: bool = False
-    """What others say to each other, too; needs `log.read`."""
+    """True to include messages between other members. Needs `log.read`."""
 
 
 Tell = Callable[[int, Sequence[Message]], None]
-"""Takes the number of the request, and messages, oldest first."""
+"""Callback for new messages: gets the number of the request, and the messages, oldest first."""
 
 
 class Tail:
-    """One client's live view."""
+    """Live view of one client."""
 
     def __init__(
         self, hub: Hub, session: SessionId, asked: FollowAll, tell: Tell, refused: Callable[[Refusal], None]
@@ -48,38 +48,38 @@ class Tail:
         self._after = asked.after
         self._everything = asked.everything
         self._tell = tell
-        # Hears that the client may see no more.
+        # Callback for a refusal: the client may not see messages any more.
         self._refused = refused
         self._stop = hub.watch(Interest(said=True), self._said)
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
-        # Whether a page is on its way, and whether something was said since it was asked for.
+        # `_reading`: a page is being read. `_due`: there may be new messages since then.
         self._reading = False
         self._due = False
         self._paused = False
         self._read()
 
     def _said(self, notice: Notice) -> None:
-        """Something was said; perhaps the client may see it."""
+        """There is a new message: schedule a read, because the client may be allowed to see it."""
         del notice
         self._due = True
         if self._timer is None and not self._reading and not self._paused:
             self._timer = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._read)
 
-    # What the connection calls.
+    # Methods for the connection.
 
     def pause(self) -> None:
-        """The client takes no more."""
+        """Pause: the client's buffer is full."""
         self._paused = True
 
     def resume(self) -> None:
-        """It takes more again."""
+        """Continue: the client's buffer has drained."""
         self._paused = self._closed
         if self._due and not self._reading and self._timer is None:
             self._read()
 
     def close(self) -> None:
-        """The client is gone, or sees no more. Closing again does nothing."""
+        """Stop the live view. A second call does nothing."""
         self._closed = self._paused = True
         self._stop()
         if self._timer is not None:
@@ -116,7 +116,7 @@ class Tail:
         if reply.messages:
             self._after = reply.messages[-1].offset
             self._tell(self._n, reply.messages)
-            # A page ends where it is large enough; only an empty one is the end.
+            # A page may end early because of its size. Only an empty page is the end.
             self._read()
         elif self._due and self._timer is None and not self._paused:
             self._timer = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._read)

@@ -35,7 +35,7 @@ class _UnixConnection(Stream, Transport):
         self._buffer.receive_data(data)
         try:
             for payload in self._buffer.next_frames():
-                # The first was small. Until the client is let in, nothing is read behind it.
+                # The first frame was small. Nothing is read after it until the client is admitted.
                 self._buffer.frame_bytes_max = self._hub.limits.frame_bytes_max
                 self._connection.receive_batch(payload)
                 if self.ended:
@@ -52,7 +52,7 @@ class _UnixConnection(Stream, Transport):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        # Half a frame may be large, and the garbage collector takes its time with what is left of a connection.
+        # Half a frame may be large, and garbage collection of the connection may come late.
         self._buffer.reset()
         self._share.close()
         self._connections.discard(self)
@@ -72,7 +72,7 @@ class _UnixConnection(Stream, Transport):
         self._share.admit(owner)
 
     def end(self, why: Refusal) -> None:
-        """Say why, and hang up."""
+        """Send the reason, and close the connection."""
         self._connection.end(why)
 
     def _too_much(self) -> None:
@@ -81,7 +81,7 @@ class _UnixConnection(Stream, Transport):
 
 
 class NativeListener:
-    """`<home>/hub.sock`."""
+    """Listener at `<home>/hub.sock`."""
 
     def __init__(self, server: UnixServer, connections: set[_UnixConnection]) -> None:
         self._server = server
@@ -97,11 +97,11 @@ class NativeListener:
 
     @property
     def connection_count(self) -> int:
-        """Open connections."""
+        """Number of open connections."""
         return len(self._connections)
 
     def stop(self) -> None:
-        """Stop listening and hang up on everybody, saying why."""
+        """Stop listening, and close all connections with the reason."""
         self._server.close()
         for connection in list(self._connections):
             connection.end(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))
