@@ -1,4 +1,4 @@
-"""What carries batches to a hub, and the carrier for its own machine: a Unix socket."""
+"""Carriers: connections that carry batches to a hub, and the carrier for a hub on this machine, a Unix socket."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from tieline.client.errors import HubUnreachable
 from tieline.wire.frames import FrameBuffer, FrameError, encode_frame
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-"""The largest batch that is taken from a hub: twice what a hub takes, because its answers hold whole pages."""
+"""The largest batch that a client accepts: twice the limit of a hub, because its answers hold whole pages."""
 
 _READ_BYTES = 1 << 16  # as much as a socket usually holds
 
@@ -23,20 +23,20 @@ class Carrier(Protocol):
         """Send one batch."""
 
     async def drain(self) -> None:
-        """Wait until the carrier takes more."""
+        """Wait until the carrier can take more."""
 
     def close(self) -> None:
         """Hang up."""
 
 
 class Receiver(Protocol):
-    """Whom a carrier reports to."""
+    """Receives batches and the end of the connection from a carrier."""
 
     def receive_batch(self, payload: bytes | str) -> None:
         """A batch came."""
 
     def connection_lost(self, why: str) -> None:
-        """The connection ended. Comes once, last."""
+        """The connection ended. Called once, as the last call."""
 
 
 class UnixCarrier(asyncio.Protocol):
@@ -50,7 +50,7 @@ class UnixCarrier(asyncio.Protocol):
         self._writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not an `isinstance` check: uvloop's transports are none of asyncio's classes.
+        # Not an `isinstance` check: uvloop's transports do not derive from asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
@@ -76,8 +76,8 @@ class UnixCarrier(asyncio.Protocol):
         self._receiver.connection_lost(str(exc) if exc else "the hub hung up")
 
     def _hear_out(self) -> None:
-        """Read what the hub said before it hung up: a write that failed was noticed before it."""
-        # Its socket is open until this returns; one of uvloop's is not, and its number may be another's by now.
+        """Read the last frames that the hub sent: a failed write is noticed before them."""
+        # A socket of asyncio is open until this returns. One of uvloop is closed, and its number may be reused already.
         if isinstance(self._transport, asyncio.Transport):
             socket = self._transport.get_extra_info("socket")
             with contextlib.suppress(OSError):

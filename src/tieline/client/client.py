@@ -41,8 +41,8 @@ async def connect(
     The hub is at `url`, else at the environment's `TIELINE_URL`, else in `home` (or `TIELINE_HOME`, or the platform's
     state folder). With a `token` (or `TIELINE_TOKEN`) the session is the member of that token. On the hub's machine
     the key in its home is enough to be `member` (or `TIELINE_AGENT`); without a member the session is an operator,
-    who can manage members and read the log but has no voice. With `receive` the hub pushes deliveries, of which up
-    to `window` may be unacknowledged.
+    who can manage members and read the log but cannot send. With `receive` the hub pushes deliveries, of which up to
+    `window` may be unacknowledged.
     """
     token = token or os.environ.get(TOKEN_VARIABLE)
     member = member or os.environ.get(MEMBER_VARIABLE)
@@ -68,7 +68,7 @@ async def connect(
 class Client(Requests):
     """A session with a hub. Use it from one event loop, as an async context manager.
 
-    Requests that are only asked and answered are methods of `Requests`.
+    Simple requests with one answer are methods of `Requests`.
     """
 
     def __init__(self) -> None:
@@ -76,8 +76,8 @@ class Client(Requests):
         self._numbers = count(1)
         # Requests that wait for their answers, by number.
         self._waiting: dict[int, asyncio.Future[f.Answer]] = {}
-        # What goes out at the end of this turn of the loop, encoded when it was asked for, so that what cannot be
-        # encoded fails there.
+        # Frames to send at the end of this turn of the loop. They are encoded when asked for, so that a frame that
+        # cannot be encoded fails there.
         self._outgoing: list[bytes] = []
         # Keys to acknowledge at the end of this turn, as ranges.
         self._acks: list[Range] = []
@@ -87,7 +87,7 @@ class Client(Requests):
         self._progress: asyncio.Queue[f.Progress | None] = asyncio.Queue()
         self._did: asyncio.Queue[f.Did | None] = asyncio.Queue()
         self._said: asyncio.Queue[f.Said | None] = asyncio.Queue()
-        # Why the connection ended, once it has.
+        # The reason why the connection ended; `None` while it is open.
         self._lost: Exception | None = None
         self.welcome: f.Welcome | None = None
 
@@ -106,17 +106,17 @@ class Client(Requests):
         await self.close()
 
     async def close(self) -> None:
-        """Send what is left and hang up."""
+        """Send the remaining frames and disconnect."""
         self._flush()
         if self._carrier is not None and self._lost is None:
             await self._carrier.drain()
             self._carrier.close()
         self._end(Disconnected("this client was closed"))
 
-    # What becomes of deliveries.
+    # Outcomes of deliveries.
 
     def ack(self, delivery: f.Deliver | f.Item) -> None:
-        """Be done with a delivery. Goes out at the end of this turn of the loop; twice is as good as once."""
+        """Acknowledge a delivery, at the end of this turn of the loop. A second acknowledgement has no effect."""
         extend_ranges(self._acks, one_key(delivery.key))
         self._schedule()
 
@@ -141,7 +141,7 @@ class Client(Requests):
         """Steps of the messages that this session follows, as they happen."""
         while (step := await self._progress.get()) is not None:
             yield step
-        # For whoever asks again, or asks at the same time.
+        # Other readers, now or later, must end too.
         self._progress.put_nowait(None)
         raise self._lost or Disconnected("the connection ended")
 
@@ -154,14 +154,14 @@ class Client(Requests):
         """Deliveries as the hub pushes them. Ends with `Disconnected`."""
         while (delivery := await self._deliveries.get()) is not None:
             yield delivery
-        # For whoever asks again, or asks at the same time.
+        # Other readers, now or later, must end too.
         self._deliveries.put_nowait(None)
         raise self._lost or Disconnected("the connection ended")
 
     # Reading.
 
     async def receipts(self, message_id: str) -> tuple[f.ReceiptView, ...]:
-        """What became of a message."""
+        """Receipts of a message, one for each recipient."""
         n = next(self._numbers)
         return await self._all_receipts(await self._ask(n, f.ReadReceipts(n, message_id), f.Receipts))
 
@@ -173,7 +173,7 @@ class Client(Requests):
             found += page.receipts
         return tuple(found)
 
-    # Activity, and what is said.
+    # Activity, and messages as they are sent.
 
     async def record_activity(self, *events: dict[str, Any]) -> int:
         """Report what this member did."""
@@ -181,25 +181,25 @@ class Client(Requests):
         return (await self._ask(n, f.RecordActivity(n, events), f.Recorded)).count
 
     async def doings(self) -> AsyncIterator[f.Did]:
-        """What followed members do, as they do it."""
+        """Activity of followed members, as it happens."""
         while (did := await self._did.get()) is not None:
             yield did
-        # For whoever asks again, or asks at the same time.
+        # Other readers, now or later, must end too.
         self._did.put_nowait(None)
         raise self._lost or Disconnected("the connection ended")
 
     async def tail(self, after: int = -1, *, everything: bool = False) -> AsyncIterator[f.Message]:
-        """Everything that this member may see, from this offset on, as it is said; one at a time for a connection."""
+        """All messages that this member may see, from this offset on, as they come. One such view per connection."""
         n = next(self._numbers)
         await self._ask(n, f.FollowAll(n, after, everything), f.Done)
         while (said := await self._said.get()) is not None:
-            # What an earlier view had told is not this one's.
+            # Skip messages of an earlier view.
             for message in said.messages if said.n == n else ():
                 yield message
         self._said.put_nowait(None)
         raise self._lost or Disconnected("the connection ended")
 
-    # What the carrier calls.
+    # Called by the carrier.
 
     def receive_batch(self, payload: bytes | str) -> None:
         """A batch came from the hub."""
@@ -295,5 +295,5 @@ class Client(Requests):
 
 
 def to_json(value: msgspec.Struct | tuple[msgspec.Struct, ...]) -> bytes:
-    """A value of the SDK in the hub's documented JSON."""
+    """A value of the SDK as the JSON that the hub documents."""
     return msgspec.json.encode(value)

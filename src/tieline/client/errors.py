@@ -1,15 +1,15 @@
-"""What can go wrong for a user of the SDK.
+"""Errors of the SDK.
 
 HubError
 ├── HubUnreachable   nobody listens there
-├── Disconnected     the connection ended; what was not answered may or may not have been done
+├── Disconnected     the connection ended; unanswered requests may or may not have been done
 └── HubRefused       the hub said no, with a code
 """
 
 from tieline.contract.refusal import Code
 
 _PASSING = frozenset({Code.SHUTTING_DOWN, Code.UNKNOWN_SESSION, Code.STORE_FAILED})
-"""Refusals that end a session because of the hub, not because of who asks."""
+"""Refusals that end a session because of the hub, not because of the client."""
 
 
 class HubError(Exception):
@@ -21,7 +21,7 @@ class HubUnreachable(HubError):
 
 
 class Disconnected(HubError):
-    """The connection ended. Send again under the same `wire_id` to be sure without saying it twice."""
+    """The connection ended. Send again with the same `wire_id`: the hub accepts the message only once."""
 
 
 class HubRefused(HubError):
@@ -35,5 +35,5 @@ class HubRefused(HubError):
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether a session ended, or could not be opened, for a reason that a restarted hub does not have."""
+    """True if a session ended, or could not be opened, for a reason that a restart of the hub removes."""
     return error.code in _PASSING if isinstance(error, HubRefused) else isinstance(error, Disconnected | HubUnreachable)

@@ -1,4 +1,4 @@
-"""The carrier to a hub elsewhere: a WebSocket at its `/api/stream`. Apart, because importing it takes a while."""
+"""The carrier to a remote hub: a WebSocket at its `/api/stream`. A module of its own, because it imports slowly."""
 
 import asyncio
 
