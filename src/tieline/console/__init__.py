@@ -1,1 +1,1 @@
-"""The web console: the page that the hub serves, and how a person gets in. Its source is in `web/`."""
+"""The web console: the page that the hub serves, and its login. The source of the page is in `web/`."""

@@ -1,7 +1,7 @@
-"""The routes that the console needs beside the hub's own protocol: files, messages and work with files, devices.
+"""Routes of the console in addition to the hub's own protocol: files, messages and objectives with files, devices.
 
-Above: the page. Below: the hub's services. A request shows a member's token as a bearer, or the cookie of a login
-session, and may what that member may. Keys are written as in the hub's own protocol.
+Above: the page. Below: the hub's services. A request shows a member's bearer token, or the cookie of a login session.
+It has the rights of that member. JSON keys are spelled as in the hub's own protocol.
 """
 
 from collections.abc import Sequence
@@ -160,7 +160,7 @@ class Authenticator(Struct, frozen=True):
 
 
 class ConsoleApp(RouteApp):
-    """The routes, and the document that describes them with `others`, the hub's own routes elsewhere."""
+    """Serves the routes, and the document that describes them together with `others`, the hub's routes elsewhere."""
 
     def __init__(self, hub: Hub, services: Services, unfinished: Unfinished, others: Sequence[Route] = ()) -> None:
         self._services = services
@@ -174,7 +174,7 @@ class ConsoleApp(RouteApp):
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """True if the request is for one of its paths."""
+        """True if the request is for a path of this application."""
         return scope["type"] == "http" and (scope["path"] in self._paths or scope["path"].startswith(_ROOTS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -209,7 +209,7 @@ class ConsoleApp(RouteApp):
             Route("POST", "/api/members/{name}/authenticator", self.enrol),
         ]
 
-    # Files, and what is said and given with them.
+    # Files, and messages and objectives with files.
 
     async def download(self, call: Call, _: None) -> Download:
         """The content of a file."""
@@ -345,7 +345,7 @@ def _check(scope: Scope) -> None:
 
 
 async def _viewer_of(call: Call, target: Target) -> str:
-    """Those to whom the files of a message to this target are shown."""
+    """Return the viewer, a member or a group, who may read the files of a message to this target."""
     match target.kind:
         case TargetKind.MEMBER:
             return target.name

@@ -1,8 +1,8 @@
-"""The way into the console, and out: `/api/session`, and `/api/session/code` for a code of an authenticator app.
+"""Login and logout of the console: `/api/session`, and `/api/session/code` for a code of an authenticator app.
 
-Above: the page. Below: the hub's login sessions. Whoever shows a token gets another one, of its own, in a cookie that
-no script can read and no other site can make a browser send; so a console's session is listed, expires and is revoked
-like any token, and the hub keeps only its hash. A *login link* is a token that is good for one entry.
+Above: the page. Below: the hub's login sessions. A visitor who shows a token gets a new token in a cookie. No script
+can read the cookie, and no other site can make a browser send it. So a console's session is listed, expires and is
+revoked like any token, and the hub keeps only its hash. A *login link* is a token that is valid for one login.
 """
 
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ class Visitor(Struct, frozen=True):
 
 
 class Entrance(RouteApp):
-    """The sessions of people with a browser."""
+    """Routes for the sessions of people with a browser."""
 
     def __init__(self, hub: Hub, logins: LoginSessions, version: str) -> None:
         self._logins = logins
@@ -82,7 +82,7 @@ class Entrance(RouteApp):
             Route("DELETE", PATH, self.leave, open=True, status=NO_CONTENT),
             entry(CODE_PATH, self.enter_by_code, errors=(401, 415, 429)),
         )
-        # No body here is large enough to be counted.
+        # All bodies here are too small to be counted.
         bodies = Bodies(Unfinished(hub.limits))
         super().__init__(hub, Sessions(hub, _PROTOCOL), table, bodies, check=_check, token=_token, errors=_ERRORS)
 
@@ -114,13 +114,13 @@ class Entrance(RouteApp):
         await self._void(call.scope)
         return Answer(NO_CONTENT, b"", headers=(clear(call.scope, SESSION_COOKIE), *_cleared(call.scope)))
 
-    # Inside.
+    # Internals.
 
     async def _admit_visitor(self, scope: Scope, opened: Opened) -> Answer:
         fresh = await self._sessions.of(opened.id)
         if isinstance(fresh, Refusal):
             return _refused(fresh)
-        # The browser forgets the sessions that it had, so nobody shall have them.
+        # The new cookie replaces the browser's old sessions, so they must end.
         await self._void(scope)
         visitor = await self._visitor(opened.id, fresh)
         if isinstance(visitor, Refusal):
@@ -129,7 +129,7 @@ class Entrance(RouteApp):
         return Answer(200, answer(visitor).body, headers=(*cookies, *_cleared(scope)))
 
     async def _void(self, scope: Scope) -> None:
-        """End the sessions in the cookies: a session has one of two names."""
+        """End the sessions in the cookies. A session's cookie has one of two names."""
         token_id, _, token = (cookie(scope, SESSION_COOKIE) or "").partition(".")
         for session, known in ((token, token_id), (cookie(scope, LOGIN_COOKIE) or "", "")):
             held = await self._sessions.of(session) if session else None
@@ -137,7 +137,7 @@ class Entrance(RouteApp):
                 await self._logins.sign_out(session, held.member, known)
 
     async def _visitor(self, token: str, held: Held) -> Visitor | Refusal:
-        # The session may end in this moment, with its token or without.
+        # The session may end at this moment, with or without its token.
         (roster,) = await self._sessions.ask(token, held, lambda session: [c.ListMembers(session, name=held.member)])
         if isinstance(roster, Refusal):
             return roster
@@ -147,7 +147,7 @@ class Entrance(RouteApp):
 
 
 def _token(scope: Scope) -> str | None:
-    """The token that a request shows; a browser may show a cookie that was emptied."""
+    """Return the token of a request. `None` also for an empty cookie, which a browser may send."""
     return session_token(scope) or None
 
 
@@ -165,7 +165,7 @@ def _not_allowed(scope: Scope, methods: Sequence[str]) -> Answer:
 
 
 def _cleared(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
-    """The header that takes the other name of a session away, where a browser has it."""
+    """Make the header that deletes the login cookie, if the browser sent one."""
     return (clear(scope, LOGIN_COOKIE),) if cookie(scope, LOGIN_COOKIE) is not None else ()
 
 

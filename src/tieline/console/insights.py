@@ -1,7 +1,7 @@
 """The pipeline's findings for the console: `/api/insights`.
 
-Above: the page. Below: a file that the pipeline leaves in its lake after each run. The hub never runs the pipeline and
-reads none of its tables; it only hands that file on, to those who may read the log that it was made of.
+Above: the page. Below: a file that the pipeline writes into its lake after each run. The hub never runs the pipeline
+and reads none of its tables. It only sends that file to members who may read the log.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from tieline.wire.unfinished import Unfinished
 
 PATH = "/api/insights"
 REPORT = Path("lake", "report.json")
-"""The file that the pipeline writes, in a hub's home."""
+"""Path of the pipeline's report in a hub's home."""
 _BYTES_MAX = 32 * 1024 * 1024  # a report is some megabytes at most, and a browser has to hold it
 
 
 class Insights(RouteApp):
-    """The pipeline's last report, on the hub's port."""
+    """Serves the pipeline's last report on the hub's port."""
 
     def __init__(self, hub: Hub, home: Path, unfinished: Unfinished) -> None:
         self._report = home / REPORT

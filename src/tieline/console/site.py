@@ -1,7 +1,7 @@
-"""The console's page: the built files, held in memory, and the headers under which a browser runs nothing else.
+"""The console's page: serves the built files from memory, with headers that let a browser run nothing else.
 
 Above: the hub's HTTP port. Below: `static/`, which the build of `web/` writes. The page is a client like any other: all
-that it shows comes through the hub's own protocol, so there is nothing here to authorize.
+its data comes through the hub's own protocol, so there is nothing here to authorize.
 """
 
 import gzip
@@ -21,7 +21,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""No script but the console's own file, no picture from elsewhere, and nobody frames it."""
+"""Allows only the console's own script, no pictures from other sites, and no embedding in frames."""
 
 _SECURITY = (
     (b"content-security-policy", POLICY.encode()),
@@ -37,14 +37,14 @@ _GZIP_LEVEL = 9
 
 
 class _File(Struct, frozen=True):
-    """One file as it is sent."""
+    """One file, ready to send."""
 
     body: bytes
     packed: bytes
     media_type: bytes
     tag: bytes
     lasting: bool
-    """True if its name changes with its content."""
+    """True if the file's name changes with its content, so that a browser may cache it for ever."""
 
 
 class Site:
@@ -56,7 +56,7 @@ class Site:
             if path.is_file():
                 name = path.relative_to(folder).as_posix()
                 self._files[f"/{name}"] = _file(path.read_bytes(), path.name, lasting=name.startswith("assets/"))
-        # Hidden behind the root, under no name of its own.
+        # The page is served at `/` only, not under its file name.
         self._files["/"] = self._files.pop(f"/{_INDEX}", _file(_UNBUILT, _INDEX, lasting=False))
 
     def serves(self, scope: Scope) -> bool:
@@ -64,7 +64,7 @@ class Site:
         return scope["type"] == "http" and scope["method"] in {"GET", "HEAD"} and scope["path"] in self._files
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file, unless the browser has it."""
+        """Send the file, unless the browser has it in its cache."""
         file = self._files[scope["path"]]
         kept = b"public, max-age=31536000, immutable" if file.lasting else b"no-cache"
         headers = [(b"cache-control", kept), (b"etag", file.tag), (b"vary", b"accept-encoding"), *_SECURITY]
@@ -78,7 +78,7 @@ class Site:
         await respond(send, Answer(200, body, file.media_type, headers=tuple(headers)))
 
     def close(self) -> None:
-        """Nothing here goes on for ever."""
+        """Do nothing: there are no streams to end."""
 
 
 def _file(body: bytes, name: str, *, lasting: bool) -> _File:
