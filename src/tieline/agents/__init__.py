@@ -1,5 +1,5 @@
-"""How a message reaches an agent, and how an agent that speaks no protocol is heard.
+"""Agents: the ways to deliver messages to agent programs, and to read from programs that speak no protocol.
 
-Above: the command line. Below: the SDK and the protocols. Each module is one way to reach one kind of program; which
-way is best for whom is for a person to choose, so none of them is turned on by itself.
+Above: the command line. Below: the SDK and the protocols. Each module is one way to reach one kind of program.
+A person chooses the way for each agent, so no way is turned on by default.
 """

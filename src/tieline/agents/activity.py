@@ -1,9 +1,9 @@
-"""The uploader: what an agent did, on its way to the hub in batches.
+"""The uploader: sends the activity of an agent to the hub in batches.
 
-Above: the runner, which puts events in: markers of objectives, what the program reports, what passed the proxy.
-Below: whatever session with the hub there is. The program never waits for it: putting is quick, what cannot be kept is
-left out and counted, and an upload that fails hurts nobody. Secrets are taken out here already, so that they do not
-even leave the process; on a thread, because long texts take their time.
+Above: the runner, which puts events in: markers of objectives, the program's telemetry, and calls through the proxy.
+Below: the current session with the hub. The program never waits for the uploader: `put` is quick, events that do not
+fit are dropped and counted, and a failed upload does not disturb the program. The uploader redacts secrets before the
+upload, so that secrets never leave the process. The redaction runs on a thread, because long texts take time.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from tieline.contract.refusal import Code
 
 WAITING_MAX = 5_000
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Events that wait for the hub: those of some hours of work. Past that the oldest are left out."""
+"""Events that wait for the hub, enough for some hours of work. Above this limit the oldest events are dropped."""
 
 BATCH_MAX = 200
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 BATCH_SECONDS = 0.5
-"""From the first event of a batch to its upload."""
+"""Time from the first event of a batch to the upload of the batch."""
 
 FLUSH_SECONDS = 3.0
-"""At the end of a run: the person would rather have the shell back."""
+"""Timeout of the last upload at the end of a run: the person waits for the shell."""
 
 _PAUSE_SECONDS = 0.2
 _PASSING = frozenset({Code.ACTIVITY_FULL, Code.SHUTTING_DOWN, Code.STORE_FAILED, Code.UNKNOWN_SESSION})
-"""Refusals that another time, or another session, does not get."""
+"""Temporary refusals: a retry, or another session, may succeed."""
 
 
 class Uploader:
@@ -44,13 +44,13 @@ class Uploader:
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._finishing = False
-        # The session now, if there is one.
+        # The current session, if there is one.
         self.client: Client | None = None
         self.uploaded = 0
         self.left_out = 0
 
     def put(self, event: dict[str, Any]) -> None:
-        """Take an event. It is written down now, because whoever made it may go on with its parts."""
+        """Queue an event. The event is encoded at once, because the caller may change its parts later."""
         try:
             encoded = msgspec.json.encode(event)
         except (TypeError, ValueError, UnicodeEncodeError, RecursionError):
@@ -73,7 +73,7 @@ class Uploader:
             await self._upload()
 
     async def finish(self, running: "asyncio.Task[None]") -> None:
-        """Upload what is left, for a while, and end the task that uploads."""
+        """Wait until the queue is uploaded, at most `FLUSH_SECONDS`, then end the upload task."""
         self._finishing = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_SECONDS):
@@ -102,7 +102,7 @@ class Uploader:
             if refused.code in _PASSING:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 return
-            # The hub will not take it another time either.
+            # A retry would be refused too.
             self.left_out += len(batch)
         except HubError:
             await asyncio.sleep(_PAUSE_SECONDS)

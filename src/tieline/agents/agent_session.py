@@ -1,9 +1,9 @@
 """The agent session: one agent's tools and messages, through any number of sessions with the hub.
 
 Above: the MCP server, or a runner, which has the agent's program. Below: the SDK, the forwarder, the open objectives
-and the tools. It refuses to know stdio, sockets and processes: it is given a way to open a session and a way to notify
-the program, and is asked for tools and calls. A hub that goes away is waited for; a call that it left unanswered is
-made again where that cannot do anything twice.
+and the tools. It refuses to know stdio, sockets and processes: one callback opens a session, another callback notifies
+the program. If the hub goes away, the agent session reconnects. If the hub left a call unanswered, the agent session
+repeats the call, but only if the tool is repeatable.
 """
 
 import asyncio
@@ -27,25 +27,25 @@ CHANNEL_METHOD = "notifications/claude/channel"
 TOOLS_CHANGED_METHOD = "notifications/tools/list_changed"
 
 AWAY_SECONDS = 5.0
-"""How long a call waits for a hub that is away: a restart takes less, and an agent's turn waits with it."""
+"""Time that a call waits for a hub that is away. A restart takes less. The agent's turn waits too."""
 
 SETTLE_SECONDS = 1.0
-"""How long the list of tools waits for one: programs give up on a server that is slow to begin."""
+"""Time that the list of tools waits for a session: programs give up on a server that starts slowly."""
 
-_CLOSE_SECONDS = 1.0  # a hub that hangs does not keep the agent from ending
+_CLOSE_SECONDS = 1.0  # a hub that hangs must not delay the end of the agent
 _METHOD_NOT_FOUND = -32601
 _INVALID_PARAMS = -32602
 _NAME_CHARS = 100
 
 OpenSession = Callable[[], Awaitable[Client]]
-"""Opens a session of the member that receives, with the forwarder's window. Raises `HubError`."""
+"""Opens a receiving session of the member, with the forwarder's window. Raises `HubError`."""
 
 Notify = Callable[[str, dict[str, Any] | None], Awaitable[None]]
 """Writes a notification to the agent's program: its method and parameters."""
 
 
 class UnknownTool(Exception):
-    """There is no tool of this name."""
+    """There is no tool with this name."""
 
 
 class AgentSession:
@@ -67,30 +67,30 @@ class AgentSession:
         self._takes = takes
         self._tell = tell
         self.open_objectives = OpenObjectives(self._fetch_open, self._objectives_changed)
-        # Who the agent is, and its forwarder: the first session says so.
+        # The agent's member name, and its forwarder. The first session sets both.
         self.member = ""
         self.forwarder: Forwarder | None = None
         self._push_takes = takes if push else _nothing
         self._client: Client | None = None
         self._permissions: frozenset[str] = frozenset()
         self._channels: dict[str, str] = {}
-        # Claims that the hub left unanswered.
+        # Claims without an answer from the hub.
         self._unanswered: list[Unanswered] = []
-        # Set while there is a session; and once the agent may be pushed to.
+        # Set while there is a session; and set once the program is ready for notifications.
         self._connected = asyncio.Event()
         self._ready = asyncio.Event()
-        # Why there will be no session any more.
+        # The error after which no session will be opened any more.
         self._over: HubError | None = None
         self._notifying: set[asyncio.Task[None]] = set()
 
-    # What has the agent's program calls.
+    # Called by the MCP server or the runner.
 
     def begin(self) -> None:
-        """The program is ready for notifications; before, nothing is pushed."""
+        """Start to push: the program is ready for notifications."""
         self._ready.set()
 
     async def keep(self, client: Client | None = None) -> None:
-        """Keep a session, beginning with this one, until cancelled. Returns when the hub refuses to go on."""
+        """Keep a session open, `client` first, until cancelled. Returns if the hub refuses for good."""
         try:
             while True:
                 try:
@@ -115,11 +115,11 @@ class AgentSession:
                 task.cancel()
 
     async def settle(self) -> None:
-        """Wait a moment for a session that is being opened, so that the first list of tools says what is open."""
+        """Wait a moment for the session, so that the first list of tools contains the open objectives."""
         await self._wait_for_session(SETTLE_SECONDS)
 
     def list_tools(self) -> list[dict[str, Any]]:
-        """The tools as `tools/list` shows them, with what is open now."""
+        """The tools for `tools/list`, with the objectives that are open now."""
         return [
             {
                 "name": tool.name,
@@ -146,7 +146,7 @@ class AgentSession:
             try:
                 answer = await tool.call(context, arguments)
             except Disconnected:
-                # Whoever keeps the session may hear of it later than we do.
+                # The task in `keep` may notice the lost session later than this call.
                 if self._client is client:
                     self._connected.clear()
                 if is_last:
@@ -157,7 +157,7 @@ class AgentSession:
         raise AssertionError("the last attempt returns")
 
     async def answer(self, request: McpRequest) -> McpResponse:
-        """The same for whoever brings requests as frames."""
+        """Answer a request that came as a frame: list the tools, or call one."""
         params = request.params or {}
         match request.method:
             case "tools/list":
@@ -229,7 +229,7 @@ class AgentSession:
         return await fetch_open(client, self.member)
 
     def _objectives_changed(self, before: Open, after: Open) -> None:
-        # What changes no description is no news to the program.
+        # The program is notified only if the description of a tool changes.
         if self._ready.is_set() and list_open(before) != list_open(after):
             task = asyncio.ensure_future(self._notify(TOOLS_CHANGED_METHOD, None))
             self._notifying.add(task)
@@ -250,7 +250,7 @@ class AgentSession:
         )
 
     def _learn(self, context: ToolContext) -> None:
-        """What a call says about messages that were pushed."""
+        """Tell the forwarder which messages a call named, took or showed."""
         if self.forwarder is None:
             return
         for message_id in context.named:
@@ -262,7 +262,7 @@ class AgentSession:
 
 
 def result_of(answer: Answer) -> dict[str, Any]:
-    """An answer in MCP's words."""
+    """An answer as the result of `tools/call` in MCP."""
     result: dict[str, Any] = {"content": [{"type": "text", "text": answer.text}]}
     if answer.data is not None:
         result["structuredContent"] = answer.data

@@ -1,7 +1,8 @@
-"""Arrivals: deliveries of a session as they come, each once, through any number of sessions.
+"""Arrivals: the deliveries of a member as they come, each once, through any number of sessions.
 
-Above: whoever hands messages to a program. Below: the SDK. Keys come in order, but for deliveries that were held: they
-come late, with keys below others. So the last key does not say what was given before; `Given` does.
+Above: the forwarder and other code that hands messages to a program. Below: the SDK. Keys come in order, except the
+keys of held deliveries: a held delivery comes late, with a key below others. So the last key does not tell which
+deliveries were given already; `Given` does.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from tieline.client import Client, Delivery, Item
 _POLL_SECONDS = 1.0
 """Time between two reads of the inbox once the window is full of deliveries that were never settled."""
 _RANGES_MAX = 1000
-"""Gaps that are remembered; the oldest are taken for what others settled."""
+"""Ranges of keys that are remembered. Above this limit the oldest gap counts as settled by others."""
 _PAGE = 500
 
 
@@ -28,11 +29,11 @@ class Given:
 
     @property
     def last(self) -> int:
-        """The highest of them."""
+        """The highest key; 0 if there is none."""
         return self._lasts[-1] if self._lasts else 0
 
     def copy(self) -> "Given":
-        """The same keys."""
+        """A copy with the same keys."""
         other = Given()
         other._firsts, other._lasts = self._firsts[:], self._lasts[:]
         return other
@@ -42,7 +43,7 @@ class Given:
         return place > 0 and key <= self._lasts[place - 1]
 
     def add(self, key: int) -> None:
-        """A delivery was given."""
+        """Record the key of a delivery that was given."""
         if key in self:
             return
         firsts, lasts = self._firsts, self._lasts
@@ -64,12 +65,12 @@ class Given:
 
 
 async def arrivals(client: Client, given: Given) -> AsyncGenerator[Delivery | Item, None]:
-    """Deliveries that were not given yet, as the hub pushes them; and read, once it may push no more.
+    """Deliveries that were not given yet: pushed by the hub, and polled from the inbox once the window is full.
 
-    The hub stops pushing when the window is full of deliveries that are not settled: those that are only seen, and
-    those that a watcher passes over while it waits for something rare.
+    The hub stops pushing when unsettled deliveries fill the window. A delivery stays unsettled if it is only seen, or
+    if a watcher skips it while the watcher waits for something rare.
     """
-    # Whoever asks says for itself what it has dealt with.
+    # A copy, because the caller records in its own `Given` which deliveries it has handled.
     given = given.copy()
     pushed = client.deliveries()
     coming: asyncio.Task[Delivery] | None = None
@@ -100,7 +101,7 @@ async def arrivals(client: Client, given: Given) -> AsyncGenerator[Delivery | It
 
 
 async def unsettled(client: Client) -> AsyncIterator[Item]:
-    """All that waits in the inbox, page by page."""
+    """All unsettled items of the inbox, read page by page."""
     after, complete = 0, False
     while not complete:
         page = await client.inbox(after=after, limit=_PAGE)

@@ -1,11 +1,12 @@
-"""Claude Code under a runner: started on this terminal with our tools for this run only, and nothing of it left behind.
+"""Claude Code under a runner: runs on this terminal with our tools for this run only, and leaves nothing behind.
 
-Above: the command line. Below: the runner and the program. The program's own files are not touched: what it is to know
-of us it is told on its command line (a file with one MCP server, in the folder of the run) and in its environment.
+Above: the command line. Below: the runner and the program. The runner does not touch the program's own files. The
+runner configures the program by its command line (a file with one MCP server, in the folder of the run) and by its
+environment.
 
-It shows what is pushed as `<channel …>` only for servers that it is told to load as channels, which it asks its user
-about. Whether a push was shown is known only when the agent acts on it. Where nothing is pushed, because it would not
-be shown or in its one-shot mode, hooks for this run bring messages at the boundaries of turns.
+The program shows pushed messages as `<channel …>` only for servers that it loads as channels. The program asks its user
+before it loads a channel. Only an action of the agent proves that a push was shown. If pushes would not be shown, for
+example in one-shot mode, nothing is pushed. Then hooks for this run bring messages at the boundaries of turns.
 """
 
 import asyncio
@@ -32,35 +33,35 @@ _ONE_SHOT = frozenset({"-p", "--print"})
 _SETTINGS = "--settings"
 _BASE_URL = "ANTHROPIC_BASE_URL"
 _OWN_TELEMETRY = ("CLAUDE_CODE_ENABLE_TELEMETRY", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
-"""Who has set one of these reports to somebody else already, and goes on to."""
+"""If one of these is set, telemetry already goes elsewhere, and the runner leaves it alone."""
 
 
 def upstream(environment: Mapping[str, str]) -> str | None:
-    """Where the program's API calls go, if the environment says so."""
+    """Destination of the program's API calls, if the environment names one."""
     return environment.get(_BASE_URL)
 
 
 def shows_pushes(arguments: Sequence[str]) -> bool:
-    """Whether the program would ask its user about channels: in its one-shot mode nobody is there to answer."""
+    """True if the program can ask its user about channels. In one-shot mode nobody is there to answer."""
     return _ONE_SHOT.isdisjoint(arguments)
 
 
 def command_of(program: str, arguments: Sequence[str], *, config: Path, settings: Path | None) -> list[str]:
-    """The program with our server, and with what its user gave it: with hooks if settings are given, else a channel.
+    """The command line of the program: our MCP server, hooks if settings are given (else a channel), user's arguments.
 
-    Some of these flags take any number of values, so each has its one value behind a `=`, and swallows nothing.
+    Some of these flags take any number of values. So each flag has its value after `=`, and takes no further argument.
     """
     ours = [f"--mcp-config={config}"]
     if settings is None:
         ours.append(f"--dangerously-load-development-channels=server:{SERVER_NAME}")
     elif not any(argument.partition("=")[0] == _SETTINGS for argument in arguments):
-        # Of two files it takes the last, and a user's own is more than our hooks.
+        # Of two settings files the program uses the last. The user's own file is more important than our hooks.
         ours.append(f"{_SETTINGS}={settings}")
     return [program, *ours, *arguments]
 
 
 def config_of(folder: RunFolder) -> bytes:
-    """The file that names our server. Only that server is told the socket, not everything that the agent runs."""
+    """The MCP configuration. Only our server gets the socket's path, not the other programs that the agent runs."""
     server = {
         "type": "stdio",
         "command": sys.executable,
@@ -71,14 +72,14 @@ def config_of(folder: RunFolder) -> bytes:
 
 
 def settings_of() -> bytes:
-    """Settings with our hooks. They speak as the run does, by the environment."""
+    """Settings with our hooks. The hooks take their member from the environment of the run."""
     beside = Path(sys.executable).with_name("tieline")
     command = hooks.command_line(hooks.Program.CLAUDE_CODE, str(beside) if beside.exists() else "tieline")
     return hooks.with_hooks("", hooks.Program.CLAUDE_CODE, command).encode()
 
 
 def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool) -> dict[str, str]:
-    """The program's environment: with `trace` its API calls pass us, and otherwise it reports them by itself."""
+    """The program's environment. With `trace` API calls go through the proxy; else the program sends telemetry."""
     environment = dict(given)
     if trace:
         environment[_BASE_URL] = loopback.address(ANTHROPIC)
@@ -93,7 +94,7 @@ def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool)
 
 
 async def run_claude_code(run: Run, arguments: Sequence[str]) -> int:
-    """Run the program on this terminal until it ends, and give its exit code. Raises `NotStarted`."""
+    """Run the program on this terminal until the program ends, and return its exit code. Raises `NotStarted`."""
     config = run.folder.write("mcp.json", config_of(run.folder))
     settings = None if run.push else run.folder.write("settings.json", settings_of())
     named = run.environment.get(PROGRAM_VARIABLE) or PROGRAM
@@ -107,7 +108,7 @@ async def run_claude_code(run: Run, arguments: Sequence[str]) -> int:
     ending: set[asyncio.Task[int]] = set()
 
     def handle(number: signal.Signals) -> None:
-        # A terminal sends these to both of us, and what they mean is for the program to say.
+        # The terminal sends these signals to the program too, and the program decides what to do.
         if number in (signal.SIGINT, signal.SIGQUIT) and os.isatty(0):
             return
         ending.add(asyncio.create_task(program.end()))

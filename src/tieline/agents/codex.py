@@ -1,19 +1,21 @@
-"""Codex's app-server, as its client speaks with it: lines of JSON-RPC in, lines out, and what they mean.
+"""The client's side of Codex's app-server protocol: lines of JSON-RPC in, lines and events out.
 
-Above: `codex_session.py`, which has the process and its pipes, and tells the time. Below: nothing; it does no I/O.
+Above: `codex_session.py`, which owns the process and its pipes, and passes the time in. Below: nothing; it does no I/O.
 
-The wire is JSON-RPC without the `jsonrpc` member, one message a line. After `initialize` and `initialized` a thread is
-started or resumed; what comes for the member is then handed over as input of a turn: by `turn/start` when the thread is
-idle, by `turn/steer` when a turn runs. What arrives within a short while goes together, because each turn costs a whole
-context; and one hand-over is under way at a time, so that order is kept.
+The wire is JSON-RPC without the `jsonrpc` member, one message per line. After `initialize` and `initialized` the client
+starts or resumes a thread. Then the client hands messages for the member over as input of a turn: by `turn/start` when
+the thread is idle, by `turn/steer` when a turn runs. Messages that arrive within `BUNDLE_SECONDS` are handed over
+together, because each turn costs a whole context. Only one hand-over is under way at a time, so that order is kept.
 
-The answer to such a request is evidence that the program has the messages; the end of the turn that took them, that it
-has dealt with them. A steered turn may end in between, or be another one by then: the server says so, and the same
-messages go by the other way. A turn that takes no input (a review, a compaction) is waited for.
+The answer to a hand-over is evidence that the program has the messages. The successful end of the turn is evidence that
+the program has handled them. A steered turn may end before the request arrives, or another turn may run by then. The
+server then says so, and the same messages are handed over again: by `turn/start`, or by `turn/steer` to the other turn.
+While a turn takes no input (a review, a compaction), the client waits for its end.
 
-The server asks too: whether a command may run, a file be changed, a question be answered. Nobody is there to answer, so
-it is told no, unless the person who started it said yes to all of it beforehand; only calls of our own tools are let
-through, because they are how the agent answers.
+The server also sends requests: approve a command, approve a file change, answer a question. Nobody is there to decide,
+so the client declines. If the person who started the program approved everything beforehand, the client accepts
+commands, file changes and permissions. Calls of our own tools are always accepted, because the agent answers through
+these tools.
 """
 
 import re
@@ -26,25 +28,25 @@ import msgspec
 from msgspec import Struct
 
 BUNDLE_SECONDS = 0.2
-"""What arrives within it goes together. Shorter than anybody notices, longer than a burst takes."""
+"""Messages that arrive within this time are handed over together. Longer than a burst, too short to be noticed."""
 
 BUNDLE_MAX = 32
 BUNDLE_CHARS_MAX = 131_072
-"""Of messages in one hand-over: the rest goes with the next, so that no turn is all messages."""
+"""Limits of one hand-over. Further messages go with the next one, so that messages do not fill a whole turn."""
 
 WAITING_MAX = 1024
-"""Messages that wait here: as many as the hub may have on its way to one session."""
+"""Messages that wait for a hand-over: as many as the hub may have in flight to one session."""
 
 RETRY_SECONDS = (0.5, 2.0, 5.0)
-"""Pauses before a hand-over that the server refused is tried again; then it is given up."""
+"""Pauses before the retries of a refused hand-over. After the last retry the client gives the hand-over up."""
 
 SERVER_NAME = "tieline"
-"""Our tools' server in the program's configuration."""
+"""Name of our MCP server in the program's configuration."""
 
 _STEERS_MAX = 3
-"""Times a turn may be another one than expected before the messages begin one of their own."""
+"""Attempts of `turn/steer` for one hand-over. After these the messages start a turn of their own."""
 
-_ENDED_MAX = 16  # turns that ended lately: news about one may come after its end
+_ENDED_MAX = 16  # ended turns that are remembered: an answer or notification may come after the end
 _METHOD_NOT_FOUND = -32601
 _ACTIVE_TURN = re.compile(r"but found `?([^\s`]+)`?")
 
@@ -58,10 +60,10 @@ QUIET = (
     "item/fileChange/outputDelta",
     "turn/diff/updated",
 )
-"""Notifications that nobody here reads."""
+"""Notifications that the client does not need, and tells the server not to send."""
 
 
-# What the session is told.
+# Events for the session.
 
 
 class Ready(Struct, frozen=True):
@@ -71,7 +73,7 @@ class Ready(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """It cannot be spoken with."""
+    """The connection with the app-server cannot be used."""
 
     reason: str
 
@@ -84,13 +86,13 @@ class Taken(Struct, frozen=True):
 
 
 class Finished(Struct, frozen=True):
-    """The turn that took these messages has ended as it should."""
+    """The turn that took these messages has ended without a failure."""
 
     keys: tuple[int, ...]
 
 
 class GivenUp(Struct, frozen=True):
-    """The program would not take these messages."""
+    """The program refused these messages, also after all retries."""
 
     keys: tuple[int, ...]
     reason: str
@@ -103,14 +105,14 @@ class Said(Struct, frozen=True):
 
 
 class Used(Struct, frozen=True):
-    """What the last call of the model used, as the program counts it."""
+    """Token usage of the last model call, as the program counts it."""
 
     usage: dict[str, Any]
     turn: str
 
 
 class Asked(Struct, frozen=True):
-    """The program asked for something, and was told no, or yes."""
+    """The program asked for approval or input. `granted` is our answer."""
 
     what: str
     granted: bool
@@ -142,7 +144,7 @@ class _HandOver(Struct):
 
 
 class AppServerProtocol:
-    """One connection with an app-server, and the one thread that it is for."""
+    """One connection with an app-server, and the one thread of this connection."""
 
     def __init__(
         self,
@@ -159,17 +161,17 @@ class AppServerProtocol:
         self._outgoing: list[bytes] = []
         self._events: list[Event] = []
         self._number = 0
-        # Requests that wait for their answers, by number.
+        # Callbacks of requests that wait for their answers, by number.
         self._waiting: dict[int, Callable[[Any, dict[str, Any] | None], None]] = {}
-        # Messages that wait to be handed over, and when the first of them came.
+        # Messages that wait for a hand-over, and the arrival time of the first one.
         self._pending: deque[tuple[int, str]] = deque()
         self._pending_since = 0.0
-        # What is under way, whether its request waits for an answer, and when to try it again if not.
+        # The current hand-over; true while its request waits for an answer; the time of the next retry.
         self._handing: _HandOver | None = None
         self._asked_for = False
         self._again_at: float | None = None
-        # The turn that runs, whether it takes input, and the last turns that ended, of which answers may come late; and
-        # whether they failed.
+        # The running turn; true if this turn takes input; the last ended turns, each with true if the turn failed.
+        # Ended turns are kept because answers about them may come late.
         self.turn: str | None = None
         self._steerable = True
         self._ended: dict[str, bool] = {}
@@ -184,15 +186,15 @@ class AppServerProtocol:
         capabilities = {"optOutNotificationMethods": list(QUIET)}
         self._request("initialize", {"clientInfo": client, "capabilities": capabilities}, self._greeted)
 
-    # What goes in.
+    # Input.
 
     @property
     def room(self) -> int:
-        """How many messages more may wait here."""
+        """Number of further messages that may wait for a hand-over."""
         return WAITING_MAX - len(self._pending)
 
     def offer(self, key: int, text: str, now: float) -> None:
-        """Hand a message over when its time comes."""
+        """Queue a message for a hand-over."""
         assert self.room > 0, "whoever offers looks whether there is room"
         if not self._pending:
             self._pending_since = now
@@ -200,7 +202,7 @@ class AppServerProtocol:
         self.advance(now)
 
     def receive_line(self, line: bytes, now: float) -> None:
-        """A line from the server. One that is no message of its protocol is passed over: programs print things."""
+        """Handle a line from the server. A line that is no protocol message is skipped: programs print other text."""
         self._now = now
         try:
             message = msgspec.json.decode(line)
@@ -219,7 +221,7 @@ class AppServerProtocol:
         self.advance(now)
 
     def advance(self, now: float) -> None:
-        """Do what is due."""
+        """Start or retry a hand-over, if one is due."""
         self._now = now
         if self._state is not _State.OPEN or self._asked_for:
             return
@@ -234,20 +236,20 @@ class AppServerProtocol:
         self._again_at = None
         self._hand_over(self._handing)
 
-    # What comes out.
+    # Output.
 
     def next_lines(self) -> list[bytes]:
-        """Lines for the server, with their ends."""
+        """Take the lines for the server, with their line ends."""
         lines, self._outgoing = self._outgoing, []
         return lines
 
     def next_events(self) -> list[Event]:
-        """What there is to know."""
+        """Take the new events for the session."""
         events, self._events = self._events, []
         return events
 
     def next_timeout(self, now: float) -> float | None:
-        """How long until something is due; `None` if only the server can change anything."""
+        """Seconds until a hand-over is due; `None` if nothing is due before the next line from the server or offer."""
         if self._state is not _State.OPEN or self._asked_for or (self.turn is not None and not self._steerable):
             return None
         if self._handing is not None:
@@ -255,7 +257,7 @@ class AppServerProtocol:
         return max(0.0, self._pending_since + BUNDLE_SECONDS - now) if self._pending else None
 
     def interrupt(self) -> None:
-        """Ask the turn that runs to end."""
+        """Ask the server to end the running turn."""
         if self.turn is not None:
             self._request(
                 "turn/interrupt", {"threadId": self.thread, "turnId": self.turn}, lambda _result, _error: None
@@ -330,7 +332,7 @@ class AppServerProtocol:
         elif found := _ACTIVE_TURN.search(message):
             self._turn_begins(found[1])
         elif "no active turn" in message.lower():
-            # How it ended is told by the notification of its end.
+            # The notification `turn/completed` tells how the turn ended.
             self.turn = None
         else:
             self._refused(error)
@@ -356,11 +358,11 @@ class AppServerProtocol:
         self._events.append(GivenUp(self._handing.keys, _reason(error)))
         self._handing = None
 
-    # What happens in the thread.
+    # Notifications of the thread.
 
     def _notified(self, method: str, params: dict[str, Any]) -> None:
         if self.thread and params.get("threadId", self.thread) != self.thread:
-            # Another thread's: agents start some of their own.
+            # The notification is about another thread: agents start threads of their own.
             return
         match method, params:
             case "turn/started", {"turn": {"id": str(turn)}}:
@@ -394,7 +396,7 @@ class AppServerProtocol:
         if keys and not failed:
             self._events.append(Finished(keys))
 
-    # What the server asks.
+    # Requests of the server.
 
     def _answer(self, number: int | str, method: str, params: dict[str, Any]) -> None:
         granted = self._approve
@@ -402,7 +404,7 @@ class AppServerProtocol:
             case "item/commandExecution/requestApproval" | "item/fileChange/requestApproval":
                 result: dict[str, Any] = {"decision": "accept" if granted else "decline"}
             case "execCommandApproval" | "applyPatchApproval":
-                # The names of the first version.
+                # The method names of the first protocol version.
                 result = {"decision": "approved" if granted else "denied"}
             case "item/permissions/requestApproval":
                 result = {"permissions": _object(params.get("permissions")) if granted else {}, "scope": "turn"}
@@ -430,13 +432,13 @@ class AppServerProtocol:
 
 
 def _is_our_tool(params: dict[str, Any]) -> bool:
-    """Whether the question is whether a tool of ours may be called."""
+    """True if the server asks for approval of a call of our own tools."""
     about_tool = _object(params.get("_meta")).get("codex_approval_kind") == "mcp_tool_call"
     return about_tool and params.get("serverName") == SERVER_NAME
 
 
 def _asked(method: str, params: dict[str, Any]) -> str:
-    """What was asked for, on one line."""
+    """The request of the server as text on one line."""
     match params.get("command"):
         case str(command):
             return f"to run {command!r}"

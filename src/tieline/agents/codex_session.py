@@ -1,11 +1,11 @@
-"""Codex under a runner: its app-server as a child, fed with what comes for the member, and nothing of it left behind.
+"""Codex under a runner: runs its app-server as a child, feeds it the member's messages, and leaves nothing behind.
 
-Above: the command line. Below: `codex.py`, which knows what is said, and the runner. The program has no screen: what
-the agent says is handed to whoever prints it, and it is spoken to through the hub. Its own files are not touched: our
-tools are named on its command line.
+Above: the command line. Below: `codex.py`, which knows the protocol, and the runner. The program has no screen: a
+callback prints the agent's words, and the agent gets its input through the hub. The program's own files are not
+touched: its command line names our tools.
 
-The program's answer to a hand-over is the evidence that a message was seen; a tool call is none here, because a message
-may still be waiting for its turn then. The end of the turn settles it.
+The program's answer to a hand-over is the evidence that a message was seen. A tool call is no evidence here, because a
+message may still wait for its hand-over. The end of the turn settles the message.
 """
 
 import asyncio
@@ -40,26 +40,26 @@ INSTRUCTIONS = (
 )
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
-"""One message of the server: it repeats whole files. A longer one is passed over."""
+"""Bytes of one message of the server, which may contain whole files. A longer message is skipped."""
 
 INTERRUPT_SECONDS = 1.0
-"""How long a turn may take to end before its program is ended anyway."""
+"""Time for an interrupted turn to end, before the program is ended anyway."""
 
 _BASE_URL = "OPENAI_BASE_URL"
 _FAILED = 1
 _NO_KEY = 0
-"""Of what is told and is no delivery: keys begin with 1."""
+"""Key of a text that is no delivery. Keys of deliveries begin with 1."""
 
 Print = Callable[[str], None]
 
 
 def upstream(environment: Mapping[str, str]) -> str | None:
-    """Where the program's API calls go, if the environment says so."""
+    """Destination of the program's API calls, if the environment names one."""
     return environment.get(_BASE_URL)
 
 
 def command_of(arguments: Sequence[str], folder: RunFolder, environment: Mapping[str, str]) -> list[str]:
-    """The program with our tools, and with what its user gave it. Nothing secret is in it: others can see it."""
+    """The command line: the program, our tools, and the user's arguments. No secrets: other users can see it."""
     name = f"mcp_servers.{codex.SERVER_NAME}"
     settings = {
         f"{name}.command": json.dumps(sys.executable),
@@ -71,27 +71,27 @@ def command_of(arguments: Sequence[str], folder: RunFolder, environment: Mapping
 
 
 def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool) -> dict[str, str]:
-    """The program's environment: with `trace` its API calls pass us."""
+    """The program's environment. With `trace` its API calls go through the proxy."""
     return {**given, _BASE_URL: loopback.address(OPENAI)} if trace else dict(given)
 
 
 class AnswersOnly(Forwarder):
-    """A forwarder for which a tool call is no evidence, because what was pushed may still wait for its turn.
+    """A forwarder for which a tool call is no evidence, because a pushed message may still wait for its hand-over.
 
-    Nor does anything about one message settle another: its turn may still run, and end badly.
+    An action on one message never settles another message: the turn of the other message may still run, and may fail.
     """
 
     def evidence(self, text: str, *, through: int | None = None) -> int:
-        """Only evidence that says how far it goes counts."""
+        """Accept only evidence with a last key (`through`)."""
         return 0 if through is None else super().evidence(text, through=through)
 
     def named(self, message_id: str) -> None:
-        """The agent answered a message before its turn ended."""
+        """The agent named a message, also before its turn ended. Settle only this message."""
         self.finished(message_id)
 
 
 class CodexSession:
-    """One app-server and the member it is."""
+    """One app-server, and the member that it acts for."""
 
     def __init__(self, program: Program, protocol: codex.AppServerProtocol, run: Run, say: Print) -> None:
         self._program = program
@@ -102,11 +102,11 @@ class CodexSession:
         self._say = say
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        # Set when the thread is open, when a message more may be offered, and while no turn runs.
+        # Set once the thread is open; set while a further message may be offered; set while no turn runs.
         self._open = asyncio.Event()
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
-        # Ids of messages that were offered, by the key of their delivery.
+        # Ids of offered messages, by the key of their delivery.
         self._offered: dict[int, str] = {}
         self._channels: dict[str, str] = {}
         self.failed = False
@@ -119,7 +119,7 @@ class CodexSession:
         )
 
     async def run(self) -> int:
-        """Go on until the program ends, and give its exit code."""
+        """Serve the program until it ends, and return its exit code."""
         self._settle()
         await self._read()
         if self._timer is not None:
@@ -127,13 +127,13 @@ class CodexSession:
         return await self._program.wait()
 
     async def stop(self) -> None:
-        """End the turn, then the program."""
+        """Interrupt the turn, then end the program."""
         self._protocol.interrupt()
         self._settle()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(INTERRUPT_SECONDS):
                 await self._idle.wait()
-        # If its guard was killed, nobody else ends it.
+        # If the guard was killed, only the closed input ends the program.
         self._program.stdin.close()
         await self._program.end()
 
@@ -142,7 +142,7 @@ class CodexSession:
     async def _push(self, delivery: Delivery | Item) -> None:
         message = delivery.message
         if message.target.startswith("#") and message.target[1:] not in self._channels:
-            # A hub that went away leaves the channel its name.
+            # If the hub went away, the frame shows the channel's name instead of its id.
             with contextlib.suppress(HubError):
                 self._channels = {one.name: one.id for one in await self._runner.client.channels() if one.id}
         text = channel_text(message, member=self._runner.member, now_ms=_now_ms(), channels=self._channels)
@@ -168,7 +168,7 @@ class CodexSession:
             try:
                 line = await self._program.stdout.readline()
             except ValueError:
-                # Longer than any message may be; the rest of it is no message either.
+                # The line is longer than `LINE_BYTES_MAX`. The rest of the line is no message either.
                 continue
             if not line:
                 return
@@ -180,7 +180,7 @@ class CodexSession:
         self._settle()
 
     def _settle(self) -> None:
-        """Do what is due in the protocol: write, tell, and come back when something is due."""
+        """Write the protocol's lines, handle its events, and set a timer for its next timeout."""
         with contextlib.suppress(OSError, RuntimeError):
             self._program.stdin.writelines(self._protocol.next_lines())
         for event in self._protocol.next_events():
@@ -235,7 +235,7 @@ class CodexSession:
 async def run_codex(
     run: Run, arguments: Sequence[str], *, say: Print, approve: bool = False, resume: str | None = None
 ) -> int:
-    """Run the app-server until it or the run ends, and give its exit code. Raises `NotStarted`."""
+    """Run the app-server until it ends or the run is stopped, and return the exit code. Raises `NotStarted`."""
     program = await start_program(
         command_of(arguments, run.folder, run.environment),
         run.folder,

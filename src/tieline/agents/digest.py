@@ -1,7 +1,7 @@
-"""The digest: what waits for a member, sorted into what is current and what has had its day.
+"""The digest: sorts the waiting messages of a member into current and obsolete ones.
 
-Above: `tieline inbox --digest`, `discard` and hooks. Below: nothing; it does no I/O. It only says what is obsolete;
-nothing is discarded because of it, unless somebody asks for that.
+Above: `tieline inbox --digest`, `discard` and hooks. Below: nothing; it does no I/O. The digest only names obsolete
+messages. A message is discarded only if somebody asks for that.
 """
 
 from collections.abc import Sequence
@@ -13,42 +13,43 @@ from tieline.client import Item, Message, ReceiptView
 from tieline.contract.message import Priority
 
 OLDER_MS = 6 * 3600 * 1000
-"""What is older than this is doubted when its thread has gone on: a working day's half."""
+"""Age at which a message is obsolete if its thread has newer messages: about half a working day."""
 
 EXCERPT_CHARS = 80
-_NAMED_MAX = 3  # so many ids fit a line
+_NAMED_MAX = 3  # this many ids fit on a line
 
 
 class Obsolete(Struct, frozen=True):
-    """An unsettled delivery that has probably had its day, and why."""
+    """An unsettled delivery that is probably obsolete, and the reason."""
 
     item: Item
     why: str
 
 
 class Over(Struct, frozen=True):
-    """A message that waits no more although nobody handled it, and why."""
+    """A message that no longer waits although nobody handled it, and the reason."""
 
     message: Message
     why: str
 
 
 class Digest(Struct, frozen=True):
-    """What waits for a member, and what does no more."""
+    """The waiting messages of a member, and messages that stopped waiting unhandled."""
 
     current: tuple[Item, ...]
     obsolete: tuple[Obsolete, ...]
     over: tuple[Over, ...] = ()
     held: int = 0
-    """Messages that wait and are held, so that they cannot be read yet."""
+    """Number of waiting messages that are held, and so cannot be read yet."""
 
 
 def sort_out(
     items: Sequence[Item], past: Sequence[Message] = (), *, now_ms: int, older_ms: int = OLDER_MS
 ) -> tuple[list[Item], list[Obsolete]]:
-    """What is current, and what is old while its thread went on, by what waits and what else was said (`past`).
+    """Split waiting items into current and obsolete ones. Obsolete items are old, and their thread has newer messages.
 
-    Only a thread that its sender named counts: two messages from the same member need not be about the same thing.
+    The newer message is in `items` or in `past`, which holds other known messages. Only a thread that the sender named
+    counts: two messages from the same member may have different subjects.
     """
     latest: dict[str, Message] = {}
     for message in (*past, *(item.message for item in items)):
@@ -68,7 +69,7 @@ def sort_out(
 
 
 def suspects(past: Sequence[Message], waiting: Sequence[Item], *, member: str, now_ms: int) -> list[Message]:
-    """Messages to a member that may have expired or been superseded; only their receipts can tell."""
+    """Messages to a member that may have expired or been superseded. Only the receipts of a message can tell."""
     superseded = {message.supersedes for message in (*past, *(item.message for item in waiting)) if message.supersedes}
     unsettled = {item.message.id for item in waiting}
     return [
@@ -81,7 +82,7 @@ def suspects(past: Sequence[Message], waiting: Sequence[Item], *, member: str, n
 
 
 def ending(receipts: Sequence[ReceiptView], member: str) -> str | None:
-    """How a message's time passed for a member, if it did."""
+    """The reason why a message expired for a member; `None` if the message did not expire."""
     for receipt in receipts:
         if receipt.member == member and receipt.state == "expired":
             return receipt.steps[-1].evidence or receipt.state
@@ -95,7 +96,7 @@ def excerpt(message: Message) -> str:
 
 
 def rest_line(items: Sequence[Item], *, member: str, now_ms: int) -> str:
-    """One line for what is not shown: how much it is, how urgent, how old, and how to read it."""
+    """One line about the items that are not shown: their number, urgency and age, and the commands that show them."""
     if not items:
         return ""
     oldest = min(item.message.sent_at_ms for item in items)

@@ -1,8 +1,8 @@
-"""Self-echo: which of its own messages an agent is not shown.
+"""Self-echo: decides which of its own messages an agent is not shown.
 
-The hub gives a sender its own messages back where others see them too, so that all sessions of a member stay alike. An
-agent that is shown what it just said takes it for news and answers itself; that its objective is completed, however, it
-does want to hear. So what is chat from oneself is suppressed, and what happened to an objective is not.
+The hub delivers a message to its sender too if others see the message, so that all sessions of a member stay alike. An
+agent that is shown its own chat takes the chat for news and answers itself. But the agent does want to hear about its
+objectives, for example that one is completed. So an agent's own chat is suppressed, and lifecycle messages are not.
 """
 
 from tieline.agents.framing import is_lifecycle
@@ -10,5 +10,5 @@ from tieline.client import Message
 
 
 def should_suppress_self_echo(message: Message, *, member: str) -> bool:
-    """Whether a message is the member's own chat."""
+    """True if the message is from the member and is not a lifecycle message."""
     return message.sender == member and not is_lifecycle(message)

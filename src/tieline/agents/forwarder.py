@@ -1,16 +1,17 @@
-"""The forwarder: a member's deliveries, pushed to its agent, and kept open until something shows that they were read.
+"""The forwarder: pushes a member's deliveries to its agent, and keeps them open until there is evidence of reading.
 
-Above: the MCP server, or a runner, which says how to push and what is evidence. Below: sessions with a hub, one after
-the other when the hub restarts.
+Above: the MCP server, or a runner, which provides the push callback and reports evidence. Below: sessions with a hub,
+one after the other when the hub restarts.
 
-A push is no evidence: the program may drop it, or end before its model reads it. So the hub keeps a delivery as
-`offered` until the agent does something that it can only do after its program took the push; only then it is `seen`,
-with what showed it. Whoever pushes after a crash therefore pushes what was offered and never seen again, and what was
-seen not again. Within one run a delivery is pushed once, however often the hub comes and goes.
+A push is no evidence: the program may drop the push, or end before its model reads it. So the hub keeps a delivery as
+`offered` until the agent does something that is only possible after its program took the push. Then the delivery
+becomes `seen`, and the hub records the evidence. After a crash, the next run pushes the offered deliveries again, but
+not the seen ones. Within one run a delivery is pushed once, also if the hub restarts.
 
-A delivery that was seen stays in the inbox, because some programs take a push and show it to nobody: the agent's own
-tools can still find it. It is settled when the agent takes it, or answers it. An agent that names a message it can only
-know from a push has proved that it is shown pushes, and from then on what is seen is settled too.
+A seen delivery stays in the inbox, because some programs take a push and show it to nobody: the agent's own tools can
+still find the delivery. A seen delivery is settled when the agent takes or answers its message. If an agent names a
+message that it can only know from a push, this proves that the agent is shown pushes. From then on every seen delivery
+is settled at once.
 """
 
 from collections import OrderedDict, deque
@@ -22,23 +23,23 @@ from tieline.agents.echo import should_suppress_self_echo
 from tieline.client import Client, Delivery, Item, Message
 
 WINDOW = 1024
-"""Deliveries that may be on their way here: those that are only seen stay unsettled and keep their place in it."""
+"""Window of the session: the maximum of unsettled deliveries. A delivery that is only seen still counts."""
 
 BACKLOG_PUSHED_MAX = 50
-"""Of what waited when the agent came: more at once would be all that it reads. The rest is for it to take."""
+"""Waiting deliveries that are pushed at the start: more would fill the agent's context. The agent can take the rest."""
 
 AWAITING_MAX = 10_000
-"""Pushes that wait for evidence: the oldest are given up first, and are pushed again by the next run."""
+"""Pushes that wait for evidence. Above this limit the oldest are forgotten, and the next run pushes them again."""
 
 Push = Callable[[Delivery | Item], Awaitable[None]]
-"""Writes one delivery to the agent's program; returns when it is written."""
+"""Writes one delivery to the agent's program. Returns when the delivery is written."""
 
 Takes = Callable[[str | None], bool]
-"""Whether a message of this scope is for here."""
+"""True if this agent takes messages of the given scope."""
 
 
 def anywhere(_scope: str | None) -> bool:
-    """For an agent that has no context of its own: every scope is for it."""
+    """Take every scope: for an agent without a context of its own."""
     return True
 
 
@@ -47,7 +48,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 LeftOut = Callable[[int], Awaitable[None]]
-"""Is told how many deliveries wait that were not pushed."""
+"""Callback with the number of waiting deliveries that were not pushed."""
 
 
 class Forwarder:
@@ -64,34 +65,34 @@ class Forwarder:
     ) -> None:
         self._member = member
         self._push = push
-        # Is told of every message, pushed or not.
+        # Callback for every message, pushed or not.
         self._hear = hear
         self._left_out = left_out
-        # Which messages are for here; others are left in the inbox.
+        # Selects messages by scope. Other messages stay in the inbox.
         self._takes = takes
-        # The session now, if there is one.
+        # The current session, if there is one.
         self._client: Client | None = None
-        # Deliveries that were dealt with, in any session.
+        # Keys of deliveries that were handled, in any session.
         self._given = Given()
-        # Whether what waited at the start was dealt with.
+        # True once the deliveries that waited at the start were handled.
         self._begun = False
-        # Pushed, and no evidence yet, by key.
+        # Pushed deliveries without evidence, by key.
         self._awaiting: OrderedDict[int, Delivery | Item] = OrderedDict()
-        # What was seen lately, and by what; and what was settled. A session may end before the hub hears of it, so the
-        # next one is told again: what the hub knows already changes nothing.
+        # Deliveries seen lately, with their evidence; and deliveries settled lately. A session may end before the hub
+        # gets these reports, so they are repeated in the next session. A repeated report changes nothing.
         self._told: deque[tuple[Delivery | Item, str]] = deque(maxlen=AWAITING_MAX)
         self._acked: deque[Delivery | Item] = deque(maxlen=AWAITING_MAX)
-        # Seen and not settled, by the message's id.
+        # Seen deliveries that are not settled, by the message's id.
         self._unsettled: OrderedDict[str, Delivery | Item] = OrderedDict()
-        # Ids that the agent can only know from a push.
+        # Ids of messages that the agent can only know from a push.
         self._provable: OrderedDict[str, None] = OrderedDict()
-        # Whether it named one of them.
+        # True once the agent named such a message.
         self.proved = False
 
-    # What the session's keeper calls.
+    # Called by the agent session.
 
     async def forward(self, client: Client) -> None:
-        """Push what comes, until the session ends with a `HubError`."""
+        """Push deliveries as they come, until the session ends with a `HubError`."""
         self._client = client
         try:
             self._tell_again(client)
@@ -102,12 +103,12 @@ class Forwarder:
         finally:
             self._client = None
 
-    # What shows that something was read.
+    # Evidence of reading.
 
     def evidence(self, text: str, *, through: int | None = None) -> int:
-        """The agent did what it can only do after its program took what was pushed, up to a key if one is given.
+        """Mark pushed deliveries as seen, up to the key `through` if given: the agent's program must have taken them.
 
-        Returns how many deliveries that is news about; the same evidence again is none.
+        Returns the number of newly seen deliveries. The same evidence again returns 0.
         """
         seen = [delivery for key, delivery in self._awaiting.items() if through is None or key <= through]
         for delivery in seen:
@@ -116,7 +117,7 @@ class Forwarder:
         return len(seen)
 
     def named(self, message_id: str) -> None:
-        """The agent named a message. One that was pushed is settled: it is being dealt with."""
+        """The agent named a message. Settle its seen delivery; once pushes are proved, all seen deliveries."""
         if message_id in self._provable:
             self.proved = True
         if message_id in self._unsettled:
@@ -124,21 +125,21 @@ class Forwarder:
                 self.finished(one)
 
     def finished(self, message_id: str) -> None:
-        """The agent is done with a message: it is settled, and no other."""
+        """The agent is done with a message. Settle its delivery, and no other."""
         known = self._unsettled.pop(message_id, None)
         if known is not None:
             self._settle(known)
 
     def withdraw(self, key: int) -> None:
-        """A push did not reach the agent after all: nothing is evidence for it, and the next run pushes it again."""
+        """A push did not reach the agent. Later evidence does not cover this push, and the next run repeats it."""
         self._awaiting.pop(key, None)
 
     def shown(self, message_id: str) -> None:
-        """A tool showed a message: naming it proves nothing about pushes."""
+        """A tool showed a message. If the agent names this message, that proves nothing about pushes."""
         self._provable.pop(message_id, None)
 
     def settled(self, message_id: str) -> None:
-        """The agent took a message by itself: nothing is awaited any more."""
+        """The agent took a message by a tool. Stop waiting for evidence of its delivery."""
         known = self._unsettled.pop(message_id, None)
         if known is None:
             known = next((one for one in self._awaiting.values() if one.message.id == message_id), None)
@@ -171,7 +172,7 @@ class Forwarder:
     # Deliveries.
 
     async def _catch_up(self, client: Client) -> None:
-        """Deal with what waits in the inbox, whose states only the inbox knows: what was seen is not pushed again."""
+        """Handle the waiting items of the inbox. Only the inbox knows their states: seen items are not pushed again."""
         pushed = passed_over = 0
         async for item in unsettled(client):
             if item.key in self._given:
@@ -193,7 +194,7 @@ class Forwarder:
         _keep(self._unsettled, item.message.id, item)
 
     async def _deal_with(self, client: Client, delivery: Delivery | Item) -> bool:
-        """Push one, unless it is the agent's own; says whether it was."""
+        """Push one delivery, unless it is the agent's own chat or of another scope. Returns true if pushed."""
         self._listen_to(delivery)
         if should_suppress_self_echo(delivery.message, member=self._member):
             client.ack(delivery)

@@ -1,13 +1,14 @@
-"""Framing: a message as an agent is shown it, apart from what its user says.
+"""Framing: turns a message into the frame that an agent is shown, distinct from the words of its user.
 
 Above: the MCP server, which pushes `channel_params`; the Codex runner and the hooks, which print `channel_text`. Below:
 what protocols declare; it does no I/O.
 
-A body is other people's words, often a model's, and so are names, titles and data. None of them may close the frame,
-open another one, or add to what the hub says about the message. So in a body every `<` is written `&lt;`, and an `&`
-that would then be read so is written `&amp;`: what is left is text, can be turned back exactly, and commands such as
-`make && make test` stay as they are. In an attribute `"` and line ends are written out as well. What a terminal would
-obey is made visible (`contract.text`). Whoever reads the frame need not know any of this to be safe from it.
+Other people, often models, write the body, the names, the titles and the data of a message. None of these texts may
+close the frame, open another frame, or add to the hub's own attributes. So in a body every `<` is escaped as `&lt;`. An
+`&` is escaped as `&amp;` only where a reader would take it for the start of an escape. The escaping can be reversed
+exactly, and commands such as `make && make test` stay as they are. In an attribute, `"`, line ends and tabs are escaped
+as well. Terminal control characters are made visible (`contract.text`). A reader of the frame is safe without knowing
+these rules.
 """
 
 import re
@@ -24,13 +25,13 @@ from tieline.protocols import protocols
 from tieline.wire.protocol import Protocol
 
 BODY_CHARS_MAX = 65_536
-"""Of a body in a frame: as much as the wires of agents take, and already a good part of a model's attention."""
+"""Characters of a body in a frame. The wires of agents take no more, and a model should not read more unasked."""
 
 ATTRIBUTE_CHARS_MAX = 512
-"""Of an attribute: a label, never a document."""
+"""Characters of an attribute: an attribute is a label, never a document."""
 
 DATA_MAX = 32
-"""Attributes made of a message's data; more are left out, as what is no scalar is, and counted."""
+"""Attributes made from a message's data. Further entries, and values that are no scalars, are left out and counted."""
 
 RESERVED = frozenset(
     {
@@ -39,7 +40,7 @@ RESERVED = frozenset(
         *("refs", "attachments", "notes", "data_left_out", "self", "supersedes"),
     }
 )
-"""Attributes that only the hub may say; data under such a name, in whatever case, is not shown."""
+"""Attributes that only the hub may set. Data under such a name, in upper or lower case, is not shown."""
 
 _AMPERSAND = re.compile(r"&(?=(?:lt|amp|quot);)")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z", re.ASCII)
@@ -53,9 +54,9 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 def channel_params(
     message: Message, *, member: str, now_ms: int, channels: Mapping[str, str] = _NO_IDS
 ) -> dict[str, Any]:
-    """The parameters of `notifications/claude/channel`: what was said, and what the hub says about it.
+    """The parameters of `notifications/claude/channel`: the body, and the hub's attributes of the message.
 
-    `channels` has the ids of channels by name; a channel that is not in it is named by its name.
+    `channels` maps the names of channels to their ids. A channel that is not in `channels` is shown by its name.
     """
     meta = dict(_attributes(message, member, now_ms, channels))
     if message.kind is not Kind.CHAT:
@@ -66,19 +67,19 @@ def channel_params(
 def channel_text(
     message: Message, *, member: str, now_ms: int, channels: Mapping[str, str] = _NO_IDS, whole: bool = False
 ) -> str:
-    """The same as text, for programs that have no such notification; `whole` does not cut a long body."""
+    """The frame of a message as text, for programs without channel notifications; `whole` does not cut a long body."""
     attributes = {"kind": kind_of(message), **dict(_attributes(message, member, now_ms, channels))}
     written = " ".join(f'{name}="{value}"' for name, value in attributes.items())
     return f"<channel {written}>\n{content(message, whole=whole)}\n</channel>"
 
 
 def content(message: Message, *, whole: bool = False) -> str:
-    """The body, as text that no frame ends in; cut when it is longer than an agent should be given unasked."""
+    """The escaped body, which cannot close a frame. Without `whole` a body over `BODY_CHARS_MAX` is cut."""
     return escape(neutral(message.body if whole else shortened(message.body)))
 
 
 def shortened(body: str) -> str:
-    """A body as far as an agent is given it; one that is cut says so."""
+    """A body, cut at `BODY_CHARS_MAX`. A cut body ends with a note that says so."""
     if len(body) <= BODY_CHARS_MAX:
         return body
     rest = f"[{len(body) - BODY_CHARS_MAX:,} more characters: 'tieline history --json' has the whole message]"
@@ -86,19 +87,19 @@ def shortened(body: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text in which nothing opens or closes a frame."""
+    """Escape a text, so that the text cannot open or close a frame."""
     return _AMPERSAND.sub("&amp;", text).replace("<", "&lt;")
 
 
 def attribute(text: str) -> str:
-    """Text that stays within the quotes of an attribute, on one line."""
+    """Shorten and escape a text, so that the text stays on one line within the quotes of an attribute."""
     short = text if len(text) <= ATTRIBUTE_CHARS_MAX else f"{text[:ATTRIBUTE_CHARS_MAX]}…"
     line = neutral(short).replace("\n", "\\n").replace("\t", "\\t")
     return escape(line).replace('"', "&quot;")
 
 
 def thread_of(message: Message, channels: Mapping[str, str] = _NO_IDS) -> str:
-    """Where it was said: `general`, `chan:<id>`, `obj:<id>` or `dm`."""
+    """The place of a message: `general`, `chan:<id>`, `obj:<id>` or `dm`."""
     target = message.target
     if target.startswith("@"):
         return "dm"
@@ -112,7 +113,7 @@ def thread_of(message: Message, channels: Mapping[str, str] = _NO_IDS) -> str:
 
 
 def age(seconds: int) -> str:
-    """How long ago, in at most two units."""
+    """An age as text, in at most two units."""
     if seconds < _MINUTE:
         return f"{max(seconds, 0)}s"
     if seconds < _HOUR:
@@ -123,17 +124,17 @@ def age(seconds: int) -> str:
 
 
 def kind_of(message: Message) -> str:
-    """What sort of saying it is: `chat`, `status`, `event`, or `objective` for what happened to one."""
+    """The kind of a message: `chat`, `status`, `event`, or `objective` for an event of an objective."""
     return lifecycle.KIND if is_lifecycle(message) else message.kind.value
 
 
 def is_lifecycle(message: Message) -> bool:
-    """Whether it tells what happened to an objective."""
+    """True if the message reports an event of an objective."""
     return lifecycle.is_lifecycle(message.kind, message.target, message.data)
 
 
 def _protocol_of(message: Message) -> Protocol | None:
-    """The protocol it was said by, if that is there and not the hub's own."""
+    """The protocol that the message was sent by. `None` if it is the hub's own or not installed."""
     return next((protocol for protocol in protocols() if protocol.name == message.protocol), None)
 
 
@@ -145,7 +146,7 @@ def _attributes(message: Message, member: str, now_ms: int, channels: Mapping[st
 
 
 def _told(message: Message) -> Mapping[str, Any]:
-    """The data, but for what the body of a lifecycle message says in words."""
+    """The data of a message. A lifecycle message loses its `event`, because its body says the same in words."""
     data = message.data or {}
     return {name: value for name, value in data.items() if name != "event"} if is_lifecycle(message) else data
 
@@ -181,12 +182,12 @@ def _said_by_the_hub(
 
 
 def _of_data(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Scalars of the data under names that every reader takes; what is left out is counted."""
+    """Attributes from the scalars of the data, under names that every reader accepts. Other values are only counted."""
     taken: set[str] = set()
     left_out = 0
     for name, value in data.items():
         key = _NOT_IN_KEY.sub("_", name)
-        # `from_` would be read as `from`, and `From` as well.
+        # A reader could take `from_` or `From` for `from`.
         if key.strip("_").lower() in RESERVED or value is None:
             continue
         is_scalar = isinstance(value, str | int | float | bool)

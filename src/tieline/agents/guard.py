@@ -1,15 +1,15 @@
-"""The guard: a process between a runner and its program, which outlives the runner just long enough to tidy up.
+"""The guard: a process between a runner and its program. It outlives the runner just long enough to clean up.
 
-Above: `program.py`, which starts it by its path. Below: the program. It is run by itself, so it imports nothing but the
-standard library, and starts in a few milliseconds.
+Above: `program.py`, which starts the guard by its path. Below: the program. The guard runs as a script of its own. The
+guard imports only the standard library, and starts in a few milliseconds.
 
-A runner that is killed can tidy nothing. The guard holds one end of a pipe whose other end only the runner has; when
-the runner is gone, however it went, the pipe ends, and the guard ends the program and removes the folder of the run. A
-runner that wants its program ended lets go of the pipe itself, so that there is one way and not two.
+A killed runner cannot clean up. The guard holds one end of a pipe, and only the runner holds the other end. When the
+runner ends in any way, the pipe closes. The guard then ends the program and removes the folder of the run. A runner
+that wants to end its program closes the pipe too, so that there is only one way to end a program.
 
-A program with a terminal stays in the runner's process group, because only that group may use the terminal; one without
-gets a group of its own, of which nothing is left when the program has ended. A program that was killed cannot put its
-terminal back as it was, so that is done here too.
+A program with a terminal stays in the runner's process group, because only that group may use the terminal. A program
+without a terminal gets a process group of its own, and the guard ends the whole group when the program has ended. A
+killed program cannot restore its terminal, so the guard restores the terminal.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 GRACE_SECONDS = 3.0
-"""How long a program may take to end after SIGTERM: agents save their session then."""
+"""Time for a program to end after SIGTERM: agents save their session in this time."""
 
-_POLL_SECONDS = 0.02  # a person does not notice it, and the processor hardly
+_POLL_SECONDS = 0.02  # a person does not notice this delay, and the polling costs little processor time
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _SIGNALLED = 128
 
@@ -42,11 +42,11 @@ class Guard:
         self._own_group = own_group
         self._reaping = threading.Lock()
         self._ended = threading.Event()
-        # Set when the runner has let go: on purpose, or because it is gone.
+        # Set when the runner's end of the pipe is closed: on purpose, or because the runner is gone.
         self.released = threading.Event()
 
     def end_when_released(self, alive: int) -> None:
-        """Wait for the end of the pipe, to which nothing is ever written, then end the program."""
+        """Wait until the pipe closes, then end the program. Nothing is ever written to the pipe."""
         os.read(alive, 1)
         self.released.set()
         self.signal(signal.SIGTERM)
@@ -54,13 +54,13 @@ class Guard:
             self.signal(signal.SIGKILL)
 
     def signal(self, number: int) -> None:
-        """Pass a signal on to the program. Its id is still its own as long as it is not reaped."""
+        """Pass a signal on to the program. The process id is valid, because the lock prevents reaping meanwhile."""
         with self._reaping, contextlib.suppress(ProcessLookupError, PermissionError):
             if not self._ended.is_set():
                 os.killpg(self._process.pid, number) if self._own_group else os.kill(self._process.pid, number)
 
     def wait(self) -> int:
-        """Wait for the program's end, and give its exit code: 128 + n where signal n ended it."""
+        """Wait for the program's end, and return its exit code: 128 + n if signal n ended the program."""
         pid = self._process.pid
         while True:
             result = os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
@@ -77,12 +77,12 @@ class Guard:
             return result.si_status if result.si_code == os.CLD_EXITED else _SIGNALLED + result.si_status
 
     def _stop_with_the_program(self) -> None:
-        """The shell sees a job as stopped when all of it is; it continues all of it too."""
+        """Stop the whole process group: a shell sees a job as stopped, and continues it, only as a whole."""
         if not self._own_group and os.isatty(0):
             os.kill(0, signal.SIGSTOP)
 
     def _end_group(self) -> None:
-        """End what the program left running in its group: it was started for this run."""
+        """End the processes that the program left running in its group: they were started for this run."""
         deadline = time.monotonic() + GRACE_SECONDS
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -92,7 +92,7 @@ class Guard:
 
 
 def _others_in_group(leader: int) -> bool:
-    """Whether more than the leader, which is not reaped, is in a process group. Where that cannot be told: no."""
+    """True if a process group has processes other than its ended leader. False if `/proc` cannot tell."""
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
@@ -102,14 +102,14 @@ def _others_in_group(leader: int) -> bool:
 
 
 def _kept_terminal() -> Callable[[], None]:
-    """Remember how the terminal is, and give what puts it back; a terminal that is gone needs nothing."""
+    """Save the terminal's attributes, and return a function that restores them. Without a terminal it does nothing."""
     try:
         attributes = termios.tcgetattr(0)
     except termios.error:
         return lambda: None
 
     def put_back() -> None:
-        # A shell may have its terminal back already, and would have us stopped.
+        # The shell may be in the foreground again; then SIGTTOU would stop us.
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         with contextlib.suppress(OSError, termios.error):
             termios.tcsetattr(0, termios.TCSANOW, attributes)
@@ -118,7 +118,7 @@ def _kept_terminal() -> Callable[[], None]:
 
 
 def _no_action(_number: int, _frame: object) -> None:
-    """A handler is not inherited by the program, as ignoring would be."""
+    """Do nothing. The program does not inherit a handler, but it would inherit an ignored signal."""
 
 
 def main(arguments: list[str]) -> int:
@@ -129,7 +129,7 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, _no_action)
     try:
-        # Neither the pipe nor the lock of the folder may outlive us in the program: both are closed on the way to it.
+        # `Popen` closes the pipe and the lock of the folder in the program: neither may outlive the guard there.
         process = subprocess.Popen(command, process_group=0 if own_group else None)  # noqa: S603 - that is its purpose
     except OSError as error:
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE

@@ -1,7 +1,7 @@
-"""Hooks: how an agent program is made to run a command of ours at the boundaries of its turns.
+"""Hooks: settings that make an agent program run a command of ours at the boundaries of its turns.
 
-Above: `tieline hooks`. Below: `settings`. It does no I/O: settings' text in, text out. What such a command answers is
-in `unread`.
+Above: `tieline hooks`. Below: `settings`. It does no I/O: text of settings in, text out. The answer of such a command
+is made in `unread`.
 """
 
 import re
@@ -16,14 +16,14 @@ from tieline.agents import settings
 
 _HOOKS = "hooks"
 _SECONDS_MAX = 10
-"""How long the program waits for a hook; ours gives up by itself well before."""
+"""Timeout after which the program stops waiting for a hook. Our command gives up well before."""
 _OURS = re.compile(r"tieline\S* drain --hook (?:claude-code|codex|gemini)(?:\s|$)")
 
 STOP = "Stop"
 
 
 class Program(StrEnum):
-    """The agent programs whose hooks we know."""
+    """The agent programs whose hooks are supported."""
 
     CLAUDE_CODE = "claude-code"
     CODEX = "codex"
@@ -31,19 +31,19 @@ class Program(StrEnum):
 
 
 class Form(Struct, frozen=True):
-    """Where a program keeps its hooks, and at which events ours are asked."""
+    """The location of a program's hooks, and the events at which our hook runs."""
 
     folder: str
-    """Its configuration, in the user's home."""
+    """Folder of the program's configuration, in the user's home."""
     variable: str
-    """Names another folder, if it is set."""
+    """Environment variable that names another folder, if it is set."""
     file: str
     events: tuple[str, ...]
     prompted: str
-    """The event at which the program has been told something by its user: what is assumed if it does not say."""
+    """The event after a prompt of the user. This event is assumed if the program names none."""
     timeout: int = _SECONDS_MAX
     advice: str = ""
-    """What else its user has to do."""
+    """Advice to the user about further steps."""
 
 
 _CLAUDE_EVENTS = ("SessionStart", "UserPromptSubmit", "PostToolUse", STOP)
@@ -64,14 +64,14 @@ FORMS: dict[Program, Form] = {
         "settings.json",
         ("SessionStart", "BeforeAgent", "AfterTool"),
         "BeforeAgent",
-        # Gemini counts in milliseconds.
+        # Gemini's timeout is in milliseconds.
         timeout=1000 * _SECONDS_MAX,
     ),
 }
 
 
 def command_line(program: Program, tieline: str, *, member: str | None = None, home: str | None = None) -> str:
-    """The command that a hook runs, for the program's shell."""
+    """The command that a hook runs, quoted for the program's shell."""
     words = [tieline, "drain", "--hook", program.value]
     words += ["--as", member] if member else []
     words += ["--home", home] if home else []
@@ -79,7 +79,7 @@ def command_line(program: Program, tieline: str, *, member: str | None = None, h
 
 
 def with_hooks(text: str, program: Program, command: str) -> str:
-    """Settings with our hooks, in place of those that are there already. Raises `BadSettings`."""
+    """Settings with our hooks. Older hooks of ours are replaced. Raises `BadSettings`."""
     form = FORMS[program]
     hook = {"type": "command", "command": command, "timeout": form.timeout}
     if _has_all(text, form, hook):
@@ -103,7 +103,7 @@ def with_hooks(text: str, program: Program, command: str) -> str:
 
 
 def _has_all(text: str, form: Form, hook: dict[str, Any]) -> bool:
-    """Whether every event has our hook as it shall be, once, and no other event has one of ours."""
+    """True if each event of the form has exactly this hook of ours once, and no other event has a hook of ours."""
     hooks = settings.child(_root(text), _HOOKS) if text.strip() else None
     if hooks is None:
         return False
@@ -119,7 +119,7 @@ def _has_all(text: str, form: Form, hook: dict[str, Any]) -> bool:
 
 
 def without_hooks(text: str) -> str:
-    """Settings without any hook of ours, and all else as it is. Raises `BadSettings`."""
+    """Settings without our hooks. Everything else is unchanged. Raises `BadSettings`."""
     while True:
         shorter = _without_one(text)
         if shorter is None:
@@ -146,7 +146,7 @@ def _root(text: str) -> settings.Node:
 
 
 def _without_one(text: str) -> str | None:
-    """The text without the first hook of ours, and without what held only that."""
+    """The text without our first hook, and without containers that held only this hook. `None` if there is no hook."""
     if not text.strip():
         return None
     root = _root(text)
@@ -158,7 +158,7 @@ def _without_one(text: str) -> str | None:
             inner, within = found[-1]
             if len(inner.children) > 1:
                 return settings.remove_child(text, inner, within)
-            # A group without a hook says nothing, nor does an event without a group.
+            # A group without a hook has no effect, and neither has an event without a group.
             holder, at = next(
                 ((node, at) for node, at in reversed(found[:-1]) if len(node.children) > 1), (root, place)
             )
@@ -167,7 +167,7 @@ def _without_one(text: str) -> str | None:
 
 
 def _find_ours(hooks: settings.Node) -> list[tuple[settings.Node, int]] | None:
-    """The way from the object of hooks down to the first one of ours: event, group, hook, each in what holds it."""
+    """The path from the hooks object to our first hook: event, group, hook. Each step is a container and an index."""
     for event_place, event in enumerate(hooks.children):
         for group_place, group in enumerate(event.node.children):
             inner = settings.child(group.node, _HOOKS)

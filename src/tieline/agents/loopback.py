@@ -1,17 +1,18 @@
-"""The loopback: where a program under a runner reports what it does, and what its API calls pass through if traced.
+"""The loopback: a local HTTP listener for the telemetry of a program, and a proxy for its API calls if traced.
 
-Above: the runner, which gives its addresses to the program and takes events from it. Below: sockets. It listens on the
-loopback address, at a port of its own for each run; every address begins with a secret, because other users of the
-machine can reach the port too.
+Above: the runner, which gives the listener's addresses to the program and takes events from the listener. Below:
+sockets. Each run listens on the loopback address, at a port of its own. Every path begins with a secret, because other
+users of the machine can reach the port too.
 
-**Telemetry.** `…/otlp/v1/logs` and `/traces` take what programs report by OTLP. It goes the runner's way to the hub, so
-the program needs no token for it.
+**Telemetry.** `…/otlp/v1/logs` and `/traces` take the program's OTLP reports. The reports go to the hub through the
+runner, so the program needs no token for them.
 
-**The proxy.** `…/anthropic` and `…/openai` are given to the program as the base of its API. Requests go on to where
-they would have gone, with the program's own credentials; responses come back piece by piece as they arrive. What passed
-is looked at afterwards, on a thread. Compression is not asked for, so that it can be read; nothing else is changed.
-If something cannot be understood, it still passes; if the far side cannot be reached, the program is told with 502, as
-any proxy does.
+**The proxy.** `…/anthropic` and `…/openai` are given to the program as the base URL of its API. The proxy sends
+requests on to their original destination, with the program's own credentials. Responses come back piece by piece as
+they arrive. The proxy reads each call afterwards, on a thread, to make an event of the call. The proxy asks for no
+compression, so that it can read the responses. Apart from this, and from the host and connection headers, the proxy
+changes nothing. A call that the proxy does not understand still passes. If the API cannot be reached, the program gets
+a 502.
 """
 
 import asyncio
@@ -34,16 +35,16 @@ from tieline.services import otlp
 ANTHROPIC, OPENAI, OTLP = "anthropic", "openai", "otlp"
 
 UPSTREAMS = {ANTHROPIC: "https://api.anthropic.com", OPENAI: "https://api.openai.com/v1"}
-"""Where API calls go if the environment names nothing else."""
+"""Destinations of API calls, unless the environment names others."""
 
 CAPTURED_BYTES_MAX = 16 * 1024 * 1024
-"""Of a body that is looked at; the rest passes unseen, and the event says so."""
+"""Bytes of a body that are kept for the event. A longer body still passes, and the event says that it was cut."""
 
 CONNECT_SECONDS = 30.0
-"""As long as programs wait themselves."""
+"""Timeout of a connection to the API: as long as programs wait themselves."""
 
 _REUSE_SECONDS = 3.0
-"""An idle connection is used again only within it: servers close theirs a little later, without a word."""
+"""Idle time after which a connection is not reused: servers close idle connections a little later."""
 
 _SWITCHING_PROTOCOLS = 101
 
@@ -53,7 +54,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 class _Far(Side):
-    """The connection that goes on from the program's."""
+    """The connection from the proxy to the API."""
 
     def __init__(self, key: tuple[str, str, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__(h11.CLIENT, reader, writer)
@@ -65,7 +66,7 @@ class _Far(Side):
 
 
 class _Captured:
-    """The content of one body, as far as it is kept."""
+    """The content of one body, up to `CAPTURED_BYTES_MAX`."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -89,7 +90,7 @@ class Loopback:
     def __init__(self, emit: Emit, upstreams: Mapping[str, str]) -> None:
         self._emit = emit
         self._upstreams = {name: urlsplit(base) for name, base in upstreams.items()}
-        # Without what a person may have written before the host.
+        # Without credentials that a person may have written before the host.
         self._bases = {
             name: base._replace(netloc=base.netloc.rpartition("@")[2]).geturl()
             for name, base in self._upstreams.items()
@@ -101,17 +102,17 @@ class Loopback:
         self._tls: ssl.SSLContext | None = None
 
     async def start(self) -> None:
-        """Listen."""
+        """Start to listen."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=HEAD_BYTES_MAX)
 
     def address(self, name: str) -> str:
-        """The base of an address to give to the program."""
+        """The base URL of a service, for the program."""
         assert self._server is not None, "it was started"
         port = self._server.sockets[0].getsockname()[1]
         return f"http://127.0.0.1:{port}/{self._secret}/{name}"
 
     async def close(self) -> None:
-        """Listen no more, hang up, and let what passed be looked at."""
+        """Stop listening, close the connections, and wait until all captured calls have become events."""
         if self._server is not None:
             self._server.close()
         for connection in self._connections:
@@ -144,7 +145,7 @@ class Loopback:
                 if not near.start_next():
                     return
         except (h11.ProtocolError, OSError, asyncio.CancelledError):
-            # Either side hung up, spoke no HTTP, or the run is over: for the program it is a lost connection.
+            # A side hung up or spoke no HTTP, or the run is over. The program sees a lost connection.
             pass
         finally:
             self._connections.discard(task)
@@ -162,7 +163,7 @@ class Loopback:
         signal = {"/v1/logs": otlp.Signal.LOGS, "/v1/traces": otlp.Signal.TRACES}.get(target.partition("?")[0])
         kind = header(request, b"content-type")
         if signal is None:
-            # Metrics, and what is still to be invented: there is nothing in it for the log.
+            # Metrics, or a signal that we do not know: the activity log needs neither.
             await near.answer(200, "OK", b"" if "protobuf" in kind else b"{}", kind or otlp.JSON)
             return
         decoded = await asyncio.to_thread(
@@ -179,7 +180,7 @@ class Loopback:
     # The proxy
 
     async def _pass_on(self, call: "_ProxiedCall", far: _Far | None) -> _Far | None:
-        """Pass one request on and its response back; gives the connection to use for the next, if one may follow."""
+        """Pass one request on and its response back. Returns the connection for the next request, if one may follow."""
         base = self._upstreams[call.name]
         secure = base.scheme == "https"
         key = (base.scheme, base.hostname or "", base.port or (443 if secure else 80))
@@ -216,7 +217,7 @@ class Loopback:
         return _Far(key, reader, writer)
 
     def _look_at(self, call: "_ProxiedCall", base: str) -> None:
-        """Make an event of what passed, while the program goes on."""
+        """Make an event of the call in the background, while the program goes on."""
         task = asyncio.create_task(self._read(call.passed(base)))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
@@ -239,7 +240,7 @@ class _ProxiedCall:
         self._started_ms = _now_ms()
 
     async def carry(self, far: _Far, prefix: str, host: str) -> bool:
-        """Carry it both ways; says whether the far connection can carry another."""
+        """Carry the request and its response. Returns true if the far connection can carry another request."""
         kept = [(name, value) for name, value in self._head.headers.raw_items() if name.lower() not in _DROPPED]
         upgrade = [(b"Connection", b"Upgrade")] if header(self._head, b"upgrade") else []
         headers = [(b"Host", host.encode()), (b"Accept-Encoding", b"identity"), *upgrade, *kept]
@@ -261,7 +262,7 @@ class _ProxiedCall:
         return far.start_next()
 
     async def swallow(self) -> None:
-        """Take the request without passing it on: a connection that is closed before would lose our answer."""
+        """Read the request without passing it on. Closing the connection before that could lose our answer."""
         while isinstance(event := await self.near.receive(), h11.Data):
             self._request.add(event.data)
 
@@ -273,17 +274,17 @@ class _ProxiedCall:
             await far.send(event)
 
     async def _take_answer(self, far: _Far) -> bool:
-        """Hand on the head of the response, and those before it; true if another protocol follows."""
+        """Pass on the head of the response and any informational heads before it. True if another protocol follows."""
         while isinstance(event := await far.receive(), h11.Response | h11.InformationalResponse):
             self._answer = event
-            # The far side may speak HTTP/1.0; the program is always answered in 1.1.
+            # The far side may speak HTTP/1.0. The program always gets an answer in HTTP/1.1.
             await self.near.send(replace(event, http_version=b"1.1"))
             if isinstance(event, h11.Response) or event.status_code == _SWITCHING_PROTOCOLS:
                 return isinstance(event, h11.InformationalResponse)
         raise h11.RemoteProtocolError("no response came")
 
     def passed(self, base: str) -> ModelCall:
-        """What there is to look at."""
+        """The call with its captured bodies."""
         answer = self._answer
         return ModelCall(
             provider=self.name,
@@ -311,7 +312,7 @@ def _now_ms() -> int:
 
 @contextlib.asynccontextmanager
 async def open_loopback(emit: Emit, upstreams: Mapping[str, str]) -> AsyncIterator[Loopback]:
-    """A loopback for as long as it is needed."""
+    """A listening loopback, closed at exit."""
     listener = Loopback(emit, upstreams)
     await listener.start()
     try:

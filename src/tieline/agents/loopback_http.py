@@ -1,7 +1,7 @@
-"""One side of the proxy: an HTTP/1.1 connection whose events are handed on as they arrive.
+"""One side of the proxy: an HTTP/1.1 connection whose events are passed on as they arrive.
 
-Above: `loopback.py`. Below: h11, and streams of bytes. A server's own parser would gather a body before it hands it on;
-here every piece is an event, because programs show what a model says while it says it.
+Above: `loopback.py`. Below: h11, and streams of bytes. An ordinary server collects a whole body before it passes the
+body on. Here every piece is an event, because programs show a model's answer while the model writes it.
 """
 
 import asyncio
@@ -9,15 +9,15 @@ import asyncio
 import h11
 
 HEAD_BYTES_MAX = 65_536
-"""A request line or status line with its headers, tokens and all."""
+"""Bytes of a request line or status line with its headers, including long tokens."""
 
 _PIECE_BYTES = 65_536
-"""Read at a time: as much as a socket usually holds."""
+"""Bytes per read: as much as a socket usually holds."""
 _CLOSE_SECONDS = 1.0
-"""A connection whose other side does not read is dropped after it."""
+"""Time for the other side to read the last bytes. After this time the connection is aborted."""
 
 Headers = tuple[tuple[str, str], ...]
-"""Names as they were written, and values."""
+"""Names in their original spelling, and values."""
 
 
 class Side:
@@ -34,7 +34,7 @@ class Side:
         return not self._reader.at_eof() and not self._writer.is_closing()
 
     async def receive(self) -> h11.Event | type[h11.PAUSED]:
-        """The next event; `PAUSED` when nothing may follow yet."""
+        """Wait for the next event. `PAUSED` means that no further event can follow yet."""
         while True:
             event = self._http.next_event()
             if not isinstance(event, type) or event is h11.PAUSED:
@@ -54,14 +54,14 @@ class Side:
         await self.send(h11.EndOfMessage())
 
     def start_next(self) -> bool:
-        """Get ready for another request; False if none can follow on this connection."""
+        """Get ready for another request. False if no request can follow on this connection."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
         return True
 
     async def tunnel(self, other: "Side") -> None:
-        """Carry bytes both ways until one side is done: another protocol follows."""
+        """Carry bytes of another protocol both ways until one side ends."""
         ways = [asyncio.create_task(self._carry(other)), asyncio.create_task(other._carry(self))]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -82,7 +82,7 @@ class Side:
         self._writer.close()
 
     async def hang_up(self) -> None:
-        """Close, and wait a little for what is still to be written."""
+        """Close, and wait at most `_CLOSE_SECONDS` until the last bytes are written."""
         self._writer.close()
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
@@ -92,10 +92,10 @@ class Side:
 
 
 def headers_of(event: h11.Request | h11.Response | h11.InformationalResponse) -> Headers:
-    """The headers of a head."""
+    """The headers of a request or response."""
     return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers.raw_items())
 
 
 def header(event: h11.Request, name: bytes) -> str:
-    """The value of a header of a request, or nothing; all of its values when it is there more than once."""
+    """The value of a request's header, empty if the header is missing. Several values are joined by commas."""
     return ", ".join(value.decode("latin-1") for key, value in event.headers if key == name)

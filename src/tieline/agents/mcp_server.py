@@ -1,12 +1,12 @@
-"""The MCP server on stdio, through which an agent speaks with the hub and is spoken to.
+"""The MCP server on stdio, through which an agent sends messages to the hub and receives messages from it.
 
-Above: an agent's program, which starts it as a child. Below: a backend, which is an agent session or the runner that
-started the program. It is push, not poll: a message reaches the agent as `notifications/claude/channel`, whether the
-agent was about to look or not.
+Above: an agent's program, which starts the server as a child. Below: a backend, which is an agent session or the runner
+that started the program. The server pushes: a message reaches the agent as `notifications/claude/channel`, and the
+agent need not poll.
 
-Both eras of MCP are served, decided by the client's first request. In the older one nothing is pushed before the client
-has said `initialized`; the newer one has no such word, and its first request says as much. A changed tool list is told
-by a notification in the older, and to whoever listens for it in the newer.
+The server supports both eras of MCP; the client's first request decides. In the older era nothing is pushed before the
+client has sent `initialized`. The newer era has no `initialized`, so the server pushes after the first request. In the
+older era a notification announces a changed tool list. In the newer era clients subscribe to such changes.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from tieline.agents.runner_client import RunnerClient, RunnerGone, RunnerRefused
 NAME = "tieline"
 
 CAPABILITIES: dict[str, dict[str, Any]] = {"claude/channel": {}}
-"""What tells the agent's program that messages are pushed."""
+"""Experimental capability that tells the agent's program that messages are pushed."""
 
 INSTRUCTIONS = (
     'You are on a bus with other agents and people. Their messages arrive as <channel source="tieline" from="…" '
@@ -39,14 +39,14 @@ INSTRUCTIONS = (
     "name the msg_id that you answer where a tool takes one. No thanks, no acknowledgements. Mind the age: what is old "
     "may be over. If nothing arrives by itself, look for messages with your tools when you begin and when you finish."
 )
-"""What the agent is told once, whatever its tools are called."""
+"""Instructions that the agent reads once. They fit every tool set, because they name no tool."""
 
 
 class Backend(Protocol):
-    """The hub, or a runner: lists tools and calls them."""
+    """Lists and calls tools, through the hub or through a runner."""
 
     def begin(self) -> None:
-        """The agent may be notified from now on."""
+        """Start to notify the agent: its program is ready."""
 
     async def list_tools(self) -> Mapping[str, Any]:
         """The result of `tools/list`."""
@@ -62,11 +62,11 @@ class HubBackend:
         self._agent_session = agent_session
 
     def begin(self) -> None:
-        """The agent may be notified from now on."""
+        """Start to notify the agent: its program is ready."""
         self._agent_session.begin()
 
     async def list_tools(self) -> Mapping[str, Any]:
-        """The tools, with what is open now."""
+        """The tools, with the objectives that are open now."""
         await self._agent_session.settle()
         return {"tools": self._agent_session.list_tools()}
 
@@ -79,13 +79,13 @@ class HubBackend:
 
 
 class RunnerBackend:
-    """The runner that started the agent's program: it has the session with the hub."""
+    """The runner that started the agent's program. The runner has the session with the hub."""
 
     def __init__(self, runner: RunnerClient) -> None:
         self._runner = runner
 
     def begin(self) -> None:
-        """The agent may be notified from now on."""
+        """Start to notify the agent: its program is ready."""
         self._runner.begin()
 
     async def list_tools(self) -> Mapping[str, Any]:
@@ -106,7 +106,7 @@ class RunnerBackend:
 
 
 class _ChannelServer(Server[Any]):
-    """Says in both eras that it pushes; the SDK says what is experimental only in the older."""
+    """Announces the push capability in both eras. The SDK alone would announce it only in the older era."""
 
     def get_capabilities(
         self,
@@ -130,7 +130,7 @@ class McpServer:
     def __init__(self, *, instructions: str = INSTRUCTIONS) -> None:
         self._bus = InMemorySubscriptionBus()
         self._backend: Backend | None = None
-        # Where notifications go, once the client may be sent some.
+        # The session for notifications; `None` until the client is ready for notifications.
         self._session: ServerSession | None = None
         self._server = _ChannelServer(
             NAME,
@@ -147,17 +147,17 @@ class McpServer:
         self._server.middleware.append(self._notice_era)
 
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
-        """Write a notification to the agent's program; before it is ready for any, there is none to write to."""
+        """Write a notification to the agent's program. Before the program is ready, the notification is dropped."""
         if self._session is None:
             return
         if method == TOOLS_CHANGED_METHOD:
-            # Whoever listens for it in the newer era, which takes no other.
+            # Clients of the newer era only take this notification through a subscription.
             await self._bus.publish(ToolsListChanged())
         notification = types.Notification[dict[str, Any] | None, str](method=method, params=params)
         await self._session.send_notification(cast(types.ServerNotification, notification))
 
     async def serve(self, backend: Backend, keep: Callable[[], Awaitable[None]]) -> None:
-        """Serve until stdin closes; `keep` runs meanwhile."""
+        """Serve until stdin closes. `keep` runs meanwhile as a task."""
         self._backend = backend
         keeping = asyncio.ensure_future(keep())
         keeping.add_done_callback(_report)
@@ -171,7 +171,7 @@ class McpServer:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
 
-    # What the client asks.
+    # Requests of the client.
 
     async def _list_tools(
         self, _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
@@ -202,7 +202,7 @@ class McpServer:
 
 
 def _report(keeping: asyncio.Future[None]) -> None:
-    """A bug that ends the backend is loud at once: the client closes stdin much later, if ever."""
+    """Report a bug that ends the backend at once: the client closes stdin much later, or never."""
     error = None if keeping.cancelled() else keeping.exception()
     if error is not None:
         text = "the MCP server's backend ended"

@@ -1,11 +1,12 @@
 """A call to a model's API that passed the proxy, as an activity event: an `llm_exchange`, or a request unknown to us.
 
-Above: `loopback.py`, which has the bytes. Below: nothing; it does no I/O. A model call has the form that clients of the
-activity log know, which is Anthropic's Messages in other letters, whichever provider it was with; `provider` says so.
-Tokens mean in it what they mean there: those read from a cache are not among the input tokens, which OpenAI's are.
+Above: `loopback.py`, which has the bytes. Below: nothing; it does no I/O. The event has the form that clients of the
+activity log know: Anthropic's Messages with other spellings of the names. All providers get this form, and `provider`
+names the provider. Token counts have Anthropic's meaning: input tokens do not include the tokens that were read from a
+cache. OpenAI's input tokens do include cached tokens.
 
-Images and files are named, not kept: activity is for reading what was done. What was too long to be kept whole is said
-to be so.
+Images and files are named, but their content is not kept: people read the activity to see what an agent did. An event
+that was too long is marked as truncated.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,10 +19,10 @@ from msgspec import Struct
 from tieline.contract.message import nested_deeper
 
 EVENT_BYTES_MAX = 4 * 1024 * 1024
-"""Half of what the hub takes: beyond it a model call is kept without what was said."""
+"""Half of the hub's limit. A larger model call is kept without its messages."""
 
 PREVIEW_CHARS = 2048
-"""Of a body about which nothing is known."""
+"""Characters of an unknown body that are kept."""
 
 _NESTING_MAX = 64  # deeper JSON is no request of a model, and would exhaust the stack
 _STREAM = "text/event-stream"
@@ -30,7 +31,7 @@ _Object = dict[str, Any]
 
 
 class ModelCall(Struct, frozen=True):
-    """One request with its response, as it passed the proxy."""
+    """One request with its response, as captured by the proxy."""
 
     provider: str
     method: str
@@ -44,11 +45,11 @@ class ModelCall(Struct, frozen=True):
     response_headers: tuple[tuple[str, str], ...] = ()
     response: bytes = b""
     cut: bool = False
-    """Whether more passed than is here."""
+    """True if a body was longer than its captured part."""
 
 
 def event_of(passed: ModelCall) -> _Object:
-    """The event. Anything but a model call is told as a request."""
+    """The activity event of a call. A call to no known model API becomes an `opaque_http` event."""
     path = urlsplit(passed.url).path.rstrip("/")
     entry = None
     if passed.method == "POST" and not passed.cut:
@@ -72,7 +73,7 @@ def event_of(passed: ModelCall) -> _Object:
 
 
 def usage_event(usage: _Object, *, provider: str, now_ms: int) -> _Object:
-    """A model call of which the program tells only what it used, in the words of Codex's app-server."""
+    """An event for a model call of which only the token usage is known, in the form of Codex's app-server."""
     counted = _usage(
         _count(usage.get("inputTokens")),
         _count(usage.get("outputTokens")),
@@ -108,7 +109,7 @@ def _within_limit(event: _Object) -> _Object:
     return {**event, "entry": {**entry, "request": request, "response": response, "truncated": True}}
 
 
-# Requests about which nothing is known.
+# Requests to unknown APIs.
 
 
 def _opaque(passed: ModelCall) -> _Object:
@@ -169,7 +170,7 @@ def _response(
 
 
 def _usage(given: int | None, made: int | None, written: int | None, read: int | None) -> _Object | None:
-    """Counts, of which those read from a cache are taken out of the input."""
+    """Token counts. The tokens read from a cache are subtracted from the input tokens."""
     if given is None and made is None:
         return None
     return {
@@ -181,7 +182,7 @@ def _usage(given: int | None, made: int | None, written: int | None, read: int |
 
 
 def _answers(passed: ModelCall) -> list[_Object]:
-    """The objects of a response: one, or those of a stream in their order."""
+    """The JSON objects of a response: one object, or all objects of a stream in order."""
     kind = next((value for name, value in passed.response_headers if name.lower() == "content-type"), "")
     if kind.partition(";")[0].strip().lower() == _STREAM:
         return [value for data in stream_data(passed.response) if isinstance(value := _parsed(data), dict)]
@@ -289,7 +290,7 @@ def _anthropic_block(block: _Object) -> _Object:
 
 
 def _anthropic_response(passed: ModelCall, answers: list[_Object]) -> _Object:
-    """A response, or the pieces of one in a stream."""
+    """The response of a model, from one object or from the pieces of a stream."""
     message: _Object = {}
     blocks: dict[int, _Object] = {}
     error: Any = None

@@ -1,8 +1,8 @@
-"""The open objectives of a member, fetched again whenever something happens to one.
+"""The open objectives of a member, fetched again after each event of an objective.
 
-Above: the MCP server and the runner, which show them in the descriptions of tools, because those outlive what a model
-forgets. Below: the hub, through whatever asks it. Events come in bursts (work is given to many, or moved), so a first
-one starts a short wait, and one question covers all that came meanwhile.
+Above: the agent session, which shows the open objectives in the descriptions of tools: a model reads descriptions even
+after it has forgotten older messages. Below: the hub, through a fetch callback. Events come in bursts (work is given to
+many members, or moved). So the first event starts a short wait, and one request covers all events of the burst.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from tieline.client import Client, HubError, Message, ObjectiveView
 from tieline.contract.objective import Status
 
 DEBOUNCE_SECONDS = 0.15
-"""From the first event of a burst to the question: shorter than anybody notices, longer than a burst."""
+"""Time from the first event of a burst to the request: longer than a burst, too short to be noticed."""
 
 OPEN_MAX = 100
-"""Open objectives that are asked for: more than any member works on, and than any model would read."""
+"""Open objectives that are fetched: more than any member works on, and more than any model would read."""
 
 Open = tuple[ObjectiveView, ...]
 Fetch = Callable[[], Awaitable[Open]]
 Changed = Callable[[Open, Open], None]
-"""Is told the open objectives before and after."""
+"""Callback with the open objectives before and after a change."""
 
 
 async def fetch_open(client: Client, member: str) -> Open:
@@ -39,12 +39,12 @@ class OpenObjectives:
         self._changed = changed
         self._debounce_seconds = debounce_seconds
         self.current: Open = ()
-        # The wait and the question behind it, and whether something happened since that question was asked.
+        # The task that waits and then fetches; and true if an event came after the last fetch began.
         self._refreshing: asyncio.Task[None] | None = None
         self._stale = False
 
     def hear(self, message: Message) -> None:
-        """A message came; if something happened to an objective, the hub is asked in a moment."""
+        """Take a message. If the message reports an event of an objective, schedule a fetch."""
         if not is_lifecycle(message):
             return
         self._stale = True
@@ -52,14 +52,14 @@ class OpenObjectives:
             self._refreshing = asyncio.create_task(self._refresh_soon())
 
     async def refresh(self) -> None:
-        """Ask now. Raises `HubError`."""
+        """Fetch now. Raises `HubError`."""
         self._stale = False
         before, self.current = self.current, await self._fetch()
         if before != self.current:
             self._changed(before, self.current)
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Cancel a scheduled fetch."""
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
@@ -68,7 +68,7 @@ class OpenObjectives:
         try:
             while self._stale:
                 await asyncio.sleep(self._debounce_seconds)
-                # A hub that went away is asked when it is back, by whoever opens the next session.
+                # If the hub went away, the agent session fetches again in the next session.
                 with contextlib.suppress(HubError):
                     await self.refresh()
         finally:

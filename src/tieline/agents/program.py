@@ -1,7 +1,7 @@
-"""A program under a guard: started for one run, ended with it, whatever ends the run.
+"""A program under a guard: started for one run, and ended with the run, however the run ends.
 
-Above: the runners. Below: `guard.py`, in a process of its own between us and the program. It refuses to know what the
-program is or says.
+Above: the runners. Below: `guard.py`, in a process of its own between us and the program. It refuses to know the kind
+of program and its output.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from tieline.agents import guard
 from tieline.agents.run_folder import RunFolder
 
 END_SECONDS = 2 * guard.GRACE_SECONDS + 2.0
-"""Longer than the guard takes to kill a program and what it left behind."""
+"""Timeout of the guard: longer than it needs to kill a program and its leftover processes."""
 
 
 CAUGHT = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
-    """What this process is told to do from outside, for as long as a run lasts.
+    """The signals that this process receives during a run.
 
-    They are caught from before the run has anything on disk until nothing of it is left: a signal in between is kept
-    for whoever handles it next, and none can end us in the middle of tidying up.
+    Signals are caught before the run writes to disk, and until the run's files are removed. A signal that comes while
+    there is no handler is kept for the next handler. So no signal can end this process in the middle of the clean-up.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Signals:
         self._kept: list[signal.Signals] = []
 
     def receive(self, number: signal.Signals) -> None:
-        """A signal came."""
+        """Pass a signal to the handler, or keep the signal if there is no handler."""
         if self._handle is None:
             self._kept.append(number)
         else:
@@ -43,7 +43,7 @@ class Signals:
 
     @contextlib.contextmanager
     def handled_by(self, handle: Callable[[signal.Signals], None]) -> Iterator[None]:
-        """Give signals to somebody, also those that came before."""
+        """Set the handler until exit. The handler first gets the signals that were kept."""
         self._handle = handle
         kept, self._kept = self._kept, []
         for number in kept:
@@ -56,7 +56,7 @@ class Signals:
 
 @contextlib.contextmanager
 def caught_signals() -> Iterator[Signals]:
-    """Catch signals, but for those that we were told to ignore."""
+    """Catch the signals in `CAUGHT`, except those that this process already ignores."""
     loop = asyncio.get_running_loop()
     signals = Signals()
     caught = [number for number in CAUGHT if signal.getsignal(number) is not signal.SIG_IGN]
@@ -70,7 +70,7 @@ def caught_signals() -> Iterator[Signals]:
 
 
 class NotStarted(OSError):
-    """The program cannot be started; nothing was."""
+    """The program cannot be started, and nothing is left running."""
 
 
 class Program:
@@ -78,40 +78,40 @@ class Program:
 
     def __init__(self, process: asyncio.subprocess.Process, alive: int) -> None:
         self._process = process
-        # The end of the guard's pipe that keeps the program alive.
+        # Our end of the guard's pipe. The guard ends the program when this end is closed.
         self._alive = alive
 
     @property
     def stdin(self) -> asyncio.StreamWriter:
-        """The program's standard input, where it was given a pipe."""
+        """The program's standard input, if the program was started with pipes."""
         assert self._process.stdin is not None, "it was started with pipes"
         return self._process.stdin
 
     @property
     def stdout(self) -> asyncio.StreamReader:
-        """The program's standard output, where it was given a pipe."""
+        """The program's standard output, if the program was started with pipes."""
         assert self._process.stdout is not None, "it was started with pipes"
         return self._process.stdout
 
     def signal(self, number: signal.Signals) -> None:
-        """Pass a signal on."""
+        """Send a signal to the guard, which passes SIGTERM and SIGHUP on to the program."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
     async def wait(self) -> int:
-        """Wait for its end, and give its exit code: 128 + n where signal n ended it."""
+        """Wait for the program's end, and return its exit code: 128 + n if signal n ended the program."""
         code = await self._process.wait()
         self._let_go()
         return code if code >= 0 else 128 - code
 
     async def end(self) -> int:
-        """End it, if it has not ended by itself."""
+        """End the program if it still runs, and return its exit code."""
         self._let_go()
         try:
             async with asyncio.timeout(END_SECONDS):
                 return await self.wait()
         except TimeoutError:
-            # Only a guard that was stopped or is stuck takes so long.
+            # Only a stopped or stuck guard takes this long.
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             return await self.wait()
@@ -125,7 +125,7 @@ class Program:
 async def start_program(
     command: Sequence[str], folder: RunFolder, *, environment: Mapping[str, str], pipes: bool, read_max: int = 2**16
 ) -> Program:
-    """Start a program: on our terminal and in our process group, or with pipes and a group of its own.
+    """Start a program: on our terminal and in our process group, or with pipes and in its own process group.
 
     A command that cannot be found raises `NotStarted`.
     """
@@ -138,7 +138,7 @@ async def start_program(
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            # Isolated, and without what is installed: it starts sooner and cannot be misled.
+            # Isolated and without site packages: the guard starts faster, and imports no foreign modules.
             "-I",
             "-S",
             str(Path(guard.__file__)),

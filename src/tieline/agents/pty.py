@@ -1,6 +1,6 @@
-"""The pty that a program runs in, the session that it leads there, and the person's own terminal.
+"""The pty that a program runs in, the process session that the program leads, and the person's own terminal.
 
-Above: `terminal`. Below: the kernel. It does not know what is printed or typed.
+Above: `terminal`. Below: the kernel. It refuses to know the text that is printed or typed.
 """
 
 import contextlib
@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SIZE_DEFAULT = (24, 80)
-"""Rows and columns of a screen that is not a terminal."""
+"""Rows and columns of the pty if neither input nor output is a terminal."""
 
 _SESSION_FIELD = 3
-"""Of `/proc/PID/stat`, counted behind the program's name."""
+"""Index of the session id in `/proc/PID/stat`, counted after the program's name."""
 
 
 class Pty:
-    """A pty: its master, which is ours, and its slave, which is the program's.
+    """A pty. This process uses the master, and the program uses the slave.
 
-    The slave stays open here too until the program ends, so that a program may close and open its terminal.
+    This process keeps the slave open too until the program ends, so that the program may close and reopen its terminal.
     """
 
     def __init__(self, stdin: int, stdout: int, *, translate: bool) -> None:
@@ -44,24 +44,25 @@ class Pty:
         os.close(self.master)
 
     def close_slave(self) -> None:
-        """Let the output end with the last process that has the terminal open."""
+        """Close the slave here, so that the output ends when the last other process closes the terminal."""
         if self._slave_open:
             self._slave_open = False
             os.close(self._slave)
 
     def copy_size(self) -> None:
-        """Give the pty the size of the person's terminal; the kernel tells the program."""
+        """Set the pty to the size of the person's terminal. The kernel tells the program."""
         with contextlib.suppress(OSError, termios.error):
             size = SIZE_DEFAULT if self._outer is None else termios.tcgetwinsize(self._outer)
             termios.tcsetwinsize(self.master, size)
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], stdin: int | None) -> int:
-        """Start a command in a new session whose terminal is the pty, and give its process id.
+        """Start a command in a new session whose controlling terminal is the pty, and return its process id.
 
-        The first terminal that the leader of a session opens is the session's; so it is opened there, by name.
+        The first terminal that a session leader opens becomes the controlling terminal. So the new process opens the
+        slave by name.
         """
         if not command[0]:
-            # No shell finds it; Python would call it a mistake of ours.
+            # A shell finds no command with an empty name. Python would raise `ValueError`.
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         path = os.ttyname(self._slave)
         first = 0 if stdin is None else 1
@@ -76,11 +77,11 @@ class Pty:
             file_actions=[*actions, *copies],
             setsid=True,
             setsigmask=[],
-            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which Python ignores, and would pass on ignored
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these, and the program would inherit that
         )
 
     def foreground(self) -> int | None:
-        """Give the process group that has the terminal."""
+        """The foreground process group of the terminal, if the kernel tells."""
         try:
             return os.tcgetpgrp(self.master) or None
         except OSError:
@@ -88,7 +89,7 @@ class Pty:
 
 
 class RawMode:
-    """The person's terminal in raw mode: every key is the program's."""
+    """The person's terminal in raw mode: every key goes to the program."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -102,14 +103,14 @@ class RawMode:
         self.leave()
 
     def enter(self) -> None:
-        """Make it raw; what was typed ahead stays for the program."""
+        """Set the terminal to raw mode. Keys typed earlier stay in the buffer for the program."""
         if self._saved is None and os.isatty(self._fd):
             saved = termios.tcgetattr(self._fd)
             tty.setraw(self._fd, termios.TCSANOW)
             self._saved = saved
 
     def leave(self) -> None:
-        """Put it back as it was. A terminal that is gone needs nothing."""
+        """Restore the terminal. A terminal that is gone needs nothing."""
         if self._saved is not None:
             with contextlib.suppress(OSError, termios.error):
                 termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
@@ -117,9 +118,9 @@ class RawMode:
 
 
 def session_of(leader: int) -> list[int]:
-    """The processes of a session. A process that has ended and is not reaped is none of them.
+    """The processes of a session, without zombies (ended, but not reaped).
 
-    Where `/proc` cannot tell, the leader stands for all of them.
+    Without `/proc` the result is only the leader.
     """
     if not Path("/proc/self/stat").exists():
         return [leader]
@@ -133,7 +134,7 @@ def session_of(leader: int) -> list[int]:
 
 
 def signal_session(leader: int, number: signal.Signals) -> None:
-    """Send a signal to all processes of a session, and wake those that are stopped, so that they notice."""
+    """Send a signal to all processes of a session. Continue stopped processes, so that they handle the signal."""
     for pid in session_of(leader):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

@@ -1,9 +1,10 @@
-"""The folder of a run: what one run needs on disk, and nothing of it afterwards.
+"""The folder of a run: the files that one run needs on disk, removed after the run.
 
-Above: the runners. Below: the file system. It is made under the home, for its user alone, and holds the runner's socket
-and the configuration that the program is given. It is removed at the end of the run; by the guard, if the runner was
-killed; and by the next run, if both were (a machine that lost its power). Whether a folder is still used is told by a
-lock on it, which the system takes away with the last process that has it.
+Above: the runners. Below: the file system. The folder is under the home, and only its user can read it. The folder
+holds the runner's socket and the configuration for the program. The runner removes the folder at the end of the run.
+If the runner was killed, the guard removes the folder. If both were killed (a power failure), the next run removes the
+folder. A process that uses a folder holds a lock on the folder. The system releases the lock when the last such process
+ends.
 """
 
 import contextlib
@@ -24,10 +25,10 @@ RUNS = "run"
 """The folder of all runs in a home."""
 
 SOCKET = "s"
-"""Short, because a Unix address is."""
+"""Name of the socket: short, because the path of a Unix socket must be short."""
 
 _NAME = re.compile(r"[0-9a-f]{8}")
-"""Of a run's folder: nothing else is ever removed."""
+"""Names of run folders. Anything with another name is never removed."""
 
 
 class RunFolder:
@@ -36,11 +37,11 @@ class RunFolder:
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
         self.lock = lock
-        """A descriptor that keeps the folder; whoever inherits it keeps it too."""
+        """Descriptor of the lock on the folder. A process that inherits the descriptor holds the lock too."""
 
     @property
     def socket(self) -> Path:
-        """Where the runner listens."""
+        """Path of the runner's socket."""
         return self.path / SOCKET
 
     def write(self, name: str, content: bytes) -> Path:
@@ -51,7 +52,7 @@ class RunFolder:
         return path
 
     def remove(self) -> None:
-        """Remove it with all that is in it. A second time does nothing."""
+        """Remove the folder with its content. A second call does nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self.lock >= 0:
             os.close(self.lock)
@@ -60,15 +61,15 @@ class RunFolder:
 
 @contextlib.contextmanager
 def run_folder(home: Path) -> Iterator[RunFolder]:
-    """A new folder for as long as it is needed; those that killed runs left behind are removed first."""
+    """A new run folder, removed at exit. Folders left behind by killed runs are removed first."""
     runs = _runs_of(home)
     runs.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     runs.mkdir(mode=0o700, exist_ok=True)
     found = runs.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        # In a folder for all users somebody else may have been there first, with a link to what is ours.
+        # In a folder for all users, another user may have made `runs` first, as a link to files of this user.
         raise PermissionError(errno.EPERM, "it is not a folder of this user", str(runs))
-    # So that nobody takes a folder for left behind between its making and its locking.
+    # The lock keeps other runs from removing the new folder before it is locked itself.
     with _locked(runs):
         _sweep(runs)
         path = runs / _new_name()
@@ -87,7 +88,7 @@ def _new_name() -> str:
 
 
 def _runs_of(home: Path) -> Path:
-    """Under the home, unless a socket there would have too long a path."""
+    """The folder of all runs: under the home, or under the temporary folder if the socket's path would be too long."""
     runs = home / RUNS
     try:
         check_path(runs / _new_name() / SOCKET)
@@ -107,14 +108,14 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _sweep(runs: Path) -> None:
-    """Remove the folders that nobody keeps."""
+    """Remove the run folders that no process has locked."""
     for path in runs.iterdir():
         if not _NAME.fullmatch(path.name):
             continue
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            # No folder, or gone by now.
+            # Not a folder, or removed in the meantime.
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

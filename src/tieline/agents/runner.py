@@ -1,16 +1,16 @@
-"""The runner: what a run of an agent's program needs from us while it lasts, whichever program it is.
+"""The runner: serves one run of an agent's program, of any kind, with tools, messages and activity upload.
 
-Above: `claude_code.py` and `codex_session.py`, which have the program. Below: the agent session, which has the hub; the
-uploader; and the socket at which the MCP server that the program starts finds us, so that a run has one session with
-the hub and one memory of what was pushed, however often the program restarts its tools.
+Above: `claude_code.py` and `codex_session.py`, which own the program. Below: the agent session, which talks to the hub;
+the uploader; and a socket. The program starts our MCP server, which connects to this socket. So a run has one session
+with the hub and one record of pushed messages, however often the program restarts its MCP server.
 
-The socket is for this user alone. An MCP server sends requests and gets their answers; it is sent what the agent is to
-be told. Of several MCP servers only the last to come is told what arrives, or the model would read it twice; that tools
-have changed is for all of them. What an MCP server was told and its agent never acted upon is told to another one, if
-it goes.
+Only this user can use the socket. An MCP server sends requests and gets answers and notifications for the agent. If
+several MCP servers are connected, only the newest one gets messages, or the model would read them twice. All of them
+are told when the tools change. If an MCP server disconnects before its agent acted on a message, another MCP server
+gets the message.
 
-What the agent had open, and what became of it, is marked in its activity, so that everything between two marks can be
-found again.
+The runner marks in the activity when an objective of the agent opens and closes, so that readers can find everything
+between two marks.
 """
 
 import asyncio
@@ -36,29 +36,29 @@ from tieline.contract.objective import Status
 from tieline.wire.unix import listen, peer_uid
 
 MCP_ARGUMENTS = ("-P", "-m", "tieline.cli.main", "mcp")
-"""Of our Python, where a program starts our MCP server. It does so in somebody's project, whose modules are not ours:
-`-P` keeps that folder from being searched first."""
+"""Arguments of our Python with which a program starts our MCP server. The program runs in somebody's project folder:
+`-P` keeps Python from searching that folder first for modules."""
 
 REQUESTS_MAX = 64
-"""Requests of one MCP server at a time; it is read no further until some are answered."""
+"""Concurrent requests of one MCP server. Above this limit the runner stops reading until some are answered."""
 
 MCP_SERVERS_MAX = 16
-"""MCP servers at a time: a program starts one, and one more when it restarts it."""
+"""Concurrent MCP servers: a program starts one, and one more during a restart."""
 
 UNPROVED_MAX = 1024
-"""Messages that an MCP server was told since its agent last did something: as many as the hub pushes at a time."""
+"""Messages kept per MCP server since the agent's last tool call: as many as the hub pushes at a time."""
 
 CLOSE_SECONDS = 1.0
-"""An MCP server may take this long to read its last words: one that does not read must not keep the run from ending."""
+"""Time for an MCP server to read its last frames. An MCP server that does not read must not delay the run's end."""
 
 _READ_BYTES = 65_536  # as much as a socket usually holds
-_PAUSE_SECONDS = 0.01  # an MCP server that is about to be gone takes a moment to notice
+_PAUSE_SECONDS = 0.01  # a broken connection is removed after a moment
 
 Tell = Callable[[str], None]
 
 
 class Runner:
-    """What one run has. Belongs to one event loop."""
+    """The agent session, uploader and MCP connections of one run. Belongs to one event loop."""
 
     def __init__(
         self, open_session: OpenSession, client: Client, *, tools: str, push: bool, takes: Takes, tell: Tell
@@ -71,15 +71,15 @@ class Runner:
         self.uploader = Uploader()
         self.uploader.client = client
         self.agent_session = AgentSession(self._open, self._notify, tools=tools, push=push, takes=takes, tell=tell)
-        # MCP servers that are connected, in the order in which they came; and whether there is one.
+        # Connected MCP servers, oldest first; and an event that is set while one is connected.
         self._mcp_connections: list[_McpConnection] = []
         self._connected = asyncio.Event()
         self._connection_tasks: set[asyncio.Task[None]] = set()
-        # What was told to an MCP server that is gone, and may have been shown to nobody.
+        # Messages sent to an MCP server that is gone: perhaps the agent never saw them.
         self._untold: deque[frames.McpNotification] = deque(maxlen=UNPROVED_MAX)
         self._keeping: asyncio.Task[None] | None = None
         self._marks: set[asyncio.Task[None]] = set()
-        # Objectives that are marked as open.
+        # Ids of objectives that are marked as open.
         self._marked: set[str] = set()
         self._marking = asyncio.Lock()
 
@@ -87,12 +87,12 @@ class Runner:
 
     @property
     def client(self) -> Client:
-        """The last session that was opened; it may have ended since."""
+        """The last session that was opened. The session may have ended since."""
         assert self.uploader.client is not None, "a run begins with a session"
         return self.uploader.client
 
     def join(self, forwarder: Forwarder | None = None) -> None:
-        """Take what comes for the member from now on; with a forwarder of the program's own, if it has one."""
+        """Start to receive deliveries for the member, with the program's own forwarder if one is given."""
         self.agent_session.forwarder = forwarder
         self._keeping = asyncio.create_task(self.agent_session.keep(self._first))
 
@@ -121,7 +121,7 @@ class Runner:
             await self._connected.wait()
             if await self._mcp_connections[-1].tell(frame):
                 return
-            # It is about to be gone, which takes it a moment to notice.
+            # The connection is broken, and will be removed in a moment.
             await asyncio.sleep(_PAUSE_SECONDS)
 
     # Objectives.
@@ -132,7 +132,7 @@ class Runner:
         task.add_done_callback(self._marks.discard)
 
     async def mark_objectives(self) -> None:
-        """Mark what was opened and closed since the last time."""
+        """Mark the objectives that opened or closed since the last call."""
         async with self._marking:
             opened = {one.id for one in self.agent_session.open_objectives.current}
             for objective in sorted(opened - self._marked):
@@ -145,16 +145,16 @@ class Runner:
                 self._marked.discard(objective)
 
     async def _became(self, objective: str) -> str:
-        """What became of an objective that is not open for us any more."""
+        """The result of an objective that is no longer open for this member: `done`, `cancelled` or `reassigned`."""
         with contextlib.suppress(HubError):
             status = (await self.client.objective(objective)).objective.status
             if status in (Status.DONE, Status.CANCELLED):
                 return str(status)
-        # Whoever may not even see it any more has lost it to another.
+        # If the member may no longer see the objective, it belongs to another member.
         return "reassigned"
 
     def close_objectives(self) -> None:
-        """Mark everything as closed, because the run is over."""
+        """Mark all open objectives as closed, because the run is over."""
         for objective in sorted(self._marked):
             self._put({"kind": "objective_close", "objectiveId": objective, "result": "runner_shutdown"})
         self._marked.clear()
@@ -165,7 +165,7 @@ class Runner:
     # MCP servers.
 
     def accept(self) -> asyncio.StreamReaderProtocol:
-        """A protocol for a connection at the socket."""
+        """A stream protocol for one new connection at the socket."""
         reader = asyncio.StreamReader(limit=_READ_BYTES)
         return asyncio.StreamReaderProtocol(reader, self._serve_connection)
 
@@ -188,7 +188,7 @@ class Runner:
             self._connected.set()
             await connection.serve()
         except OSError:
-            # It is gone.
+            # The MCP server is gone.
             pass
         except asyncio.CancelledError:
             is_over = True
@@ -229,11 +229,11 @@ class _McpConnection:
         self._writer = writer
         self._answering: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(REQUESTS_MAX)
-        # What it was told since its agent last did something.
+        # Messages sent since the agent's last tool call.
         self.unproved: deque[frames.McpNotification] = deque(maxlen=UNPROVED_MAX)
 
     async def serve(self) -> None:
-        """Answer what it asks, until it hangs up."""
+        """Answer requests until the MCP server hangs up."""
         buffer = frames.LineBuffer()
         while data := await self._reader.read(_READ_BYTES):
             buffer.receive_data(data)
@@ -257,14 +257,14 @@ class _McpConnection:
                 return
 
     async def tell(self, frame: frames.McpNotification) -> bool:
-        """Tell the agent something; says whether that could be written."""
+        """Send a message for the agent, and keep it in `unproved`. Returns false if the write failed."""
         if not await self.write(frame):
             return False
         self.unproved.append(frame)
         return True
 
     async def write(self, frame: frames.AnyFrame) -> bool:
-        """Write a frame; says whether it could be."""
+        """Write a frame. Returns false if the write failed."""
         try:
             self._writer.write(frames.encode(frame))
             await self._writer.drain()
@@ -273,7 +273,7 @@ class _McpConnection:
         return not self._writer.is_closing()
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         for task in self._answering:
             task.cancel()
         self._writer.close()
@@ -297,7 +297,7 @@ class _McpConnection:
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that a run has; who runs a program is given it."""
+    """Everything that a run has, for the function that runs the program."""
 
     folder: RunFolder
     runner: Runner
@@ -322,9 +322,9 @@ async def prepared_run(  # noqa: PLR0913 - what a run needs to know of the hub, 
     takes: Takes = anywhere,
     tell: Tell = lambda _text: None,
 ) -> AsyncIterator[Run]:
-    """Prepare a run with an open session, traced if upstreams are given; nothing of it is left afterwards.
+    """Prepare a run with an open session, and clean up at exit. The run is traced if upstreams are given.
 
-    Without `push` the agent is told nothing by itself: what nobody is shown must not count as seen.
+    Without `push` no messages are pushed to the agent: a message that nobody is shown must not count as seen.
     """
     running = Runner(open_session, client, tools=tools, push=push, takes=takes, tell=tell)
     with caught_signals() as signals, run_folder(home) as folder:
@@ -337,6 +337,6 @@ async def prepared_run(  # noqa: PLR0913 - what a run needs to know of the hub, 
             server.close()
             await running.hang_up()
             running.close_objectives()
-            # While there is still a session.
+            # The last upload needs a session, so the session ends after it.
             await running.uploader.finish(uploading)
             await running.leave()

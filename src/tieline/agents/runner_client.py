@@ -1,7 +1,7 @@
 """The MCP server's end of a runner's socket: requests out, answers and notifications in.
 
 Above: `agents.mcp_server`, in the process that an agent starts as its MCP server. Below: a Unix socket and
-`runner_frames`. The runner has the session with the hub; this has none, and ends when the runner ends.
+`runner_frames`. The runner has the session with the hub. The client has no session, and ends when the runner ends.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tieline.agents.runner_frames import (
 )
 
 HELD_MAX = 1024
-"""Notifications that wait for an agent that is not ready yet, or reads slowly: as many as the hub pushes at a time."""
+"""Notifications that wait while the agent is not ready or reads slowly: as many as the hub pushes at a time."""
 
 _CHUNK_BYTES = 64 * 1024  # as much as a socket usually holds
 
@@ -34,7 +34,7 @@ class RunnerGone(Exception):
 
 
 class RunnerRefused(Exception):
-    """The runner answered that there is no result."""
+    """The runner answered a request with an error."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -50,9 +50,9 @@ class RunnerClient:
         self._notify = notify
         self._numbers = count(1)
         self._waiting: dict[int | str, asyncio.Future[McpResponse]] = {}
-        # Why the connection ended, once it has.
+        # The reason why the connection ended; `None` before the end.
         self._gone: RunnerGone | None = None
-        # Set once the agent may be notified; and what it is notified of then.
+        # Set once the agent is ready for notifications; and the notifications that wait until then.
         self._ready = asyncio.Event()
         self._held: asyncio.Queue[McpNotification] = asyncio.Queue(HELD_MAX)
 
@@ -66,14 +66,15 @@ class RunnerClient:
         return cls(reader, writer, notify)
 
     def begin(self) -> None:
-        """The agent is ready for notifications; until now none was passed on."""
+        """Start to pass notifications on: the agent is ready for them."""
         self._ready.set()
 
     async def keep(self) -> None:
-        """Take what the runner says until it ends."""
+        """Handle the frames of the runner until the connection ends."""
         buffer = LineBuffer()
         why = "the runner ended"
-        # On its own, so that an answer never waits behind a notification: some agents ask before they are ready.
+        # A separate task, so that answers never wait behind notifications: some agents send requests before they are
+        # ready.
         notifying = asyncio.create_task(self._pass_on())
         try:
             while data := await self._reader.read(_CHUNK_BYTES):
@@ -102,7 +103,7 @@ class RunnerClient:
             self._end(RunnerGone(why))
 
     async def request(self, method: str, params: dict[str, Any] | None) -> dict[str, Any]:
-        """Ask the runner. Raises `RunnerRefused` and `RunnerGone`."""
+        """Send a request to the runner and wait for the result. Raises `RunnerRefused` and `RunnerGone`."""
         if self._gone is not None:
             raise self._gone
         number = next(self._numbers)
@@ -125,7 +126,7 @@ class RunnerClient:
         return response.result or {}
 
     def close(self, reason: str) -> None:
-        """Say goodbye and hang up."""
+        """Send `Shutdown` and close the connection."""
         if self._gone is None:
             self._writer.write(encode(Shutdown(reason)))
         self._writer.close()

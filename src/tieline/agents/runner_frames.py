@@ -1,8 +1,8 @@
-"""Frames between a runner and the MCP server that its agent starts: one JSON object a line.
+"""Frames between a runner and the MCP server that its agent starts: one JSON object per line.
 
 Above: `agents.mcp_server`, which an agent starts as its MCP server, and the runner, which started the agent and has the
-session with the hub. Below: nothing; it does no I/O. A request of the agent goes to the runner under a number and comes
-back answered under the same; what the runner pushes is a notification that the MCP server passes on as it is.
+session with the hub. Below: nothing; it does no I/O. A request of the agent goes to the runner with a number, and the
+answer has the same number. The runner pushes notifications, and the MCP server passes them on unchanged.
 """
 
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ import msgspec
 from msgspec import Struct
 
 SOCKET_VARIABLE = "AC7_RUNNER_SOCKET"
-"""Where the runner that started the agent listens; without it the MCP server talks to the hub itself."""
+"""Environment variable with the path of the runner's socket. Without it the MCP server talks to the hub itself."""
 
 LINE_BYTES_MAX = 1024 * 1024
-"""One frame: a page of tools or of messages, never a document."""
+"""Bytes of one frame: a page of tools or of messages, never a document."""
 
 
 class Frame(Struct, frozen=True, omit_defaults=True, tag_field="kind"):
-    """The root of all frames; `kind` says which."""
+    """The root of all frames. `kind` names the type of a frame."""
 
 
 class McpRequest(Frame, frozen=True, omit_defaults=True, tag="mcp_request"):
-    """The MCP server asks what the agent asked."""
+    """The MCP server passes on a request of the agent."""
 
     id: int | str
     method: str
@@ -31,7 +31,7 @@ class McpRequest(Frame, frozen=True, omit_defaults=True, tag="mcp_request"):
 
 
 class Fault(Struct, frozen=True, omit_defaults=True):
-    """Why there is no result, in JSON-RPC's words."""
+    """The error of a request, in the form of JSON-RPC."""
 
     message: str
     code: int = -32603
@@ -39,7 +39,7 @@ class Fault(Struct, frozen=True, omit_defaults=True):
 
 
 class McpResponse(Frame, frozen=True, omit_defaults=True, tag="mcp_response"):
-    """The runner answers: a result, or why there is none."""
+    """The runner's answer: a result, or an error."""
 
     id: int | str
     result: dict[str, Any] | None = None
@@ -47,20 +47,20 @@ class McpResponse(Frame, frozen=True, omit_defaults=True, tag="mcp_response"):
 
 
 class McpNotification(Frame, frozen=True, omit_defaults=True, tag="mcp_notification"):
-    """The runner has news for the agent."""
+    """A notification from the runner for the agent."""
 
     method: str
     params: dict[str, Any] | None = None
 
 
 class Shutdown(Frame, frozen=True, omit_defaults=True, tag="shutdown"):
-    """The connection ends on purpose."""
+    """The sender closes the connection on purpose."""
 
     reason: str = ""
 
 
 class Error(Frame, frozen=True, omit_defaults=True, tag="error"):
-    """The other side said what cannot be understood."""
+    """The other side sent a frame that is invalid or not allowed."""
 
     message: str
 
@@ -69,7 +69,7 @@ AnyFrame = McpRequest | McpResponse | McpNotification | Shutdown | Error
 
 
 class BadLine(ValueError):
-    """A line is no frame, or longer than a frame may be."""
+    """A line is no valid frame, or is longer than `LINE_BYTES_MAX`."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -77,7 +77,7 @@ _decoder: msgspec.json.Decoder[AnyFrame] = msgspec.json.Decoder(AnyFrame)
 
 
 def encode(frame: AnyFrame) -> bytes:
-    """A frame as a line. Raises `BadLine` when it is too long."""
+    """Encode a frame as a line. Raises `BadLine` if the line is too long."""
     line = _encoder.encode(frame) + b"\n"
     if len(line) > LINE_BYTES_MAX:
         raise BadLine(f"a frame of {len(line)} bytes is longer than {LINE_BYTES_MAX}")
@@ -85,17 +85,17 @@ def encode(frame: AnyFrame) -> bytes:
 
 
 class LineBuffer:
-    """Bytes in, frames out. After a `BadLine` the connection cannot go on."""
+    """Buffer: bytes in, frames out. After a `BadLine` the connection must end."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def receive_data(self, data: bytes) -> None:
-        """Take what came."""
+        """Add received bytes."""
         self._bytes += data
 
     def next_frames(self) -> Iterator[AnyFrame]:
-        """Frames that are whole; the rest of a line waits for more. Raises `BadLine`."""
+        """Take the complete frames. An incomplete line stays in the buffer. Raises `BadLine`."""
         while (end := self._bytes.find(b"\n")) >= 0:
             line = bytes(self._bytes[:end])
             del self._bytes[: end + 1]
@@ -108,7 +108,7 @@ class LineBuffer:
 
 
 def decode(line: bytes) -> AnyFrame:
-    """One line. Raises `BadLine`."""
+    """Decode one line. Raises `BadLine`."""
     try:
         return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

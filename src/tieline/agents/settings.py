@@ -1,7 +1,7 @@
 """The settings files of agent programs: JSON, perhaps with comments, changed in place.
 
-Above: `hooks`. Below: nothing; text in, text out. What somebody wrote stays as it is, with its order, comments, spacing
-and line ends: a change adds or removes one child of an object or array, and touches nothing else.
+Above: `hooks`. Below: nothing; text in, text out. A change adds or removes one child of an object or array. All other
+text keeps its order, comments, spacing and line ends.
 """
 
 import json
@@ -15,15 +15,15 @@ _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _SCALAR = re.compile(r"-?[0-9][0-9.eE+-]*|true|false|null")
 _INDENT = re.compile(r"\n([ \t]+)\S")
 _DEPTH_MAX = 64
-"""Far deeper than settings are; a file that is not settings must not exhaust the stack."""
+"""Nesting limit, far deeper than real settings. Another kind of file must not exhaust the stack."""
 
 
 class BadSettings(ValueError):
-    """The text is not what the program takes; the message says where and why."""
+    """The text is not valid for the program. The message says where and why."""
 
 
 class Node(Struct):
-    """A value, where it stands, and what is inside it."""
+    """A value, its position in the text, and its children."""
 
     start: int
     end: int
@@ -36,18 +36,18 @@ class Child(Struct):
     """A member of an object, or an item of an array."""
 
     start: int
-    """Where it begins: at its key, if it has one."""
+    """Start of the child: the start of its key, if the child has a key."""
     node: Node
     key: str | None = None
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """End of the child."""
         return self.node.end
 
 
 def parse(text: str) -> Node:
-    """The value that a text holds."""
+    """Parse a text into its value. Raises `BadSettings`."""
     node = _value(text, _gap(text, 0), 0)
     rest = _gap(text, node.end)
     if rest != len(text):
@@ -78,7 +78,7 @@ def add_child(text: str, node: Node, value: Any, key: str | None = None) -> str:
     lead = newline + unit * (level + 1)
     if not node.children:
         at = len(text[: node.end - 1].rstrip())
-        # What stands in an empty container is space or a comment.
+        # An empty container holds only space or comments.
         return f"{text[:at]}{lead}{written}{newline}{unit * level}{text[node.end - 1 :]}"
     last = node.children[-1].end
     comma = _comma(text, last)
@@ -109,14 +109,14 @@ def _bad(text: str, at: int, why: str) -> BadSettings:
 
 
 def _gap(text: str, at: int) -> int:
-    """The end of the space and comments that begin here."""
+    """The end of the space and comments that begin at `at`."""
     match = _GAP.match(text, at)
     assert match is not None, "nothing is a gap, too"
     return match.end()
 
 
 def _comma(text: str, at: int) -> int | None:
-    """Where the comma stands that follows, if one does."""
+    """Position of the next comma, if only space and comments come before it."""
     after = _gap(text, at)
     return after if text[after : after + 1] == "," else None
 
@@ -169,13 +169,13 @@ def _container(text: str, start: int, depth: int, *, is_object: bool) -> Node:
 
 
 def _unit(text: str) -> str:
-    """What one level is indented by."""
+    """The text that indents one level."""
     match = _INDENT.search(text)
     return match[1] if match else "  "
 
 
 def _level(text: str, at: int) -> int:
-    """How deep the line is indented on which something stands."""
+    """Indentation level of the line that contains `at`."""
     line = text[text.rfind("\n", 0, at) + 1 :]
     indent = line[: len(line) - len(line.lstrip(" \t"))]
     return len(indent) // len(_unit(text))

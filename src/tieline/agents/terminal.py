@@ -1,34 +1,35 @@
-r"""The terminal: runs a program in a pty between it and the person, and carries messages both ways.
+r"""The terminal: runs a program in a pty between the program and the person, and carries messages both ways.
 
-Above: `tieline run`. Below: the extractor, which finds in the program's output what it wants sent. It refuses to know
+Above: `tieline run`. Below: the extractor, which finds instructions to send in the program's output. It refuses to know
 the hub: instructions go to a callback, messages come from an iterator.
 
-The program runs as it would without us. It leads a session of its own with the pty as its controlling terminal; keys,
-window sizes and signals reach it; what it prints reaches the screen byte for byte, but for what the grammar consumes;
-its exit code is ours. A SIGTERM ends it with its whole session: what stays after it, as an interactive shell does, is
-hung up and then killed. The person's terminal is raw meanwhile, and is put back on every way out, also when we are
-stopped and continued. Only a program's output must be ours, so a standard input that is no terminal is handed to the
-program as it is. And where the screen is not ours to format (a pipe, or no raw terminal), the pty does not translate
-line ends either.
+The program runs as it would without us. The program leads a session of its own, with the pty as its controlling
+terminal. Keys, window sizes and signals reach the program. Its output reaches the screen byte for byte, except the
+instructions that the extractor consumes. Its exit code becomes our exit code. A SIGTERM ends the program and its whole
+session: processes that ignore SIGTERM, as an interactive shell does, get SIGHUP and then SIGKILL. The person's terminal
+is in raw mode meanwhile. We restore the terminal on every way out, and while we are stopped. Only the program's output
+must pass through us, so the program inherits a standard input that is no terminal. If input or output is no terminal,
+the pty does not translate line ends.
 
 Showing messages
 ----------------
-A message is shown when the program has printed nothing for `idle_ms` and the person has typed nothing that is not yet
-entered (on the screen: not lately); until then it waits, and so do those behind it: the next one is asked for only when
-the last was shown. A program that has printed nothing at all is still starting, for a while.
+A message is shown when the program has printed nothing for `idle_ms` and the person has no unfinished input. For a
+message on the screen, unfinished input counts only for `TYPING_SECONDS`. Until then the message waits, and later
+messages wait behind it: the next message is requested only after the last one was shown. A program that has printed
+nothing yet counts as starting for `START_SECONDS`.
 
-By default it is printed on the screen, for the person. The program's input gets nothing: no text, and above all no
-Enter, which could approve whatever dialog is open. While a program has the alternate screen, nothing is printed.
-Status lines, which are for the person, are always printed, by the same rules.
+By default a message is printed on the screen, for the person. The program's input gets nothing: no text, and above all
+no Enter, which could approve an open dialog. While a program uses the alternate screen, nothing is printed. Status
+lines are for the person: they are always printed, never typed, and wait by the same rules.
 
-With `inject` it is typed into the program instead, on one line, and entered by a separate key after a pause, unless the
-person typed in between. **That is a risk**: nobody can tell from outside whether the program is at its prompt or asks
-for a permission, and Enter means yes. Only for programs that run where they may do whatever they like.
+With `inject` a message is typed into the program instead, on one line. A separate Enter follows after a pause, unless
+the person typed in between. **That is a risk**: nobody can tell from outside whether the program is at its prompt or
+asks for a permission, and Enter means yes. Use `inject` only for programs that may do anything where they run.
 
-Messages are other people's words, often a model's. What a terminal would obey is made visible instead (and so is the
-tab where it would be a key); lines after the first are indented, so that none can pass for a line of ours; and what
-is typed has its instruction marks broken, because the program echoes it, and an echo that wraps must not be taken for
-an instruction of its own.
+Other people, often models, write the messages. Terminal control characters are made visible, and so is a tab in typed
+text, where a tab would be a key. On the screen, lines after the first are indented, so that no line looks like a line
+of ours. In typed text, instruction marks are broken: the program echoes the text, and the extractor must not take a
+wrapped echo for an instruction of the program.
 """
 
 import asyncio
@@ -48,49 +49,49 @@ from tieline.protocols import protocols
 from tieline.wire.extractor import Declined, Extracted, Extractor, Instruction, Output, Passed
 
 IDLE_MS = 400
-"""Longer than a working program pauses between two writes, shorter than a person waits for news."""
+"""Silence after which a program is idle. Longer than a working program pauses between writes, too short to annoy."""
 
 START_SECONDS = 3.0
-"""How long a program that has printed nothing yet counts as starting, and is not idle."""
+"""Time that a program without any output counts as starting, and so not as idle."""
 
 TYPING_SECONDS = 10.0
-"""How long what a person typed and did not enter keeps messages from the screen: not every key is half a line."""
+"""Time that unfinished input of the person delays messages on the screen: not every key is part of a line."""
 
 SUBMIT_SECONDS = 0.3
-"""Between typed text and its Enter: programs take what comes at once for a paste, and an Enter within it for text."""
+"""Pause between typed text and its Enter. Without a pause, programs take both for a paste, and the Enter for text."""
 
 DRAIN_SECONDS = 0.2
-"""After the program has ended, how long something it left behind may be silent before its output is over."""
+"""After the program has ended: silence of its leftover processes that ends the output."""
 
 DRAIN_BYTES_MAX = 1024 * 1024
-"""And how much it may still print: far more than the kernel keeps of what the program itself printed."""
+"""After the program has ended: output that is still read. The kernel buffers far less of the program's own output."""
 
 TERMINATE_SECONDS = 3.0
-"""Time for a program to end after SIGTERM before it is hung up: agents save their session then."""
+"""Time for a program to end after SIGTERM, before SIGHUP: agents save their session in this time."""
 
 HANG_UP_SECONDS = 2.0
-"""Time for a program to end after a hang-up before it is killed."""
+"""Time for a program to end after SIGHUP, before SIGKILL."""
 
-_POLL_SECONDS = 0.02  # a person does not notice it, and the processor hardly
+_POLL_SECONDS = 0.02  # a person does not notice this delay, and the polling costs little processor time
 
 _READ_BYTES = 65536  # more than a terminal's buffer holds
 
 # Raw keys that finish or discard the line being typed: Enter, ^J, ^C, ^D, ^U.
 _LINE_KEYS = b"\r\n\x03\x04\x15"
 _ERASE_KEYS = b"\x7f\x08"
-# Arrows, mouse, and a terminal's answers to a program's questions: not text, whoever sent them.
+# Arrows, mouse, and the terminal's answers to queries of the program: escape sequences, not text.
 _KEY_SEQUENCE = re.compile(rb"\x1b(?:\[[ -?]*+[@-~]?|O.?|[\]P][^\x07\x1b]*+(?:\x07|\x1b\\)?|.?)", re.DOTALL)
 _FIRST_PRINTABLE = 0x20
 # The first two bits of a byte that continues a character of UTF-8.
 _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
 
-# What a person's terminal turns into these goes to whoever is in its foreground; the rest to the program itself.
+# A terminal sends the first two to its foreground process group, so they go there. The others go to the program itself.
 _FOREGROUND_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
 _PROGRAM_SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class NotStarted(OSError):
-    """The command cannot be started; nothing was done to the terminal."""
+    """The command cannot be started. The terminal is unchanged."""
 
 
 async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is told, and where
@@ -107,13 +108,14 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
     stdout: int = 1,
     screen: int | None = None,
 ) -> int:
-    """Run a command in a pty until it ends, and give its exit code: 128 + n where signal n ended it.
+    """Run a command in a pty until the command ends, and return its exit code: 128 + n if signal n ended it.
 
-    `on_instruction` is called for what the program wants sent, in order, and `on_declined` with what it asks for that
-    is not offered; an exception from them hangs the program up. `incoming` gives the messages to show, `status_lines`
-    those that are printed even with `inject`; each is asked for the next only when the last was shown. An exception
-    from them ends the showing, not the program, and is raised after the program's end. What is printed goes to `screen`
-    where that is not the standard output. A command that cannot be started raises `NotStarted`.
+    `on_instruction` is called for each instruction of the program, in order. `on_declined` is called with the word of
+    each request that is not offered. An exception from these callbacks hangs the program up. `incoming` yields the
+    messages to show, and `status_lines` yields lines that are printed even with `inject`. Each iterator is asked for
+    the next text only after the last one was shown. An exception from an iterator ends its messages, not the program,
+    and is raised after the program's end. Messages are printed to `screen`, by default to the standard output. A
+    command that cannot be started raises `NotStarted`.
     """
     with contextlib.ExitStack() as stack:
         both = os.isatty(stdin) and os.isatty(stdout)
@@ -159,8 +161,8 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
 class _Keyboard:
     """The standard input, read in a thread.
 
-    An event loop may make what it watches non-blocking, and a terminal is shared: with our own standard error, with the
-    shell, and with whatever runs next.
+    An event loop may make a file that it watches non-blocking. But a terminal is shared with our own standard error,
+    with the shell and with later programs.
     """
 
     def __init__(self, fd: int) -> None:
@@ -175,7 +177,7 @@ class _Keyboard:
         os.close(self._waker)
 
     async def wait_for_keys(self) -> bytes:
-        """Give what is typed next; none at the end."""
+        """Wait for the next keys. No bytes mean the end of the input."""
         while True:
             ready = asyncio.get_running_loop().run_in_executor(None, self._block)
             try:
@@ -193,9 +195,9 @@ class _Keyboard:
 
 @contextlib.contextmanager
 def _signals(pty: Pty, pid: int, raw: RawMode, told: asyncio.Event) -> Iterator[None]:
-    """Pass signals on to the program, if this thread may handle signals. Those we were told to ignore stay so.
+    """Pass signals on to the program, if this thread may handle signals. Signals that were ignored stay ignored.
 
-    `told` is set by the one that asks for an end.
+    SIGTERM sets `told`.
     """
     loop = asyncio.get_running_loop()
 
@@ -237,13 +239,13 @@ def _signals(pty: Pty, pid: int, raw: RawMode, told: asyncio.Event) -> Iterator[
 
 
 def _extractor() -> Extractor:
-    """The one that a protocol declares, the first by name if several do; else one that finds nothing."""
+    """The extractor that a protocol declares (the first by name, if several do), or an extractor that finds nothing."""
     declared = next((protocol.extractor for protocol in protocols() if protocol.extractor is not None), None)
     return Extractor() if declared is None else declared()()
 
 
 class _Run:
-    """One program: what it prints, what it is given, and when it is idle."""
+    """One program: its output, its input, and the messages to show while it is idle."""
 
     def __init__(
         self,
@@ -264,19 +266,19 @@ class _Run:
         self._loop = asyncio.get_running_loop()
         self._extractor = _extractor()
         self._input_lock = asyncio.Lock()
-        # When the program last printed, and how much it printed in all.
+        # Time of the program's last output, and the number of all bytes of output.
         self._printed_at = self._loop.time() + max(0.0, START_SECONDS - idle_seconds)
         self._printed_bytes = 0
-        # Characters typed and not yet entered, reads from the keyboard in all, and when the last one was.
+        # Characters typed and not yet entered; number of reads from the keyboard; time of the last read.
         self._typed = 0
         self._keys = 0
         self._keyed_at = 0.0
         self._stirred = asyncio.Event()
 
-    # What the program prints
+    # The program's output
 
     async def pass_output(self, exited: "asyncio.Task[tuple[int, int]]") -> None:
-        """Pass on what the program prints, until it has ended and no more comes. A screen that is gone ends it too."""
+        """Pass the program's output on, until the program has ended and no output follows, or the screen is gone."""
         printing = asyncio.create_task(self._pass_output())
         try:
             await asyncio.wait({printing, exited}, return_when=asyncio.FIRST_COMPLETED)
@@ -314,7 +316,7 @@ class _Run:
             was_alternate = self._extractor.alternate_screen
             outputs = self._extractor.receive_data(data)
             if was_alternate and not self._extractor.alternate_screen:
-                self._typed = 0  # what was typed on that screen was for that screen
+                self._typed = 0  # unfinished input on the alternate screen went away with that screen
             await self._deliver(outputs)
             self._stirred.set()
 
@@ -330,10 +332,10 @@ class _Run:
                     if self._on_declined is not None:
                         self._on_declined(word)
 
-    # What the program is given
+    # The program's input
 
     async def pass_input(self, stdin: int) -> None:
-        """Pass on what the person types. The end of a terminal is a hang-up; of anything else, only the end."""
+        """Pass the person's keys on. The end of the input hangs the program up only if the input is a terminal."""
         with _Keyboard(stdin) as keyboard:
             while data := await keyboard.wait_for_keys():
                 self._note_keys(data)
@@ -343,7 +345,7 @@ class _Run:
                 os.kill(self._pid, signal.SIGHUP)
 
     def _note_keys(self, data: bytes) -> None:
-        """Count what is typed and not yet entered."""
+        """Count the characters that are typed and not yet entered."""
         self._keys += 1
         self._keyed_at = self._loop.time()
         for byte in _KEY_SEQUENCE.sub(b"", data):
@@ -356,7 +358,7 @@ class _Run:
         self._stirred.set()
 
     async def _give(self, data: bytes) -> None:
-        """Write to the program's input, as fast as it reads. A program that is gone reads nothing."""
+        """Write to the program's input, as fast as the program reads. If the program is gone, drop the data."""
         async with self._input_lock:
             while data:
                 try:
@@ -371,7 +373,7 @@ class _Run:
     # Messages
 
     async def show_messages(self, incoming: AsyncIterator[str], *, inject: bool) -> None:
-        """Show each message when it disturbs nothing."""
+        """Show each message once the program and the person are idle."""
         async for text in incoming:
             await self._wait_until_idle(any_screen=inject)
             if inject:
@@ -380,12 +382,12 @@ class _Run:
             try:
                 await self._screen.show(text)
             except OSError:
-                return  # nobody is there to be shown anything
+                return  # the screen is gone
 
     async def _wait_until_idle(self, *, any_screen: bool) -> None:
         while True:
             timeout = None
-            # On the screen a message is beside what is being typed; typed, it would be in the middle of it.
+            # A message on the screen stands beside unfinished input. A typed message would land inside the input.
             held_back = self._typed and any_screen
             if not held_back and (any_screen or not self._extractor.alternate_screen):
                 idle_at = self._printed_at + self._idle_seconds
@@ -400,7 +402,7 @@ class _Run:
                     await self._stirred.wait()
 
     async def _type(self, text: str) -> None:
-        """Type text into the program and enter it by a separate key, unless the person began to type."""
+        """Type text into the program, then press Enter separately, unless the person typed in between."""
         keys = self._keys
         line = neutral(text).replace("\n", " ").replace("\t", "\\t")
         await self._give(self._extractor.disarm(line).encode())
@@ -411,7 +413,7 @@ class _Run:
 
 
 async def _wait_for_output(master: int) -> bytes:
-    """Wait for the next bytes of a pty; none when nobody has its other side open."""
+    """Wait for the next bytes of a pty. No bytes mean that no process has the slave open."""
     loop = asyncio.get_running_loop()
     while True:
         await _wait_for(loop.add_reader, loop.remove_reader, master)
@@ -420,7 +422,7 @@ async def _wait_for_output(master: int) -> bytes:
 
 
 def _read(fd: int) -> bytes:
-    """Read what is there; none at the end, which a terminal may report as an error."""
+    """Read the available bytes. No bytes mean the end, which a terminal may report as an error."""
     try:
         return os.read(fd, _READ_BYTES)
     except OSError as error:
@@ -451,14 +453,14 @@ async def _cancel(*tasks: "asyncio.Task[None]") -> None:
 
 
 async def _end_when_told(pid: int, told: asyncio.Event, exited: "asyncio.Task[tuple[int, int]]") -> None:
-    """Once it was told to end, end a program that does not: an interactive shell ignores SIGTERM, for one."""
+    """After SIGTERM, hang up a program that does not end by itself: an interactive shell ignores SIGTERM."""
     await told.wait()
     await asyncio.wait({exited}, timeout=TERMINATE_SECONDS)
     await _hang_up(pid, exited)
 
 
 async def _hang_up(pid: int, exited: "asyncio.Task[tuple[int, int]]") -> None:
-    """End a program that still runs, with its session, as a terminal does that goes away; kill what stays."""
+    """Send SIGHUP to the session of a program that still runs, as a closed terminal does; then SIGKILL."""
     for number, seconds in ((signal.SIGHUP, HANG_UP_SECONDS), (signal.SIGKILL, None)):
         if exited.done():
             return
@@ -467,7 +469,7 @@ async def _hang_up(pid: int, exited: "asyncio.Task[tuple[int, int]]") -> None:
 
 
 async def _end_session(pid: int) -> None:
-    """End what a program left running in its session: it was started for this run, and that shall end."""
+    """End the processes that a program left running in its session: they were started for this run."""
     signal_session(pid, signal.SIGHUP)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(HANG_UP_SECONDS):

@@ -1,7 +1,7 @@
-"""What is unread, as a program's hook shows it: in that program's words, and within a budget.
+"""Unread messages as the answer of a program's hook: in the format of the program, and within a token budget.
 
-Above: `tieline drain --hook`. Below: `framing`, `digest`. It does no I/O. A hook must never break a turn: with nothing
-to say it says nothing; and that it ran is the evidence that what it showed was seen.
+Above: `tieline drain --hook`. Below: `framing`, `digest`. It does no I/O. A hook must never break a turn: without
+unread messages the hook prints nothing. The run of the hook is the evidence that the shown messages were seen.
 """
 
 from collections.abc import Sequence
@@ -17,21 +17,21 @@ from tieline.client import Item
 from tieline.contract.message import Priority
 
 _CHARS_A_TOKEN = 4
-"""What a token is taken for: close enough for a budget, with every model."""
+"""Characters per token: an estimate that is close enough for a budget, with every model."""
 
 _HANDLED = ", 'tieline take ID' says that one is handled"
 
 
 class Asked(Struct, frozen=True):
-    """What a program says when it runs a hook; it says more, which is none of our business."""
+    """The input that a program gives to a hook, without the fields that we do not need."""
 
     hook_event_name: str = ""
     stop_hook_active: bool = False
-    """It is going on because of a hook already; stopping it again would never end."""
+    """True if a hook already made the program go on. Another block could repeat forever."""
 
 
 def asked(program: Program, given: bytes) -> Asked:
-    """What the program asks; if that cannot be read, what it asks after its user has said something."""
+    """Decode the input of a hook. If the event is unreadable or unknown, assume the event after a user's prompt."""
     try:
         said = msgspec.json.decode(given, type=Asked) if given.strip() else Asked()
     except msgspec.MsgspecError:
@@ -42,10 +42,10 @@ def asked(program: Program, given: bytes) -> Asked:
 
 
 def may_speak(program: Program, question: Asked, shown: "Shown") -> bool:
-    """Whether an answer is more than silence.
+    """True if the hook should print an answer.
 
-    A stop that a hook has caused is not stopped again. And that something waits which is not shown is said when a turn
-    begins, not at each of its steps: a reminder that cannot be silenced is one that nobody hears.
+    A hook does not block a stop twice in a row. If no message fits, and only the line about waiting messages remains,
+    the hook prints this line when a session or turn begins, not at each step: nobody reads a constant reminder.
     """
     if not shown.text or (question.hook_event_name == STOP and question.stop_hook_active):
         return False
@@ -53,15 +53,15 @@ def may_speak(program: Program, question: Asked, shown: "Shown") -> bool:
 
 
 def answer(question: Asked, text: str) -> dict[str, Any]:
-    """The answer that puts a text before the model."""
+    """The answer in JSON that shows a text to the model."""
     if question.hook_event_name == STOP:
-        # There is no turn to add to: the only way to be read is to ask for another one.
+        # The turn is over. The model reads the text only if the hook asks for another turn.
         return {"decision": "block", "reason": text}
     return {"hookSpecificOutput": {"hookEventName": question.hook_event_name, "additionalContext": text}}
 
 
 class Shown(Struct, frozen=True):
-    """What of the unread is shown, and as what."""
+    """The unread items that are shown, and their text."""
 
     items: tuple[Item, ...]
     text: str
@@ -71,9 +71,10 @@ class Shown(Struct, frozen=True):
 def show(
     items: Sequence[Item], *, member: str, now_ms: int, tokens_max: int, more: bool = False, taken: bool = False
 ) -> Shown:
-    """As many unread messages as fit a budget, the oldest urgent ones first; the rest as one line.
+    """Show as many unread messages as fit the budget, urgent ones first, then the oldest. One line describes the rest.
 
-    `more` says that there are others, which were not even read; `taken`, that what is shown need not be taken any more.
+    `more` means that the inbox has further messages, which were not read. `taken` means that the agent
+    need not take the shown messages any more.
     """
     if not items:
         return Shown((), "")
@@ -87,7 +88,7 @@ def show(
     shown: list[Item] = []
     rest: list[Item] = []
     for item in ordered:
-        # A frame is cut at some length, and what was cut was not seen.
+        # A long body would be cut in its frame, and a cut message does not count as seen.
         whole = len(item.message.body) <= min(room, BODY_CHARS_MAX)
         frame = channel_text(item.message, member=member, now_ms=now_ms) if whole else None
         if frame is None or len(frame) + 1 > room:

@@ -1,7 +1,7 @@
-"""What an agent can do on the hub, as tools of its own program.
+"""The tools through which an agent's program uses the hub.
 
-`lean` is the default set; protocols declare others, under their systems' own names, for agents that were taught them.
-`tool` is what they are made of.
+`lean` is the default set. Protocols declare other sets, with the tool names of their own systems, for agents that know
+these names. `tool` defines a tool.
 """
 
 from tieline.agents.tools import lean

@@ -1,4 +1,4 @@
-"""The default tools: eight, each said in a sentence or two, because every model reads them before every turn."""
+"""The default tools: eight, each described in one or two sentences, because a model reads them before every turn."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -41,7 +41,7 @@ from tieline.contract.objective import AnyChange, Status, kind_of
 
 _HISTORY_MAX = 100  # more would fill an agent's context
 _LIST_MAX = 500  # more lines would fill an agent's context
-_EVENTS_MAX = 50  # the newest; all of a long log would fill an agent's context
+_EVENTS_MAX = 50  # the newest events; a whole long log would fill an agent's context
 
 
 class Send(Arguments, frozen=True):
@@ -56,7 +56,7 @@ class Send(Arguments, frozen=True):
 
 
 async def send(context: ToolContext, asked: Send) -> Answer:
-    """Say something."""
+    """Send a message."""
     if asked.reply_to:
         context.named.append(asked.reply_to)
     accepted = await context.client.send(
@@ -73,14 +73,14 @@ async def send(context: ToolContext, asked: Send) -> Answer:
 
 
 async def _place(context: ToolContext, text: str) -> str:
-    """A target; a channel may be named by its id, as frames show it."""
+    """The target of a message. A channel may be given by its id (`chan:<id>`), as frames show it."""
     if not text.startswith("chan:"):
         return full_target(text)
     return f"#{(await context.client.channel(text.removeprefix('chan:'))).name}"
 
 
 def full_target(text: str) -> str:
-    """A target as the hub writes it; a bare name is a member's."""
+    """A target in the hub's notation. A bare name means a member."""
     return text if not text or text[0] in "@#*" or text.startswith("obj:") else f"@{text}"
 
 
@@ -91,7 +91,7 @@ class Drain(Arguments, frozen=True):
 
 
 async def drain(context: ToolContext, asked: Drain) -> Answer:
-    """Take what waits."""
+    """Take waiting messages from the inbox."""
     taken, waiting = await claim_some(context, asked.limit)
     if not taken:
         return Answer("Nothing waits.")
@@ -100,7 +100,7 @@ async def drain(context: ToolContext, asked: Drain) -> Answer:
 
 
 async def members(context: ToolContext, _asked: Nothing) -> Answer:
-    """Who there is."""
+    """List the members."""
     lines = [_member_line(one) for one in (await context.client.members())[:_LIST_MAX] if one.name != context.member]
     return Answer(f"You are {context.member}.\n{lines_answer(lines, empty='Nobody else is here.').text}")
 
@@ -119,7 +119,7 @@ class Channels(Arguments, frozen=True):
 
 
 async def channels(context: ToolContext, asked: Channels) -> Answer:
-    """Which channels there are; enter or leave one first."""
+    """Join or leave a channel if asked, then list the channels."""
     if asked.join:
         await context.client.subscribe(asked.join.removeprefix("#"))
     if asked.leave:
@@ -143,16 +143,16 @@ class History(Arguments, frozen=True, rename={"peer": "with"}):
 
 
 async def history(context: ToolContext, asked: History) -> Answer:
-    """What was said, oldest first."""
+    """Show earlier messages, oldest first."""
     found = await find_messages(context, asked.peer, asked.query, asked.limit)
-    # The newest count most, so it is the oldest that are left out.
+    # The newest messages matter most, so the oldest are left out.
     shown, left = fit(context.frame(message) for message in found)
     more = [f"{left} older ones are left out: ask for fewer."] if left else []
     return Answer("\n".join([*more, *reversed(shown)]) or "Nothing was said.")
 
 
 async def find_messages(context: ToolContext, peer: str, query: str, limit: int) -> Sequence[Message]:
-    """Messages that the member may see, newest first."""
+    """Find messages that the member may see, newest first."""
     if query:
         place = peer if peer.startswith("chan:") else full_target(peer)
         return await context.client.search(query, place=place or None, limit=limit)
@@ -166,7 +166,7 @@ class Receipts(Arguments, frozen=True):
 
 
 async def receipts(context: ToolContext, asked: Receipts) -> Answer:
-    """What became of a message."""
+    """Show the receipts of a message."""
     found = await context.client.receipts(asked.id)
     lines = [_receipt_line(one, context.now_ms) for one in found[:_LIST_MAX]]
     return lines_answer(lines, empty="Nobody received it.")
@@ -186,7 +186,7 @@ class Objectives(Arguments, frozen=True):
 
 
 async def objectives(context: ToolContext, asked: Objectives) -> Answer:
-    """The open objectives that the member has a part in, or one with what happened to it."""
+    """List the open objectives that the member has a part in, or show one objective with its events."""
     if asked.id:
         return await view_objective(context, asked.id)
     found = (await context.client.objectives(statuses=(Status.ACTIVE, Status.BLOCKED), limit=100)).objectives
@@ -197,7 +197,7 @@ async def objectives(context: ToolContext, asked: Objectives) -> Answer:
 
 
 async def view_objective(context: ToolContext, objective_id: str) -> Answer:
-    """One objective with what happened to it."""
+    """Show one objective with its newest events."""
     story = await context.client.objective(objective_id.removeprefix("obj:"))
     one = story.objective
     fields = {
@@ -211,7 +211,7 @@ async def view_objective(context: ToolContext, objective_id: str) -> Answer:
         "result": one.result or "",
         "body": one.body,
     }
-    # A value of several lines stays under its first, so that none of its lines looks like a field.
+    # Further lines of a value are indented, so that no such line looks like a field.
     told = {name: plain_text(value).replace("\n", "\n    ") for name, value in fields.items() if value}
     lines = [one.id, *(f"{name}: {value}" for name, value in told.items())]
     return Answer("\n".join([*lines, *(_event_line(event) for event in story.events[-_EVENTS_MAX:])]))
@@ -232,7 +232,7 @@ class Objective(Arguments, frozen=True):
 
 
 async def objective(context: ToolContext, asked: Objective) -> Answer:
-    """Give work, or say how it goes."""
+    """Create an objective, or change one."""
     if asked.do == "create":
         made = await context.client.create_objective(asked.title, asked.text, asked.to.removeprefix("@"))
         return Answer(f"created {made.id}, assigned to {made.assignee}")
@@ -245,7 +245,7 @@ async def objective(context: ToolContext, asked: Objective) -> Answer:
 
 
 def state_line(one: ObjectiveView) -> str:
-    """Where an objective stands."""
+    """One line with the status and assignee of an objective."""
     return f"{one.id} is {one.status}, assigned to {one.assignee}"
 
 

@@ -1,8 +1,8 @@
-"""A tool: a name, a description that knows what is open now, checked arguments, and what it does on the hub.
+"""A tool: a name, a description that may list the open objectives, checked arguments, and a function on the hub.
 
-Above: the sets of tools in this folder, and whatever serves them. Below: the SDK. It refuses to know MCP: the MCP
-server and the runner carry tools over their own wires. What a tool answers is read by a model: other people's words in
-it are framed (`agents.framing`), or in JSON escaped as they are in a frame.
+Above: the tool sets, and the agent session, which serves them. Below: the SDK. It refuses to know MCP: the MCP server
+and the runner carry tools over their own wires. A model reads the answer of a tool. So other people's words in an
+answer are framed (`agents.framing`). In JSON they are escaped as in a frame.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -19,10 +19,10 @@ from tieline.client import Accepted, Client, Disconnected, HubRefused, Item, Mes
 from tieline.contract.text import neutral
 
 ANSWER_CHARS_MAX = 60_000
-"""Of one answer: what a model can still read. Longer ones say what was left out."""
+"""Characters of one answer: as many as a model can still read. A longer answer is cut and says so, or is refused."""
 
 OPEN_SHOWN_MAX = 10
-"""Open objectives in a description; the rest is counted."""
+"""Open objectives that a description lists. The rest is only counted."""
 
 _TITLE_CHARS = 80
 _OUTCOME_CHARS = 60
@@ -38,16 +38,16 @@ class Nothing(Arguments, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What a tool answers."""
+    """The answer of a tool."""
 
     text: str
     failed: bool = False
     data: dict[str, Any] | None = None
-    """The same for a program."""
+    """The answer as structured data, for a program."""
 
 
 def held_note(accepted: Accepted) -> str:
-    """The note for an agent whose message is held: neither waiting for an answer nor sending again helps."""
+    """The note for an agent whose message is held: to wait for an answer or to send again does not help."""
     return f" ({accepted.held}; do not send it again)" if accepted.held else ""
 
 
@@ -59,7 +59,7 @@ class ToolContext:
     member: str
     now_ms: int
     wire_id: str
-    """Makes a message that is sent twice, because the hub went away in between, one message."""
+    """Idempotency key: if the hub goes away and the message is sent again, the hub stores only one message."""
     open: Open = ()
     channels: Mapping[str, str] = field(default_factory=dict)
     takes: Takes = anywhere
@@ -70,15 +70,15 @@ class ToolContext:
     named: list[str] = field(default_factory=list)
     """Ids of messages that the agent named."""
     unanswered: list["Unanswered"] = field(default_factory=list)
-    """Claims that the hub left unanswered, of this call or of earlier ones."""
+    """Claims without an answer from the hub, of this call or of earlier calls."""
 
     def frame(self, message: Message) -> str:
-        """A message as the answer shows it."""
+        """Frame a message for the answer, and record that the answer shows it."""
         self.shown.append(message.id)
         return self.framed(message)
 
     def framed(self, message: Message) -> str:
-        """A message as an answer would show it."""
+        """Frame a message without recording it as shown."""
         return channel_text(message, member=self.member, now_ms=self.now_ms, channels=self.channels)
 
 
@@ -87,28 +87,28 @@ Describe = Callable[[Open], str]
 
 @dataclass(frozen=True)
 class Tool:
-    """One thing that an agent can do."""
+    """One tool of an agent."""
 
     name: str
     description: str | Describe
     arguments: type[Arguments]
     run: Callable[[ToolContext, Any], Awaitable[Answer]]
-    """Is given arguments of that type."""
+    """Called with the context and with arguments of the type `arguments`."""
     permission: str = ""
-    """Only offered to who has it."""
+    """If set, the tool is listed only for members with this permission."""
     repeatable: bool = True
-    """Whether doing it again does nothing twice."""
+    """True if a repeated call has no second effect."""
 
     def described(self, open_objectives: Open) -> str:
-        """What the agent reads about it now."""
+        """The description that the agent reads now."""
         return self.description if isinstance(self.description, str) else self.description(open_objectives)
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of its arguments, as short as it can be said."""
+        """The JSON schema of the arguments, as short as possible."""
         return _schema_of(self.arguments)
 
     async def call(self, context: ToolContext, arguments: Mapping[str, Any] | None) -> Answer:
-        """Do it. What is wrong with the arguments, and what the hub refuses, is an answer."""
+        """Call the tool. Wrong arguments and refusals of the hub become failed answers."""
         try:
             checked = msgspec.convert(dict(arguments or {}), self.arguments)
         except msgspec.ValidationError as error:
@@ -120,19 +120,19 @@ class Tool:
 
 
 def fail(text: str) -> Answer:
-    """An answer that says why not."""
+    """A failed answer with the reason."""
     return Answer(plain_text(text[:_ERROR_CHARS]), failed=True)
 
 
 def plain_text(text: str) -> str:
-    """Text of ours that may repeat what somebody else wrote."""
+    """Escape a text of ours that may contain other people's words."""
     return escape(neutral(text))
 
 
 def json_answer(value: Any, *, taken: bool = False) -> Answer:
-    """An answer in JSON, whose texts are escaped as in a frame: programs differ in which form they show a model.
+    """An answer as JSON text and as data, with all texts escaped. Programs show a model one form or the other.
 
-    A long one is refused, but for what was `taken` to be told, and is told by nobody else.
+    A too long answer is refused, unless its messages were `taken`: nothing else will show taken messages again.
     """
     plain = _framed(msgspec.to_builtins(value))
     text = msgspec.json.encode(plain).decode()
@@ -154,7 +154,7 @@ def _framed(value: Any) -> Any:
 
 
 def fit(parts: Iterable[str]) -> tuple[list[str], int]:
-    """As many parts as a model can read, at least one; and how many are left out."""
+    """As many parts as fit in an answer, at least one; and the number of parts that are left out."""
     listed = list(parts)
     room = ANSWER_CHARS_MAX
     for index, part in enumerate(listed):
@@ -165,14 +165,14 @@ def fit(parts: Iterable[str]) -> tuple[list[str], int]:
 
 
 def lines_answer(lines: Iterable[str], *, empty: str) -> Answer:
-    """An answer of lines, the first of which count most."""
+    """An answer made of lines. If the answer is too long, the last lines are left out and counted."""
     shown, left = fit(lines)
     more = [f"and {left} more"] if left else []
     return Answer("\n".join([*shown, *more]) or empty)
 
 
 def list_open(objectives: Open) -> str:
-    """Open objectives in a few lines, for a description or an answer."""
+    """The open objectives as a few lines, for a description or an answer."""
     if not objectives:
         return "You have no open objectives."
     lines = [f"Your open objectives ({len(objectives)}):"]
@@ -188,9 +188,9 @@ def list_open(objectives: Open) -> str:
 async def claim_some(
     context: ToolContext, limit: int, takes: Takes | None = None, told: Callable[[Message], str] | None = None
 ) -> tuple[Sequence[Item], str]:
-    """Take what waits, oldest first and no more than a model can read; and how many still wait, in words.
+    """Claim waiting messages, oldest first, as many as fit in an answer. Also returns, as text, how many still wait.
 
-    `takes` says which scopes are for here, and `told` how a message is told, if not as the context frames it.
+    `takes` selects messages by scope. `told` turns a message into text, by default as the context frames it.
     """
     takes, told = takes or context.takes, told or context.framed
     waiting: list[Item] = []
@@ -214,25 +214,25 @@ async def claim_some(
             context.unanswered.append(Unanswered(item, context.client.welcome.session))
             if not taken:
                 raise
-            break  # what is ours must be shown even if the hub goes away
+            break  # claimed messages must be shown even if the hub goes away
         if mine is not None:
             taken.append(mine)
     context.taken.extend(item.message.id for item in taken)
     left = len(waiting) - looked_at
-    # Of a long inbox only the beginning was looked at.
+    # Only the beginning of a long inbox was read.
     bound = "" if complete else "at least "
     return taken, f"{bound}{left} more wait" if left else ""
 
 
 class Unanswered(NamedTuple):
-    """A claim that the hub did not answer before it went away, and the session that claimed."""
+    """A claim that the hub did not answer before the hub went away, and the session of the claim."""
 
     item: Item
     session: str
 
 
 async def _resolve(context: ToolContext) -> list[Item]:
-    """Messages that are on record as taken by a claim which was not answered: nobody else will show them."""
+    """Messages that an unanswered claim did take, by their receipts. No other session will show these messages."""
     ours: list[Item] = []
     while context.unanswered:
         item, session = context.unanswered[0]
@@ -258,5 +258,5 @@ def _schema_of(arguments: type[Arguments]) -> dict[str, Any]:
 
 
 def _short(part: dict[str, Any]) -> dict[str, Any]:
-    """A property without what a reader can do without."""
+    """A property of the schema without its title and without an empty default."""
     return {key: value for key, value in part.items() if key != "title" and not (key == "default" and not value)}
