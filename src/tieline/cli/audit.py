@@ -1,7 +1,7 @@
-"""`tieline audit`: checking the tamper-evident log of a home, and taking it elsewhere.
+"""`tieline audit`: checks and exports the tamper-evident log of a home.
 
-Above: the command line. Below: `core.audit`, which decides, over a store's inspection. It works on the home, with the
-hub running or not: an audit that asks the hub would trust what it checks.
+Above: the command line. Below: `core.audit`, which decides, over a store's inspection. It reads the home directly, with
+the hub running or not: an audit through the hub would trust the hub that it checks.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _FINDINGS_SHOWN = 10
 
 _JSONL = "jsonl"
 _EXPORTS = {export.form: export for extension in extensions() for export in extension.exports}
-"""The forms of protocols, by name."""
+"""Export formats of the protocols, by name."""
 _EXPORT_HELP = "\n\n".join(
     (
         "; or ".join(
@@ -197,7 +197,7 @@ def _inspection(home: Path | None) -> "Iterator[SqliteInspection]":
 
 @contextlib.contextmanager
 def _writing(out: Path | None) -> Iterator[BinaryIO]:
-    """A file that appears whole or not at all and is its owner's alone, or stdout."""
+    """Open a private file that appears whole or not at all; stdout if no file is named."""
     if out is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -210,7 +210,7 @@ def _writing(out: Path | None) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _appearing(out: Path) -> Iterator[Path]:
-    """An empty file of its owner alone, which becomes `out` when it is done."""
+    """Yield an empty private file, which is renamed to `out` at the end."""
     temporary = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))

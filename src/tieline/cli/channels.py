@@ -54,7 +54,7 @@ async def channels(link: Link, json: JsonOption = False) -> None:
 
 
 def _tell(name: str, channel: str, *, joined: bool, json: bool) -> None:
-    """Say how a member stands to a channel now."""
+    """Print that a member is now in a channel, or is not."""
     bare = channel.removeprefix("#")
     if json:
         print_json({"member": name, "channel": bare, "subscribed": joined})

@@ -1,4 +1,4 @@
-"""The checkpoints of a home: a key, and the checkpoints that were signed with it, one a line.
+"""The checkpoints of a home: a key, and the checkpoints that it signed, one in each line.
 
 Above: `tieline audit`. Below: `core.checkpoints`, which signs, and `core.audit`, which compares.
 """
@@ -24,14 +24,14 @@ _decoder = msgspec.json.Decoder(Checkpoint)
 
 
 class Checkpoints:
-    """Those of one home."""
+    """The checkpoints of one home."""
 
     def __init__(self, home: Path) -> None:
         self._key_path = home / KEY_FILE
         self._path = home / CHECKPOINTS_FILE
 
     def verify(self, inspection: "Inspection", kept: Sequence[Path]) -> "AuditReport":
-        """Check a log against the checkpoints of its home, and those that were kept elsewhere."""
+        """Check a log against the checkpoints of its home, and checkpoints that were kept elsewhere."""
         from tieline.core.audit import FINDINGS_MAX, AuditFinding, verify
 
         checkpoints, problems = self.read(kept)
@@ -42,7 +42,7 @@ class Checkpoints:
         return msgspec.structs.replace(report, findings=found[:FINDINGS_MAX])
 
     def read(self, kept: Sequence[Path]) -> tuple[list[Checkpoint], list[str]]:
-        """Those of the home and those that were kept elsewhere, and what is wrong with them."""
+        """Return the checkpoints of the home and those that were kept elsewhere, and their faults."""
         made = read_checkpoints(self._path) if self._path.exists() else []
         elsewhere = [one for path in kept for one in read_checkpoints(path)]
         problems: list[str] = []
@@ -63,7 +63,7 @@ class Checkpoints:
         return [*made, *elsewhere], problems
 
     def add(self, rows: int, head: str) -> Checkpoint:
-        """Sign a checkpoint and keep it."""
+        """Sign a checkpoint and store it."""
         from tieline.wire.home import write_private
 
         key = self._key()
@@ -89,7 +89,7 @@ class Checkpoints:
 
 
 def read_checkpoints(path: Path) -> list[Checkpoint]:
-    """The checkpoints in a file."""
+    """Read the checkpoints in a file."""
     try:
         return [_decoder.decode(line) for line in path.read_bytes().splitlines() if line.strip()]
     except (OSError, msgspec.MsgspecError) as error:

@@ -1,7 +1,7 @@
-"""The context: where a reader is, which decides which scoped messages are for it.
+"""The context of a reader: decides which scoped messages the reader gets.
 
-Above: `drain` and `watch`. Below: git. Whoever names no context is where the current folder's repository comes from;
-scoped messages are rare, so nobody asks git before there is one.
+Above: `drain` and `watch`. Below: git. The default context is the git remote of the current folder. Scoped messages are
+rare, so git is asked only when one comes.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ class Context:
         self._named = named
 
     def takes(self, scope: str | None) -> bool:
-        """Whether a message of this scope is for a reader here."""
+        """True if a message of this scope is for a reader in this context."""
         if not scope:
             return True
         return matches(scope, git_remote() if self._named is None else self._named)
@@ -27,7 +27,7 @@ class Context:
 
 @cache
 def git_remote() -> str | None:
-    """The address that the repository around the current folder comes from: `origin`, else its first remote."""
+    """Return the git remote of the current folder's repository: `origin`, else the first remote."""
     command = ["git", "config", "--get-regexp", r"^remote\..*\.url$"]
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command

@@ -1,7 +1,7 @@
-"""The digest of an inbox, and discarding what has had its day.
+"""The digest of an inbox, and discarding obsolete messages.
 
 Above: `inbox --digest` and `discard`. Below: a session with a hub, and `agents.digest`, which sorts. A member that
-comes back to a backlog sees first what is current; nothing is discarded unless it says so, and the senders learn of it.
+returns to a backlog sees current messages first. Only the member discards messages, and the senders learn of it.
 """
 
 import time
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from tieline.client import Client, Item, Message
 
 _PAST = 500
-"""Messages looked back at: enough for a night's traffic of one member."""
+"""Number of past messages to read: enough for one member's traffic of a night."""
 _SUSPECTS_MAX = 50
-"""Messages whose receipts are asked for."""
+"""Most messages whose receipts are read."""
 
 
 async def print_digest(
     client: "Client", items: "Sequence[Item]", match: str | None, older_hours: float, *, json: bool
 ) -> None:
-    """Print what waits, and what does no more, one line for each."""
+    """Print the waiting messages and those that are over, one line for each."""
     from msgspec.structs import replace
 
     wanted = [item for item in items if match is None or matches(item.message.scope, match)]
@@ -77,7 +77,7 @@ async def _digest(client: "Client", items: "Sequence[Item]", older_hours: float)
 
 
 async def _over(client: "Client", messages: "Sequence[Message]", member: str) -> "list[Over]":
-    """Those of the messages whose time passed, oldest first, by their receipts."""
+    """Return the messages that are over, by their receipts, oldest first."""
     from tieline.agents.digest import Over, ending
     from tieline.client import HubRefused
 
@@ -86,7 +86,7 @@ async def _over(client: "Client", messages: "Sequence[Message]", member: str) ->
         try:
             why = ending(await client.receipts(message.id), member)
         except HubRefused:
-            # Not to this member after all: a channel that it joined later.
+            # The message was not sent to this member: the member joined the channel later.
             continue
         if why is not None:
             over.append(Over(message, why))

@@ -1,7 +1,7 @@
-"""`tieline doctor`: what is wrong here, what to do about it, and putting it right where that loses nothing.
+"""`tieline doctor`: finds faults, says what to do, and repairs faults that can be repaired without loss.
 
-Above: a person who wonders. Below: a module for each thing that is looked at, and what protocols say of theirs. Without
-`--repair` and `--canary` it changes nothing. It works with the hub up or down.
+Above: a person with a question. Below: one module for each part that is checked, and the checks of the protocols.
+Without `--repair` and `--canary` it changes nothing. It works with the hub up or down.
 """
 
 from pathlib import Path
@@ -49,18 +49,18 @@ def doctor(
 
 
 class _Visit:
-    """One look at everything."""
+    """One run of all checks."""
 
     def __init__(self, link: Link, *, deep: bool) -> None:
         self._link = link
         self._deep = deep
         self._findings: list[DoctorFinding] = []
         self._trips: list[Trip] = []
-        # What protocols keep beside the hub.
+        # Results of checking the data that protocols keep beside the hub.
         self._examined: list[Examined] = []
 
     def make(self, names: list[str], *, canary: bool, repair: bool, json: bool) -> None:
-        """Look, print, and end with the right exit code."""
+        """Run the checks, print the findings, and end with the right exit code."""
         if self._link.spool is None:
             try:
                 self._look(names, canary=canary)

@@ -1,8 +1,8 @@
-"""The canary: a message there and one back through each protocol, between two members that exist only meanwhile.
+"""The canary: one message there and one back through each protocol, between two temporary members.
 
-Above: `doctor --canary`. Below: the SDK at one end, a puppet at the other. It proves what no look at files can: that
-what goes in comes out. Members that are named are sent one status message, which asks nothing of them and is gone after
-a minute.
+Above: `doctor --canary`. Below: the SDK at one end, a puppet at the other. It proves that messages are delivered, which
+no check of files can prove. Each named member gets one status message, which asks for nothing and expires after a
+minute.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Trip(Struct, frozen=True, omit_defaults=True):
 
 
 async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[list[Trip], list[DoctorFinding]]:
-    """Try every protocol, and whether the named members are reached."""
+    """Try every protocol, and check that the named members are reached."""
     async with await Link(home=home).open_operator() as operator, _pair(operator) as (doctor, bird):
         settings = load_config(home).protocols
         puppets = [each.puppet()(Place.at(running, *bird, settings[each.name])) for each in protocols()]
@@ -56,7 +56,7 @@ async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[
 
 @contextlib.asynccontextmanager
 async def _pair(operator: Client) -> AsyncIterator[tuple[tuple[str, str], tuple[str, str]]]:
-    """Two members with their tokens, removed afterwards."""
+    """Make two members and yield them with their tokens. Remove both afterwards."""
     mark = secrets.token_hex(4)
     async with _made(operator, f"doctor-{mark}") as doctor, _made(operator, f"canary-{mark}") as bird:
         yield doctor, bird
@@ -76,7 +76,7 @@ async def _try(doctor: Client, name: str, puppet: Puppet) -> Trip:
         async with asyncio.timeout(2 * _WAIT_SECONDS):
             await puppet.open()
             try:
-                # The first one waits for whatever a new connection has to wait for.
+                # The first round trip includes the delays of a new connection, so the second one is measured.
                 await _round_trip(doctor, name, puppet, "first")
                 return await _round_trip(doctor, name, puppet, "then")
             finally:
@@ -121,7 +121,7 @@ def _finding(trip: Trip) -> DoctorFinding:
 
 
 async def _reach(doctor: Client, operator: Client, name: str) -> DoctorFinding:
-    """Send a member a status message, and see how far it comes."""
+    """Send a status message to a member, and report the state that its delivery reaches."""
     body = "tieline doctor asks whether you can be reached. There is nothing to do."
     try:
         sent = await doctor.send(f"@{name}", body, kind=Kind.STATUS, ttl_ms=_NEWS_MS)

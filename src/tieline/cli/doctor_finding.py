@@ -1,7 +1,7 @@
-"""What the doctor found: well or not, why it matters, and what to type.
+"""Findings of the doctor: well or not, why it matters, and the command to type.
 
-Above: `doctor`, which prints it. Below: nothing. Every look at something makes one, so that a person also sees what
-was looked at and is well.
+Above: `doctor`, which prints findings. Below: nothing. Every check makes a finding, so that a person also sees the
+checks that passed.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Grade(StrEnum):
-    """How it stands."""
+    """Result of one check."""
 
     WELL = "ok"
     NOTE = "note"
@@ -19,25 +19,25 @@ class Grade(StrEnum):
 
 
 class DoctorFinding(Struct, frozen=True):
-    """One thing that was looked at."""
+    """One finding: the result of one check."""
 
     about: str
-    """What part: installation, home, hub, store, audit, members, canary."""
+    """Part that was checked: installation, home, hub, store, audit, members, canary."""
     grade: Grade
     what: str
     why: str = ""
-    """Why it matters."""
+    """Reason why the finding matters."""
     do: str = ""
-    """What to do: a command where there is one."""
+    """Advice: a command, if one helps."""
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with what is kept beside the hub. Each is wrong, and some can be put right at once."""
+    """One fault in the data that a protocol keeps beside the hub. Some faults can be repaired at once."""
 
     about: str
-    """Whose it is, as in `DoctorFinding`."""
+    """Part that has the fault, as in `DoctorFinding`."""
     fault: str
-    """Its kind, in a word for scripts."""
+    """Kind of the fault, as one word for scripts."""
     path: str
     what: str
     repairable: bool
@@ -46,27 +46,27 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class Examined(Struct, frozen=True, kw_only=True):
-    """A look at what a protocol keeps beside the hub."""
+    """Result of checking the data that a protocol keeps beside the hub."""
 
     summary: str
-    """The amount of it, in a sentence."""
+    """Amount of the data, in one sentence."""
     counts: dict[str, object]
-    """The same for a script, with where it is."""
+    """Amount and place of the data, for a script."""
     faults: tuple[Fault, ...] = ()
     findings: tuple[DoctorFinding, ...] = ()
-    """Anything else to say about it."""
+    """Further findings about the data."""
 
 
 def well(about: str, what: str) -> DoctorFinding:
-    """It is as it should be."""
+    """Make a finding: all is well."""
     return DoctorFinding(about, Grade.WELL, what)
 
 
 def note(about: str, what: str, do: str = "") -> DoctorFinding:
-    """It may be meant to be so."""
+    """Make a finding that may be intended."""
     return DoctorFinding(about, Grade.NOTE, what, do=do)
 
 
 def wrong(about: str, what: str, why: str, do: str) -> DoctorFinding:
-    """Somebody has to do something."""
+    """Make a finding about a fault: a person must act."""
     return DoctorFinding(about, Grade.WRONG, what, why, do)

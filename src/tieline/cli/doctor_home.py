@@ -1,4 +1,4 @@
-"""The home of a hub: who may look into it, what its files say, whether there is room, and who answers there.
+"""The home of a hub: checks its permissions, its files, the free disk space, and its listeners.
 
 Above: `doctor`. Below: the file system and the listeners. It reads, connects and hangs up; it changes nothing.
 """
@@ -37,12 +37,12 @@ _SECRETS = {
 
 
 def has_hub(home: Path) -> bool:
-    """Whether a hub ever was here."""
+    """True if a hub was ever started in this home."""
     return any((home / name).exists() for name in (KEY_FILE, RUN_FILE, "tieline.db", "activity.db"))
 
 
 def look_at_home(home: Path) -> Iterator[DoctorFinding]:
-    """What can be seen of a home without asking its hub."""
+    """Check a home without asking its hub."""
     yield from _openness(home)
     yield from _configuration(home)
     yield from _room(home)
@@ -50,7 +50,7 @@ def look_at_home(home: Path) -> Iterator[DoctorFinding]:
 
 
 def look_at_place(home: Path) -> Iterator[DoctorFinding]:
-    """Why a hub does not start in a folder that is there, by the check that its start makes."""
+    """Check that a hub can start in an existing folder, with the same check as at its start."""
     if not home.exists():
         return
     try:
@@ -66,7 +66,7 @@ def _openness(home: Path) -> Iterator[DoctorFinding]:
         why = "other users of the machine may look in, and reach the hub's sockets"
         loose.append(wrong("home", f"{home} is open to others ({_mode(home)})", why, f"chmod 700 {home}"))
     for path in sorted(home.iterdir()):
-        # A file may go while we look, and a link has no permissions of its own.
+        # A file may vanish during the check, and a link has no permissions of its own.
         with contextlib.suppress(FileNotFoundError):
             if path.is_symlink() or not path.stat().st_mode & _OTHERS:
                 continue
@@ -100,7 +100,7 @@ def _configuration(home: Path) -> Iterator[DoctorFinding]:
 
 
 def notifies(home: Path) -> bool:
-    """Whether the configuration names a command that tells a human; yes, where it cannot be read."""
+    """True if the configuration names a command that notifies a human, or cannot be read."""
     from tieline.server.config import ConfigError, load_config
 
     try:
@@ -122,7 +122,7 @@ def _room(home: Path) -> Iterator[DoctorFinding]:
 
 
 def _paths(home: Path) -> Iterator[DoctorFinding]:
-    # The longest of those that every hub has.
+    # The longest path of the sockets that every hub has.
     sockets = [socket for extension in extensions() for socket in extension.sockets]
     longest = max((HUB_SOCKET, *sockets), key=len)
     size = len(os.fsencode(home / longest))
@@ -132,7 +132,7 @@ def _paths(home: Path) -> Iterator[DoctorFinding]:
 
 
 def look_at_process(home: Path) -> Iterator[DoctorFinding]:
-    """What `run.json` says, against what runs and answers."""
+    """Compare `run.json` with the running process and its listeners."""
     running = read_running(home)
     start = f"tieline serve --home {home}"
     if running is None:
@@ -147,7 +147,7 @@ def look_at_process(home: Path) -> Iterator[DoctorFinding]:
         yield wrong("hub", what, "nobody is reached; nothing that it accepted is lost", start)
         return
     yield well("hub", f"version {running.version} is running as process {running.pid}")
-    # The number may be another program's by now, so nobody is told to kill it unseen.
+    # The process id may belong to another program by now, so the advice is to look first and not to kill at once.
     restart = f"ps -p {running.pid}; if that is the hub, stop it; then {start}"
     if running.version != __version__:
         what = f"the hub is version {running.version}, and this command {__version__}"
@@ -186,7 +186,10 @@ def _socket_problem(path: str) -> str:
 
 
 def _ask_health(url: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """Why the port does not answer, if so; and what fails, as the hub says: where, why, and what to do."""
+    """Return the reason why the port does not answer, or an empty text; then the faults that the hub reports.
+
+    Each fault has its part, its reason and the advice.
+    """
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_ANSWER_SECONDS)
     with contextlib.closing(connection):
         try:

@@ -1,6 +1,6 @@
-"""The installation: Python, Tieline, the libraries it stands on, and what the pipeline needs.
+"""The installation: Python, Tieline, its libraries, and the needs of the pipeline.
 
-Above: `doctor`. Below: the interpreter. The extras are optional, so that their absence is no fault.
+Above: `doctor`. Below: the interpreter. The extras are optional, so a missing extra is no fault.
 """
 
 import os
@@ -20,7 +20,7 @@ _PYTHON_MIN = (3, 11)
 
 
 def installation() -> Iterator[DoctorFinding]:
-    """What this command runs on."""
+    """Check the versions that this command runs on, and the pipeline's parts."""
     import apsw
 
     here = f"Tieline {__version__} on Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}"
@@ -46,7 +46,7 @@ def _pipeline() -> DoctorFinding:
 
 
 def _java() -> str | None:
-    """The Java that Spark would run on, in words."""
+    """Describe the Java that Spark would use; `None` if there is none."""
     from tieline.pipeline.java import VERSION_MIN, java_version
 
     named = os.environ.get("JAVA_HOME")

@@ -1,4 +1,4 @@
-"""The members of a running hub: who is connected by what, and for whom messages wait that nobody reads.
+"""The members of a running hub: their connections, and messages that wait and nobody reads.
 
 Above: `doctor`. Below: an operator's session, which asks and changes nothing.
 """
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from tieline.client import MemberView, Reach
 
 _PATIENCE_MS = 3600 * 1000
-"""An agent may be away for so long without anybody having to look after it."""
+"""An agent may be away this long before the doctor reports it."""
 _NEARLY_FULL = 0.9
 
 
 def look_at_members(
     members: "tuple[MemberView, ...]", backlog_max: int = DEFAULT_LIMITS.backlog_max
 ) -> Iterator[DoctorFinding]:
-    """What the hub says of its members."""
+    """Check the backlogs of the hub's members."""
     now_ms = time.time_ns() // 1_000_000
     connected = sum(bool(member.sessions) for member in members)
     yield well("members", f"{len(members)} {'member' if len(members) == 1 else 'members'}, {connected} connected")
@@ -45,7 +45,7 @@ def look_at_members(
 
 
 def look_at_ways(reaches: "Mapping[str, Reach]", *, notifies: bool) -> Iterator[DoctorFinding]:
-    """Members that are to be reached in a way which the hub does not have any more."""
+    """Find members whose ways include `notify`, if the hub has no command for it any more."""
     for name, reach in reaches.items():
         if any(leg.way is Way.NOTIFY for leg in reach.legs) and not reach.notify and not notifies:
             what = f"{name} is to be reached by notify, and the hub has no command for that any more"
@@ -55,7 +55,7 @@ def look_at_ways(reaches: "Mapping[str, Reach]", *, notifies: bool) -> Iterator[
 
 
 def ways(members: "tuple[MemberView, ...]", reaches: "Mapping[str, Reach]") -> Iterator[DoctorFinding]:
-    """How each member is reached now that is connected, or that has ways."""
+    """Report the connections and ways of each member that has any."""
     for member in members:
         legs = [f"{leg.way.value} ({leg.wait_ms / 1000:g} s)" for leg in reaches[member.name].legs]
         if not member.sessions and not legs:

@@ -1,7 +1,7 @@
-"""The store of a home: whether its databases are whole, of our schema, and what the audit chain says.
+"""The store of a home: checks that its databases are whole, their schemas, and the audit chain.
 
-Above: `doctor`. Below: the files, read without making a hub wait. A look is quick: the pages of databases that are not
-large, and the end of the chain; `deep` looks at all of it.
+Above: `doctor`. Below: the files, read without blocking a hub. A check is quick: it reads the pages of databases that
+are not large, and the end of the chain. With `deep` it reads everything.
 """
 
 import contextlib
@@ -27,13 +27,13 @@ from tieline.wire.home import read_running
 
 _SCHEMAS = {MAIN_FILE: "main", ACTIVITY_FILE: "activity", FILES_FILE: "files", SEARCH_FILE: "search"}
 _QUICK_BYTES_MAX = 256 * 1024 * 1024
-"""Larger ones take a while, so somebody has to ask for it."""
+"""Largest database that is checked without `deep`. Larger ones take a while."""
 _TAIL_ROWS = 10_000
 _RESTORE = "stop the hub, keep a copy of the home, and restore a backup"
 
 
 def databases(home: Path, *, deep: bool) -> Iterator[DoctorFinding]:
-    """Each database that is there, and the main one if it should be there."""
+    """Check each database that exists, and that the main database is not missing."""
     try:
         check_main(home)
     except StoreError as error:
@@ -71,7 +71,7 @@ def _database(path: Path, schema: str, *, deep: bool) -> DoctorFinding:
 
 
 def audit(home: Path, *, deep: bool) -> Iterator[DoctorFinding]:
-    """The audit chain: its end and its last checkpoint, or all of both."""
+    """Check the end of the audit chain and the last checkpoint; with `deep`, all of both."""
     if not (home / MAIN_FILE).exists() or not (home / MAIN_FILE).stat().st_size:
         return
     try:
@@ -115,7 +115,10 @@ def _end_of_chain(home: Path) -> DoctorFinding:
 
 
 def _first_break(rows: list[tuple[int, bytes, bytes]]) -> int | None:
-    """The row whose hash does not follow; what comes before the first of them is not known, unless it is none."""
+    """Return the first row whose hash does not follow from the row before; `None` if there is none.
+
+    The hash before the first of these rows is unknown, unless the first row begins the log.
+    """
     before: tuple[int, str] | None = (-1, chain.GENESIS) if rows and rows[0][0] == 0 else None
     for offset, event, digest in rows:
         if before is not None and (offset != before[0] + 1 or digest.hex() != chain.link(before[1], event)):

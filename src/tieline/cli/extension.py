@@ -1,7 +1,7 @@
 """Extensions: the protocols' parts of the command line.
 
-Above: every command that has a place for them. Below: the folder of each protocol, whose declaration makes its
-extension. It refuses to know a protocol by its name.
+Above: every command that uses extensions. Below: the folder of each protocol, whose declaration makes its extension. It
+refuses to know a protocol by its name.
 """
 
 import inspect
@@ -24,89 +24,89 @@ if TYPE_CHECKING:
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """A command, or a group of them, that is a protocol's own."""
+    """A command of a protocol, or a group of commands."""
 
     name: str
     run: Callable[..., None] | typer.Typer
     group: str = ""
-    """The group that it belongs to, such as `import`; empty for none."""
+    """Group of the command, such as `import`; empty for none."""
     panel: str | None = None
-    """Its heading in the help."""
+    """Heading of the command in the help."""
     after: str = ""
-    """The one that it comes after in the help; empty for the last place."""
+    """Name of the command before this one in the help; empty for the last place."""
 
 
 class Export(Struct, frozen=True, kw_only=True):
-    """A form in which `tieline audit export` writes the log, to a file."""
+    """A format in which `tieline audit export` writes the log to a file."""
 
     form: str
-    """Its name, for `--format`."""
+    """Name of the format, for `--format`."""
     summary: str
     """The end of the first sentence of the help."""
     help: str
     """A paragraph of the help."""
     write: "Callable[[SqliteInspection, Path], int]"
-    """Write the whole log to a new file; returns how many rows that has. Raises `Failure`."""
+    """Callback: write the whole log to a new file and return the number of rows. Raises `Failure`."""
 
 
 class Extension:
-    """A protocol's part of the command line. Any of it may be left as it is."""
+    """A protocol's part of the command line. A protocol overrides only the parts that it needs."""
 
     variables: Sequence[str] = ()
-    """Variables of the environment that `tieline --help` tells of."""
+    """Environment variables that `tieline --help` lists."""
     prefixes: Sequence[str] = ()
-    """Beginnings of variables by which a command of `watch --exec` finds the parts of a message too."""
+    """Prefixes of further variables that carry the parts of a message to a command of `watch --exec`."""
     exports: Sequence[Export] = ()
-    """Its forms of the audit log."""
+    """Formats of the audit log."""
     sockets: Sequence[str] = ()
-    """Its sockets in the home of a hub, for whose paths there must be room."""
+    """Sockets in the home of a hub. Their paths must not be too long."""
 
     def commands(self) -> Iterable[Command]:
-        """Its commands."""
+        """Return the protocol's commands."""
         return ()
 
     def failure(self, error: Exception) -> "Failure | None":
-        """The failure that an error of its own stands for; `None` for an error that is not."""
+        """Return the failure for an error of this protocol; `None` for any other error."""
         del error
         return None
 
     def mailbox_provider(self) -> "MailboxProvider | None":
-        """The way to work without a hub, if it has one."""
+        """Return the provider of mailboxes without a hub, if the protocol has one."""
         return None
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterable[str]:
-        """The paths of sockets and the URLs that answer while the hub runs that wrote these entries of `run.json`."""
+        """Return the socket paths and URLs that answer while the hub runs. `places` is from the hub's `run.json`."""
         del places
         return ()
 
     def look_at_settings(self, settings: Any, path: Path) -> "Iterable[DoctorFinding]":
-        """Tell the doctor what settings lack. They are in this file."""
+        """Tell the doctor about faults in the settings. `path` is the file of the settings."""
         del settings, path
         return ()
 
     def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> "Iterable[DoctorFinding]":
-        """Tell the doctor which members of a running hub it does not reach."""
+        """Tell the doctor which members of a running hub the protocol does not reach."""
         del places, names
         return ()
 
     def look_at_data(self, link: "Link", *, repair: bool) -> "Examined | None":
-        """Tell the doctor about what it keeps beside the hub; with `repair`, put right what loses nothing."""
+        """Tell the doctor about the data beside the hub. With `repair`, repair faults if that loses nothing."""
         del link, repair
         return None
 
 
 def extensions() -> tuple[Extension, ...]:
-    """The extension of every protocol that has one, by the protocol's name."""
+    """Return the extensions of all protocols that have one, sorted by the protocol's name."""
     return tuple(extensions_by_name().values())
 
 
 def extensions_by_name() -> dict[str, Extension]:
-    """The same under the names of the protocols."""
+    """Return the extensions of all protocols that have one, by the protocol's name."""
     return {protocol.name: protocol.commands() for protocol in protocols() if protocol.commands is not None}
 
 
 def offer(command: Callable[..., None], name: str, values: Sequence[str]) -> None:
-    """Let an option of a command take these values and no others: those of all protocols are known only now."""
+    """Limit an option of a command to these values. The values of all protocols are known only at this time."""
     make: Any = StrEnum
     kind = make(name, {value: value for value in values})
     signature = inspect.signature(command)

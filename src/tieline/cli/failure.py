@@ -1,7 +1,7 @@
-"""Failures: what a command says when it cannot do what was asked, and the exit code it says it with.
+"""Failures: the message and the exit code of a command that cannot do its work.
 
-Above: every command. Below: the SDK's errors. One sentence on stderr, one hint where there is one, never a traceback
-for what a user can bring about.
+Above: every command. Below: the SDK's errors. A failure prints one sentence and at most one hint on stderr. An error
+that a user can cause never prints a traceback.
 """
 
 from enum import IntEnum
@@ -28,13 +28,13 @@ class Failure(Exception):
         self.code = code
         self.message = message
         self.hint = hint
-        """What to do about it."""
+        """Advice for the user."""
         self.word = word
-        """The code in JSON, if no refusal of the hub has one."""
+        """Code in JSON, for a failure that is no refusal of the hub."""
 
 
 def document_of(failure: Failure, error: Exception) -> dict[str, object]:
-    """A failure as JSON: its sentence and hint, the exit code, and the code of the refusal that it stands for."""
+    """Return a failure for JSON: its message and hint, the exit code, and the code of the hub's refusal, if any."""
     from tieline.contract.refusal import Code
 
     code = getattr(getattr(error, "refusal", error), "code", None)
@@ -43,7 +43,7 @@ def document_of(failure: Failure, error: Exception) -> dict[str, object]:
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """The failure that an error of the SDK, of the store or of a protocol stands for; `None` for a bug."""
+    """Return the failure for an error of the SDK, the store or a protocol; `None` if the error is a bug."""
     if isinstance(error, Failure):
         return error
     return _of_protocol(error) or _of_disk(error) or _of_hub(error)

@@ -1,8 +1,8 @@
-"""Hooks: installing them in an agent program, and what one does when it runs.
+"""Hooks: installing hooks in an agent program, and running a hook.
 
-Above: the command line, and the programs themselves. Below: `agents.hooks`, which knows their settings and answers. A
-settings file is somebody's own: it is changed only when asked, all at once, and what it was is kept beside it until
-the change is undone. Whatever goes wrong while a hook runs is said on stderr, and the agent's turn goes on.
+Above: the command line, and the agent programs. Below: `agents.hooks`, which knows their settings and answers. A
+settings file belongs to its user: it is changed only on request and in one step. A copy of the original is kept beside
+the file until the change is undone. An error in a hook goes to stderr, and the agent's turn continues.
 """
 
 import base64
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 hooks_app = typer.Typer(help="Let agent programs show unread messages at turn boundaries.", no_args_is_help=True)
 
 _SECONDS_MAX = 4.0
-"""A hub that answers does so in milliseconds; nobody's turn waits longer for one that does not."""
+"""Timeout: a working hub answers in milliseconds, and an agent's turn must not wait longer for a broken one."""
 _INPUT_BYTES_MAX = 64 * 1024 * 1024
-"""Of what a program says to a hook: the output of a tool may be in it."""
+"""Limit of a hook's input: it may include the output of a tool."""
 _UNREAD_MAX = 1000
-"""Unread messages that a hook looks at; the rest is for the next one."""
+"""Most unread messages that one hook reads. The next hook reads the rest."""
 _MARK = ".before-tieline"
 
 
 class _Kept(Struct, frozen=True):
-    """What is kept to undo a change."""
+    """Data to undo a change."""
 
     before: str | None
-    """The file's bytes, in base64; nothing if there was no file."""
+    """Bytes of the file before the change, in base64; `None` if there was no file."""
     after: str
-    """The digest of what we have written."""
+    """Digest of the content that we wrote."""
     made_folder: bool = False
-    """Whether the program's folder was not there either."""
+    """True if we also made the program's folder."""
 
 
 # Installing.
@@ -131,7 +131,7 @@ def _folder(program: Program, config_home: Path | None) -> Path:
 
 
 def _tieline() -> str:
-    """This program, by a path that does not depend on the hook's own PATH."""
+    """Return the path of this program, so that it does not depend on the hook's PATH."""
     import shutil
 
     beside = Path(sys.executable).with_name("tieline")
@@ -145,7 +145,7 @@ def _speaker(member: str | None) -> str | None:
 
 
 def _home(home: Path | None) -> str | None:
-    """The home that was named here, because the program may be started where none is."""
+    """Return the home that is named here: the agent program may be started where none is named."""
     from tieline.wire.home import HOME_VARIABLE
 
     named = home or os.environ.get(HOME_VARIABLE)
@@ -167,11 +167,11 @@ def _diff(file: "_SettingsFile", after: bytes) -> list[str]:
 
 
 class _SettingsFile:
-    """A program's settings, and what we keep beside them."""
+    """A program's settings file, and the copy that we keep beside it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Where a link leads: the link stays one, and the file that it names is changed.
+        # Target of a symbolic link: the link stays, and the target is changed.
         self._real = path.resolve()
         try:
             self.before = path.read_bytes()
@@ -183,22 +183,25 @@ class _SettingsFile:
 
     @property
     def text(self) -> str:
-        """What it says now."""
+        """Current content of the file."""
         return self.before.decode()
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is as we left it."""
+        """True if the file is unchanged since we wrote it."""
         return self.kept is not None and self.kept.after == sha256(self.before).hexdigest()
 
     def original(self) -> bytes | None:
-        """What it was before us, if nobody else has changed it since; empty if it was not there."""
+        """Return the content before our change; empty if there was no file.
+
+        `None` if another program has changed the file since.
+        """
         if self.kept is None or not self.is_ours:
             return None
         return b"" if self.kept.before is None else base64.b64decode(self.kept.before)
 
     def change(self, after: bytes) -> None:
-        """Write what it shall say, and keep what it said before us."""
+        """Write the new content, and keep the original."""
         import msgspec
 
         from tieline.agents.hooks import without_hooks
@@ -214,12 +217,12 @@ class _SettingsFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._real.parent.mkdir(parents=True, exist_ok=True)
         kept = _Kept(before, sha256(after).hexdigest(), made or (self.kept is not None and self.kept.made_folder))
-        # Kept first: whoever is stopped in between has lost nothing, because a file that we did not leave is not ours.
+        # The original is kept first. A stop between the two writes loses nothing, because the file is not ours yet.
         _write(self._beside, msgspec.json.encode(kept), 0o600)
         _write(self._real, after, stat.S_IMODE(self._real.stat().st_mode) if self._existed else 0o600)
 
     def restore(self, after: bytes) -> None:
-        """Write what it said before us; a file that we made goes away."""
+        """Write this content back. Remove a file that we made."""
         self._refuse_read_only()
         gone = self.kept is not None and self.is_ours and self.kept.before is None
         if gone:
@@ -265,7 +268,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 async def show_unread(link: "Link", program: Program, context: "Context", tokens_max: int) -> None:
-    """Print what the program puts before its model; nothing, if nothing is unread or something goes wrong."""
+    """Print the answer that the program shows to its model; nothing if nothing is unread or an error occurs."""
     import asyncio
 
     from tieline.agents import unread
@@ -279,7 +282,7 @@ async def show_unread(link: "Link", program: Program, context: "Context", tokens
             else:
                 await _show_from_hub(link, program, question, context, tokens_max)
     except Exception as error:  # noqa: BLE001 - said on stderr, whatever it is
-        # Any other exit code than 0 would stop the turn, or warn of something that is none of the agent's business.
+        # The exit code stays 0: any other would stop the turn, or show a warning that does not concern the agent.
         failure = failure_of(error)
         complain(failure.message if failure else f"{type(error).__name__}: {error}")
 
@@ -301,12 +304,12 @@ async def _show_from_hub(
         ]
         shown = unread.show(items, member=member, now_ms=_now_ms(), tokens_max=tokens_max, more=not page.complete)
         if say_shown(program, question, shown):
-            # After it was printed: before, it would not be true.
+            # Reported after printing: before that, the messages are not seen.
             client.see(*shown.items, evidence=f"hook {question.hook_event_name} of {program}")
 
 
 def print_framed(messages: "Iterable[Message]", member: str) -> None:
-    """Print messages for an agent, each whole and in its frame: whoever prints them here has taken them."""
+    """Print messages for an agent, each in full and in its frame. The caller has taken the messages."""
     from tieline.agents.framing import channel_text
 
     for message in messages:
@@ -314,7 +317,7 @@ def print_framed(messages: "Iterable[Message]", member: str) -> None:
 
 
 def say_shown(program: Program, question: "Asked", shown: "Shown") -> bool:
-    """Answer the program, if there is anything to say; whether there was."""
+    """Answer the program, if there is anything to show. Return true if there was."""
     import msgspec
 
     from tieline.agents import unread
@@ -326,7 +329,7 @@ def say_shown(program: Program, question: "Asked", shown: "Shown") -> bool:
 
 
 def _read_input() -> bytes:
-    """What the program says on stdin; nothing from a terminal, where somebody tries it out."""
+    """Read the program's input from stdin; empty if stdin is a terminal, where a person tries the hook."""
     return b"" if sys.stdin.isatty() else sys.stdin.buffer.read(_INPUT_BYTES_MAX)
 
 

@@ -1,8 +1,8 @@
-"""The choice between a hub and a spool for a command, and who speaks where nobody is named.
+"""The choice between a hub and a spool for a command, and the default speaker.
 
 Above: `session`. Below: the home of a hub, and the protocol that works without one. The order is: the spool that
 `--spool` names; the hub that an address or the home names; the relay that `join` stored; the spool. A home that has a
-hub's database and no running hub is an error, because whoever keeps messages there would miss these.
+hub's database and no running hub is an error, because members of that hub would miss messages in a spool.
 """
 
 import os
@@ -20,13 +20,16 @@ _DATABASE = "tieline.db"
 
 
 def stored_identity(link: "Link") -> "Stored | None":
-    """The identity that `init` or `join` stored, with the variables that override it."""
+    """Return the identity that `init` or `join` stored. Environment variables override it."""
     provider = find_mailbox_provider()
     return None if provider is None else provider.stored(link)
 
 
 def joined_hub(link: "Link") -> "Stored | None":
-    """The identity by which `join` made this folder a client of a hub elsewhere, where nothing nearer is named."""
+    """Return the stored identity if `join` made this folder a client of a hub elsewhere.
+
+    `None` if a spool or an address is named, or a hub runs in the home.
+    """
     from tieline.wire.home import read_running
 
     if link.spool is not None or link.address is not None or read_running(link.folder) is not None:
@@ -36,7 +39,7 @@ def joined_hub(link: "Link") -> "Stored | None":
 
 
 def find_mailbox(link: "Link") -> "Mailbox | None":
-    """The messages without a hub that a command works on; `None` when there is a hub to talk to."""
+    """Return the mailbox that a command works on without a hub; `None` if there is a hub to talk to."""
     from tieline.wire.home import read_running
 
     provider = find_mailbox_provider()
@@ -66,7 +69,7 @@ def named_token(link: "Link") -> str | None:
 
 
 def _refuse_stopped_hub(home: Path) -> None:
-    """A hub that keeps messages in this home must be asked, so it must run."""
+    """Fail if this home belongs to a hub that does not run: its messages are only in the hub."""
     from tieline.wire.home import KEY_FILE
 
     if not any((home / name).exists() for name in (_DATABASE, KEY_FILE)):

@@ -1,6 +1,6 @@
-"""`tieline import`: bringing what another system keeps into a hub's home.
+"""`tieline import`: imports the data of another system into a hub's home.
 
-Above: the command line. Below: the protocols whose systems can be left that way; each has a command of its own here.
+Above: the command line. Below: the protocols that can import their system's data. Each adds its own command here.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _SHOWN_MAX = 20  # a screen; --json has all
 
 
 def tell_left(left: Sequence[str]) -> None:
-    """Say what could not be brought, and end with that, if there is any."""
+    """Print the data that could not be imported, and fail if there is any."""
     if not left:
         return
     for line in left[:_SHOWN_MAX]:

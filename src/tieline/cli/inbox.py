@@ -1,7 +1,7 @@
-"""The inbox: looking, taking one, taking all.
+"""The inbox: show messages, take one, take all.
 
-Above: the command line. Below: a session with a hub, or a mailbox without one. Looking is evidence that a message was
-read; taking claims it, so that of several sessions of a member exactly one handles it.
+Above: the command line. Below: a session with a hub, or a mailbox without one. Showing a message is evidence that it
+was seen. Taking a message claims it, so that exactly one of a member's sessions handles it.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ OlderOption = Annotated[
 ]
 
 _PAGE = 500
-"""Deliveries read or claimed in one go: enough for one commit to cover many, few enough for one frame."""
+"""Deliveries read or claimed at once: many for one commit, but few enough for one frame."""
 
 ID_CHARS = 36
-"""A whole id; anything shorter can only be the beginning of one."""
+"""Length of a whole id. A shorter text is the beginning of an id."""
 
 
 @talks_anywhere
@@ -73,7 +73,7 @@ async def inbox(
             print_items(items, with_state=True)
         elif not page.held:
             say("Nothing waits.")
-        # After it was shown: before, it would not be true.
+        # Reported after printing: before that, the messages are not seen.
         client.see(*items, evidence="inbox")
         say_held(page, json=json)
 
@@ -174,7 +174,7 @@ async def _answer_hook(link: Link, program: str, context: "Context", tokens_max:
 
 
 async def unsettled(client: "Client") -> "list[Item]":
-    """All that waits for a member, page by page."""
+    """Read all messages that wait for a member, page by page."""
     items: list[Item] = []
     after = 0
     while True:
@@ -186,7 +186,10 @@ async def unsettled(client: "Client") -> "list[Item]":
 
 
 async def _claim_all(client: "Client", items: "Sequence[Item]") -> "tuple[list[Item], BaseException | None]":
-    """What was still there to take, and why not all of it: what is ours must be shown even if the hub goes away."""
+    """Claim messages. Return those that were claimed, and the error that stopped it, if any.
+
+    Claimed messages must be shown even if the hub goes away.
+    """
     import asyncio
 
     taken: list[Item] = []
@@ -201,12 +204,12 @@ async def _claim_all(client: "Client", items: "Sequence[Item]") -> "tuple[list[I
 
 
 async def complete_id(client: "Client", beginning: str) -> str:
-    """The one id in the inbox that begins like this."""
+    """Find the one id in the inbox with this beginning."""
     return complete(beginning, [item.message.id for item in await unsettled(client)])
 
 
 def complete(beginning: str, ids: Sequence[str]) -> str:
-    """The one id that begins like this."""
+    """Find the one id with this beginning."""
     found = [each for each in ids if each.lower().startswith(beginning.lower())]
     match found:
         case [one]:

@@ -1,8 +1,8 @@
-"""`tieline login`: a link by which a person gets into the console, once.
+"""`tieline login`: prints a link that logs a person into the console, once.
 
-Above: the command line. Below: a session with a running hub. The link holds a token behind its `#`, which a browser
-sends to nobody; the console trades it for a session of its own, and from then on the link opens nothing. With the key
-of the home it also makes the person who runs the hub a member, as the link of the first start does.
+Above: the command line. Below: a session with a running hub. The link has a token behind its `#`, and a browser never
+sends that part. The console exchanges the token for a session, and after that the link is useless. With the key of the
+home the command also makes the person who runs the hub a member, as the link of the first start does.
 """
 
 import time
@@ -17,7 +17,7 @@ from tieline.cli.session import JsonOption, Link, talks
 if TYPE_CHECKING:
     from tieline.client import Client
 
-_LINK_MS = 10 * 60 * 1000  # time to open a link that anybody could use who sees it
+_LINK_MS = 10 * 60 * 1000  # short, because anybody who sees the link can use it
 
 
 @talks
@@ -66,7 +66,7 @@ async def login(
 
 
 async def _make_owner(link: Link, client: "Client", name: str) -> bool:
-    """Make the person who runs the hub a member; false if the name is not the one that is kept for that person."""
+    """Make the person who runs the hub a member; false if the name is not reserved for that person."""
     from tieline.contract.member import MemberKind
     from tieline.contract.permission import OWNER_PERMISSIONS
     from tieline.server.config import load_config

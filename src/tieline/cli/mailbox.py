@@ -1,8 +1,8 @@
 """A mailbox: messages without a hub, in a folder or through a relay that serves one.
 
-Above: `session`, which asks for one where there is no hub, and the commands that also work there. Below: the protocol
-that keeps such messages and has a `MailboxProvider` in its extension of the command line; a spool is its folder. It
-refuses to know what is in the folder.
+Above: `session`, which asks for a mailbox if there is no hub, and the commands that also work without a hub. Below: the
+protocol that stores such messages and has a `MailboxProvider` in its extension of the command line; a spool is its
+folder. It refuses to know what is in the folder.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,56 +16,56 @@ if TYPE_CHECKING:
 
 
 class Mailbox(Protocol):
-    """The commands without a hub, each by its name, for the speaker of one link. They print what there is to say."""
+    """The commands without a hub, each by its name, for the speaker of one link. Each prints its result."""
 
     def send(self, target: str, body: str, parts: dict[str, Any], *, json: bool) -> None:
-        """Say something; done once nothing can lose it."""
+        """Send a message. It is durable when this returns."""
 
     def inbox(self, match: str | None, *, brief: bool, json: bool) -> None:
-        """Show what waits."""
+        """Show waiting messages."""
 
     def take(self, id: str, *, keep: bool, json: bool) -> None:
         """Take one message, by its id or the beginning of it."""
 
     def drain(self, context: "Context", *, hook: bool, json: bool) -> None:
-        """Take everything that is for a reader here."""
+        """Take all messages whose scope matches the context."""
 
     def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
-        """Answer a program's hook with what waits, and take what it is shown."""
+        """Answer a program's hook with waiting messages, and take those that are shown."""
 
     async def watch(self, options: "WatchOptions") -> None:
         """Take messages as they come, until interrupted."""
 
     def subscribe(self, channel: str) -> str:
-        """Join a channel; returns who did."""
+        """Join a channel. Return the name that joined."""
 
     def unsubscribe(self, channel: str) -> str:
-        """Leave a channel; returns who did."""
+        """Leave a channel. Return the name that left."""
 
     def members(self, *, json: bool) -> None:
-        """List who is known there."""
+        """List the known agents."""
 
     def channels(self, *, json: bool) -> None:
-        """List channels and who is in them."""
+        """List channels and their subscribers."""
 
     def whoami(self, *, json: bool) -> None:
-        """Say who speaks here, and through what."""
+        """Print the name that speaks here, and the spool or relay."""
 
 
 class Stored(Protocol):
-    """The identity that a folder keeps for whoever works in it."""
+    """Identity that is stored in a folder, for commands that run there."""
 
     @property
     def agent(self) -> str | None:
-        """The name that speaks where nobody is named."""
+        """Name of the default speaker."""
 
     @property
     def url(self) -> str | None:
-        """The hub or relay that takes the place of the folder."""
+        """Address of the hub or relay to use instead of the folder."""
 
     @property
     def token(self) -> str | None:
-        """A token for that address alone."""
+        """Token, only for that address."""
 
     @property
     def is_hub(self) -> bool:
@@ -73,17 +73,17 @@ class Stored(Protocol):
 
 
 class MailboxProvider(Protocol):
-    """Working without a hub, as one protocol offers it."""
+    """Provider of mailboxes without a hub. A protocol offers it."""
 
     def stored(self, link: "Link") -> Stored:
-        """The identity that is kept for a link; empty where none is."""
+        """Return the stored identity for a link; empty if none is stored."""
 
     def mailbox(self, link: "Link") -> Mailbox:
-        """The spool that a link names or that is found for it, or the relay that takes its place."""
+        """Return the spool that a link names or that is found for it, or the relay that is used instead."""
 
 
 def find_mailbox_provider() -> MailboxProvider | None:
-    """The way to work without a hub, if a protocol offers one."""
+    """Return the provider of mailboxes without a hub, if a protocol offers one."""
     from tieline.cli.extension import extensions
 
     return next((provider for each in extensions() if (provider := each.mailbox_provider()) is not None), None)

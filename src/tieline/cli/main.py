@@ -53,7 +53,7 @@ app = typer.Typer(
     no_args_is_help=True,
     # A traceback with the values of variables would show tokens.
     pretty_exceptions_enable=False,
-    # Panels are for people at a terminal; agents and pipes get plain text, and get it sooner.
+    # Panels are for people at a terminal. Agents and pipes get plain text, which is faster.
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -104,7 +104,7 @@ _PANELS: dict[str, dict[str, Callable[..., None]]] = {
 for panel, commands in _PANELS.items():
     for name, command in commands.items():
         app.command(name, rich_help_panel=panel)(command)
-# Options behind the program's name are the program's.
+# Options after the program's name belong to the program.
 app.command("run", rich_help_panel="Messages", context_settings={"allow_interspersed_args": False})(run)
 app.add_typer(member_app, name="member", rich_help_panel="Members and channels")
 pipeline_app.command("report")(report)
@@ -139,7 +139,7 @@ for extension in _EXTENSIONS:
 
 def main() -> None:
     """Run the command line."""
-    # A name or a body may hold what the terminal's encoding has no letters for.
+    # A name or a body may have characters that the terminal's encoding lacks.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -1,8 +1,8 @@
-"""`tieline mcp`: the hub as tools and pushed messages of an agent's own program.
+"""`tieline mcp`: gives an agent's own program the hub's tools, and pushes messages to it.
 
 Above: the program, which starts it and speaks MCP through its stdin and stdout. Below: `agents.mcp_server`, with a
-session of the member, or with the runner that started the program. Stdout carries MCP only; what there is to say goes
-to stderr.
+session of the member, or with the runner that started the program. Stdout carries only MCP. Other output goes to
+stderr.
 """
 
 import os
@@ -42,7 +42,7 @@ async def mcp(
 
     from tieline.agents.runner_frames import SOCKET_VARIABLE
 
-    # Everything is kept by the hub, so there is nothing to tidy; and who reads stdin cannot be interrupted otherwise.
+    # The hub has all state, so no cleanup is needed. A process that reads stdin cannot be interrupted otherwise.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     runner = os.environ.get(SOCKET_VARIABLE)
     if runner:
@@ -67,7 +67,7 @@ async def _serve_hub(link: Link, tools: str, match: str | None, *, push: bool) -
     try:
         first = await open_session()
     except HubError as error:
-        # The agent's program may be there before the hub is.
+        # The agent's program may start before the hub.
         if not is_passing(error):
             raise
         _tell(str(error))

@@ -1,6 +1,6 @@
-"""Members: who they are, making and removing them, and who a session is.
+"""Members: listing, making and removing members, and the member of a session.
 
-Above: the command line. Below: a session with a hub, or `offline` when none runs, or a mailbox when there is none.
+Above: the command line. Below: a session with a hub, or `offline` if no hub runs, or a mailbox without a hub.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 member_app = typer.Typer(help="Make, list and remove members.", no_args_is_help=True)
 
 _WAY_SECONDS = 60.0
-"""What a way is given if nothing else is said: a turn of an agent may take as long."""
+"""Default wait of a way: a turn of an agent may take this long."""
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
@@ -169,7 +169,7 @@ async def reach(
 
 
 def _leg(text: str) -> "Leg":
-    """A way as it is written on the command line."""
+    """Parse a way from the command line."""
     from tieline.client import Leg, Way
 
     word, equals, seconds = text.partition("=")
@@ -215,7 +215,7 @@ async def whoami(link: Link, json: JsonOption = False) -> None:
 
 
 async def open_registrar(link: Link, *, make: bool = False) -> AbstractAsyncContextManager["Registrar"]:
-    """The running hub; else, on its machine, its home without it."""
+    """Open the running hub; else, on the hub's machine, its home without a hub."""
     from tieline.client import HubUnreachable
 
     try:

@@ -1,4 +1,4 @@
-"""Messages: sending, what became of them, and what was said before.
+"""Messages: sending, receipts, and history.
 
 Above: the command line. Below: a session with a hub, or a mailbox without one.
 """
@@ -32,11 +32,11 @@ _RUNGS = ("pending", "offered", "seen", "acked")
 """The ladder that a delivery moves up; `expired` and `dead` are ends beside it."""
 
 _RETRY_SECONDS = 10.0
-"""A hub that restarts is back by then; a script would rather hear of one that is not."""
+"""Timeout of a retry: a restarting hub is back by then, and a script should learn of one that is not."""
 
 
 class WaitFor(StrEnum):
-    """How far a message must come before `send` returns."""
+    """State that a message must reach before `send` returns."""
 
     SEEN = "seen"
     ACKED = "acked"
@@ -119,7 +119,7 @@ async def send(  # noqa: PLR0913 - one parameter an option
 
 
 def full_target(text: str) -> str:
-    """A target as the hub takes it: a bare name that can be a member's is one."""
+    """Return a target in the hub's notation. A bare name that can be a member's becomes `@name`."""
     return text if isinstance(parse_member_name(text), Refusal) else f"@{text}"
 
 
@@ -146,7 +146,7 @@ def _parse_data(text: str | None) -> dict[str, Any] | None:
 async def _deliver(
     link: Link, client: "Client", target: str, body: str, parts: dict[str, Any]
 ) -> tuple["Client", "Accepted"]:
-    """Send, and if the hub goes away before it answers, send again: under one wire id it is said once."""
+    """Send a message. If the hub goes away before it answers, send again: one wire id is accepted only once."""
     import asyncio
     import secrets
 
@@ -168,22 +168,25 @@ async def _deliver(
 
 
 class Wait:
-    """A message being followed until every recipient came far enough."""
+    """Follows a message until every recipient has reached a state."""
 
     def __init__(self, link: Link, accepted: "Accepted", wait_for: WaitFor, *, quiet: bool) -> None:
         self._link = link
         self._accepted = accepted
         self._wait_for = wait_for
         self._quiet = quiet
-        # How far each recipient came.
+        # Current state of each recipient.
         self._states: dict[str, str] = {}
-        # The way that each is at, as far as we know of it.
+        # Current way of each recipient, if known.
         self._ways: dict[str, str] = {}
-        # Why it is held for anybody, if it is.
+        # Reason why the message is held for a recipient; empty if it is not held.
         self._held = ""
 
     async def until_reached(self, client: "Client", timeout: float | None) -> "Client":
-        """Follow until all are there, also through a restart of the hub; returns the session in use at the end."""
+        """Follow until all recipients have reached the state, also through restarts of the hub.
+
+        Return the session that is in use at the end.
+        """
         import asyncio
 
         try:
@@ -192,7 +195,7 @@ class Wait:
         except TimeoutError as error:
             raise self._failed(Exit.TIMED_OUT, f"after {timeout:g} s it is not {self._wait_for} by all") from error
         finally:
-            # However it ends, the message was accepted, and a script wants to know as what.
+            # The message was accepted in any case, so a script gets its id and receipts.
             if self._quiet:
                 print_json({**without_framing(self._accepted), "receipts": await self._receipts(client)})
         if self._held:
@@ -235,9 +238,9 @@ class Wait:
         return not self._held and any(state in _RUNGS and _RUNGS.index(state) < goal for state in self._states.values())
 
     def _advanced(self, receipt: "ReceiptView") -> None:
-        """Steps that were taken before we followed; those before a reconnection were printed already."""
+        """Apply the steps of a receipt. Skip steps that were printed before a reconnection."""
         self._ways[receipt.member] = receipt.way
-        # What is only slowed comes soon.
+        # A message that is only slowed comes soon, so it does not count as held.
         self._held = self._held or (receipt.held if receipt.held.startswith(HELD) else "")
         for step in receipt.steps:
             known = self._states.get(receipt.member)

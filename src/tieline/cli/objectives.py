@@ -1,6 +1,6 @@
-"""Objectives: giving work, saying how it goes, and seeing what became of it.
+"""Objectives: creating, changing and showing objectives.
 
-Above: the command line. Below: a session with a hub. They need a hub: a spool has none.
+Above: the command line. Below: a session with a hub. Objectives need a hub: a spool has none.
 """
 
 import sys
@@ -249,7 +249,7 @@ def _kind(event: "ObjectiveEventView") -> str:
 
 
 def _particulars(event: "ObjectiveEventView") -> str:
-    """What a happening says beyond its kind, and the objective does not say already."""
+    """Return the details of an event, beyond its kind and the fields that the objective shows already."""
     import msgspec
 
     fields = msgspec.to_builtins(event.what)

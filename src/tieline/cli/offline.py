@@ -1,8 +1,8 @@
 """The hub's members while no hub runs: the broker's own rules, in this process, over the home's store.
 
-Above: `tieline member` and `tieline import`. Below: `server.hub`. It holds the lock of the home meanwhile, so that no
-hub starts over it, and has the methods of the SDK's `Client` that manage members; an `OfflineSession` has those of a
-member.
+Above: `tieline member` and `tieline import`. Below: `server.hub`. It holds the lock of the home, so that no hub starts
+at the same time. `OfflineHub` has the methods of the SDK's `Client` that manage members. `OfflineSession` has the
+methods of a member.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _R = TypeVar("_R")
 
 
 class Registrar(Protocol):
-    """Whoever manages members: a session with a running hub, or `OfflineHub`."""
+    """Manager of members: a session with a running hub, or `OfflineHub`."""
 
     async def add_member(
         self, name: str, *, kind: MemberKind = ..., permissions: tuple[str, ...] = ..., token: str | None = ...
@@ -48,7 +48,7 @@ class Registrar(Protocol):
 
 
 class OfflineHub:
-    """A home whose hub does not run. Use it as an async context manager, as a `Client`."""
+    """A home whose hub does not run. Use it as an async context manager, like a `Client`."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -81,7 +81,7 @@ class OfflineHub:
         return self._ask(command, r.Attached, lambda reply: reply.session)
 
     def open_session(self, member: str) -> "OfflineSession":
-        """A session of a member."""
+        """Open a session of a member."""
         return OfflineSession(self._ask, self._attach(member))
 
     async def __aenter__(self) -> Self:
@@ -137,7 +137,7 @@ class OfflineSession:
         self._session = session
 
     async def send(self, target: str, body: str, *, wire_id: str | None = None, **parts: Any) -> Accepted:
-        """Say something; returns once it is durable."""
+        """Send a message. It is durable when this returns."""
         content = content_of(Send(0, target, body, **parts))
         if isinstance(content, Refusal):
             raise HubRefused(content.code, content.message, content.near)

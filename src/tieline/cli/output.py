@@ -1,9 +1,9 @@
-"""Output: how commands print for people and for programs.
+"""Output of commands, for people and for programs.
 
-Above: every command. Below: the terminal. Names, titles and bodies are other people's words, often a model's: they
-are printed as text, with everything neutralised that a terminal would obey or that would let a body look like part of
-our own output. Every line of a body is indented and nothing in it can begin another line, so a body cannot forge a
-header. JSON carries the same text unharmed, because JSON can escape it.
+Above: every command. Below: the terminal. Names, titles and bodies come from other people or models, so they are not
+trusted. Control characters are neutralised, so that a terminal does not obey them and a body does not look like our
+output. Every line of a body is indented and cannot begin another line, so a body cannot forge a header. JSON carries
+the text unchanged, because JSON can escape it.
 """
 
 import re
@@ -22,7 +22,7 @@ _BEYOND_BMP = 0xFFFF
 
 
 def neutral_line(text: str) -> str:
-    """Text that a terminal prints on one line and does not obey."""
+    """Return text that a terminal prints on one line and does not obey."""
     return neutral(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -30,7 +30,7 @@ def neutral_line(text: str) -> str:
 
 
 def print_json(value: Any, file: Any = None) -> None:
-    """One JSON document on one line, or indented for a person's terminal; on stdout unless told."""
+    """Print a JSON document on one line, or indented on a terminal. The default file is stdout."""
     import msgspec
 
     file = file or sys.stdout
@@ -40,7 +40,7 @@ def print_json(value: Any, file: Any = None) -> None:
     print(_UNSAFE_IN_JSON.sub(_escaped, encoded.decode()), file=file, flush=True)
 
 
-# JSON escapes the first 32 by itself; the line feeds left are those of its own layout.
+# JSON escapes the first 32 characters itself. The remaining line feeds belong to its layout.
 _UNSAFE_IN_JSON = re.compile(UNSAFE.pattern.replace("\x00-\x08\x0b-\x1f", ""))
 
 
@@ -53,7 +53,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def without_framing(value: Any) -> Any:
-    """A frame of the hub's protocol as a document: without its type and its number, which mean nothing here."""
+    """Return a frame of the hub's protocol as a document, without its type and number."""
     import msgspec
 
     plain = msgspec.to_builtins(value)
@@ -64,17 +64,17 @@ def without_framing(value: Any) -> Any:
 
 
 def say(text: str, *, style: str = "") -> None:
-    """A line on stdout; styled on a terminal."""
+    """Print a line on stdout; styled on a terminal."""
     _write(text, style, sys.stdout)
 
 
 def warn(text: str) -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     _write(text, "yellow", sys.stderr)
 
 
 def complain(message: str, hint: str = "") -> None:
-    """Say on stderr why a command ends, and what to do."""
+    """Print on stderr the reason why a command ends, and a hint."""
     _write(f"tieline: {neutral_line(message)}", "red", sys.stderr)
     if hint:
         _write(f"  hint: {neutral_line(hint)}", "", sys.stderr)
@@ -91,7 +91,7 @@ def _write(text: str, style: str, file: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
-    """Rows under column names: a table on a terminal, aligned columns in a pipe."""
+    """Print rows under column names: a table on a terminal, aligned columns in a pipe."""
     if not rows:
         say(empty)
         return
@@ -119,7 +119,7 @@ def _print_rich(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
 
 
 def local_time(at_ms: int, *, exact: bool = False) -> str:
-    """A moment as the reader's clock shows it; the day is left out when it is today."""
+    """Format a time in the reader's time zone. The day is left out if it is today."""
     moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone()
     clock = f"{moment:%H:%M:%S}" + (f".{at_ms % 1000:03}" if exact else "")
     today = datetime.now(UTC).astimezone().date()
@@ -127,7 +127,7 @@ def local_time(at_ms: int, *, exact: bool = False) -> str:
 
 
 def print_message(message: "Message", state: str | None = None) -> None:
-    """A message, on lines of its own."""
+    """Print a message on several lines."""
     for line, style in message_lines(message, state):
         say(line, style=style)
 
@@ -136,7 +136,7 @@ _BRIEF_CHARS = 120
 
 
 def print_messages(found: "Sequence[Message]", *, json: bool, none: str) -> None:
-    """Show messages that the hub gave newest first: in that order as JSON, oldest first for people."""
+    """Print messages that come newest first from the hub: in that order as JSON, oldest first for people."""
     if json:
         print_json(found)
         return
@@ -147,7 +147,7 @@ def print_messages(found: "Sequence[Message]", *, json: bool, none: str) -> None
 
 
 def print_brief(message: "Message") -> None:
-    """A message on one line, as far as it fits."""
+    """Print a message on one line, shortened to fit."""
     body = " ".join(message.body.split())
     excerpt = f"{body[:_BRIEF_CHARS]}…" if len(body) > _BRIEF_CHARS else body
     urgent = "" if message.priority == "normal" else f"  [{message.priority.value}]"
@@ -155,7 +155,7 @@ def print_brief(message: "Message") -> None:
 
 
 def message_lines(message: "Message", state: str | None = None) -> Iterator[tuple[str, str]]:
-    """A message as lines with their styles: one of ours, then what was said, indented."""
+    """Yield a message as lines with their styles: a header line, then the text, indented."""
     head = f"{message.id}  {message.sender} → {message.target}  {local_time(message.sent_at_ms)}"
     marks = "".join(f"  [{mark}]" for mark in _marks(message, state))
     yield neutral_line(head + marks), "bold"
@@ -206,20 +206,20 @@ def _particulars(message: "Message") -> list[tuple[str, str]]:
 
 
 def print_items(items: Sequence["Item"], *, with_state: bool = False) -> None:
-    """Deliveries, one after the other."""
+    """Print deliveries, one after the other."""
     for item in items:
         print_message(item.message, item.state if with_state else None)
 
 
 def _evidence(receipt: "ReceiptView", index: int) -> str:
-    """What shows that a step was taken, and the way that the delivery is at."""
+    """Return the evidence of a step, and the way by which the delivery goes now."""
     step = receipt.steps[index]
     way = step.way or (receipt.way if index == len(receipt.steps) - 1 else "")
     return "; ".join(part for part in (step.evidence, f"by {way} now" if way else "") if part)
 
 
 def say_held(page: "Inbox", *, json: bool = False) -> None:
-    """Say how many messages of an inbox are held, and what delivers them; beside JSON, on stderr."""
+    """Print how many messages of an inbox are held, and how to deliver them. With JSON, print to stderr."""
     if not page.held:
         return
     many, them = ("1 message is", "it") if page.held == 1 else (f"{page.held} messages are", "them")
@@ -235,7 +235,7 @@ def say_held(page: "Inbox", *, json: bool = False) -> None:
 
 
 def print_ladders(receipts: Sequence["ReceiptView"]) -> None:
-    """How far a message came for each recipient, step by step."""
+    """Print the delivery steps of a message for each recipient."""
     rows = [
         (
             receipt.member if index == 0 else "",

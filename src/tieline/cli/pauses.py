@@ -1,4 +1,4 @@
-"""Pauses: holding the messages of a conversation, delivering them, lifting its limits, listing all that.
+"""Pauses: holding the messages of a conversation, delivering them, lifting its limits, and listing pauses.
 
 Above: the command line. Below: a session with a hub.
 """
@@ -119,7 +119,7 @@ def _print_pauses(pauses: "tuple[PauseView, ...]", *, json: bool) -> None:
 
 
 def _name(conversation: str) -> str:
-    """A conversation as the hub names it."""
+    """Return the hub's name of a conversation."""
     from tieline.contract.refusal import Refusal
     from tieline.core.loops import find_conversation
 
@@ -134,7 +134,7 @@ async def _find(client: "Client", name: str) -> "PauseView | None":
 
 
 async def _warn_of_unknown(client: "Client", name: str) -> None:
-    """Warn of a member, a channel or an objective that does not exist; it may come to be."""
+    """Warn of a member, a channel or an objective that does not exist. It may be created later."""
     from tieline.client import HubRefused
 
     unknown: list[str] = []

@@ -1,6 +1,6 @@
-"""`tieline pipeline …`: turns a hub's logs into tables, looks at them, and checks them. It needs no running hub.
+"""`tieline pipeline …`: turns a hub's logs into tables, queries the tables, and checks them. It needs no running hub.
 
-Above: `main`. Below: `tieline.pipeline`, which is imported when a command of it runs, because it needs the extra.
+Above: `main`. Below: `tieline.pipeline`, which is imported only when a command runs, because it needs the extra.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ MasterOption = Annotated[str, typer.Option("--master", metavar="M", help="Where 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 _SIGNED = {each.name: each.signatures.variable for each in protocols() if each.signatures is not None}
-"""The variables that have the secrets of protocols whose messages are signed."""
+"""Environment variables with the signing secrets, by protocol."""
 _VERIFY_HELP = "\n\n".join(
     (
         "Check the audit chain and what is stored beside it, in parallel.",
@@ -196,7 +196,7 @@ def _require_tables(lake: "Lake") -> None:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """What goes wrong with a log or a lake is told in a sentence."""
+    """Turn an error of a log or a lake into a failure with one sentence."""
     from tieline.pipeline.http_log import LogRefused, LogUnreachable
     from tieline.pipeline.java import MissingPart
     from tieline.pipeline.lake import LakeError
@@ -214,7 +214,7 @@ def _told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
-    """A session with a folder for its temporary files; whatever goes wrong in it is told in a sentence."""
+    """Start a Spark session with a temporary folder. An error in it becomes a failure with one sentence."""
     from tieline.pipeline.session import start_session
 
     with tempfile.TemporaryDirectory(prefix="tieline-spark-", ignore_cleanup_errors=True) as scratch, _told():
@@ -227,7 +227,7 @@ def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
         except KeyboardInterrupt as error:
             raise Failure(Exit.INTERRUPTED, "stopped before it was done") from error
         except Exception as error:
-            # Those of Spark, and those of the bridge to it.
+            # Only errors of Spark, and of the bridge to Spark.
             if not type(error).__module__.startswith(("pyspark.", "py4j.")):
                 raise
             raise Failure(Exit.FAILED, f"Spark: {_first_line(error)}") from error
@@ -250,7 +250,7 @@ def _run(
         waiting = new_rows(lake, where)
     after_batch = AfterBatch(lake, alert_options)
     summary, ended = Summary(), False
-    # Starting Spark to find nothing would take longer than most runs.
+    # Without new rows Spark is not started: its start takes longer than most runs.
     if waiting or follow:
         brief = is_brief(lake, waiting) and not follow
         with Display(waiting, quiet=json) as display, _session(master, brief=brief) as spark, interrupts() as noted:
@@ -330,7 +330,7 @@ def _cell(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value of Spark's as JSON has one."""
+    """Convert a value of Spark to a JSON value."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -369,7 +369,7 @@ def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool)
     if "home" in where:
         checkpoints, problems = Checkpoints(Path(where["home"])).read(kept)
     else:
-        # The key that signs them does not leave the hub's home.
+        # There is no signing key here, because the key does not leave the hub's home. Only the given files are read.
         checkpoints, problems = [one for path in kept for one in read_checkpoints(path)], []
     with _checked():
         from tieline.pipeline.row import MAIN
@@ -396,7 +396,7 @@ def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool)
 
 @contextlib.contextmanager
 def _checked() -> Iterator[None]:
-    """Whatever keeps the log from being checked must not look like a log that is broken."""
+    """Give an error that prevents the check another exit code than a broken log has."""
     from tieline.core.store import StoreError
 
     try:

@@ -1,7 +1,7 @@
-"""The work after a batch: leave the report in the lake, and with `--alerts` tell members what they should know.
+"""The work after a batch: write the report into the lake, and with `--alerts` send alerts to members.
 
-Above: `tieline pipeline run`. Below: the report and the alerts. It runs between batches, not within them: a hub that
-does not answer costs no batch, and its alerts are told after the next one.
+Above: `tieline pipeline run`. Below: the report and the alerts. It runs between batches, not within them. If a hub does
+not answer, no batch is lost, and its alerts are sent after the next batch.
 """
 
 import os
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from tieline.pipeline.report_parts import Report
 
 _PAUSE_SECONDS = 30.0
-"""Between two reports of a run that goes on."""
+"""Shortest interval between two reports of a run that follows the log."""
 _ANSWER_SECONDS = 30.0  # a hub under load may take some; a dead one must not hold the run
 
 
 class AlertOptions(Struct, frozen=True):
-    """Whom to tell, through which hub, and when money is worth a word."""
+    """Options of alerts: the target, the sender, the hub, and the budget."""
 
     target: str | None = None
     speaker: str | None = None
@@ -47,12 +47,12 @@ class AfterBatch:
         self._last = time.monotonic()
 
     def note(self, commit: "Commit") -> None:
-        """A batch is in the lake."""
+        """Note that a batch is in the lake, so a report is due."""
         del commit
         self._due = True
 
     def go_on(self, complain: Callable[[str], None] = warn) -> None:
-        """Do what is due, now and then, while the run goes on. Whatever fails is tried again later."""
+        """Do the work that is due, at most once per interval, while the run continues. A failure is retried later."""
         if not self._due or time.monotonic() - self._last < _PAUSE_SECONDS:
             return
         try:
@@ -62,11 +62,11 @@ class AfterBatch:
         self._last = time.monotonic()
 
     def finish(self) -> int:
-        """Leave the report and tell what was not told; returns how many alerts were."""
+        """Write the report and send the alerts that were not sent yet. Return the number of alerts."""
         from tieline.pipeline.report import make_report, report_path, write_report
 
         if self._due or (self._lake.head().number and not report_path(self._lake).exists()):
-            # Before it is read: a batch that ends meanwhile is due again.
+            # Cleared before the lake is read: a batch that ends meanwhile makes a report due again.
             self._due = False
             report = write_report(self._lake)
         elif self._options.target is None:

@@ -1,7 +1,7 @@
-"""The display of a run: how many events were read, how fast, which table is at work, and how long it will take.
+"""The display of a run: events read, rate, current table, and remaining time.
 
-Above: `tieline pipeline run`. Below: the terminal, where a line is drawn again and again; elsewhere a line for each
-batch goes to stderr.
+Above: `tieline pipeline run`. Below: the terminal, where one line is redrawn. Without a terminal, each batch prints one
+line to stderr.
 """
 
 import os
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from tieline.pipeline.lake import Commit
 
 _WIDTH = 80
-"""Of a terminal that does not say how wide it is."""
+"""Default width of a terminal."""
 _MINUTE = 60
 _HOUR = 3600
 
 
 class Display:
-    """What a person sees of a run."""
+    """Progress display of one run."""
 
     def __init__(self, waiting: int, *, quiet: bool) -> None:
         self._waiting = waiting
         self._quiet = quiet
-        # When the first row was asked for; starting Spark is no part of the rate.
+        # Time of the first table's work: the start of Spark does not count for the rate.
         self._begun: float | None = None
         self._batch = 0
         self._table = ""
@@ -44,14 +44,14 @@ class Display:
         self._clear()
 
     def stage(self, name: str) -> None:
-        """A table is at work."""
+        """Show the table that is being written."""
         if self._begun is None:
             self._begun = time.monotonic()
         self._table = name
         self._draw(f"{self._line()}, batch {self._batch + 1}: {name}")
 
     def done(self, commit: "Commit") -> None:
-        """A batch is in the lake."""
+        """Show that a batch is in the lake."""
         self._batch += 1
         self._read += commit.written.get("bronze", 0)
         if self._live:
@@ -60,7 +60,7 @@ class Display:
             print(f"batch {self._batch}: {self._line()}", file=sys.stderr, flush=True)
 
     def note(self, text: str) -> None:
-        """Something that stays to be read. With `--json` as well: it goes to stderr."""
+        """Print a line that stays on the screen. It goes to stderr, also with `--json`."""
         self._clear()
         warn(neutral_line(text))
 
@@ -70,7 +70,7 @@ class Display:
 
     def _draw(self, line: str) -> None:
         if self._live:
-            # A line that is as wide as the terminal would make another one.
+            # A line as wide as the terminal would wrap to a second line.
             print(f"\r\x1b[K{line[: _columns() - 1]}", end="", file=sys.stderr, flush=True)
 
     def _line(self) -> str:

@@ -1,4 +1,4 @@
-"""`tieline pipeline report`: what the tables say, for a terminal, a program or as a page. It needs no Spark.
+"""`tieline pipeline report`: reports on the tables, for a terminal, a program or as a page. It needs no Spark.
 
 Above: `main`. Below: the lake, read with Arrow.
 """
@@ -180,7 +180,7 @@ def _print_work(made: "Report") -> None:
 
 
 def _table(title: str, columns: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> None:
-    """A table under its title, as far as a screen bears it; nothing for no rows."""
+    """Print the first rows of a table under its title; nothing if there are no rows."""
     if not rows:
         return
     say(f"\n{title}", style="bold")

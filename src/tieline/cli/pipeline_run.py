@@ -1,8 +1,8 @@
-"""The work of `tieline pipeline run`: batches are brought in until all is read, or for as long as somebody wants it.
+"""The work of `tieline pipeline run`: reads batches until the log is read, or with `--follow` until it is stopped.
 
-Above: the command. Below: `tieline.pipeline.run`. A signal lets go of the batch at work, whose rows the next run reads
-again; a second one ends the process where it is, which costs nothing more. A hub elsewhere that goes away while it is
-followed is waited for, and read on from where the last whole batch ended.
+Above: the command. Below: `tieline.pipeline.run`. A signal abandons the current batch, and the next run reads its rows
+again. A second signal ends the process at once, and loses nothing more. If a remote hub goes away while it is followed,
+the run waits for it and continues after the last whole batch.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _PAUSE_SECONDS = 1.0
 _PAUSE_SECONDS_MAX = 30.0
-"""Between two looks at a hub that is away: the first, and the longest."""
+"""Pauses between two attempts to reach a hub that is away: the first, and the longest."""
 _POLL_SECONDS = 0.1  # how late Ctrl-C is noticed
 
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Signals that ask to stop are noted, not obeyed at once: a batch ends or is left out as a whole."""
+    """Record signals that ask to stop, instead of stopping at once: a batch is written whole or not at all."""
     noted: list[int] = []
 
     def note(number: int, _frame: "FrameType | None") -> None:
@@ -48,7 +48,7 @@ def interrupts() -> Iterator[list[int]]:
 
 
 class Run:
-    """One run, begun anew when its hub was away."""
+    """One run. It starts again after its hub was away."""
 
     def __init__(
         self, lake: "Lake", where: Mapping[str, str], display: "Display", after_batch: "AfterBatch", noted: list[int]
@@ -64,7 +64,7 @@ class Run:
         self._summary = Summary()
 
     def bring_in(self, spark: Any, *, follow: bool) -> "Summary":
-        """Bring in what is new; returns what was done."""
+        """Read the new rows. Return a summary."""
         from tieline.pipeline.run import RunFailed, Watch, run
 
         begun = time.monotonic()
@@ -100,7 +100,7 @@ class Run:
         return bool(self._noted)
 
     def _is_away(self, error: Exception) -> bool:
-        """Whether a run ended because its hub did not answer."""
+        """True if a run ended because its hub did not answer."""
         from tieline.pipeline.http_log import LogUnreachable
 
         cause = error.__cause__
@@ -123,7 +123,7 @@ class Run:
             time.sleep(_POLL_SECONDS)
 
     def _answers(self) -> bool:
-        """Ask on another thread: a hub that takes connections and says nothing must not keep a signal waiting."""
+        """True if the hub answers. Asked on another thread, so that a hung hub does not delay a signal."""
         from tieline.pipeline.http_log import LogRefused, LogUnreachable
         from tieline.pipeline.run import new_rows
 

@@ -1,12 +1,14 @@
 """The reaction: the command that `watch --exec` runs for a message.
 
-Above: `watch`, with a hub and without. Below: the shell, or the program itself. A message is a stranger's words, so no
-part of it may become code. It is on stdin and in variables of the environment (`TIELINE_BODY`), which a shell does not
-read as code. A command with templates (`{{body}}`) is not given to a shell at all: it is split into words here, the
-templates are replaced in them, and the program is started with those words. What only a shell understands is refused in
-such a command, and so are the places where a word may become code: the value of an option (`git -c {{body}}`), whatever
-a wrapper starts (`env {{body}}`), the words of programs that are known to read code (`sh -c {{body}}`). A message that
-would become an option itself is not handed over. Which other programs read a word as code cannot be known here.
+Above: `watch`, with a hub and without. Below: the shell, or the program itself. A message is not trusted, so no part of
+it may become code. The message is on stdin and in environment variables (`TIELINE_BODY`), which a shell does not read
+as code.
+
+A command with templates (`{{body}}`) never goes to a shell. It is split into words here, the templates in the words are
+replaced, and the program is started with those words. Such a command is refused if it has shell syntax. It is also
+refused if a template stands where a word may become code: the value of an option (`git -c {{body}}`), the command of a
+wrapper (`env {{body}}`), or a word of a program that is known to read code (`sh -c {{body}}`). A message that would
+itself become an option is not passed to the program. No list of programs that read a word as code can be complete.
 """
 
 import contextlib
@@ -28,16 +30,16 @@ if TYPE_CHECKING:
     from tieline.client import Message
 
 _BODY_BYTES_MAX = 100_000
-"""A variable of the environment holds less than 128 KiB on Linux; the whole message is on stdin."""
+"""Limit of a body in a variable: an environment variable holds less than 128 KiB on Linux. Stdin has the whole."""
 
 _TEMPLATE = re.compile(r"\{\{(id|from|to|body|priority|scope|thread)\}\}")
 _PREFIX = "TIELINE_"
-"""Of the variables that have the parts of a message."""
+"""Prefix of the variables that carry the parts of a message."""
 
 _SHELL_ONLY = frozenset(";&|<>()$`*?[]\n\r")
-"""Outside of quotes these mean something to a shell alone."""
+"""Characters that only a shell understands, outside of quotes."""
 _SHELL_AT_FIRST = frozenset("#~!")
-"""And these, where they begin a word."""
+"""Characters that only a shell understands, at the start of a word."""
 _SHELL_IN_QUOTES = frozenset("$`")
 _ESCAPED_IN_QUOTES = frozenset('"\\$`')
 
@@ -46,7 +48,7 @@ _CODE_READERS = """
     screen script source sqlite ssh su tmux watch
 """
 _READS_CODE = frozenset(_CODE_READERS.split())
-"""Programs that read any of their words as code, or hand them to a shell."""
+"""Programs that read any of their words as code, or pass them to a shell."""
 _PROGRAM_STARTERS = """
     bwrap capsh chpst chroot chrt command dbus-run-session doas docker eatmydata entr env faketime fakeroot firejail
     flock gosu ionice kubectl logsave ltrace nice nohup npx nsenter numactl perf pipx pkexec podman prlimit proxychains
@@ -54,19 +56,19 @@ _PROGRAM_STARTERS = """
     torsocks unbuffer unshare uvx valgrind xargs xvfb-run
 """
 _WRAPPERS = frozenset(_PROGRAM_STARTERS.split())
-"""Programs that start the program which their words name."""
+"""Programs that start another program, which their words name."""
 _CODE_RUNNERS = """
     ash awk bash bun busybox csh dash deno fish gawk julia ksh lua luajit mawk nawk node nodejs perl php pypy python
     R Rscript ruby sed sh tclsh tcsh zsh
 """
 _INTERPRETERS = frozenset(_CODE_RUNNERS.split())
-"""Programs that are given code, or a file of it, as their first word; what comes after that is its arguments."""
+"""Programs whose first word is code or a file of code. The words after it are arguments of that code."""
 _VERSION = "0123456789.-"
 _END = ("--",)
 """The word that ends the options, for most programs."""
 
 _CANNOT_START = 126
-"""As a shell says it."""
+"""Exit code if the command cannot be started, as in a shell."""
 
 
 class Reaction:
@@ -74,11 +76,14 @@ class Reaction:
 
     def __init__(self, command: str) -> None:
         self._command = command
-        # Without templates it is the shell's, which splits it itself.
+        # `None` without templates: then the shell splits the command itself.
         self._words = words_of(command) if _TEMPLATE.search(command) else None
 
     def objection(self, message: "Message") -> str | None:
-        """The reason why the command is not run for a message; none if it is. An option of a program may be code."""
+        """Return the reason why the command is not run for a message; `None` if it is run.
+
+        A message that begins with a dash could become an option, and an option may be code.
+        """
         environment = variables(message)
         for word in self._words or []:
             if word == _END:
@@ -93,7 +98,7 @@ class Reaction:
         return None
 
     async def run(self, message: "Message", environment: dict[str, str]) -> int:
-        """Run it for a message; returns its exit code. An interrupted watch ends it, with all that it started."""
+        """Run the command for a message. Return its exit code. An interrupt ends the command and its children."""
         from tieline.client.client import to_json
 
         sys.stdout.flush()
@@ -112,7 +117,7 @@ class Reaction:
         import asyncio
         from asyncio.subprocess import PIPE
 
-        # In a group of its own, so that it can be ended as a whole.
+        # The command has its own process group, so that it can be ended with its children.
         if self._words is None:
             start = asyncio.create_subprocess_shell(self._command, stdin=PIPE, env=environment, process_group=0)
         else:
@@ -120,7 +125,7 @@ class Reaction:
             start = asyncio.create_subprocess_exec(*words, stdin=PIPE, env=environment, process_group=0)
         starting = asyncio.ensure_future(start)
         try:
-            # Being interrupted while it starts would make asyncio wait for ever.
+            # Shielded: an interrupt during the start would make asyncio wait for ever.
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             _end(await starting)
@@ -134,7 +139,7 @@ def _end(process: "Process") -> None:
 
 
 def variables(message: "Message") -> dict[str, str]:
-    """A message as variables of the environment."""
+    """Return a message as environment variables."""
     said = {
         "ID": message.id,
         "FROM": message.sender,
@@ -144,13 +149,13 @@ def variables(message: "Message") -> dict[str, str]:
         "SCOPE": message.scope or "",
         "THREAD": message.thread or "",
     }
-    # A variable ends at its first NUL, so there is none in it; stdin has the text as it is.
+    # A variable ends at its first NUL, so NULs are removed. Stdin has the unchanged text.
     prefixes = (_PREFIX, *other_prefixes())
     return {f"{prefix}{name}": value.replace("\0", "") for prefix in prefixes for name, value in said.items()}
 
 
 def other_prefixes() -> list[str]:
-    """The prefixes of variables that have the same, for commands that were written for programs of a protocol."""
+    """Return further prefixes for the same variables, for commands that were written for a protocol's programs."""
     return [prefix for extension in extensions() for prefix in extension.prefixes]
 
 
@@ -159,7 +164,7 @@ Word = tuple[str, ...]
 
 
 def filled(words: list[Word], environment: Mapping[str, str]) -> list[str]:
-    """The words with a message in place of the templates."""
+    """Return the words with the templates replaced by the parts of a message."""
     return [
         "".join(environment[f"{_PREFIX}{part.upper()}"] if at % 2 else part for at, part in enumerate(word))
         for word in words
@@ -167,7 +172,7 @@ def filled(words: list[Word], environment: Mapping[str, str]) -> list[str]:
 
 
 def words_of(command: str) -> list[Word]:
-    """The words of a command with templates; refuses what needs a shell and what would read a message as code."""
+    """Split a command with templates into words. Refuse shell syntax and places where a message could be code."""
     words = [_TEMPLATE.split(text) for text in _split(command)]
     made = [tuple(word) for word in words]
     _check_program(made)
@@ -178,7 +183,7 @@ def words_of(command: str) -> list[Word]:
 
 
 def _split(command: str) -> list[str]:
-    """The words of a command, as a shell splits and unquotes them."""
+    """Split a command into words, with a shell's rules of quoting."""
     words: list[str] = []
     word: list[str] = []
     quote = ""
@@ -247,7 +252,7 @@ def _check_program(words: list[Word]) -> None:
 
 
 def _check_reader(word: Word, following: list[Word]) -> None:
-    """Refuse a word that names a program which would read what follows as code."""
+    """Refuse a word that names a program that would read the following words as code."""
     if len(word) > 1:
         return
     path = word[0].removesuffix(".exe")
@@ -257,14 +262,14 @@ def _check_reader(word: Word, following: list[Word]) -> None:
         raise Failure(Exit.USAGE, f"{word[0]} starts another program, and a message may not say which", _AS_INPUT)
     code = name in _READS_CODE or path == "."
     if not code and name in _INTERPRETERS:
-        # Only a file of code is let through: after an option it is not known what the next word is.
+        # Only a file of code is allowed: after an option, the meaning of the next word is unknown.
         code = not following or len(following[0]) > 1 or following[0][0].startswith("-")
     if code:
         raise Failure(Exit.USAGE, f"{word[0]} would read a message as code", _AS_INPUT)
 
 
 def _check_option(word: Word, before: Word) -> None:
-    """Refuse a template as the value of an option, which is code to many programs."""
+    """Refuse a template as the value of an option, because many programs read the value as code."""
     if len(word) == 1:
         return
     for option in (word, before):

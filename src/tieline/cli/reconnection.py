@@ -1,4 +1,4 @@
-"""Reconnection: coming back to a hub that restarts, for commands that outlive it.
+"""Reconnection: opens a new session after a hub restarts, for long-running commands.
 
 Above: `watch`, `run` and `mcp`, and `send` while it waits. Below: a `Link`.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether a connection ended for a reason that a restarted hub does not have."""
+    """True if a connection ended for a reason that passes when the hub restarts."""
     match error:
         case HubError():
             return errors.is_passing(error)
@@ -28,9 +28,9 @@ def is_passing(error: Exception) -> bool:
 
 
 def opener(link: Link, *, window: int) -> "Callable[[], Awaitable[Client]]":
-    """What opens a session that receives, as often as it is needed, for whoever comes back to the hub by itself.
+    """Return a function that opens a receiving session, for callers that reconnect by themselves.
 
-    A hub that takes connections and does not answer is no better than one that cannot be reached.
+    A hub that accepts connections and does not answer counts as unreachable.
     """
 
     async def open_session() -> "Client":
@@ -45,7 +45,7 @@ def opener(link: Link, *, window: int) -> "Callable[[], Awaitable[Client]]":
 async def reopen(
     link: Link, *, receive: bool = False, window: int = 256, tell: Callable[[str], None] = warn
 ) -> "Client":
-    """A new session of the member, however long the hub takes to be back."""
+    """Open a new session of the member. Retry until the hub is back."""
     tell("The hub went away; trying until it is back.")
     client = await SESSION_BACKOFF.retry(lambda: link.open_member(receive=receive, window=window), is_passing)
     tell("The hub is back.")

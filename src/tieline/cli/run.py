@@ -1,8 +1,9 @@
-"""`tieline run`: a program in a terminal, whose words go to the hub and to which messages are brought.
+"""`tieline run`: runs a program in a terminal, sends its messages to the hub, and brings messages to it.
 
-Above: a person, or whoever starts an agent. Below: `agents.terminal`, which has the program, and `terminal_session`,
-which has the hub; or `runners`, for programs that can be spoken with in a better way. A hub that is not there is said
-before the program starts; from then on the program goes on whatever the hub does, and its exit code is ours.
+Above: a person, or a script that starts an agent. Below: `agents.terminal`, which has the program, and
+`terminal_session`, which has the hub; or `runners`, for programs with a better interface. If no hub is reachable, the
+command fails before the program starts. After that the program continues whatever the hub does. The exit code is the
+program's.
 """
 
 import errno
@@ -122,12 +123,12 @@ offer(run, "tools", TOOL_SETS)
 
 
 def _is_dashed(command: list[str]) -> bool:
-    """Whether the program stood behind `--`, and is meant to be run as it is."""
+    """True if `--` stands before the program, so the program is run as it is."""
     return sys.argv[-len(command) - 1 : -len(command)] == ["--"]
 
 
 def not_started(error: OSError, program: str) -> int:
-    """Say why a program cannot be started, as a shell does; and the exit code for it."""
+    """Print why a program cannot be started, as a shell does. Return the exit code."""
     found = error.errno != errno.ENOENT
     complain(f"{program}: {error.strerror if found else 'command not found'}")
     return _NOT_EXECUTABLE if found else _NOT_FOUND

@@ -1,7 +1,7 @@
 """The runners: `tieline run claude-code` and `tieline run codex`.
 
-Above: `run`. Below: `agents.claude_code` and `agents.codex_session`, in a run that `agents.runner` prepares. Here is
-only what the command line knows: which hub, as whom, and where things are printed.
+Above: `run`. Below: `agents.claude_code` and `agents.codex_session`, in a run that `agents.runner` prepares. This
+module has only the knowledge of the command line: the hub, the member, and where to print.
 """
 
 import os
@@ -26,7 +26,7 @@ async def run_agent(
     approve: bool,
     resume: str | None,
 ) -> int:
-    """Run an agent's program with the hub's tools, and give its exit code."""
+    """Run an agent's program with the hub's tools. Return its exit code."""
     from tieline.agents import claude_code, codex_session
     from tieline.agents.forwarder import WINDOW
     from tieline.agents.loopback import ANTHROPIC, OPENAI, UPSTREAMS
@@ -44,7 +44,7 @@ async def run_agent(
     environment = speaking.environment(speaker_of(client))
     named = {ANTHROPIC: claude_code.upstream(environment), OPENAI: codex_session.upstream(environment)}
     upstreams = {provider: named[provider] or base for provider, base in UPSTREAMS.items()}
-    # A program with the screen to itself would be drawn over.
+    # Lines are held, because they would overwrite a program that uses the whole screen.
     status_lines = _StatusLines(held=name == "claude-code" and os.isatty(1))
     try:
         async with prepared_run(
@@ -69,14 +69,14 @@ async def run_agent(
 
 
 class _StatusLines:
-    """Lines for the person: at once, or when the program has left the screen."""
+    """Lines for the person: printed at once, or after the program has left the screen."""
 
     def __init__(self, *, held: bool) -> None:
         self._write: Callable[[str], None] | None = None if held else warn
         self._held: list[str] = []
 
     def add(self, text: str) -> None:
-        """Say something."""
+        """Print or hold a line."""
         line = neutral_line(f"tieline: {text}")
         if self._write is not None:
             self._write(line)
@@ -84,14 +84,14 @@ class _StatusLines:
             self._held.append(line)
 
     def release(self) -> None:
-        """Say what was held back."""
+        """Print the lines that were held."""
         for line in self._held:
             warn(line)
         self._held.clear()
 
 
 _LINES_MAX = 50
-"""Of lines that are held back; the first tell most."""
+"""Most lines that are held: the first ones are the most useful."""
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Search: messages that hold some words, among those that a member may see.
+"""Search: finds messages with given words, among the messages that a member may see.
 
 Above: the command line. Below: a session with a hub.
 """
@@ -19,7 +19,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def moment_ms(text: str, now: float) -> int:
-    """A moment as people write it: how long ago, or a date with or without a time. Raises `ValueError`."""
+    """Parse a time: how long ago, or a date with or without a time. Raise `ValueError` for other text."""
     ago = _AGO.match(text)
     if ago:
         return int((now - int(ago[1]) * _SECONDS[ago[2]]) * 1000)

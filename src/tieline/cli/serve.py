@@ -1,7 +1,7 @@
 """`tieline serve`: the hub as a process in the foreground.
 
-Above: a person, a service manager or `make run`. Below: `server.hub`. It adds what a process needs to be pleasant to
-run: logs on stderr, one screen on stdout that says what runs where and what to do next, signals, and an exit code.
+Above: a person, a service manager or `make run`. Below: `server.hub`. It adds the parts of a process: logs on stderr,
+a short overview on stdout with addresses and next steps, signals, and an exit code.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class LogLevel(StrEnum):
-    """How much the hub says on stderr."""
+    """Level of the hub's logs on stderr."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -78,12 +78,12 @@ def _parameter(flag: Flag) -> str:
 
 
 def _settings(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The settings that flags override, by protocol."""
+    """Return the settings that flags override, by protocol."""
     found: dict[str, dict[str, Any]] = {}
     for protocol in protocols():
         for flag in protocol.flags:
             value = given[_parameter(flag)]
-            # A switch that has no other side is off unless it is given.
+            # A switch with only one name is off unless it is given.
             if value is None or (not flag.metavar and len(flag.names) == 1 and not value):
                 continue
             if flag.excludes and given.get(_parameter(Flag((flag.excludes,), "", dict))):
@@ -98,7 +98,7 @@ def _settings(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _add_flags() -> None:
-    """Give the command the options of every protocol."""
+    """Add the options of every protocol to the command."""
     own = [each for each in inspect.signature(serve).parameters.values() if each.kind is not each.VAR_KEYWORD]
     added = []
     for protocol in protocols():
@@ -119,7 +119,7 @@ _add_flags()
 
 
 def configure_logs(level: LogLevel) -> None:
-    """Logs go to stderr: coloured lines on a terminal, JSON lines elsewhere; other libraries' logs the same way."""
+    """Send logs to stderr: coloured lines on a terminal, JSON lines elsewhere. Other libraries' logs go there too."""
     import logging
 
     import structlog
@@ -210,7 +210,7 @@ def _failed_start(options: "Options", error: OSError) -> Failure:
         case OSError(filename=str(name)):
             return Failure(Exit.FAILED, f"{name}: {error.strerror}", "name another home with --home DIR")
         case _:
-            # What is left came from binding the port: `bind` does not name the address it failed for.
+            # Any other error came from binding the port: `bind` does not name the address.
             listen = options.http or load_config(options.home).http.listen
             message = f"cannot listen on {listen}: {error.strerror or error}"
             return Failure(Exit.FAILED, message, "stop what listens there, or choose another with --http HOST:PORT")
@@ -249,7 +249,7 @@ def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -
 
 
 def _first_visit(running: "Running", logins: "LoginSessions", owner: str) -> str:
-    """The way into the console for the person who runs the hub, as a member that is made then."""
+    """Return the link into the console for the person who runs the hub. Opening it makes the person a member."""
     from tieline.contract.identifiers import MemberName
 
     link = f"{running.http}/#/enter/{logins.first_code(MemberName(owner))}"
@@ -257,7 +257,7 @@ def _first_visit(running: "Running", logins: "LoginSessions", owner: str) -> str
 
 
 def _own_name() -> str:
-    """How a person in this folder calls this very command: by its name if that finds it, else by its path."""
+    """Return the command that starts this program from this folder: its name if the shell finds it, else its path."""
     import shutil
 
     here = Path(sys.argv[0])
@@ -268,6 +268,6 @@ def _own_name() -> str:
 
 
 def _print(text: str) -> None:
-    # A reader of stdout that went away is no reason to stop a hub, nor to end it with an error.
+    # If the reader of stdout is gone, the hub neither stops nor ends with an error.
     with contextlib.suppress(OSError):
         print(text, flush=True)

@@ -1,8 +1,8 @@
-"""The session of a command: which hub it talks to, as whom, and how its end becomes an exit code.
+"""The session of a command: its hub, its member, and its exit code.
 
-Above: every command that talks to a hub. Below: the SDK. `talks` gives a command the options that say where the hub
-is and who speaks, so that they are the same everywhere; `talks_anywhere` does so for commands that also work without a
-hub, on a spool.
+Above: every command that talks to a hub. Below: the SDK. `talks` adds the options for the hub and the speaker to a
+command, so that they are the same everywhere. `talks_anywhere` does so for commands that also work without a hub, on a
+spool.
 """
 
 import inspect
@@ -72,12 +72,12 @@ _LINK_OPTIONS = {"home": HomeOption, "url": UrlOption, "token": TokenOption, "me
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the hub's JSON instead of text.")]
 
 _ANSWER_SECONDS = 10.0
-"""A hub that takes a connection answers at once; longer means that it hangs."""
+"""Timeout: a working hub answers a connection at once, so a slower one hangs."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """What the command line says about the hub and the speaker; the environment says the rest."""
+    """Hub and speaker as the command line names them. The environment has the rest."""
 
     home: Path | None = None
     url: str | None = None
@@ -88,7 +88,7 @@ class Link:
 
     @property
     def address(self) -> str | None:
-        """The address of a hub elsewhere, or `None` for the one of a home. A flag is stronger than the environment."""
+        """Address of a remote hub, or `None` for the hub of a home. A flag overrides the environment."""
         from tieline.client.client import URL_VARIABLE
 
         url = self.url or (os.environ.get(URL_VARIABLE) if self.home is None else None)
@@ -104,13 +104,13 @@ class Link:
         return find_home(self.home)
 
     def mailbox(self) -> "Mailbox | None":
-        """The messages that there are without a hub; `None` when there is a hub."""
+        """Return the mailbox to use without a hub; `None` if there is a hub."""
         from tieline.cli.hub_or_spool import find_mailbox
 
         return find_mailbox(self)
 
     def environment(self, speaker: str) -> dict[str, str]:
-        """The environment of a program that we start, where a `tieline` speaks with this hub as this member."""
+        """Return the environment of a child program. In it, `tieline` talks to this hub as this member."""
         from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
         from tieline.wire.home import HOME_VARIABLE
 
@@ -121,13 +121,13 @@ class Link:
         if url is not None:
             here[URL_VARIABLE] = url
         else:
-            # An address in the environment would be stronger than a home there, and it is not the one we talk to.
+            # An address in the environment would override the home, and we do not talk to that address.
             here.pop(URL_VARIABLE, None)
             here[HOME_VARIABLE] = str(self.folder)
         return here
 
     async def open(self, *, receive: bool = False, window: int = 256) -> "Client":
-        """A session with the hub, of a member or of the operator."""
+        """Open a session with the hub, of a member or of the operator."""
         import asyncio
 
         from tieline.client import connect
@@ -148,7 +148,7 @@ class Link:
             raise Failure(Exit.UNREACHABLE, f"the hub at {where} takes connections and does not answer") from error
 
     def way(self) -> tuple[str | None, str | None]:
-        """The address and the token to connect with, as far as they are not the home's: named, or stored by `join`."""
+        """Return the address and the token that are named or that `join` stored; `None` for those of the home."""
         from tieline.cli.hub_or_spool import joined_hub
         from tieline.client.client import TOKEN_VARIABLE
 
@@ -159,11 +159,11 @@ class Link:
         return joined.url, self.token or os.environ.get(TOKEN_VARIABLE) or joined.token
 
     async def open_member(self, *, receive: bool = False, window: int = 256) -> "Client":
-        """A session of a member: of whoever `--as`, a token or the environment names, or `init` stored."""
+        """Open a session of the member that `--as`, a token or the environment names, or that `init` stored."""
         return await self.with_speaker().open(receive=receive, window=window)
 
     def with_speaker(self) -> "Link":
-        """Only a member can do this, so somebody must be named before anything is asked of the hub."""
+        """Return this link with a member. Fail before the hub is asked if no member is named or stored."""
         from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE
 
         link = self.or_stored()
@@ -174,7 +174,7 @@ class Link:
         raise Failure(Exit.USAGE, message, hint)
 
     def or_stored(self) -> "Link":
-        """This link as whoever `init` or `join` stored, unless somebody is named."""
+        """Return this link with the member that `init` or `join` stored, unless a member is named."""
         from tieline.cli.hub_or_spool import stored_identity
 
         stored = None if self._is_named() else stored_identity(self)
@@ -187,10 +187,10 @@ class Link:
         return any(named)
 
     async def open_operator(self) -> "Client":
-        """A session that manages members: the operator's by the key of the home, else that of whom the flags name.
+        """Open a session that manages members: the operator's by the key of the home, else that of the named member.
 
-        On the hub's machine `TIELINE_AGENT` and `TIELINE_TOKEN` say who usually speaks, not who manages: the member
-        named there may be the very one to be made.
+        On the hub's machine `TIELINE_AGENT` and `TIELINE_TOKEN` name the usual speaker, not the manager of members:
+        the command may be about to make the member that they name.
         """
         from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE
 
@@ -201,7 +201,7 @@ class Link:
 
 
 def speaker_of(client: "Client") -> str:
-    """The name that the hub stamps on what a session says."""
+    """Return the name that the hub stamps on the messages of a session."""
     assert client.welcome is not None, "an open session was welcomed"
     return client.welcome.speaker
 
@@ -215,7 +215,10 @@ def talks(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> Callable[
 
 
 def talks_anywhere(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> Callable[..., None]:
-    """The same for a command that also works on a spool: it asks its link for a mailbox first."""
+    """Make a Typer command like `talks`, for a command that also works on a spool.
+
+    Such a command asks its link for a mailbox first.
+    """
     return _talking(command, {**_LINK_OPTIONS, "spool": SpoolOption})
 
 
@@ -231,7 +234,7 @@ def _talking(command: Callable[Concatenate[Link, P], Awaitable[None]], options: 
         link = Link(**{name: values.pop(name) for name in added})
 
         async def main() -> None:
-            # Typer hands every value over by its name.
+            # Typer passes every value by its name.
             await command(link, **values)  # type: ignore[call-arg]
 
         ended_by(lambda: asyncio.run(main()), json=values.get("json", False))
@@ -249,7 +252,7 @@ def _talking(command: Callable[Concatenate[Link, P], Awaitable[None]], options: 
 
 
 def ended_by(work: Callable[[], None], *, json: bool = False) -> None:
-    """Run a command; what goes wrong becomes a sentence on stderr, or a document there, and an exit code."""
+    """Run a command. An error becomes one sentence or a JSON document on stderr, and an exit code."""
     try:
         work()
     except Exception as error:

@@ -1,6 +1,6 @@
-"""`tieline skill`: the few rules of good behaviour on the bus, as a file for an agent to read.
+"""`tieline skill`: prints the rules of good behaviour on the bus, as a file for an agent to read.
 
-Above: whoever puts it where an agent looks for skills. Below: `agents/SKILL.md`.
+Above: a person who installs the file for an agent. Below: `agents/SKILL.md`.
 """
 
 

@@ -1,16 +1,18 @@
-"""A terminal session: a program under `tieline run` and the hub, through any number of sessions with the hub.
+"""A terminal session: connects a program under `tieline run` with the hub, also through restarts of the hub.
 
 Above: `run`, which has the program in a terminal. Below: a session with a hub, renewed when the hub restarts. It
-refuses to know the terminal: instructions come in by `say`, what is to be shown is taken from `incoming` (for the
-program where it is typed into it, else for the person) and `status_lines` (for the person).
+refuses to know the terminal: instructions come in by `say`. Messages go out by `incoming`, typed into the program or
+shown to the person. Lines for the person go out by `status_lines`.
 
-The program never waits for the hub. What it says goes into an outbox, in order and under a wire id each, and is taken
-out when the hub has answered: a hub that goes away in between is sent it again and says it once. Both the outbox and
-what waits to be shown are bounded; past that, one line says what was left out.
+The program never waits for the hub. Its instructions go into an outbox, in order, each with a wire id. An instruction
+leaves the outbox when the hub has answered. If the hub goes away before that, the instruction is sent again, and the
+hub accepts it only once. The outbox and the lines to show are bounded. Beyond the bound, one line says what was left
+out.
 
-A delivery counts as shown when the terminal asks for the next one. What was printed for a person is `seen`, by the
-evidence `shown`: a screen says nothing about the program, which may be reading its inbox by itself. What was typed into
-the program is `seen` by the evidence `typed` and then acknowledged. What is printed where nobody looks is neither.
+A delivery counts as shown when the terminal asks for the next one. A message that was printed for a person is `seen`,
+with the evidence `shown`, and not acknowledged: the program may read its inbox by itself. A message that was typed into
+the program is `seen`, with the evidence `typed`, and then acknowledged. A message that was printed where nobody looks
+is neither.
 """
 
 import asyncio
@@ -36,31 +38,31 @@ from tieline.contract.refusal import Code
 from tieline.wire.extractor import Instruction
 
 WINDOW = 1024
-"""Deliveries that may be on their way here: those that are only shown stay unsettled and keep their place in it."""
+"""Window of unsettled deliveries. Deliveries that are only shown stay unsettled and keep their place in it."""
 
 INSTRUCTIONS_MAX = 10_000
-"""Instructions that wait for the hub: more than any agent says while a hub restarts."""
+"""Most instructions in the outbox: more than any agent sends while a hub restarts."""
 
 INSTRUCTION_BYTES_MAX = 16 * 1024 * 1024
-"""And how large they may be together."""
+"""Most bytes of all instructions in the outbox."""
 
 AWAIT_MS = 30_000
-"""How long `[await]` waits if it does not say."""
+"""Default timeout of `[await]`."""
 
 AWAITS_MAX = 256
-"""Messages awaited at the same time: each is followed by the hub."""
+"""Most messages awaited at the same time: the hub follows each of them."""
 
 FINISH_SECONDS = 10.0
-"""After the program's end: a hub that restarts is back by then; the person would rather have the shell back."""
+"""Timeout after the program's end: a restarting hub is back by then, and the person wants the shell back."""
 
 PRINTED_CHARS_MAX = 16_000
-"""Of one message on a screen: some pages. The whole is in the inbox."""
+"""Most characters of one message on a screen: some pages. The whole message is in the inbox."""
 
 TYPED_CHARS_MAX = 4_000
-"""Of one message typed into a program: programs take no more on one line. The whole is in the history."""
+"""Most characters typed into a program: programs take no more on one line. The whole message is in the history."""
 
 _CLOSE_SECONDS = 1.0
-"""A hub that reads takes the last words in less; one that hangs must not keep the program's end from the person."""
+"""Timeout of closing a session: a working hub needs less, and a hung hub must not delay the end of the program."""
 
 _BATCH = 256
 _LINES_MAX = 50  # lines that wait to be shown; a screen has no more
@@ -73,7 +75,7 @@ _STATUS_KINDS = frozenset({"state", "thinking"})
 
 
 class StatusLines:
-    """Lines for the person, shown one after the other; the oldest are kept, the rest is counted."""
+    """Queue of lines for the person. When the queue is full, further lines are only counted."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque()
@@ -81,7 +83,7 @@ class StatusLines:
         self._stirred = asyncio.Event()
 
     def add(self, text: str) -> None:
-        """Say something when it disturbs nothing."""
+        """Queue a line; it is shown when it disturbs nothing."""
         if len(self._lines) < _LINES_MAX:
             self._lines.append(f"tieline: {text}")
         else:
@@ -89,7 +91,7 @@ class StatusLines:
         self._stirred.set()
 
     async def lines(self) -> AsyncIterator[str]:
-        """Lines as they come. A line is done with when the next one is asked for."""
+        """Yield lines as they come. A line counts as shown when the next one is asked for."""
         while True:
             while line := self._first():
                 yield line
@@ -98,7 +100,7 @@ class StatusLines:
             await self._stirred.wait()
 
     def rest(self) -> Iterator[str]:
-        """What was not shown."""
+        """Yield the lines that were not shown."""
         while line := self._first():
             self._drop(line)
             yield line
@@ -124,7 +126,7 @@ class Outgoing:
 
     @property
     def target(self) -> str:
-        """Where it goes, in the hub's words."""
+        """Target of the instruction, in the hub's notation."""
         return full_target(self.instruction.to)
 
 
@@ -142,7 +144,7 @@ class Outbox:
         return len(self._waiting)
 
     def put(self, instruction: Instruction) -> bool:
-        """Take an instruction, unless there is no room for it."""
+        """Queue an instruction; false if there is no room for it."""
         size = len(msgspec.json.encode(instruction))
         if len(self._waiting) >= INSTRUCTIONS_MAX or self._size + size > INSTRUCTION_BYTES_MAX:
             return False
@@ -153,19 +155,19 @@ class Outbox:
         return True
 
     async def wait_for_some(self) -> list[Outgoing]:
-        """The first few, which stay in the box."""
+        """Wait for instructions, and return the first few. They stay in the outbox."""
         await self._filled.wait()
         return [outgoing for outgoing, _ in zip(self._waiting, range(_BATCH), strict=False)]
 
     def drop_first(self) -> None:
-        """The first one is answered."""
+        """Remove the first instruction, because the hub has answered it."""
         self._size -= self._waiting.popleft().size
         if not self._waiting:
             self._filled.clear()
             self._emptied.set()
 
     async def wait_until_empty(self) -> None:
-        """Everything is answered."""
+        """Wait until the hub has answered every instruction."""
         await self._emptied.wait()
 
 
@@ -190,32 +192,32 @@ class TerminalSession:
         self._speaker = speaker
         self._inject = inject
         self._context = Context(match)
-        # Whether what is printed is before somebody's eyes.
+        # True if printed lines go to a terminal, where a person sees them.
         self._on_screen = on_screen
         self.status_lines = StatusLines()
         self._outbox = Outbox()
-        # The open session, if there is one; and whether there will be none any more.
+        # The open session, if there is one. Then: true once the hub has refused to go on.
         self._client: Client | None = None
         self._ended = False
-        # Messages that the program waits for, by id.
+        # Messages whose acknowledgement the program waits for, by id.
         self._awaits: dict[str, Await] = {}
-        # What is to be shown, with its delivery if it is one, of which one at a time is taken from the hub.
+        # Texts to show, each with its delivery if it has one. Deliveries are taken from the hub one at a time.
         self._incoming: asyncio.Queue[tuple[str, Delivery | Item | None]] = asyncio.Queue()
-        # What was given to be shown, until it was.
+        # The text that is being shown.
         self._showing: tuple[str, Delivery | Item | None] | None = None
         self._room = asyncio.Semaphore(1)
-        # Deliveries that were taken from the hub to be shown, and those that were.
+        # Deliveries that were taken from the hub to be shown, and deliveries that were shown.
         self._taken = Given()
         self._shown = Given()
-        # Deliveries that waited already when the program started, and had been seen before.
+        # Number of deliveries that waited at the start and had been seen before; `None` once it was told.
         self._seen_before: int | None = 0
         self._declined: set[str] = set()
         self._last_answer = ""
 
-    # What the program says.
+    # Instructions from the program.
 
     def say(self, instruction: Instruction) -> None:
-        """Take an instruction; what becomes of it is told later."""
+        """Queue an instruction. Its outcome is told later."""
         target = full_target(instruction.to)
         problem = self._problem(instruction, target)
         if problem is None and not self._outbox.put(instruction):
@@ -224,7 +226,7 @@ class TerminalSession:
             self._answer(f"not sent to {target}: {problem}")
 
     def decline(self, word: str) -> None:
-        """Tell once that something is not offered."""
+        """Tell, once for each word, that a feature is not offered."""
         if word not in self._declined:
             self._declined.add(word)
             self._answer(f"'->relay:{word}' is not offered here, and nothing was done")
@@ -241,9 +243,9 @@ class TerminalSession:
         return None
 
     def _answer(self, text: str, *, to_person: bool = False) -> None:
-        """Tell whoever said something what became of it: the program if it is typed to, else the person.
+        """Tell the outcome of an instruction: type it into the program with `inject`, else show it to the person.
 
-        The same answer twice in a row goes to the person: a program that does the same again would never end.
+        The same answer twice in a row goes to the person: else a program that repeats itself would never end.
         """
         if self._inject and not to_person and text != self._last_answer and self._incoming.qsize() < _ANSWERS_MAX:
             self._last_answer = text
@@ -251,10 +253,10 @@ class TerminalSession:
         else:
             self.status_lines.add(text)
 
-    # What the terminal takes.
+    # Output to the terminal.
 
     async def incoming(self) -> AsyncIterator[str]:
-        """What is to be shown; whoever asks for the next has shown the last."""
+        """Yield texts to show. A text counts as shown when the next one is asked for."""
         while True:
             self._showing = text, delivery = await self._incoming.get()
             yield text
@@ -275,7 +277,7 @@ class TerminalSession:
     # Sessions with the hub.
 
     async def keep(self, client: Client) -> None:
-        """Carry both ways, also through restarts of the hub. Ends when the hub refuses to go on."""
+        """Carry messages both ways, also through restarts of the hub. Ends when the hub refuses to go on."""
         while True:
             self._client = client
             try:
@@ -305,11 +307,14 @@ class TerminalSession:
 
     @property
     def held_up(self) -> int:
-        """How many instructions wait for a hub that is away."""
+        """Number of instructions that wait for a hub that is away."""
         return 0 if self._client is not None else len(self._outbox)
 
     async def finish(self) -> None:
-        """The program has ended: send what is left, for a while, and tell what remains. Cancelling ends the wait."""
+        """Send the remaining instructions after the program's end, up to a timeout, and tell which remain unsent.
+
+        Cancelling ends the wait.
+        """
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FINISH_SECONDS):
@@ -335,7 +340,7 @@ class TerminalSession:
             self.status_lines.add(f"not sent, because the hub is not there: {many}")
 
     async def _carry(self, client: Client) -> HubError:
-        """Work until the session ends, and give the reason."""
+        """Carry messages until the session ends, and return the reason."""
         tasks = [asyncio.create_task(work(client)) for work in (self._send, self._receive, self._hear)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -368,12 +373,12 @@ class TerminalSession:
                         await self._await(client, outgoing, answer)
 
     def _accepted(self, outgoing: Outgoing, accepted: Accepted) -> None:
-        """Tell the person of a message that is held: told to the program, that would go on with what it stops."""
+        """Tell the person that a message is held. The program is not told: it would continue the held conversation."""
         if accepted.held.startswith(HELD):
             self._answer(f"to {outgoing.target}, kept for later: {accepted.held}", to_person=True)
 
     def _refused(self, outgoing: Outgoing, error: BaseException) -> None:
-        """Tell of a refusal. What only says that the session is over is raised, and the instruction stays."""
+        """Tell of a refusal. An error that only ends the session is raised, and the instruction stays queued."""
         if not isinstance(error, HubRefused) or (is_passing(error) and error.code is not Code.STORE_FAILED):
             raise error
         self._answer(f"not sent to {outgoing.target}: {error.message}")
@@ -432,7 +437,7 @@ class TerminalSession:
             waiting.timer.cancel()
         self._awaits.pop(waiting.id, None)
 
-    # What comes from the hub.
+    # Messages from the hub.
 
     async def _receive(self, client: Client) -> None:
         async for delivery in self._deliveries(client):
@@ -440,7 +445,7 @@ class TerminalSession:
             if message.sender == self._speaker or not await self._is_for_here(message):
                 continue  # its own words, or for a session elsewhere: left in the inbox
             if delivery.key in self._shown:
-                # The hub offers it again, so it may not have heard of it before it went away.
+                # The hub offers the delivery again, so the hub may not know yet that it was shown.
                 self._tell_shown(client, delivery)
             elif delivery.key not in self._taken:
                 if self._was_seen(delivery):
@@ -451,7 +456,7 @@ class TerminalSession:
                 self._incoming.put_nowait((typed(message) if self._inject else printed(message), delivery))
 
     async def _deliveries(self, client: Client) -> AsyncIterator[Delivery | Item]:
-        """All that is unsettled: what waits, which is read because only there its state is told, then what comes."""
+        """Yield unsettled deliveries: first the waiting ones, read from the inbox for their states, then new ones."""
         given = Given()
         async for item in unsettled(client):
             given.add(item.key)
@@ -469,7 +474,10 @@ class TerminalSession:
         return not message.scope or await asyncio.to_thread(self._context.takes, message.scope)
 
     def _was_seen(self, delivery: Delivery | Item) -> bool:
-        """Whether a person has seen it before this program started. Typing is for the program, which has not."""
+        """True if a person saw the delivery before this program started. With `inject` it is always false.
+
+        With `inject` a delivery is typed for the program, and the program has not seen it.
+        """
         if self._inject or self._seen_before is None or not isinstance(delivery, Item) or delivery.state != "seen":
             return False
         self._seen_before += 1
@@ -477,15 +485,15 @@ class TerminalSession:
 
 
 def full_target(to: str) -> str:
-    """The hub's word for the target of an instruction."""
+    """Return the target of an instruction in the hub's notation."""
     return to if to == "*" or to.startswith("#") else f"@{to}"
 
 
 def _parts(outgoing: Outgoing) -> dict[str, Any]:
-    """What an instruction says, in the hub's words.
+    """Convert an instruction to the arguments of the hub's `send`.
 
-    A kind that the hub has no word for is in the data; and what is only data is also said as text, because not every
-    wire carries data.
+    The data carries a kind that the hub does not know. An instruction that has only data also has the data as text,
+    because not every wire carries data.
     """
     said = outgoing.instruction
     data = said.data
@@ -502,14 +510,14 @@ def _parts(outgoing: Outgoing) -> dict[str, Any]:
 
 
 def printed(message: Message) -> str:
-    """A message for a person's screen: a line of ours, then what was said."""
+    """Format a message for a person's screen: a header line, then the text."""
     head, *rest = (line for line, _ in message_lines(message))
     text = "\n".join(line.removeprefix("  ") for line in rest)
     return f"tieline: {head}\n{_shortened(text, PRINTED_CHARS_MAX, 'inbox')}"
 
 
 def typed(message: Message) -> str:
-    """A message for a program's input, in the words by which programs in a terminal know one."""
+    """Format a message for a program's input, in the form that programs in a terminal recognise."""
     unverified = "" if message.verified else " (unverified)"
     marks = [f"[{message.id[:_ID_CHARS]}]"]
     if message.thread:

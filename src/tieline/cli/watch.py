@@ -1,7 +1,7 @@
-"""`tieline watch`: messages as they come, printed or handed to a command.
+"""`tieline watch`: prints messages as they come, or runs a command for each.
 
-Above: a person, or a script that reacts. Below: a session with a hub, renewed when the hub restarts; a mailbox without
-one. A message is claimed before it is handled, so that of several watchers exactly one handles it, and once.
+Above: a person, or a script that reacts. Below: a session with a hub, renewed when the hub restarts; or a mailbox
+without a hub. A message is claimed before it is handled, so that exactly one of several watchers handles it, once.
 """
 
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from tieline.client import Client, Delivery, Item, Message
 
 _WINDOW = 1024
-"""Deliveries that may be on their way here: those passed over stay unsettled and keep their place in it."""
+"""Window of unsettled deliveries. Deliveries that are skipped stay unsettled and keep their place in it."""
 
 _ANSWER_SECONDS = 1.0
-"""How long somebody who was interrupted waits for the answer to a claim."""
+"""Timeout for the answer to a claim after an interrupt."""
 
 
 @talks_anywhere
@@ -74,7 +74,7 @@ async def watch(
 
 
 def _say_prefixes() -> None:
-    """Name in the help the variables that protocols add."""
+    """Add the protocols' variables to the help text."""
     others = " and ".join(f"{prefix}…" for extension in extensions() for prefix in extension.prefixes)
     said, place = f" (and the same as\n    {others}). Write", ".\n    Write"
     if others:
@@ -89,14 +89,14 @@ class WatchOptions:
     """The options of one watch."""
 
     reaction: "Reaction | None"
-    """What a message is handed to; without one it is printed."""
+    """Command to run for each message; `None` to print the message."""
     context: "Context"
     urgent_only: bool
     peek: bool
     json: bool
 
     def passes_over(self, message: "Message") -> bool:
-        """True for a message that is left where it is. If the command cannot be given it, a warning says so."""
+        """True if a message is left unread. If the command refuses the message, print a warning."""
         if self.urgent_only and message.priority is not Priority.URGENT:
             return True
         if not self.context.takes(message.scope):
@@ -115,9 +115,9 @@ class Watcher:
 
         self._link = link
         self._options = options
-        # Deliveries that were dealt with: a new session is offered everything unsettled again.
+        # Deliveries that were handled: the hub offers all unsettled deliveries again to a new session.
         self._given = Given()
-        # A claim that the hub did not answer before it went away, and the session that claimed.
+        # A claim that the hub did not answer before it went away, and the session of the claim.
         self._unsure: tuple[Delivery | Item, str] | None = None
 
     async def run(self) -> None:
@@ -156,7 +156,7 @@ class Watcher:
             await self._handle(client, taken)
 
     async def _claim(self, client: "Client", message_id: str) -> "Item | None":
-        """Claim a message. Who is interrupted before the answer still says what it took: nobody else will."""
+        """Claim a message. After an interrupt, still report a message that was taken: no other watcher will."""
         import asyncio
 
         claiming = asyncio.ensure_future(client.claim(message_id))
@@ -172,7 +172,7 @@ class Watcher:
             raise
 
     async def _resolve(self, client: "Client") -> None:
-        """Deal with a claim that was not answered: if it is on record as ours, the message is ours to handle."""
+        """Resolve a claim that was not answered. If the receipts show it as ours, handle the message."""
         if self._unsure is None:
             return
         delivery, session = self._unsure

@@ -1,7 +1,7 @@
-"""One agent of the demo, as a process: it does what it is told on stdin and tells on stdout what it hears.
+"""One agent of the demo, as a process: it takes orders on stdin and reports messages on stdout.
 
-Above: `stage`, which starts it and may kill it. Below: a puppet of its protocol, the agent's one way to the hub. It
-ends when its stdin does, so that it never outlives whoever started it.
+Above: `stage`, which starts it and may kill it. Below: a puppet of its protocol, the agent's only way to the hub. The
+process ends when its stdin ends, so that it never outlives the process that started it.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ class Say(Struct, frozen=True, tag="say", tag_field="do"):
 
 
 class Hold(Struct, frozen=True, tag="hold", tag_field="do"):
-    """From now on, acknowledge nothing that is heard."""
+    """From now on, acknowledge no message."""
 
     n: int
 
 
 class Race(Struct, frozen=True, tag="race", tag_field="do"):
-    """Take the message heard last twice at once, and tell which of the two got it, by a protocol that has claims."""
+    """Take the last message twice at once, and report which of the two got it. The protocol must have claims."""
 
     n: int
 
 
 class Ask(Struct, frozen=True, tag="ask", tag_field="do"):
-    """Make a request that is no message, by a protocol that has such."""
+    """Make a request that is no message. The protocol must have such requests."""
 
     n: int
     method: str
@@ -59,7 +59,7 @@ Order = Join | Say | Hold | Race | Ask
 
 
 class Done(Struct, frozen=True, tag="done", tag_field="tells"):
-    """An order was carried out, or not and why."""
+    """An order was carried out, or `failed` has the reason why not."""
 
     n: int
     value: Any = None
@@ -82,7 +82,7 @@ class Claiming(Protocol):
     """A puppet of a protocol that has claims."""
 
     async def take(self, heard: Heard) -> bool:
-        """Take a message; false when somebody else was first."""
+        """Take a message; false if another reader was first."""
 
 
 @runtime_checkable
@@ -97,18 +97,18 @@ _orders: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
 
 
 class Agent:
-    """Carries out orders, and listens meanwhile."""
+    """Carries out orders, and listens for messages at the same time."""
 
     def __init__(self) -> None:
         self._puppet: Puppet | None = None
-        # Whether what is heard stays unacknowledged.
+        # True if messages stay unacknowledged.
         self._holding = False
         self._last: Heard | None = None
-        # Kept, because the loop itself would let a task be collected.
+        # Kept, because the event loop does not keep a task from garbage collection.
         self._listening: asyncio.Task[None] | None = None
 
     async def obey(self, order: Order) -> Any:
-        """Carry out an order; what is returned goes back to whoever gave it."""
+        """Carry out an order. The result goes back to the stage."""
         match order:
             case Join(protocol=protocol, place=place):
                 self._puppet = named(protocol).puppet()(place)
@@ -141,13 +141,13 @@ class Agent:
 
 
 def tell(report: Report) -> None:
-    """One line on stdout."""
+    """Write a report as one line on stdout."""
     sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
     sys.stdout.buffer.flush()
 
 
 async def main() -> None:
-    """Obey until there are no more orders."""
+    """Carry out orders until stdin ends."""
     agent = Agent()
     while line := await asyncio.to_thread(sys.stdin.buffer.readline):
         order = _orders.decode(line)

@@ -1,7 +1,7 @@
-"""`tieline demo`: the command around the show.
+"""`tieline demo`: the command that runs the show.
 
-Above: a person who wonders what this is, and `make run`. Below: `stage` and `script`. Its exit code is 0 only when
-everything that it claims happened.
+Above: a person who wants to see Tieline at work, and `make run`. Below: `stage` and `script`. The exit code is 0 only
+if every claim holds.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tieline.cli.demo.verdict import Verdict
 
 _INTERRUPTED = 130
-"""What a shell reports of a command that Ctrl-C ended."""
+"""Exit code of a command that Ctrl-C ended, as in a shell."""
 
 
 def demo(
@@ -69,7 +69,7 @@ async def _demo(*, fast: bool, keep: bool, json: bool) -> None:
 
 
 def _stop_by_signal(show: "asyncio.Task[dict[str, Any]]") -> None:
-    """Clear up when somebody asks for the end; asking again changes nothing."""
+    """Stop the show cleanly at the first signal. Ignore further signals."""
     import asyncio
     import signal
 

@@ -1,4 +1,4 @@
-"""The epilogue: what the hub has of the show when it is over – receipts, its log, and an audit from outside.
+"""The epilogue: checks the hub's data after the show – receipts, its log, and an audit from outside.
 
 Above: `command`. Below: the SDK, and the files of the home once the hub has stopped.
 """
@@ -23,7 +23,7 @@ SIGNS = {"acked": "✓", "offered": "○"}
 
 
 async def receipts(show: Show) -> list[dict[str, Any]]:
-    """What became of every message for every recipient: all of it must have arrived."""
+    """Check that every message has arrived at every recipient. Return the receipts."""
     # On a wire without acknowledgement a message stays at `offered`.
     best = {name: "acked" if named(protocol).puppet().acknowledges else "offered" for name, protocol, _ in CAST}
     best[YOU] = "acked"
@@ -59,7 +59,7 @@ async def _receipts(operator: Client) -> _Found:
 def _row(message: Message, of_one: tuple[ReceiptView, ...]) -> list[str]:
     reached = {receipt.member: _state(receipt) for receipt in of_one}
     target = "obj" if message.target.startswith("obj:") else message.target
-    # A name without an identity ends with the place that it was said at, which is the target.
+    # The name of a sender without identity ends with its place, which is the target, so the place is left out.
     label, at, _ = message.sender.partition("@")
     return [f"{label}{'@…' if at else ''} → {target}", *(reached.get(name, "") for name in _ALL)]
 
@@ -69,7 +69,7 @@ def _state(receipt: ReceiptView) -> str:
 
 
 async def log_events(show: Show, messages: int) -> dict[str, int]:
-    """How many events of each kind the log has: what the pipeline would read."""
+    """Count the events of each kind in the log, which the pipeline would read."""
     counts: Counter[str] = Counter()
     start = 0
     while True:
@@ -83,7 +83,7 @@ async def log_events(show: Show, messages: int) -> dict[str, int]:
 
 
 def audit(show: Show, home: Path) -> int:
-    """Check the audit chain from outside, over what is on disk; returns its length."""
+    """Check the audit chain from outside, from the files on disk. Return its length."""
     from tieline.core.audit import verify
     from tieline.stores.sqlite.inspection import open_inspection
 

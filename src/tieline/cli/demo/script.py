@@ -1,7 +1,7 @@
 """The script: five agents release version 1.0 of something, in seven scenes.
 
 Above: `command`. Below: `stage`, where it is played. Each scene says what happens in the words of the protocols'
-models, and claims what it shows; `Show.check` is a claim. Nothing is said here that is not checked.
+models, and makes claims about it; `Show.check` is a claim. Every statement of the play is checked.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ CAST = (
 )
 
 _IN_HAND = "Stop: test 7 fails on ARM."
-"""What ben has read and not acknowledged when it is killed."""
+"""Message that ben has read and not acknowledged when its process is killed."""
 
 
 def players() -> dict[str, Player]:
@@ -47,13 +47,13 @@ class Show:
         self.transcript = transcript
         self.verdict = verdict
         self.ada, self.ben, self.cleo, self.dina, self.eli = stage.players.values()
-        # What the person who watches was shown.
+        # Messages that were shown to the person who watches, as (sender, body).
         self._shown: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._watching: asyncio.Task[None] | None = None
         self._objective = ""
 
     async def play(self) -> None:
-        """All scenes. Raises `Broken` when it cannot go on."""
+        """Play all scenes. Raise `Broken` if the show cannot go on."""
         self.operator = await self.stage.open()
         await self._cast_joins()
         try:
@@ -110,7 +110,7 @@ class Show:
         await self._say(self.ben, "@cleo", "Built: 412 files. Yours to test.", self.cleo)
         await self._say(self.cleo, "@dina", "All 96 tests pass. Yours to sign.", self.dina)
         await self._say(self.dina, "@eli", "Signed. Have the news ready.", self.eli)
-        # Its wire has no names: the hub says which socket the words came through, and vouches for no more.
+        # agent-channels has no names: the hub only knows the socket that the message came through.
         await self._say(self.eli, "@ada", "The news is ready when you are.", self.ada)
 
     async def _two_want_the_same(self) -> None:
@@ -173,21 +173,21 @@ class Show:
         self.check("the objective's event log tells what was done to it", expected, told)
         self._nobody_heard_twice()
 
-    # What scenes are made of.
+    # Helpers of the scenes.
 
     def check(self, claim: str, expected: Any, found: Any) -> None:
-        """Claim something, and go on whether it holds or not."""
+        """Add a claim. The show goes on even if the claim does not hold."""
         self.verdict.check(claim, expected, found)
 
     async def _say(self, speaker: Player, target: str, body: str, *hearers: Player, urgent: bool = False) -> None:
-        """One says something, and those whom it is meant for hear it from the right sender."""
+        """Let a player send a message, and claim that the hearers get it from the right sender."""
         await speaker.say(target, body, urgent=urgent)
         await self.transcript.line(speaker.protocol, speaker.name, target, f"{'URGENT ' if urgent else ''}{body}")
         if hearers:
             await self._heard(body, speaker.name, *hearers, urgent=urgent)
 
     async def _heard(self, body: str, sender: str, *hearers: Player, urgent: bool = False) -> None:
-        """Claim that players heard something, each by its own wire."""
+        """Claim that players heard a message, each by its own wire."""
         player = self.stage.players.get(sender)
         anonymous = player is not None and player.protocol == "agent-channels"
         expected = (r"client-\d+@\S+" if anonymous else re.escape(sender), urgent)
@@ -206,13 +206,13 @@ class Show:
         self.transcript.heard([(hearer.name, hearer.protocol) for hearer in hearers])
 
     async def _change(self, method: str, path: str, kind: str, text: str, **form: Any) -> None:
-        """Let ada move the objective along, and those in its thread are told."""
+        """Let ada change the objective, and claim that ben and cleo are told."""
         await self.ada.ask(method, f"/objectives/{self._objective}{path}", **form)
         await self.transcript.line("ac7", "ada", "obj", f"[objective {kind}] {text}".rstrip())
         await self._heard(f"[objective {kind}]", "ada", self.ben, self.cleo)
 
     def _nobody_heard_twice(self) -> None:
-        """Claim that each message was heard once, but for the one that a crash came between."""
+        """Claim that each message was heard once, except the one that ben had not acknowledged at the crash."""
         for player in self.stage.players.values():
             times = Counter((news.sender, news.body) for news in player.heard)
             again = [body for (_, body), often in times.items() if often > 1]
@@ -220,14 +220,14 @@ class Show:
             self.check(f"{player.name} hears nothing twice that it had acknowledged", expected, again)
 
     async def _watch(self, you: Client) -> None:
-        # Should the hub be gone, whatever is asked of it next says so.
+        # If the hub is gone, the next request to the hub fails and says so.
         with contextlib.suppress(HubError):
             async for delivery in you:
                 self._shown.put_nowait((delivery.message.sender, delivery.message.body))
                 you.ack(delivery)
 
     async def _you_hear(self, sender: str | None, body: str) -> None:
-        """Claim that the person who watches was told; `None` for a sender without a name."""
+        """Claim that the person who watches got a message. `None` means any sender."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 while not (said := await self._shown.get())[1].startswith(body):

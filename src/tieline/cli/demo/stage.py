@@ -1,8 +1,8 @@
-"""The stage: a hub and the agents, each a process of its own, in a folder that is gone afterwards.
+"""The stage: a hub and the agents, each in its own process, in a temporary folder.
 
-Above: `script`. Below: `tieline serve`, started as anybody would but under a guard, and `agent`. However a show ends,
-by its last scene, by an error or by Ctrl-C, the stage ends every process that it started and removes the folder. If it
-is killed, the guard does that; agents end by themselves when nobody is there to give them orders.
+Above: `script`. Below: `agent`, and `tieline serve`, started in the usual way but under a guard. A show ends by its
+last scene, by an error or by Ctrl-C. Then the stage ends every process that it started and removes the folder. If the
+stage is killed, the guard does that instead. Agents end by themselves when their stdin closes.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from tieline.wire.puppet import Place
 from tieline.wire.unix import PATH_BYTES_MAX
 
 WAIT_SECONDS = 8.0
-"""What is waited for comes within milliseconds; longer means that it does not come."""
+"""Timeout: an expected event comes within milliseconds, or not at all."""
 _START_SECONDS = 20.0  # a slow machine imports for some seconds
 _STOP_SECONDS = 5.0  # then it is killed
 _POLL_SECONDS = 0.02  # a person does not notice it
@@ -48,9 +48,9 @@ class Broken(Exception):
 
 
 async def soon(ask: Callable[[], Awaitable[_A]], is_it: Callable[[_A], bool]) -> _A:
-    """Ask until the answer is the one that is waited for, or it has been long enough; returns the last answer.
+    """Poll until the answer is the expected one, or a timeout. Return the last answer.
 
-    A wire without an acknowledgement does not say when the hub has noticed something.
+    A wire without acknowledgements does not say when the hub has processed a message.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + WAIT_SECONDS
@@ -60,14 +60,17 @@ async def soon(ask: Callable[[], Awaitable[_A]], is_it: Callable[[_A], bool]) ->
 
 
 def _scratch() -> str | None:
-    """Where to put the folder: the usual place, unless the paths of sockets in it would be too long."""
+    """Return the parent of the temporary folder; `None` for the usual place.
+
+    In the usual place the paths of sockets may be too long.
+    """
     usual = Path(tempfile.gettempdir())
     short = Path("/tmp")  # noqa: S108 - a folder with a random name is made in it
     return str(short) if len(os.fsencode(usual)) > _SCRATCH_BYTES_MAX and short.is_dir() else None
 
 
 def _environment() -> dict[str, str]:
-    """Without anything that would lead to a hub of the person who watches."""
+    """Return the environment without variables that name a hub of the person who watches."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
 
 
@@ -79,7 +82,7 @@ async def _start(*arguments: str, pipes: int, log: Any, pass_fds: tuple[int, ...
         stdout=pipes,
         stderr=log,
         env=_environment(),
-        # Ctrl-C is ours to answer; a process that it ended by itself would look like a failure.
+        # Only the stage handles Ctrl-C. A child process that Ctrl-C ended would look like a failure.
         start_new_session=True,
         limit=_LINE_BYTES_MAX,
         pass_fds=pass_fds,
@@ -93,7 +96,7 @@ class Player:
         self.name = name
         self.protocol = protocol
         self.role = role
-        # All that it told of having heard, over all its processes.
+        # All messages that the player has heard, over all its processes.
         self.heard: list[a.News] = []
         self._numbers = count(1)
         self._orders: dict[int, asyncio.Future[Any]] = {}
@@ -103,11 +106,11 @@ class Player:
 
     @property
     def running(self) -> bool:
-        """Whether it has a process."""
+        """True if the player has a running process."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self, log: Any) -> None:
-        """Start the process; it knows nothing yet."""
+        """Start the process. It is not connected yet."""
         self._process = await _start("-m", "tieline.cli.demo.agent", pipes=asyncio.subprocess.PIPE, log=log)
         self._reading = asyncio.create_task(self._read(self._process))
 
@@ -124,7 +127,7 @@ class Player:
         await self._order(a.Hold)
 
     async def race(self) -> list[bool]:
-        """Take what was heard last twice at once."""
+        """Take the last message twice at once. Return which of the two got it."""
         return msgspec.convert(await self._order(a.Race), list[bool])
 
     async def ask(self, method: str, path: str, **form: Any) -> a.Json:
@@ -132,7 +135,7 @@ class Player:
         return msgspec.convert(await self._order(lambda n: a.Ask(n, method, path, form)), a.Json)
 
     async def hears(self, is_it: Callable[[a.News], bool], *, since: int = 0) -> a.News | None:
-        """Wait until it has heard something; `None` if it does not."""
+        """Wait until the player has heard a matching message; `None` after a timeout."""
 
         def found() -> a.News | None:
             return next(filter(is_it, self.heard[since:]), None)
@@ -145,7 +148,7 @@ class Player:
     async def kill(self) -> int:
         """End the process as a crash would; returns its exit code."""
         assert self._process is not None, "started before"
-        # It may have ended by itself.
+        # The process may have ended by itself.
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         if self._reading is not None:
@@ -175,7 +178,7 @@ class Player:
                 continue
             answer = self._orders.pop(report.n)
             if answer.done():
-                # Whoever gave the order was cancelled meanwhile.
+                # The caller was cancelled meanwhile.
                 continue
             if report.failed:
                 answer.set_exception(Broken(f"{self.name} could not do what it was told: {report.failed}"))
@@ -218,7 +221,7 @@ class Stage:
 
     async def _start(self) -> None:
         self._hub = await self._start_hub()
-        # They take as long to start as the hub does, so that nobody waits for the other.
+        # The agents start at the same time as the hub, because both take about equally long.
         await asyncio.gather(*(player.start(self._log) for player in self.players.values()))
         try:
             async with asyncio.timeout(_START_SECONDS):
@@ -231,7 +234,7 @@ class Stage:
         self._running = running
 
     async def _start_hub(self) -> asyncio.subprocess.Process:
-        """Start the hub under a guard, which ends it when our end of a pipe is closed: by us, or by our death."""
+        """Start the hub under a guard. The guard ends the hub when our end of a pipe closes, also if we are killed."""
         serve = (sys.executable, "-m", "tieline.cli.main", "serve", "--home", str(self.home), "--http", "127.0.0.1:0")
         alive, self._alive = os.pipe()
         removed = "" if self._keep else str(self.folder)
@@ -248,12 +251,12 @@ class Stage:
         return self._running.pid
 
     def last_words(self) -> str:
-        """The end of what was logged."""
+        """Return the last line of the log."""
         lines = (self.folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
         return lines[-1] if lines else "it said nothing"
 
     async def open(self, member: str | None = None, *, receive: bool = False) -> Client:
-        """A session on the hub's own protocol: of a member, or of the operator."""
+        """Open a session on the hub's own protocol, of a member or of the operator."""
         client = await connect(home=self.home, member=member, receive=receive)
         self._clients.append(client)
         return client
@@ -272,7 +275,7 @@ class Stage:
         await player.join(Place.at(self._running, player.name, self._tokens[player.name], settings))
 
     async def replace(self, player: Player) -> None:
-        """Give a killed player a new process, which knows nothing of the old one."""
+        """Give a killed player a new process, without any state of the old one."""
         await player.start(self._log)
         await self.enter(player)
 
@@ -290,7 +293,7 @@ class Stage:
         return -signal.SIGKILL if self._hub.returncode is None else self._hub.returncode
 
     async def close(self) -> None:
-        """End every process and remove the folder, unless it is to be kept; a cancellation waits for it."""
+        """End every process, and remove the folder unless `keep` is set. A cancellation waits for this."""
         closing = asyncio.create_task(self._close())
         try:
             await asyncio.shield(closing)

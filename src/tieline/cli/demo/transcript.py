@@ -1,6 +1,6 @@
-"""The transcript: what a person who watches the demo reads, as it happens and slowly enough to be read.
+"""The transcript: lines for the person who watches the demo, printed slowly enough to read.
 
-Above: `script`. Below: the terminal: in colour, one for each protocol, where it is one, and plain lines elsewhere. A
+Above: `script`. Below: the output: a terminal gets one colour for each protocol, any other output gets plain lines. A
 colour never stands alone: the protocol's name is on the line too.
 """
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 COLOURS = {protocol.name: protocol.terminal_colour for protocol in protocols()} | {"tieline": "default"}
 _PAUSE_SECONDS = 0.25
 _PACED_SECONDS = 11.5
-"""What is left of this is spread over the pauses to come, so that a slow machine does not make a long show."""
+"""Time for all pauses and the work. The rest of it is divided among the pauses to come, for slow machines."""
 _PAUSES = 34
-"""About as many as a show has."""
+"""Approximate number of pauses in a show."""
 _PROTOCOL_WIDTH = max(map(len, COLOURS))
 _WHO_WIDTH = 20
 
 
 class Line(Struct, frozen=True):
-    """One thing that happened."""
+    """One line: something that happened."""
 
     at_ms: int
     """Since the show began."""
@@ -46,13 +46,13 @@ def _colours() -> "Console":
 
 
 class Transcript:
-    """Prints as it is told, or only remembers."""
+    """Prints lines as they come, or only stores them if `silent`."""
 
     def __init__(self, *, fast: bool, silent: bool) -> None:
         self.lines: list[Line] = []
         self._fast = fast
         self._silent = silent
-        # How often it waited for its reader.
+        # Number of pauses so far.
         self._pauses = 0
         self._began = time.monotonic()
         self._console = None if silent or not sys.stdout.isatty() else _colours()
@@ -63,13 +63,13 @@ class Transcript:
         return time.monotonic() - self._began
 
     async def scene(self, title: str) -> None:
-        """A heading."""
+        """Print a heading."""
         await self._pause()
         self._print(("", ""))
         self._print((title, "bold"))
 
     async def line(self, protocol: str, who: str, whom: str, text: str) -> None:
-        """Something happened."""
+        """Print and store a line."""
         line = Line(round(self.seconds * 1000), protocol, who, whom, text)
         self.lines.append(line)
         await self._pause()
@@ -83,7 +83,7 @@ class Transcript:
         )
 
     def heard(self, players: Sequence[tuple[str, str]]) -> None:
-        """Who heard what was said, and by which protocol."""
+        """Print which players heard the message, and by which protocol."""
         self._print((" " * 10 + "heard by ", "dim"), *self._names(players))
 
     def _names(self, players: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -93,11 +93,11 @@ class Transcript:
         return parts
 
     def remark(self, text: str) -> None:
-        """A plain line."""
+        """Print a plain line."""
         self._print((text, ""))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Rows under column names."""
+        """Print rows under column names."""
         from tieline.cli.output import print_table
 
         if not self._silent:
@@ -121,7 +121,7 @@ class Transcript:
         await asyncio.sleep(max(0.0, min(_PAUSE_SECONDS, left)))
 
     def document(self) -> list[dict[str, Any]]:
-        """The lines for a program."""
+        """Return the lines for a program, as JSON values."""
         import msgspec
 
         return [msgspec.to_builtins(line) for line in self.lines]

@@ -1,6 +1,6 @@
-"""The verdict: what the demo claims, what was expected of it and what was found.
+"""The verdict: the claims of the demo, each with the expected and the found value.
 
-Above: `script`, which claims, and `command`, whose exit code follows from it.
+Above: `script`, which makes claims, and `command`, which takes its exit code from the verdict.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ class Check(Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """Whether what was found is what was expected."""
+        """True if the found value is the expected value."""
         return bool(self.expected == self.found)
 
 
@@ -28,7 +28,7 @@ class Verdict:
         self.checks: list[Check] = []
 
     def check(self, claim: str, expected: Any, found: Any) -> bool:
-        """Make a claim; returns whether it holds."""
+        """Add a claim. Return true if it holds."""
         self.checks.append(Check(claim, expected, found))
         return self.checks[-1].holds
 
@@ -39,5 +39,5 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether something was claimed, and all of it holds."""
+        """True if there are claims, and all of them hold."""
         return bool(self.checks) and not self.failed
