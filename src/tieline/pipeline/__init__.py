@@ -1,5 +1,5 @@
 """The data pipeline: a reader of a hub's logs that turns them into tables, on Spark through PySpark.
 
-Above: the command line, which imports it when a command of it runs. Below: the logs, in a hub's home or behind its URL.
-The hub never imports it, and runs without the extra that it needs.
+Above: the command line, which imports the pipeline only when one of its commands runs. Below: the logs, in a hub's home
+or behind its URL. The hub never imports the pipeline, and runs without the `pipeline` extra.
 """

@@ -1,7 +1,8 @@
 """The sender of alerts: tells members of a hub of each alert once.
 
-Above: `pipeline run --alerts`. Below: the SDK. An alert's wire id is its own, so a hub that was told before says so and
-tells nobody twice. What was told is also noted in the lake, because a hub forgets wire ids with their messages.
+Above: `pipeline run --alerts`. Below: the SDK. Each alert has its own wire id, so the hub recognises a repeated alert
+and delivers it once. The ids of sent alerts are also stored in the lake, because a hub forgets wire ids with their
+messages.
 """
 
 import os
@@ -18,7 +19,7 @@ from tieline.pipeline.alerts import RECENT_MS, Alert
 from tieline.pipeline.lake import Lake
 
 SPEAKER = "pipeline"
-"""Who tells, if nobody else is named; it is made when it does not exist."""
+"""Member that sends the alerts, if no other is named. The member is created when it does not exist."""
 _TITLE = "Pipeline alert"
 _decoder = msgspec.json.Decoder(dict[str, int])
 
@@ -34,7 +35,7 @@ class SentAlerts:
         return alert.id in self._told
 
     def add(self, alert: Alert) -> None:
-        """Note an alert, and forget those that cannot come again."""
+        """Record an alert as sent, and drop alerts too old to be found again."""
         self._told[alert.id] = alert.at_ms
         newest = max(self._told.values())
         self._told = {name: at_ms for name, at_ms in self._told.items() if at_ms > newest - 2 * RECENT_MS}
@@ -46,12 +47,12 @@ class SentAlerts:
         try:
             return _decoder.decode(self._path.read_bytes())
         except (FileNotFoundError, msgspec.MsgspecError):
-            # The hub knows as well.
+            # The hub also recognises repeated alerts, by their wire ids.
             return {}
 
 
 async def open_client(home: Path | None, url: str | None, token: str | None, speaker: str | None) -> Client:
-    """A session that tells: of the token's member elsewhere, of a member of its own on the hub's machine."""
+    """Open the session that sends alerts: with a URL or token as its member, else as the pipeline's own member."""
     if url is not None or token is not None:
         return await connect(url=url, home=home, token=token, member=speaker)
     try:
@@ -65,7 +66,7 @@ async def open_client(home: Path | None, url: str | None, token: str | None, spe
 
 
 async def send_alerts(client: Client, target: str, alerts: Sequence[Alert], sent: SentAlerts) -> int:
-    """Send what was not told before; returns how many that were."""
+    """Send the alerts that were not sent before; returns how many were sent."""
     count = 0
     for alert in alerts:
         if alert in sent:
@@ -75,7 +76,7 @@ async def send_alerts(client: Client, target: str, alerts: Sequence[Alert], sent
                 target, alert.what, title=_TITLE, level=Level.WARNING, data={"alert": alert.kind}, wire_id=alert.id
             )
         except HubRefused as refused:
-            # Told before, in other words: by an older version, or to somebody else.
+            # The alert was sent before with another text (by an older version) or to another target.
             if refused.code is not Code.WIRE_ID_REUSED:
                 raise
         else:

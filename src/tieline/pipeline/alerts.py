@@ -1,8 +1,8 @@
-"""Alerts: what in a report somebody should be told of, each with an id that is the same in every later report.
+"""Alerts: problems in a report that somebody should know of, each with an id that is the same in every later report.
 
 Above: `pipeline run --alerts`, which sends them, and the page. Below: a report. Pure: the same report gives the same
-alerts, word for word, because a message is told twice from once by its wire id and its words. So no alert has a number
-in it that goes on growing.
+alerts, word for word. The hub recognises a repeated message by its wire id and its text, so no alert contains a number
+that keeps growing.
 """
 
 import hashlib
@@ -15,17 +15,17 @@ from tieline.pipeline.report import DAY_MS, HOUR_MS
 from tieline.pipeline.report_parts import Report
 
 BACKLOG = 100
-"""Deliveries that wait for one member and are worth a word; the next ones are worth a word at ten times as many."""
+"""Alert when so many deliveries wait for one member; alert again at ten times as many."""
 SILENT_MS = HOUR_MS
-"""How long a member may leave messages untouched."""
+"""A member that leaves messages untouched for this long is silent."""
 RECENT_MS = 7 * DAY_MS
-"""What is older than this before the end of the log is history, not news."""
+"""Alerts older than this, counted back from the end of the log, are not sent."""
 ALERTS_MAX = 20
-"""Alerts of one kind in one report; the others are one sentence."""
+"""Alerts of one kind in one report; one more alert stands for all the others."""
 
 
 class Alert(Struct, frozen=True):
-    """Something to tell."""
+    """One problem to report to a member."""
 
     id: str
     """The wire id of its message."""
@@ -36,7 +36,7 @@ class Alert(Struct, frozen=True):
 
 
 def find_alerts(report: Report, *, budget_usd: float | None = None) -> list[Alert]:
-    """What is new enough to be told, oldest first; `budget_usd` is what a day may cost."""
+    """The alerts that are recent enough to send, oldest first; `budget_usd` is the limit for the cost of one day."""
     since = (report.to_ms or 0) - RECENT_MS
     found: dict[str, list[Alert]] = {}
     sources = (_audit(report), _loops(report), _silent(report), _backlogs(report), _budget(report, budget_usd))
@@ -49,7 +49,7 @@ def find_alerts(report: Report, *, budget_usd: float | None = None) -> list[Aler
 
 
 def _few(alerts: list[Alert]) -> list[Alert]:
-    """The newest of one kind, and one for the rest: a broken log must not become a storm of messages."""
+    """The newest alerts of one kind, and one alert for the rest: a broken log must not cause a storm of messages."""
     alerts.sort(key=lambda alert: (-alert.at_ms, alert.id))
     rest = alerts[ALERTS_MAX:]
     if not rest:
@@ -83,7 +83,7 @@ def _audit(report: Report) -> Iterator[Alert]:
 def _loops(report: Report) -> Iterator[Alert]:
     before: dict[str, int] = {}
     for one in sorted(report.loops, key=lambda loop: loop.day_ms):
-        # A loop that goes on past midnight, or is paused after it, is the same one.
+        # A loop that continues past midnight, or is paused after midnight, is the same loop.
         if one.day_ms - before.get(one.conversation, 0) > DAY_MS:
             what = f"Agents answer each other in a loop: {one.conversation}."
             yield _alert("loop", f"{one.day_ms} {one.conversation}", what, one.last_ms)

@@ -25,8 +25,10 @@ class ArrowTables:
         self.commit: Commit = lake.head()
 
     def read(self, name: str, columns: Sequence[str], *, time: str | None = None, width_ms: int = 0) -> pa.Table:
-        """Columns of a table. With `time`, rows of that column's minute, hour or day (`width_ms`) that is over are
-        left out; one that is still going on at the moment counts whole.
+        """Columns of a table. `time` names the column with the start of a row's minute, hour or day (`width_ms`).
+
+        With `time`, rows are left out whose minute, hour or day ended before `since_ms`. A minute, hour or day that
+        contains `since_ms` counts whole.
         """
         files = [str(self._lake.path / file.path) for file in self.commit.tables.get(name, ())]
         if not files:
@@ -37,7 +39,7 @@ class ArrowTables:
         return ds.dataset(files, format="parquet").to_table(columns=list(columns), filter=wanted)
 
     def rows(self, name: str) -> int:
-        """How many rows a table has, of all time."""
+        """Number of rows in a table, of all time."""
         return self.commit.rows(name)
 
 
@@ -47,7 +49,7 @@ def total(table: pa.Table, column: str) -> int:
 
 
 def summed(table: pa.Table, keys: Sequence[str], sums: Sequence[str]) -> pa.Table:
-    """Rows of the same keys as one, with their sums, those with the most of the first sum in front."""
+    """One row per combination of keys, with the sums; rows are sorted by the first sum, largest first."""
     if not table.num_rows:
         return table.select([*keys, *sums])
     found = table.group_by(list(keys)).aggregate([(name, "sum") for name in sums])
@@ -56,7 +58,7 @@ def summed(table: pa.Table, keys: Sequence[str], sums: Sequence[str]) -> pa.Tabl
 
 
 def grouped(table: pa.Table, keys: Sequence[str]) -> tuple[Numbers, list[tuple[str, ...]]]:
-    """The group of each row, as a number, and the texts that are each group's keys; a null is empty."""
+    """The group number of each row, and the keys of each group as texts; a null becomes the empty text."""
     codes: Numbers = np.zeros(table.num_rows, np.int64)
     words: list[list[str]] = []
     for key in keys:
@@ -79,7 +81,7 @@ def numbers(table: pa.Table, column: str) -> Numbers:
 
 
 def flattened(table: pa.Table, column: str) -> tuple[Numbers, Numbers]:
-    """Every number in a column of lists, and the row that each is from."""
+    """The row of each number in a column of lists, and the numbers themselves."""
     lists = table[column].combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
         lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], pa.list_(pa.int64()))
@@ -89,7 +91,7 @@ def flattened(table: pa.Table, column: str) -> tuple[Numbers, Numbers]:
 
 
 def percentiles(groups: Numbers, values: Numbers) -> dict[int, tuple[int, int, int]]:
-    """Of the values of each group: how many, and the nearest-rank median and 99th percentile, as the tables have it."""
+    """For each group: the number of values, and their nearest-rank median and 99th percentile, as in the tables."""
     if not len(values):
         return {}
     order = np.lexsort((values, groups))

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from html import escape
 
 SERIES_MAX = 6
-"""Colours that can be told apart; the last one is for all the rest."""
+"""Colours that readers can tell apart; the last colour is for all remaining series."""
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 26
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
-# The ends that an axis of times may have.
+# Possible lower and upper ends of an axis of durations.
 _LADDER_MS = (1, 10, 100, _SECOND, 10 * _SECOND, _MINUTE, 10 * _MINUTE, _HOUR, _DAY, 10 * _DAY, 100 * _DAY)
 _TICKS_MS = (
     _MINUTE, 5 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE, _HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY,
@@ -38,7 +38,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Span:
-    """A bar of a timeline: from when to when, what it is called and of which kind; with bars of another kind on it."""
+    """A bar of a timeline, with its start, end, label and kind; `marks` are bars of another kind drawn over it."""
 
     label: str
     start_ms: int
@@ -50,7 +50,7 @@ class Span:
 
 @dataclass(frozen=True)
 class _Plane:
-    """Where times and values are on the drawing."""
+    """Maps times and values to positions on the drawing."""
 
     width: int
     height: int
@@ -74,14 +74,14 @@ class _Plane:
         for at_ms in range(first, self.to_ms + 1, step):
             x = self.x(at_ms)
             marks.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{_TOP}" y2="{self.height - _BOTTOM}"/>')
-            # A word in the middle of the edge would be cut off.
+            # A label centred on the edge would be cut off.
             if self.left <= x <= self.width - 2 * _RIGHT:
                 label = _moment(at_ms, step)
                 marks.append(f'<text class="tick" x="{x}" y="{self.height - 8}" text-anchor="middle">{label}</text>')
         return "".join(marks)
 
     def value_axis(self, ticks: Sequence[tuple[float, str]]) -> str:
-        """Lines at shares of the height, each with its word."""
+        """Horizontal lines at shares of the height, each with its label."""
         across = f'x1="{self.left}" x2="{self.width - _RIGHT}"'
         return "".join(
             f'<line class="grid" {across} y1="{self.y(share)}" y2="{self.y(share)}"/>'
@@ -101,7 +101,7 @@ def duration(ms: float | None) -> str:
 
 
 def count(number: float) -> str:
-    """A number in few signs."""
+    """A number in few characters."""
     for size, word in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if number >= size:
             return f"{number / (1e3 if word == 'k' else size):.3g}{word}"
@@ -119,7 +119,7 @@ def clock(at_ms: int) -> str:
 
 
 def latency_lines(series: Sequence[Series], from_ms: int, to_ms: int, gap_ms: int, width: int) -> str:
-    """Lengths of time over time, on a scale by powers of ten; a line ends where nothing was measured for a while."""
+    """Durations over time, on a logarithmic scale; a line breaks where no value was measured for `gap_ms`."""
     plane = _Plane(width, 240, from_ms, to_ms)
     values = [max(1.0, value) for one in series for _, value in one.points]
     low = max(step for step in _LADDER_MS if step <= min(values))
@@ -156,13 +156,13 @@ def _line(
 
 
 def step_area(series: Series, from_ms: int, to_ms: int, width_ms: int, width: int) -> str:
-    """A number that stays what it is until it changes."""
+    """A number over time that keeps its value until the next point."""
     plane = _Plane(width, 200, from_ms, to_ms)
     top = _round_up(max((value for _, value in series.points), default=1))
     path, last = f"M{plane.x(from_ms)} {plane.y(0)}", 0.0
     titles = ""
     for at_ms, value in series.points:
-        # A point is what was so at the end of its while.
+        # A point holds the value at the end of its interval.
         x = plane.x(min(to_ms, at_ms + width_ms))
         path += f"L{x} {plane.y(last / top)}L{x} {plane.y(value / top)}"
         title = escape(f"{clock(at_ms)}: {count(value)} {series.name}")
@@ -174,7 +174,7 @@ def step_area(series: Series, from_ms: int, to_ms: int, width_ms: int, width: in
 
 
 def stacked_bars(series: Sequence[Series], width_ms: int, width: int, name: str, word: Callable[[float], str]) -> str:
-    """Bars of one while each, the series on top of each other."""
+    """One bar per interval, with the series stacked on top of each other."""
     times = sorted({at_ms for one in series for at_ms, _ in one.points})
     plane = _Plane(width, 220, times[0], times[-1] + width_ms)
     sums = {at_ms: sum(dict(one.points).get(at_ms, 0) for one in series) for at_ms in times}
@@ -195,7 +195,7 @@ def stacked_bars(series: Sequence[Series], width_ms: int, width: int, name: str,
 
 
 def timeline(spans: Sequence[Span], from_ms: int, to_ms: int, width: int) -> str:
-    """A bar for each thing that lasted, under each other."""
+    """One bar per span, one below the other."""
     left = min(190, width // 3)
     plane = _Plane(width, _TOP + _BOTTOM + _ROW_PIXELS * len(spans), from_ms, to_ms, left)
     drawn = [plane.time_axis()]
@@ -217,7 +217,7 @@ def _box(plane: _Plane, span: tuple[int, int], y: int, kind: str, title: str) ->
 
 
 def graph(edges: Sequence[tuple[str, str, int]], width: int) -> str:
-    """Who writes to whom: members in a circle, an arrow for each pair, as broad as they wrote much."""
+    """Members in a circle, with an arrow from each sender to each recipient; more messages make a broader arrow."""
     weights: dict[str, int] = {}
     for sender, recipient, messages in edges:
         for member in (sender, recipient):
@@ -268,7 +268,7 @@ def _arrow(
     head: str,
     title: str,
 ) -> str:
-    # Bent towards the middle, and to one side, so that the two directions of a pair are two arrows.
+    # The arrow bends towards the middle and to one side, so the two directions of a pair are two separate arrows.
     dx, dy = end[0] - start[0], end[1] - start[1]
     length = math.hypot(dx, dy) or 1.0
     bend_x = (start[0] + end[0]) / 2 * 0.7 + middle[0] * 0.3 - dy / length * 14
@@ -295,7 +295,7 @@ def _round_up(value: float) -> float:
 
 def _even(top: float, word: Callable[[float], str]) -> list[tuple[float, str]]:
     ticks = [(share / 4, word(top * share / 4)) for share in range(5)]
-    # Whole numbers below four would be there twice.
+    # With a top below four, rounding would give the same label twice.
     return [tick for index, tick in enumerate(ticks) if tick[1] not in {other for _, other in ticks[:index]}]
 
 

@@ -1,8 +1,8 @@
 """The flow of one batch: bronze, silver and gold files, and the commit that makes them the tables.
 
 Above: a run, which brings batches, and `rebuild`. Below: the tables' functions and the lake. Nothing is visible before
-the commit, and the commit holds the position in the logs: a batch that was cut off anywhere is done again, one that was
-committed is never counted twice.
+the commit, and the commit holds the position in the logs. An interrupted batch is processed again; a committed batch is
+never counted twice.
 """
 
 import functools
@@ -34,17 +34,17 @@ from tieline.pipeline.tables import activity, deliveries, findings, messages, ob
 _T = TypeVar("_T")
 
 Stage = Callable[[str], None]
-"""Told what is done next: `bronze`, the name of a table, `commit`."""
+"""Callback with the name of the next step: `bronze`, the name of a table, or `commit`."""
 
 _AT_ONCE = 2
-"""Tables that are made at the same time; each uses every core that it gets."""
+"""Tables computed at the same time; each of them uses every core that it gets."""
 _FILES_MAX = 64
 _SMALL_ROWS = 100_000
-"""So many files with so few rows in a part of a table are put together."""
+"""More than `_FILES_MAX` files with fewer than `_SMALL_ROWS` rows in a part of a table are merged into one file."""
 FEW_ROWS = 200_000
-"""Fewer are one task's: what Spark does to share work out takes longer than the work."""
+"""Fewer rows are processed by one task: sharing the work out takes Spark longer than the work itself."""
 _HELD_ROWS = 20_000
-"""More rows of a part are looked through for those that change, which are few if few facts are new."""
+"""With more rows than this, only the rows with changed keys are merged; few new facts change few rows."""
 _TOUCHED = StructType([*deliveries.TABLE.schema.fields, StructField("fresh", IntegerType())])
 
 
@@ -55,11 +55,11 @@ class _Work:
     head: Commit
     shape: Shape
     bronze: list[DataFile]
-    """The rows that it is about."""
+    """Files with the rows that the commit covers."""
     tables: dict[str, list[DataFile]]
     written: dict[str, int] = field(default_factory=dict)
     moved: int = 0
-    """Deliveries that began or reached a rung."""
+    """Deliveries that began or that reached a new rung."""
     late: int = 0
     unknown: int = 0
 
@@ -70,7 +70,7 @@ class _Work:
         return self.head.number + 1
 
     def replace(self, table: str, gone: Iterable[DataFile], new: Iterable[DataFile]) -> None:
-        """Put files in place of others. Tables are made side by side."""
+        """Replace files of a table by others. The lock is needed because tables are made in parallel."""
         with self._lock:
             self.tables = replaced(self.tables, table, gone, new)
 
@@ -96,7 +96,7 @@ class Flow:
     # A batch.
 
     def add(self, rows: DataFrame | pa.Table) -> Commit | None:
-        """Add rows of the source; those that were added before are left out. Returns the commit, if there was any."""
+        """Add rows of the source; rows that were added before are skipped. Returns `None` if no row is new."""
         head = self._lake.head()
         self._stage(BRONZE)
         files, shape = self._bronze(head, rows)
@@ -134,7 +134,7 @@ class Flow:
         return commit
 
     def _bronze(self, head: Commit, rows: DataFrame | pa.Table) -> tuple[list[DataFile], Shape]:
-        """Write rows as they are, and look at them."""
+        """Write the rows unchanged, and compute the shape of the batch."""
         if isinstance(rows, pa.Table):
             files = self._lake.store(BRONZE, head.number + 1, rows)
         else:
@@ -160,9 +160,9 @@ class Flow:
         return self._frames(work, bronze, new | nothing, self._read_as(_TOUCHED, ()) if touched is None else touched)
 
     def _side_by_side(self, jobs: Mapping[str, Callable[[], _T]]) -> dict[str, _T]:
-        """Tables that do not need each other: while the driver plans one or closes its files, the next one computes."""
+        """Make independent tables in parallel: one computes while the driver plans another or closes its files."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tieline-table") as pool:
-            # Their Spark jobs belong to this thread's, so that they stop with the batch.
+            # The threads inherit this thread's Spark job group, so their jobs stop with the batch.
             running = {name: pool.submit(inheritable_thread_target(self._spark)(job)) for name, job in jobs.items()}
             try:
                 return {name: one.result() for name, one in running.items()}
@@ -189,7 +189,7 @@ class Flow:
         )
 
     def _asked(self, work: _Work) -> DataFrame:
-        """Messages of which some may have been answered."""
+        """Messages that messages of this batch may answer."""
         name, hours = messages.TABLE.name, work.shape.asked_hours
         if not hours or work.written[BRONZE] >= self._few_rows:
             return self._of_hours(work, name, hours)
@@ -212,7 +212,7 @@ class Flow:
     # Deliveries, whose rows change.
 
     def _fold_deliveries(self, work: _Work, bronze: DataFrame) -> DataFrame:
-        """Returns the rows that were written, with what was added to them."""
+        """Add new steps to the deliveries. Returns the written rows with their `fresh` bits, but no resting rows."""
         name = deliveries.TABLE.name
         self._stage(name)
         before = [file for file in work.tables.get(name, ()) if file.part in deliveries.OPEN_PARTS]
@@ -223,7 +223,7 @@ class Flow:
         rest: list[DataFile] = []
         known = deliveries.begun(bronze)
         if before and moved is not None:
-            # Most of what is open has not moved, and is not worth being joined and computed.
+            # Most open deliveries have not moved: leave them out of the join.
             open_rows = self._lake.load(before, to_arrow_schema(deliveries.TABLE.schema))
             moving, others = deliveries.parted(open_rows, moved, now_ms)
             rest = self._lake.store(name, work.number, others, _time(name))
@@ -234,7 +234,7 @@ class Flow:
         if moved is not None:
             known = self._gathered(known, count)
         if moved is not None or count >= self._few_rows:
-            # A batch fits into a hash table; what one row tells of millions of deliveries, or a rebuild, may not.
+            # A batch fits into a hash table; a row that moves millions of deliveries, or a rebuild, may not fit.
             reached = reached.hint("shuffle_hash")
         folded = deliveries.fold(known, reached, now_ms)
         files = [*rest, *self._write(work.number, name, folded, self._few_rows if moved is None else count)]
@@ -249,7 +249,7 @@ class Flow:
         return self._read_as(_TOUCHED, touched)
 
     def _fold_late(self, work: _Work, orphans: list[DataFile]) -> list[DataFile]:
-        """Steps of closed deliveries: the files that hold those are found and written anew."""
+        """Add steps to closed deliveries: find the files that hold these deliveries, and rewrite the files."""
         name = deliveries.TABLE.name
         steps = self._read(name, orphans)
         old = [file for file in work.head.tables.get(name, ()) if file.part == deliveries.CLOSED]
@@ -268,7 +268,7 @@ class Flow:
         )
         work.late += sum(row["late"] for row in found)
         work.unknown += sum(file.rows for file in orphans) - sum(row["rows"] for row in found)
-        # By commit, part and name: files of the same name are in many folders.
+        # Compare commit folder, part folder and name: files of the same name are in many folders.
         hit = {Path(row["path"]).parts[-3:] for row in found}
         touched = [file for file in old if Path(file.path).parts[-3:] in hit]
         if not touched:
@@ -282,7 +282,7 @@ class Flow:
     # Reading and writing.
 
     def _append(self, work: _Work, name: str, rows: DataFrame) -> DataFrame:
-        """Add rows to a silver table; returns them as they were written."""
+        """Add rows to a silver table; returns the rows as written."""
         self._stage(name)
         files = self._write(work.number, name, rows, work.written[BRONZE])
         work.replace(name, (), files)
@@ -290,7 +290,7 @@ class Flow:
         return self._read(name, files)
 
     def _merge(self, work: _Work, gold: Gold, new: DataFrame) -> None:
-        """Put new facts together with the rows of the same keys."""
+        """Merge new facts into the rows with the same keys."""
         self._stage(gold.name)
         files = work.tables.get(gold.name, [])
         if gold.part is not None:
@@ -310,7 +310,7 @@ class Flow:
         work.written[gold.name] = sum(file.rows for file in written)
 
     def _apart(self, gold: Gold, new: DataFrame, files: Sequence[DataFile]) -> tuple[DataFrame, pa.Table]:
-        """New facts together with the rows of the same keys, and all other rows, which stay as they are."""
+        """Returns the new facts with the existing rows of the same keys, and all other rows, which stay unchanged."""
         facts = new.toArrow()
         known = self._lake.load(files, to_arrow_schema(gold.schema))
         same, others = gold.apart(known, facts)
@@ -320,7 +320,7 @@ class Flow:
     def _write(
         self, number: int, name: str, rows: DataFrame, count: int, rest: pa.Table | None = None
     ) -> list[DataFile]:
-        """Write rows of a table, and the rest of it. `count` is that of the rows which they are made of."""
+        """Write rows of a table and its unchanged `rest`. `count` is the number of rows that `rows` come from."""
         if count < self._few_rows:
             table = rows.toArrow()
             if rest is not None:
@@ -329,7 +329,7 @@ class Flow:
         return self._spread(number, name, rows)
 
     def _spread(self, number: int, name: str, rows: DataFrame) -> list[DataFile]:
-        """Have Spark's tasks write rows, each its own."""
+        """Let Spark write the rows: each task writes its own."""
         folder = self._lake.new_folder(name, number)
         writer = rows.write.partitionBy("part") if "part" in rows.columns else rows.write
         writer.parquet(str(folder))
@@ -339,7 +339,7 @@ class Flow:
         return files
 
     def _compact(self, work: _Work) -> None:
-        """Put small files together, so that a lake that is fed for months stays quick to read."""
+        """Merge small files, so that a lake that grows for months stays quick to read."""
         for name, files in list(work.tables.items()):
             by_part: dict[int | None, list[DataFile]] = {}
             for file in files:
@@ -359,19 +359,19 @@ class Flow:
 
     def _read_as(self, schema: StructType, files: Sequence[DataFile]) -> DataFrame:
         if not files:
-            # Written so that Spark sees before it starts that there is nothing, and leaves out what hangs on it.
+            # Spark sees from this form that the frame is empty, and skips every step that depends on it.
             nulls = [f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema]
             return self._spark.range(1).where(f.lit(False)).selectExpr(*nulls)
         rows = self._spark.read.schema(schema).parquet(*map(str, self._paths(files)))
         return self._gathered(rows, sum(file.rows for file in files))
 
     def _frame(self, rows: pa.Table, schema: StructType) -> DataFrame:
-        """Rows as Spark has them, in one piece: it cannot make a frame of none, and stops reading at an empty one."""
+        """A Spark frame of one chunk. Spark cannot make a frame of no rows, and stops reading at an empty chunk."""
         whole = rows.combine_chunks()
         return self._spark.createDataFrame(whole, schema) if whole.num_rows else self._read_as(schema, ())
 
     def _gathered(self, rows: DataFrame, count: int) -> DataFrame:
-        """Few rows are one task's, so that what groups or joins them need not exchange them first."""
+        """Put few rows into one partition, so that grouping and joining need no exchange."""
         return rows.coalesce(1) if count < FEW_ROWS else rows
 
     def _paths(self, files: Iterable[DataFile]) -> list[Path]:
@@ -383,16 +383,16 @@ class Flow:
             return self._none(name)
         first, last = min(hours), max(hours) + HOUR_MS - 1
         files = [file for file in work.tables.get(name, ()) if _overlap(file, hours)]
-        # Files say which of their pages have such rows.
+        # The page index of the files tells Spark which pages have such rows.
         return self._read(name, files).where(f.col(SILVER[name].time).between(first, last))
 
     def _none(self, name: str) -> DataFrame:
         return self._read(name, ())
 
-    # All over again.
+    # Rebuilding.
 
     def rebuild(self, name: str) -> Commit:
-        """Compute a table anew from bronze, in place of what it is."""
+        """Compute a table again from bronze, and replace the existing table."""
         head = self._lake.head()
         files = head.tables.get(BRONZE, [])
         bronze = self._read(BRONZE, files)
@@ -400,7 +400,7 @@ class Flow:
         self._stage(name)
         if name in GOLD:
             gold = GOLD[name]
-            # A file for each part, however many there are.
+            # One file per part, however many parts there are.
             rows = _parted(gold, gold.merge(gold.contributions(self._everything(work, bronze)))).repartition("part")
         elif name == activity.FOCUS.name:
             rows = _parted(activity.FOCUS, activity.FOCUS.merge(activity.FOCUS.in_columns(activity.markers(bronze))))
@@ -464,6 +464,6 @@ def _after(position: Mapping[str, int]) -> Column:
 
 
 def _overlap(file: DataFile, hours: Iterable[int]) -> bool:
-    """Whether a file may have rows of these hours."""
+    """True if a file may have rows of these hours."""
     span = file.span
     return span is None or any(hour <= span[1] and hour + HOUR_MS > span[0] for hour in hours)

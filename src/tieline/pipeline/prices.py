@@ -1,7 +1,7 @@
-"""What models cost: US dollars for a million tokens, by the beginning of a model's name.
+"""Prices of models: US dollars for a million tokens, by prefix of the model's name.
 
-List prices change and contracts differ: a file `prices.json` in the lake, of the same form as `PRICES`, takes the place
-of these. A model that is in neither costs nothing here, and its exchanges are counted as unpriced.
+List prices change and contracts differ: a file `prices.json` in the lake, of the same form as `PRICES`, replaces these
+prices. A model without a price costs nothing here, and its exchanges are counted as unpriced.
 """
 
 import json
@@ -21,11 +21,11 @@ PRICES: dict[str, tuple[float, float, float, float]] = {
 PRICES_FILE = "prices.json"
 
 Prices = dict[str, tuple[int, int, int, int]]
-"""In billionths of a dollar for a token, so that sums are exact."""
+"""Prices of one token in billionths of a dollar, so that sums are exact."""
 
 
 def load_prices(lake: Path) -> Prices:
-    """The prices of a lake, or else those above. Raises `LakeError` for a file that has none."""
+    """The prices of a lake, or else `PRICES`. Raises `LakeError` for a file that cannot be read as prices."""
     path = lake / PRICES_FILE
     try:
         given = json.loads(path.read_text(encoding="utf-8")) if path.exists() else PRICES

@@ -1,7 +1,7 @@
 """A question to the tables, in SQL, answered in rows.
 
-Above: `tieline pipeline sql`. Below: Spark. Only what reads is let through: the tables are views, but Spark's SQL can
-also write files anywhere.
+Above: `tieline pipeline sql`. Below: Spark. Only statements that read are run: the tables are views, but Spark's SQL
+can also write files anywhere.
 """
 
 import logging
@@ -22,17 +22,17 @@ _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 class BadQuestion(Exception):
-    """Something that the tables cannot be asked."""
+    """A statement that is not answered: it writes, or names an unknown table."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
-        """What can be asked."""
+        """Advice for a better statement: the tables that exist."""
 
 
 def ask(spark: SparkSession, lake: Lake, query: str, rows_max: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """The columns of the answer and its first rows, in order; two columns may have one name."""
-    # What is wrong with a question comes back as an exception; it need not be printed as a page of JSON as well.
+    """The column names of the answer and its first rows, in order; two columns may have the same name."""
+    # Errors in a statement are raised as exceptions; Spark need not print them as JSON as well.
     for name in _LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     tables = lake.head().tables
@@ -52,7 +52,7 @@ def ask(spark: SparkSession, lake: Lake, query: str, rows_max: int) -> tuple[lis
 def _refuse_writing(spark: Any, query: str) -> None:
     plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)
     is_command = spark._jvm.java.lang.Class.forName(_COMMAND).isInstance
-    # Each part of a statement with several, such as one that begins with WITH.
+    # Check every part of a statement: a statement such as WITH has several.
     waiting = [plan]
     while waiting:
         one = waiting.pop()

@@ -1,8 +1,8 @@
-"""The report: what the tables say, in one document, for a terminal, a page, the console or another program.
+"""The report: the contents of the tables in one document, for a terminal, a page, the console or another program.
 
-Above: `tieline pipeline report`, the page, alerts, and `report.json` in the lake, which every run leaves for whoever
-has neither Spark nor Arrow. Below: gold tables, read with Arrow. Lists are bounded, the most telling rows first;
-`left_out` says how many rows of each were left out.
+Above: `tieline pipeline report`, the page, alerts, and `report.json` in the lake, which every run writes for readers
+without Spark and Arrow. Below: gold tables, read with Arrow. Lists are bounded, the most important rows first;
+`left_out` counts the omitted rows of each list.
 """
 
 import os
@@ -38,7 +38,7 @@ from tieline.pipeline.report_parts import (
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 REPORT_FILE = "report.json"
 ROWS_MAX = 2000
-"""Rows of a list: what a reader or a page can bear."""
+"""Rows of a list: as many as a reader or a page can handle."""
 POINTS_MAX = 120
 """Points of a series: about as many as a chart can show."""
 HOURS_MAX = 14 * 24  # two weeks by the hour are all that a chart can show
@@ -49,12 +49,12 @@ _NANO = 1e9
 
 
 def make_report(lake: Lake, since_ms: int | None = None) -> Report:
-    """Read the lake. With `since_ms`, tables by minute count from that minute, those by hour or day from that one."""
+    """Make the report of a lake. With `since_ms`, each table counts from the minute, hour or day that contains it."""
     return _Maker(ArrowTables(lake, since_ms or 0), since_ms).make()
 
 
 def write_report(lake: Lake) -> Report:
-    """Leave the report of everything in the lake, whole or not at all."""
+    """Write the report of everything into the lake; the file appears whole or not at all."""
     report = make_report(lake)
     temporary = lake.path / f".{REPORT_FILE}.{os.getpid()}"
     temporary.write_bytes(msgspec.json.encode(report))
@@ -63,7 +63,7 @@ def write_report(lake: Lake) -> Report:
 
 
 def report_path(lake: Lake) -> Path:
-    """Where runs leave it."""
+    """Path of the report that runs write."""
     return lake.path / REPORT_FILE
 
 
@@ -78,7 +78,7 @@ class _Maker:
              "offered_ms"),
             time="minute_ms", width_ms=MINUTE_MS,
         )  # fmt: skip
-        # What waits is the sum over all time, whatever the report is about.
+        # The backlog is the sum over all time, whatever span the report covers.
         self._moves = tables.read("backlog", ("member", "minute_ms", "arrived", "departed"))
         self._pace = tables.read(
             "storms", ("minute_ms", "sender", "messages", "deliveries", "storm"), time="minute_ms", width_ms=MINUTE_MS
@@ -131,7 +131,7 @@ class _Maker:
         return rows[:ROWS_MAX]
 
     def _first(self, name: str, table: pa.Table) -> list[dict[str, Any]]:
-        """The first rows of a table that may have very many."""
+        """The first rows of a table that may have very many rows."""
         if table.num_rows > ROWS_MAX:
             self._left_out[name] = table.num_rows - ROWS_MAX
         rows: list[dict[str, Any]] = table.slice(0, ROWS_MAX).to_pylist()
@@ -272,7 +272,7 @@ class _Maker:
         rows = rows.sort_by([("hour_ms", "ascending"), ("model", "ascending")]).to_pylist()
         return [UsageHour(cost_usd=_dollars(row.pop("cost_nano_usd")), **row) for row in rows]
 
-    # What needs somebody's eye.
+    # Problems that need attention.
 
     def _loops(self) -> list[Loop]:
         columns = ("day_ms", "conversation", "messages", "hops", "members", "pauses", "first_ms", "last_ms")
@@ -311,7 +311,7 @@ class _Maker:
         ]
 
     def _heard(self) -> dict[str, int]:
-        """When each member last did something of its own, to the minute."""
+        """The minute (for exchanges, the hour) of each member's last own action: it sent, read or used a model."""
         read = self._steps
         if read.num_rows:
             read = read.filter(pc.greater(pc.add(read["acked"], read["seen"]), 0))
@@ -325,7 +325,7 @@ class _Maker:
         return heard
 
     def _first_after(self, heard: dict[str, int]) -> dict[str, int]:
-        """The first minute after that in which something came for it."""
+        """The first minute, after each member's last own action, in which a delivery arrived for the member."""
         if not self._moves.num_rows:
             return {}
         came = self._moves.filter(pc.greater(self._moves["arrived"], 0)).select(["member", "minute_ms"])

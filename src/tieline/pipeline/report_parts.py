@@ -1,7 +1,7 @@
-"""What the report is made of, as types.
+"""The parts of the report, as types.
 
-Above: `report`, which fills them in, the page, alerts, and the build of the console, which draws its own types from
-them. Below: nothing: no Arrow and no Spark, so that they are there on a machine without the pipeline.
+Above: `report`, which fills them in, the page, alerts, and the build of the console, which generates its own types from
+them. Below: nothing: no Arrow and no Spark, so that the types also work on a machine without the pipeline.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ class Totals(Struct):
     activity: int = 0
     dead: int = 0
     late: int = 0
-    """Steps of deliveries that came later than the watermark; they are counted all the same."""
+    """Steps of deliveries that came later than the watermark. Late steps are also counted in the other sums."""
     waiting: int = 0
     """Deliveries that wait now."""
     cost_usd: float = 0.0
@@ -91,7 +91,7 @@ class Objective(Struct):
     output_tokens: int
     cost_usd: float
     blocked: list[tuple[int, int | None]] = []
-    """From when to when it was blocked."""
+    """Start and end of each time in which the objective was blocked; the end is `None` while it still is."""
 
 
 class Usage(Struct):
@@ -162,7 +162,7 @@ class Member(Struct):
     cost_usd: float
     heard_ms: int | None = None
     waits_since_ms: int | None = None
-    """The minute of the first delivery that came after that."""
+    """The minute of the first delivery that came after `heard_ms`."""
 
 
 class Finding(Struct):
@@ -180,7 +180,7 @@ class Audit(Struct):
 
     verified_rows: int = 0
     intact: bool = True
-    """Whether every row follows from the one before it."""
+    """True if every row follows from the row before it."""
     chain_breaks: int = 0
     bad_signatures: int = 0
     findings: list[Finding] = []
@@ -204,10 +204,10 @@ class Report(Struct):
     threads: Threads
     members: list[Member]
     from_ms: int | None
-    """The span that it is about: the first and the last minute in which anything happened."""
+    """Span of the report, with `to_ms`: the first and the last minute in which anything happened."""
     to_ms: int | None
     series_ms: int
-    """How long a point of a series lasts."""
+    """Length of the interval that one point of a series covers."""
     since_ms: int | None
     commit: int
     position: dict[str, int]

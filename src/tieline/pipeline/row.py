@@ -1,8 +1,8 @@
 """A row of a log as the source gives it: its schema, and how pages become Arrow batches.
 
 Above: the source. Below: pages of a home or of a hub's answer. A row holds its event as it was written, and beside it
-what is stored of a message or an objective at the same offset; bodies stay in the hub, only their size is told. Where
-retention has forgotten a message, those columns are null.
+the stored message or change of an objective at the same offset. Bodies stay in the hub; a row has only their size. When
+retention has deleted a message, its columns are null.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,11 +28,11 @@ SCHEMA = pa.schema(
         ("kind", pa.string()),
         ("event", pa.string()),
         ("hash", pa.binary()),
-        # Whether the hash follows from the row before and the event; null in the activity log, which has no chain.
+        # True if the hash follows from the row before and the event; null in the activity log, which has no chain.
         ("chained", pa.bool_()),
-        # Whether what is stored beside the row is what it says; null where nobody asked for that.
+        # True if the data stored beside the row match the row's digest; null without `audit`.
         ("sealed", pa.bool_()),
-        # Of activity: whose, and when it happened.
+        # Of activity: the member, and when it happened.
         ("number", pa.int64()),
         ("member", pa.string()),
         ("ts_ms", pa.int64()),
@@ -54,7 +54,7 @@ SCHEMA = pa.schema(
         ("priority", pa.string()),
         ("saying", pa.string()),
         ("body_bytes", pa.int64()),
-        # To whom it went: parallel lists of member numbers, delivery keys and names.
+        # Recipients: parallel lists of member numbers, delivery keys and names.
         ("numbers", pa.list_(pa.int64())),
         ("keys", pa.list_(pa.int64())),
         ("recipients", pa.list_(pa.string())),
@@ -72,13 +72,13 @@ _STAMPS = (
 _FAILED = Signature.FAILED.value
 _TAG = b'{"event":"'
 _BEGINS = 18
-"""So many bytes of an event hold the kind of most, and little that differs between events of one kind."""
+"""Length of an event's prefix: it holds the kind of most events, and differs little between events of one kind."""
 
 
 def main_page(
     page: MainPage, names: Mapping[int, str], broken: Collection[int] | None = None, forged: Collection[int] = ()
 ) -> pa.RecordBatch:
-    """A page of the main log in a home, and what an audit found broken or forged in it."""
+    """A page of the main log in a home, with the offsets that an audit found broken or forged."""
     found = [(*row[:11], _FAILED, *row[12:]) if row[0] in forged else row for row in page.messages]
     messages = _messages(found, names) if found else {}
     batch = main_batch(page.hash_before, page.rows, [row[0] for row in found], messages, page.happenings)
@@ -95,7 +95,7 @@ def main_batch(
     messages: dict[str, pa.Array],
     happenings: Sequence[tuple[Any, ...]],
 ) -> pa.RecordBatch:
-    """Rows of the main log, the columns of messages at some of their offsets, and what happened to objectives."""
+    """Rows of the main log, with the columns of messages and the changes of objectives at some of their offsets."""
     offsets, at_ms, events, hashes = zip(*rows, strict=True)
     positions = np.array(offsets, np.int64)
     columns: dict[str, pa.Array] = {
@@ -142,7 +142,7 @@ def _repeated(word: str, count: int) -> pa.Array:
 
 
 def _kinds(events: Sequence[bytes]) -> list[str]:
-    """What events are of. Most begin as one before them did, so the beginning is read once."""
+    """The kind of each event. Most events share their prefix with an earlier event, so each prefix is parsed once."""
     known: dict[bytes, str] = {}
     kinds = []
     for event in events:
@@ -161,7 +161,7 @@ def _text(values: Sequence[bytes]) -> pa.Array:
     try:
         return pc.cast(pa.array(values, pa.binary()), pa.string())
     except pa.ArrowInvalid:
-        # Somebody wrote into the database. The chain tells; here it only must not stop the reader.
+        # Somebody changed the database. The chain check reports that; the reader must not stop here.
         return pa.array([value.decode("utf-8", "replace") for value in values], pa.string())
 
 
@@ -176,7 +176,7 @@ def _chained(
     ]
     if start is None:
         found[0] = False
-    # A gap is a break, even if somebody made the hashes fit.
+    # A gap in the offsets is a break, even if somebody made the hashes fit.
     for place in np.flatnonzero(np.diff(np.array(offsets)) != 1).tolist():
         found[place + 1] = False
     return found
@@ -185,7 +185,7 @@ def _chained(
 def _placed(
     columns: dict[str, pa.Array], positions: np.ndarray[Any, Any], beside: Sequence[int]
 ) -> dict[str, pa.Array]:
-    """Columns of what is beside the log, put at the places of their rows, with nulls between."""
+    """Columns of the data beside the log, moved to the rows with the same offsets; other rows get nulls."""
     offsets = np.array(beside, np.int64)
     places = np.searchsorted(positions, offsets)
     places[places == len(positions)] = 0
@@ -222,7 +222,7 @@ def message_columns(
     counts: Sequence[int],
     routes: tuple[Sequence[int], Sequence[int], Sequence[str | None]],
 ) -> dict[str, pa.Array]:
-    """The columns of messages: what was stamped on them, what they say, and where they went, one after the other."""
+    """The columns of messages: the hub's stamps, the contents, and the routes of all messages one after the other."""
     starts = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=starts[1:])
     stamps = zip(*stamped, strict=True)

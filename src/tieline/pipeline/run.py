@@ -1,8 +1,8 @@
-"""A run: brings everything that is new in the logs into the lake, once or for as long as it is wanted.
+"""A run: brings all new rows of the logs into the lake, once or until it is stopped.
 
-Above: `tieline pipeline run`. Below: `flow`, which is given batches: few rows are read right here, more of them by
-Spark's structured streaming, which cuts them into batches and has them read side by side. The lake's last commit says
-where a run begins, so Spark's own notes are of one stream only and are thrown away with it.
+Above: `tieline pipeline run`. Below: `flow`, which gets the batches. Few rows are read in this process; many rows are
+read by Spark's structured streaming, which cuts them into batches and reads these in parallel. The lake's last commit
+says where a run begins, so Spark's own checkpoint serves one stream only and is deleted with the stream.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ from tieline.pipeline.source import Options, Position, read_options
 from tieline.pipeline.tables import deliveries
 
 ROWS_PER_BATCH = 1_000_000
-"""Rows of a batch: what bounds the memory and disk that a run needs, however much is new."""
+"""Rows of a batch: this bounds the memory and disk that a run needs, however many rows are new."""
 _ERROR = re.compile(r"(?!org\.|java\.|py4j\.)[\w.]*(?:Error|Exception|Invalid|Refused|Unreachable|Failed): \S")
 _SWEEP_BATCHES = 100
 _POLL_SECONDS = 1
 _FOLLOW_SECONDS = 5
 _BYTES_HELD_MAX = 256 << 20
-"""Few rows may still be large: what members tell of their work has no bound in sum."""
+"""Few rows may still be large: the activity of members has no bound in sum."""
 _T = TypeVar("_T")
 
 
@@ -48,17 +48,17 @@ class RunFailed(Exception):
 
 @dataclass(frozen=True)
 class Watch:
-    """Whoever looks on."""
+    """Callbacks of an observer of the run."""
 
     stage: Stage = lambda name: None
     done: Callable[[Commit], None] = lambda commit: None
-    """Told of every commit."""
+    """Called with every commit."""
     stopped: Callable[[], bool] = lambda: False
-    """Asked now and then whether the run should end."""
+    """Called now and then; the run ends when it returns true."""
 
 
 class Summary(Struct):
-    """What a run did: the last line of `--json`."""
+    """Result of a run: the last line of `--json`."""
 
     events_read: int = 0
     batches: int = 0
@@ -67,12 +67,12 @@ class Summary(Struct):
 
 
 def new_rows(lake: Lake, where: Mapping[str, str]) -> int:
-    """How many rows the lake does not have yet; needs no session."""
+    """Number of rows that the lake does not have yet; needs no session."""
     return _count(lake.head().position, _reach(where, None))
 
 
 def is_brief(lake: Lake, rows: int) -> bool:
-    """Whether a run over so many new rows is over soon: what is open is looked at with every batch."""
+    """True if a run over so many new rows is short. Open deliveries count too: every batch reads them."""
     held = sum(
         file.rows for file in lake.head().tables.get(deliveries.TABLE.name, ()) if file.part in deliveries.OPEN_PARTS
     )
@@ -90,9 +90,9 @@ def run(
     few_rows: int | None = None,
     watch: Watch | None = None,
 ) -> Summary:
-    """Bring in what is new. `where` are the source's options.
+    """Bring in all new rows. `where` are the source's options.
 
-    Batches of fewer than `few_rows` are worked on here alone; unless told, on a cluster none is.
+    Batches of fewer than `few_rows` are read in this process alone. By default, on a cluster no batch is.
     """
     watch = watch or Watch()
     if few_rows is None:
@@ -125,7 +125,7 @@ def run(
 
 
 def _rest(stopped: Callable[[], bool]) -> None:
-    """Wait a while for more."""
+    """Wait a while for more rows."""
     for _ in range(_FOLLOW_SECONDS // _POLL_SECONDS):
         time.sleep(_POLL_SECONDS)
         if stopped():
@@ -133,7 +133,7 @@ def _rest(stopped: Callable[[], bool]) -> None:
 
 
 def _reach(where: Mapping[str, str], until: Position | None) -> Position:
-    """Where the logs end, or where they are to be read to."""
+    """The position up to which to read: the end of the logs, or `until` if that comes first."""
     options = Options(where)
     log = options.log()
     ends = {name: log.end(name) for name in options.logs}
@@ -141,7 +141,7 @@ def _reach(where: Mapping[str, str], until: Position | None) -> Position:
 
 
 def _read(where: Mapping[str, str], begin: Position, end: Position) -> pa.Table | None:
-    """The rows from one position to another; None if they are too large to be held here."""
+    """The rows from one position to another; `None` if they are too large for this process."""
     log = Options(where).log()
     pages: list[pa.RecordBatch] = []
     for page in (page for name, last in end.items() for page in log.read(name, begin.get(name, 0), last)):
@@ -152,7 +152,7 @@ def _read(where: Mapping[str, str], begin: Position, end: Position) -> pa.Table 
 
 
 def _count(begin: Position, end: Position) -> int:
-    """Rows from one position to another. A log that is shorter than it was has lost rows, and has none that are new."""
+    """Number of rows from one position to another. A log that became shorter has lost rows, and has no new ones."""
     return sum(max(0, last - begin.get(name, 0)) for name, last in end.items())
 
 
@@ -172,7 +172,7 @@ class _Batches:
         self._failures: list[Exception] = []
 
     def ask(self, question: Callable[..., _T], *about: object) -> _T | None:
-        """An answer that may be long in coming; None when somebody wants the run to end before."""
+        """Call a function that may block for long; returns `None` when the run is stopped before the result."""
         heard: Future[_T] = Future()
 
         def answer() -> None:
@@ -181,7 +181,7 @@ class _Batches:
             except Exception as error:  # noqa: BLE001 - whoever asked is told
                 heard.set_exception(error)
 
-        # Nobody waits for this thread: a hub that takes connections and says nothing must not keep a run from ending.
+        # Nothing joins this thread: a hub that accepts connections and never answers must not keep a run from ending.
         threading.Thread(target=answer, daemon=True, name="tieline-question").start()
         while not heard.done():
             wait([heard], _POLL_SECONDS)
@@ -190,7 +190,7 @@ class _Batches:
         return heard.result()
 
     def bring(self, rows: pa.Table) -> None:
-        """Bring in few rows as one batch; no stream is needed."""
+        """Bring in few rows as one batch, without a stream."""
         group = f"tieline-{uuid.uuid4().hex}"
 
         def add() -> None:
@@ -241,7 +241,7 @@ class _Batches:
         try:
             commit = self._flow.add(rows)
         except Exception as error:
-            # Spark ends the stream because of it, and tells of it in a page.
+            # Spark ends the stream because of this error, and reports the error in a page of text.
             self._failures.append(error)
             raise
         if commit is None:
@@ -252,7 +252,7 @@ class _Batches:
         for table, count in commit.written.items():
             summary.tables[table] = summary.tables.get(table, 0) + count
         self._watch.done(commit)
-        # Who follows for weeks must not wait for the end of the run, nor keep what was replaced till then.
+        # A run with `follow` may last for weeks: publish and sweep now, not at its end.
         self._lake.publish()
         if summary.batches % _SWEEP_BATCHES == 0:
             self._lake.sweep()
@@ -264,20 +264,20 @@ class _Batches:
 
 
 def _require_same_log(lake: Lake, where: Mapping[str, str]) -> None:
-    """Positions mean nothing in another hub's log, nor in one that was restored and grew again."""
+    """Raise if the lake is of another log: its positions mean nothing there, nor in a restored log that grew again."""
     head = lake.head()
     end = head.position.get(MAIN, 0)
     if not head.last_hash or not end:
         return
     for page in Options(where).log().read(MAIN, end - 1, end):
         found = page.column("hash").to_pylist()
-        # A log that lost this row is shorter: nothing of it is read again, and `verify` tells.
+        # A log that lost this row is shorter: none of its rows is read again, and `verify` reports the loss.
         if found and found[0].hex() != head.last_hash:
             raise LakeError(f"{lake.path} is of another log; name another lake with --lake DIR")
 
 
 def rebuild(spark: SparkSession, lake: Lake, table: str, stage: Stage = lambda name: None) -> int:
-    """Compute one table anew from bronze; returns how many rows it has."""
+    """Compute one table again from bronze; returns its number of rows."""
     with lake.held():
         commit = Flow(spark, lake, load_prices(lake.path), stage).rebuild(table)
         lake.publish()
@@ -285,7 +285,7 @@ def rebuild(spark: SparkSession, lake: Lake, table: str, stage: Stage = lambda n
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, in a line: of Spark's long reports the one that a worker's Python gave as its reason."""
+    """The reason of a failure in one line; from Spark's long reports, the line with the worker's Python error."""
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
         return str(error) or type(error).__name__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -1,7 +1,7 @@
-"""Seals: whether what is stored beside the log is what its rows say, for those who ask.
+"""Seals: checks that the data stored beside the log match the log's rows.
 
-A row of the chain holds a digest of the message or the change of an objective that it tells of. It is computed here
-from what is stored.
+A row of the chain holds a digest of its message or of its change of an objective. An audit computes this digest again
+from the stored data.
 """
 
 import msgspec
@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(_Sealed | _Changed).decode
 
 
 def broken_seals(page: MainPage) -> set[int]:
-    """Offsets of rows that say something else than what is stored beside them."""
+    """Offsets of rows whose digest does not match the data stored beside them."""
     events = {row[0]: (row[1], row[2]) for row in page.rows}
     broken = set()
     for message in page.messages:

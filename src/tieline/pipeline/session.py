@@ -21,31 +21,31 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "2g",
-    # Offsets that a query asks for are read, and no others.
+    # Read only the offsets that a query asks for.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
-    # Batches are small next to what Spark is made for: a few partitions, joined further when they are nearly empty.
+    # Batches are small for Spark: use few partitions; Spark merges partitions that are nearly empty.
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.files.maxPartitionBytes": "64m",
-    # A commit of the lake says what is done, so files need no second move and no mark.
+    # A commit of the lake makes files valid, so files need no second move and no success marker.
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.sql.autoBroadcastJoinThreshold": "16m",
-    # So many parts of a table are written at the same time; a task that meets more of them sorts its rows first.
+    # Number of parts that a task writes at the same time; with more parts, a task sorts its rows first.
     "spark.sql.maxConcurrentOutputFileWriters": "8",
-    # Nobody sees plans that Spark describes for its own pages.
+    # Nobody reads the query plans that Spark describes for its own web pages.
     "spark.sql.ui.explainMode": "simple",
-    # Noting the line of ours that every column comes from takes ten times as long as making the column.
+    # Recording the source line of every column takes ten times as long as making the column.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Which files a table has is known; listing them is no work for a job of its own.
+    # The files of a table are known; listing them needs no separate job.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 
 _BRIEF = {
-    # Compiling what rows are computed by takes longer than to interpret it for few of them.
+    # For few rows, compiling the query takes longer than interpreting it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # A plan is not looked at again while it runs: with one task there is nothing to be decided anew.
+    # Do not re-plan a running query: with one task there is nothing to decide again.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
@@ -57,7 +57,7 @@ _JARS = (
     "hadoop-client-runtime", "netty-common", "netty-transport", "antlr4-runtime", "spark-common-utils", "jackson-core",
     "spark-unsafe", "py4j",
 )  # fmt: skip
-"""Most classes are in these. Java looks for a class in one archive after the other, and Spark has hundreds."""
+"""Archives with most of the classes. Java searches archives one after the other, and Spark has hundreds."""
 
 _LOGGING = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -72,15 +72,15 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n
 def start_session(
     master: str = "local[*]", *, scratch: Path, brief: bool = False, settings: dict[str, str] | None = None
 ) -> "SparkSession":
-    """A session on this master, with the `tieline` source known to it. Raises `MissingPart` without Spark or Java.
+    """A session on this master, with the `tieline` source registered. Raises `MissingPart` without Spark or Java.
 
-    A brief one is for little work, which is done before Java's optimising compiler pays for itself.
+    A `brief` session is for little work: such work ends before Java's optimising compiler pays for itself.
     """
     require_extra()
     java = find_java(scratch)
     if java is not None:
         os.environ["JAVA_HOME"] = str(java)
-    # Workers on this machine run the same Python, whatever comes first on the PATH.
+    # Workers on this machine run the same Python, whatever Python comes first on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the extra may be missing, which was said above
@@ -94,9 +94,9 @@ def start_session(
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOGGING, encoding="utf-8")
     folders = {
-        # If Java dies, it says why in a file of this session's, not in the folder that somebody happens to be in.
-        # With a few cores and a small heap the parallel collector takes a seventh less of the processor than G1.
-        # Spark's classes fill so much, and on the way there nothing is worth being collected.
+        # ErrorFile: if Java crashes, it writes the reason to a file of this session, not to the current folder.
+        # UseParallelGC: with few cores and a small heap it takes a seventh less processor time than G1.
+        # MetaspaceSize: Spark's classes fill this much, and collecting before that frees nothing.
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:MetaspaceSize=256m "
         f"{'-XX:TieredStopAtLevel=1 ' if brief else ''}"
         f"-XX:ErrorFile={scratch}/java-%p.log "
@@ -107,7 +107,7 @@ def start_session(
     }
     for name, value in {**_SETTINGS, **(_BRIEF if brief else {}), **bound, **folders, **(settings or {})}.items():
         builder = builder.config(name, value)
-    # What goes wrong in a batch comes back as an exception; the bridge need not print it as well.
+    # Errors in a batch are raised as exceptions; py4j need not print them as well.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     with _stderr_to(scratch / "spark.log"):
         spark = builder.getOrCreate()
@@ -116,7 +116,7 @@ def start_session(
 
 
 def _first_jars() -> str:
-    """The archives that Java looks into first."""
+    """Class path of the archives that Java searches first."""
     home = os.environ.get("SPARK_HOME")
     spec = find_spec("pyspark")
     folder = Path(home) if home else Path(spec.origin).parent if spec and spec.origin else Path()
@@ -126,7 +126,7 @@ def _first_jars() -> str:
 
 @contextlib.contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """What is started here writes its errors to a file: Spark's own are long, and come back as exceptions anyway."""
+    """Redirect stderr of new processes to a file: Spark's errors are long, and are raised as exceptions too."""
     sys.stderr.flush()
     kept = os.dup(2)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

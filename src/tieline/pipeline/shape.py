@@ -1,7 +1,7 @@
-"""The shape of a batch: what kinds of rows it has and which times they touch.
+"""The shape of a batch: the kinds of its rows and the times that they touch.
 
-It is known before any table is written, so that parts which nothing touches are not read, and tables that nothing
-concerns are not written.
+The shape is computed before any table is written, so that untouched parts are not read and unaffected tables are not
+written.
 """
 
 from array import array
@@ -28,17 +28,17 @@ _MOVES = frozenset(ELSEWHERE) - {"send", "objective"}
 _LOOKED_AT = ("log", "kind", "offset", "at_ms", "hash", "ts_ms", "reply_to", "keys", "hops", "chained", "signature")
 _PAGE_ROWS = 1 << 17
 _EVENTS_HELD = 1 << 10
-"""Events may be megabytes."""
+"""Events read at a time; one event may have megabytes."""
 _NEVER = -(2**63)
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a batch is made of."""
+    """Counts, positions and times of the rows of a batch."""
 
     rows: dict[tuple[str, str], int]
-    """How many, by log and kind."""
+    """Number of rows, by log and kind."""
     begins: dict[str, int]
     """The offset of the first row, by log."""
     ends: dict[str, int]
@@ -48,17 +48,17 @@ class Shape:
     activity_hours: frozenset[int]
     """Hours in which activity happened."""
     asked_hours: frozenset[int]
-    """Hours in which messages were sent that the batch's messages answer, and perhaps one beside."""
+    """Hours of the messages that this batch's messages answer, and perhaps a neighbouring hour."""
     begun: int
     """Deliveries that began."""
     looped: int
     """Messages and pauses that `loops` counts."""
     findings: int
     last_hash: str
-    """Of the last row of the main log; empty if there is none."""
+    """Hash of the last row of the main log; empty if the batch has no such row."""
 
     def parts(self, frames: tuple[str, ...], width_ms: int, known: frozenset[int]) -> frozenset[int]:
-        """Those of the known parts of a table that facts of these frames can fall into."""
+        """The known parts of a table into which facts of these frames can fall."""
         touched: set[int] = set()
         if self.span_ms is not None and frames != ("exchanges",):
             first, last = self.span_ms
@@ -68,7 +68,7 @@ class Shape:
         return frozenset(touched)
 
     def empty(self) -> frozenset[str]:
-        """Names of frames that have no rows in this batch; `loops` when it has none of what that table counts."""
+        """Names of frames without rows in this batch; `loops` if the batch has nothing that table `loops` counts."""
         kinds = {kind for log, kind in self.rows if log == MAIN}
         there = {
             "messages": "send" in kinds,
@@ -87,7 +87,7 @@ class Shape:
 
 
 def shape_of(bronze: Iterable[Path]) -> Shape:
-    """Look at the files of a batch once. It is done here, because a job of Spark's takes longer to begin than this."""
+    """Compute the shape in one pass over the files, without Spark: a Spark job takes longer to start than this pass."""
     rows: Counter[tuple[str, str]] = Counter()
     counts: Counter[str] = Counter()
     begins: dict[str, int] = {}
@@ -126,10 +126,10 @@ def shape_of(bronze: Iterable[Path]) -> Shape:
 
 
 def moved_by(bronze: Iterable[Path], most: int) -> pa.Table | None:
-    """Number and key of every delivery that a batch tells a step of.
+    """Member number and key of every delivery that moves in a batch.
 
-    None if there are too many: one row may tell of millions. Or if a row cannot be read here, because somebody wrote
-    into the database; Spark reads of it what can be read.
+    Returns `None` if there are `most` or more: one row may move millions. Also `None` if a row cannot be read, because
+    somebody changed the database; Spark then reads what it can of such a row.
     """
     decode = msgspec.json.Decoder(_Moved).decode
     numbers, firsts, counts = array("q"), array("q"), array("q")
@@ -173,14 +173,14 @@ def _counted(main: pa.Table) -> dict[str, int]:
 
 
 def _happened_hours(activity: pa.Table) -> set[int]:
-    """By the rule of `tables.activity.happened_ms`."""
+    """Hours in which activity happened, by the rule of `tables.activity.happened_ms`."""
     at, told = activity["at_ms"].to_numpy(), pc.fill_null(activity["ts_ms"], _NEVER).to_numpy()
     likely = (told >= at - BEHIND_MS) & (told <= at + AHEAD_MS)
     return set(np.unique(np.where(likely, told, at) // HOUR_MS * HOUR_MS).tolist())
 
 
 def _asked_hours(replied: pa.ChunkedArray) -> set[int]:
-    """By the ids of the messages that are answered, which begin with their time: the first digits tell the minute."""
+    """Hours of the answered messages, by their ids. An id begins with its time; the first digits give the minute."""
     ids = replied.filter(pc.match_substring_regex(replied, "^[0-9a-f]{8}-[0-9a-f]{4}-7"))
     begins = [int(digits, 16) << 16 for digits in pc.unique(pc.utf8_slice_codeunits(ids, 0, 8)).to_pylist()]
     return {time_ms // HOUR_MS * HOUR_MS for begin in begins for time_ms in (begin, begin + 0xFFFF)}

@@ -1,7 +1,7 @@
-"""Signatures: messages that are kept as their senders signed them, checked anew by whoever has the secret.
+"""Signatures: checks signed messages again, as their senders signed them, when the secret is given.
 
-Above: the reader of a home, in an audit, also in Spark's workers. Below: what protocols declare. Secrets come from the
-environment and are no options of a source, because Spark shows options.
+Above: the reader of a home, in an audit, also in Spark's workers. Below: the protocols' signature checks. Secrets come
+from the environment and not from a source's options, because Spark shows options.
 """
 
 import os
@@ -23,7 +23,7 @@ _decode = msgspec.json.Decoder(_Signed).decode
 
 
 def signing() -> tuple[str, ...]:
-    """The protocols whose members sign what they say."""
+    """The protocols whose members sign their messages."""
     return tuple(protocol.name for protocol in protocols() if protocol.signatures is not None)
 
 

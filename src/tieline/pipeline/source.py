@@ -6,7 +6,7 @@ across logs. Partitions are ranges of offsets, so any number of workers can read
 
 Options: `home` or `url` and `token`; `logs` (`main,activity`); `partitions` (per log and batch; without it as many as
 are worth a task); `maxRowsPerBatch` of a stream; `from`, where a stream begins, and `to`, where it ends, as
-`{"main": 0, "activity": 0}`; `audit` (`true`: say whether what is stored beside the rows is what they say; of a home
+`{"main": 0, "activity": 0}`; `audit` (`true`: check that the data stored beside the rows match the rows; for a home
 only).
 """
 
@@ -43,7 +43,7 @@ _PARTITIONS = 8
 
 
 class Log(Protocol):
-    """Where rows come from."""
+    """Source of rows: a home or a hub's address."""
 
     def end(self, log: str) -> int:
         """The offset that the next row of a log will have."""
@@ -67,7 +67,7 @@ class OffsetRange(InputPartition):
 
 
 class Options:
-    """What a reader was told."""
+    """Options of a reader, checked and parsed."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
@@ -81,7 +81,7 @@ class Options:
             raise SourceError('say where the log is: option("home", DIR), or option("url", …) and option("token", …)')
 
     def log(self) -> Log:
-        """Open what is named. It is done where rows are read, because a connection cannot travel there."""
+        """Open the log that the options name. Each worker opens its own: a connection cannot be sent to it."""
         if "home" in self._options:
             from tieline.pipeline.sqlite_log import SqliteLog  # noqa: PLC0415 - a reader of a URL needs no database
 
@@ -91,13 +91,13 @@ class Options:
         return HttpLog(self._options["url"], self._options.get("token", ""))
 
     def split(self, log: str, start: int, end: int) -> list[OffsetRange]:
-        """Ranges of about equal length: as many as were asked for, or as many as are worth a task."""
+        """Ranges of about equal length: as many as the option `partitions` says, or as many as are worth a task."""
         if self._partitions is not None:
             return split(log, start, end, self._partitions, 1)
         return split(log, start, end, _PARTITIONS, _ROWS_MIN)
 
     def position(self, name: str) -> Position | None:
-        """A position that was given, for every log that is read."""
+        """The position in this option, for every log that is read; `None` without the option."""
         given = self._options.get(name)
         if given is None:
             return None
@@ -118,7 +118,7 @@ class TielineSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """Name of the source for `spark.read.format`."""
         return "tieline"
 
     def schema(self) -> StructType:
@@ -146,7 +146,7 @@ class TableReader(DataSourceReader):
         self._logs = options.logs
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take what is said about offsets and logs; the rest is Spark's."""
+        """Apply the filters on offsets and logs here; return the others for Spark to apply."""
         for one in filters:
             if not self._take(one):
                 yield one
@@ -196,28 +196,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        # Where a run over what is there now ends.
+        # End position of a run over the rows that exist now.
         self._target: Position | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """Where a stream without a checkpoint begins."""
+        """Start position of a stream without a checkpoint."""
         return self._options.position("from") or dict.fromkeys(self._options.logs, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """At most so many rows in a batch."""
+        """Limit of rows in a batch."""
         return ReadMaxRows(self._options.rows_max) if self._options.rows_max else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What comes from now on is for the next run."""
+        """Fix the end of this run: later rows are for the next run."""
         self._target = self._ends()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """How far the next batch goes: all logs in turn, until it has its rows."""
+        """End position of the next batch: takes rows from all logs in turn, up to the limit."""
         room = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         position = {}
         for name, end in (self._target or self._ends()).items():
             begin = start.get(name, 0)
-            # A log that is shorter than it was has lost rows: it is not read again, and `verify` tells.
+            # A log that became shorter has lost rows: it is not read again, and `verify` reports the loss.
             reach = max(begin, end)
             position[name] = reach if room is None else min(reach, begin + room)
             if room is not None:
@@ -243,7 +243,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def split(log: str, start: int, end: int, parts: int, rows_min: int) -> list[OffsetRange]:
-    """At most so many ranges, none of them with fewer rows than that unless there are no more."""
+    """At most `parts` ranges. Each has at least `rows_min` rows, unless there are fewer rows in total."""
     rows = max(0, end - start)
     count = max(1, min(parts, rows // rows_min)) if rows else 0
     bounds = [start + rows * index // count for index in range(count + 1)] if count else []

@@ -11,15 +11,15 @@ from tieline.pipeline.row import MAIN, activity_batch, main_page
 from tieline.stores.sqlite.pages import LogPages, MainPage
 
 PAGE_ROWS = 8192
-"""Rows that are read in one transaction: some milliseconds, after which the write-ahead log can be moved."""
+"""Rows read in one transaction: it takes some milliseconds, after which SQLite can checkpoint the write-ahead log."""
 
 
 class SqliteLog:
-    """The logs of one home. Opened where it is used, because connections cannot travel to another process."""
+    """The logs of one home. Each process opens its own, because connections cannot be sent to another process."""
 
     def __init__(self, home: str, *, audit: bool = False) -> None:
         self._home = Path(home)
-        # Whether what is stored beside the rows is compared with them.
+        # True: compare the rows with the data stored beside them.
         self._audit = audit
 
     def end(self, log: str) -> int:
@@ -30,7 +30,7 @@ class SqliteLog:
     def read(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """The rows from `start` to before `end`."""
         with closing(LogPages(self._home)) as pages, _no_collecting():
-            # Whoever a row below `end` went to was a member before that end was known, so these names are all.
+            # Every recipient of a row below `end` was a member before `end` was known, so these names are complete.
             names = pages.names()
             for first in range(start, end, PAGE_ROWS):
                 last = min(first + PAGE_ROWS, end)
@@ -46,7 +46,7 @@ class SqliteLog:
 
 @contextmanager
 def _no_collecting() -> Iterator[None]:
-    """Thousands of tuples a page, none of them in a cycle: looking for cycles would take a quarter of the time."""
+    """Turn off garbage collection, which takes a quarter of the time: a page has thousands of tuples, but no cycles."""
     collected = gc.isenabled()
     gc.disable()
     try:

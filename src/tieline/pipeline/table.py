@@ -1,8 +1,8 @@
-"""What a table is: its name, its columns' meaning, and how new facts join it.
+"""Definition of a table: its name, its columns, and how new facts are merged into it.
 
-Above: one file per table in `tables/`. A gold table is sums over facts, so that a batch of facts can be added to what
-is there: `contribute` gives rows with the table's keys and measures, several for the same key if need be, and `MERGES`
-says how rows of the same key become one. What is derived from measures is added by `finish`.
+Above: one file per table in `tables/`. A gold table holds sums over facts, so that a batch of facts can be added to the
+existing rows. `contribute` returns rows with the table's keys and measures, possibly several for the same key. `MERGES`
+says how rows of the same key become one. `finish` adds columns that are derived from measures.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,17 +40,17 @@ _TYPES: dict[str, DataType] = {
 
 
 def columns(text: str) -> StructType:
-    """Columns as SQL writes them. Spark's own reader of such texts needs a session, and tables are known before one."""
+    """Parse columns from SQL text. Spark's own parser needs a session, but tables are defined before there is one."""
     pairs = (column.split() for column in text.split(", "))
     return StructType([StructField(name, _TYPES[kind]) for name, kind in pairs])
 
 
 VERSION = "version"
-"""Of rows with measures that are kept from the newest: which is newer."""
+"""Column that orders rows for `newest` measures: the value of the row with the highest version is kept."""
 
 
 def each(measure: str) -> str:
-    """The column in which facts have the one number that they add to a `sorted` measure."""
+    """Name of the column with the one number that a fact adds to a `sorted` measure."""
     return f"each_{measure}"
 
 
@@ -58,7 +58,7 @@ MERGES: dict[str, Callable[[str], Column]] = {
     "sum": f.sum,
     "min": f.min,
     "max": f.max,
-    # Numbers, all of them, in order: percentiles of it are exact. New facts bring one each.
+    # All numbers, in order, so that percentiles are exact. Each new fact adds one number.
     "sorted": lambda name: f.sort_array(f.concat(f.collect_list(each(name)), f.flatten(f.collect_list(name)))),
     "union": lambda name: f.sort_array(f.array_distinct(f.flatten(f.collect_list(name)))),
     "newest": lambda name: f.max_by(name, f.when(f.col(name).isNotNull(), f.col(VERSION))),
@@ -67,31 +67,31 @@ MERGES: dict[str, Callable[[str], Column]] = {
 
 @dataclass(frozen=True)
 class Gold:
-    """A table of answers."""
+    """A table of aggregated facts."""
 
     name: str
     schema: StructType
-    """Its stored columns: keys, measures, and what `finish` adds."""
+    """The stored columns: keys, measures, and the columns that `finish` adds."""
     keys: tuple[str, ...]
     measures: Mapping[str, str]
-    """Which of `MERGES` each measure is put together by."""
+    """The key in `MERGES` by which each measure is merged."""
     reads: tuple[str, ...]
-    """The frames whose facts it counts: with none of them in a batch it stays as it is."""
+    """The frames whose facts the table counts; a batch without such facts leaves the table unchanged."""
     contribute: Callable[[Frames], Sequence[DataFrame]]
     part: str | None = None
-    """The key that says which part of time a row is in; without one, the table is small and one part."""
+    """The key with the time that selects a row's part; a table without this key is small and has one part."""
     part_ms: int = DAY_MS
     finish: Callable[[DataFrame], DataFrame] = lambda rows: rows
 
     def merge(self, rows: DataFrame) -> DataFrame:
-        """Rows of the same key become one."""
+        """Merge rows of the same key into one."""
         merged = rows.groupBy(*self.keys).agg(
             *(MERGES[how](measure).alias(measure) for measure, how in self.measures.items())
         )
         return self.finish(merged).select(*self.schema.fieldNames())
 
     def contributions(self, frames: Frames) -> DataFrame:
-        """The facts of a batch in this table's columns; measures that one kind of fact lacks are null."""
+        """The facts of a batch in this table's columns; a measure is null for facts that do not have it."""
         first, *others = self.contribute(frames)
         rows = self.in_columns(first)
         for other in others:
@@ -99,11 +99,11 @@ class Gold:
         return rows
 
     def apart(self, known: pa.Table, facts: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Rows of this table that facts are about, and all others with their part."""
+        """The rows of this table with the same keys as the facts, and all other rows with their part."""
         keys = facts.select(self.keys)
         numbered = known.select(self.keys).append_column("row", pa.array(np.arange(len(known))))
         if any(column.null_count for column in keys.columns):
-            # Arrow holds no null to be the same as another.
+            # Arrow never treats two nulls as equal.
             found = numbered["row"]
         else:
             found = numbered.join(keys, list(self.keys), join_type="left semi")["row"]
@@ -118,7 +118,7 @@ class Gold:
         types = {name: self.schema[name].dataType for name in (*self.keys, *self.measures)}
         types |= {each(name): LongType() for name, how in self.measures.items() if how == "sorted"}
         given = set(rows.columns)
-        # As text, because a column made in Python takes several calls to Java.
+        # Write expressions as text: a column made in Python takes several calls to Java.
         return rows.selectExpr(
             *(
                 f"CAST({f'`{name}`' if name in given else 'NULL'} AS {kind.simpleString()}) AS `{name}`"
@@ -129,12 +129,12 @@ class Gold:
 
 @dataclass(frozen=True)
 class Silver:
-    """A table of typed facts, which only grows, except `deliveries`."""
+    """A table of typed facts. Rows are only added, except in `deliveries`, where rows also change."""
 
     name: str
     schema: StructType
     time: str
-    """The column that says when a row happened: it tells which files have to be read."""
+    """The column with the time of a row; it decides which files must be read."""
 
 
 def start_of(time_ms: Column, width_ms: int) -> Column:
@@ -143,6 +143,6 @@ def start_of(time_ms: Column, width_ms: int) -> Column:
 
 
 def percentile(values: Column, share: float) -> Column:
-    """The nearest-rank percentile of numbers that are in order; null of none."""
+    """The nearest-rank percentile of sorted numbers; null without numbers."""
     rank = f.greatest(f.lit(1), f.ceil(f.size(values) * f.lit(share))).cast("int")
     return f.when(f.size(values) > 0, f.element_at(values, rank))

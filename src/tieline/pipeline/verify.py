@@ -1,8 +1,8 @@
-"""The audit at scale: the main log checked in parallel, against itself, what is stored beside it, and checkpoints.
+"""The audit at scale: checks the main log in parallel against itself, the data stored beside it, and checkpoints.
 
-Above: `tieline pipeline verify`. Below: the source, which cuts the log into ranges; each worker checks the links inside
-its range and the one to the row before it, so that the ranges join. Workers only count what is wrong, a page at a time;
-the few pages that have something wrong are read again here, to say what it is. It trusts nothing that an earlier run
+Above: `tieline pipeline verify`. Below: the source, which cuts the log into ranges. Each worker checks the links inside
+its range and the link to the row before the range, so that the ranges join. Workers only count errors, page by page;
+the few pages with errors are read again here, to describe the errors. The audit trusts nothing that an earlier run
 computed.
 """
 
@@ -23,7 +23,7 @@ from tieline.pipeline.tables.findings import BAD_SIGNATURES
 from tieline.stores.sqlite.pages import LogPages
 
 FINDINGS_MAX = 100
-"""One broken row breaks what follows from it; more findings than these help nobody."""
+"""Limit of findings: one broken row breaks the rows after it, and more findings than these help nobody."""
 PAGE_ROWS = 8192
 """Rows that are counted together."""
 _SIGNATURES = {
@@ -33,7 +33,7 @@ _SIGNATURES = {
 
 
 class VerifyFinding(Struct, frozen=True):
-    """Something that is not as it must be."""
+    """One error that the audit found."""
 
     offset: int
     kind: str
@@ -47,22 +47,22 @@ class VerifyReport(Struct, frozen=True):
     verified_rows: int
     messages: int
     findings: tuple[VerifyFinding, ...]
-    """The first ones, by offset; then those about checkpoints."""
+    """The first findings by offset, then the findings about checkpoints."""
     more: bool = False
-    """Whether there are more findings than these."""
+    """True if there are more findings than `findings` holds."""
     signatures_checked: int = 0
-    """Signed messages whose signature was computed anew."""
+    """Number of signed messages whose signature was checked again."""
     signatures_unchecked: int = 0
-    """Those for which it was not: the secret is not given, or the messages are not here."""
+    """Number of signed messages that were not checked: the secret is not given, or the log is not in a home."""
 
     @property
     def intact(self) -> bool:
-        """Whether nothing was found."""
+        """True if there are no findings."""
         return not self.findings
 
 
 class Page(Struct, frozen=True):
-    """What workers counted in some thousand rows."""
+    """Counts of the workers for one page of rows."""
 
     number: int
     rows: int
@@ -71,15 +71,15 @@ class Page(Struct, frozen=True):
     messages: int
     signed: int
     checked: int = 0
-    """Those of the signed ones whose protocol's secret is given."""
+    """Number of signed messages whose protocol's secret is given."""
 
     def suspicious(self, end: int) -> bool:
-        """Whether it is worth another look."""
+        """True if the page has errors or missing rows, and must be read again."""
         return self.wrong > 0 or self.rows != min(PAGE_ROWS, end - self.number * PAGE_ROWS)
 
 
 def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[Checkpoint] = ()) -> VerifyReport:
-    """Check the main log. Over a home also what is stored beside it, and signatures of which the secret is given."""
+    """Check the main log; for a home also the data stored beside it, and signatures whose secret is given."""
     options = {**where, "logs": MAIN, **({"audit": "true"} if "home" in where else {})}
     pages, heads = _counted(spark, options, checkpoints)
     end = _end(pages)
@@ -123,13 +123,13 @@ def _counted(
 
 
 def tell(options: Mapping[str, str], pages: Sequence[Page]) -> Iterator[VerifyFinding]:
-    """What is wrong with a log of which these pages were counted, by offset."""
+    """The errors of a log by offset; `pages` are the counts of its pages."""
     end = _end(pages)
     expected = 0
     for page in pages:
         first = page.number * PAGE_ROWS
         if expected < first:
-            # Pages without a single row.
+            # There are pages without any rows.
             yield _missing(expected, first - 1)
         if page.suspicious(end):
             yield from _page_told(options, first, min(first + PAGE_ROWS, end))
@@ -166,7 +166,7 @@ def _missing(first: int, last: int) -> VerifyFinding:
 
 
 def _left_over(home: Path, end: int) -> Iterator[VerifyFinding]:
-    """Messages and changes of objectives behind the last row: whoever cut the log off has forgotten them."""
+    """Messages and changes of objectives after the last row: somebody cut off the log, but not these."""
     with closing(LogPages(home)) as pages:
         page = pages.main(end, end + PAGE_ROWS)
     told = {row[0] for row in page.rows}

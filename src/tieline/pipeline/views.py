@@ -7,7 +7,7 @@ from tieline.pipeline.lake import Commit, Lake
 
 
 def read_table(spark: SparkSession, lake: Lake, name: str, commit: Commit | None = None) -> DataFrame:
-    """A table as of a commit, else as it is now."""
+    """A table as of a commit, or else as of the newest commit."""
     files = (commit or lake.head()).tables.get(name, ())
     if not files:
         return spark.createDataFrame([], SCHEMAS[name])
@@ -15,7 +15,7 @@ def read_table(spark: SparkSession, lake: Lake, name: str, commit: Commit | None
 
 
 def register(spark: SparkSession, lake: Lake) -> None:
-    """Give every table its name in this session, all as of the same commit."""
+    """Register every table as a view in this session, all as of the same commit."""
     head = lake.head()
     for name in SCHEMAS:
         read_table(spark, lake, name, head).createOrReplaceTempView(name)

@@ -1,9 +1,9 @@
-"""Activity: one row for each thing that a member did, once however often it was told.
+"""Activity: one row for each action of a member, however often the member reported it.
 
-An upload whose answer was lost is sent again: the same member telling the same event is the same fact, and its first
-row counts. Exchanges with a model have their tokens and cost; other kinds have only what all have. `objective` is what
-the member said it was working on when it told of it. `late` is what was told later than the watermark after it
-happened; it counts where it happened.
+An upload whose answer was lost is sent again: the same event from the same member is the same fact, and its first row
+counts. Exchanges with a model have tokens and cost; other kinds have only the common columns. `objective` is the
+objective that the member worked on, by its own markers, when it reported the action. `late` marks an action reported
+later than the watermark after it happened; the action still counts at the time when it happened.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -15,7 +15,7 @@ from tieline.pipeline.table import DAY_MS, Gold, Silver, columns
 WATERMARK_MS = DAY_MS
 EXCHANGE = "llm_exchange"
 
-# Members tell what they like. Beyond these it is a mistake, and no sum may overflow because of it.
+# Members can report any number. A value beyond these limits is a mistake, and must not make a sum overflow.
 AHEAD_MS, BEHIND_MS = DAY_MS, 366 * DAY_MS
 _TOKENS_MAX = 10**8
 _LASTED_MAX_MS = 10**10
@@ -39,7 +39,7 @@ FOCUS = Gold(
     reads=("focus",),
     contribute=lambda frames: [],
 )
-"""What each member works on by its last marker; empty is nothing."""
+"""The objective that each member works on, by its last marker; empty if none."""
 
 _EVENT = (
     "duration bigint, objectiveId string, entry struct<provider: string, request: struct<model: string>, "
@@ -50,13 +50,13 @@ _OPEN, _CLOSE = "objective_open", "objective_close"
 
 
 def happened_ms() -> Column:
-    """When activity happened, as its member tells it; what cannot be is taken to have happened when it was told."""
+    """The time of an action as its member reported it; an impossible time is replaced by the time of the report."""
     told, at = f.col("ts_ms"), f.col("at_ms")
     return f.when(told.between(at - BEHIND_MS, at + AHEAD_MS), told).otherwise(at)
 
 
 def markers(bronze: DataFrame) -> DataFrame:
-    """What members said they work on, in the columns of `FOCUS`."""
+    """The markers by which members say what they work on, in the columns of `FOCUS`."""
     marked = bronze.where((f.col("log") == "activity") & f.col("kind").isin(_OPEN, _CLOSE))
     named = f.coalesce(f.get_json_object("event", "$.objectiveId"), f.lit(""))
     objective = f.when(f.col("kind") == _OPEN, named).otherwise("")
@@ -64,7 +64,7 @@ def markers(bronze: DataFrame) -> DataFrame:
 
 
 def activity(bronze: DataFrame, focus: DataFrame, prices: Prices) -> DataFrame:
-    """The activity of a batch of rows, each event once; `focus` is what members worked on before it."""
+    """The activity of a batch of rows, each event once; `focus` has the objectives of members before the batch."""
     rows = bronze.where(f.col("log") == "activity").select(
         "offset", "at_ms", happened_ms().alias("ts_ms"), "number", "member", "kind", "event",
         f.lit(None).cast("string").alias("before"),
@@ -80,7 +80,7 @@ def activity(bronze: DataFrame, focus: DataFrame, prices: Prices) -> DataFrame:
     )
     told = Window.partitionBy("number").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
     focused = all_rows.withColumn("focus", f.last(marked, ignorenulls=True).over(told)).where(f.col("offset") >= 0)
-    # The time as well: an event that does not say when it happened is another one each time.
+    # Include the time: an event without a time of its own is a new event each time.
     digest = f.md5(f.concat_ws("\x1f", f.col("number").cast("string"), f.col("ts_ms").cast("string"), "event"))
     first = Window.partitionBy("digest").orderBy("offset")
     once = focused.withColumn("digest", digest).withColumn("nth", f.row_number().over(first)).where(f.col("nth") == 1)
@@ -117,7 +117,7 @@ def _typed(rows: DataFrame, prices: Prices) -> DataFrame:
 
 
 def _cost(model: Column, tokens: list[Column], prices: Prices) -> Column:
-    """By the longest known beginning of the model's name; null without one."""
+    """Cost by the longest known prefix of the model's name; null without a known prefix."""
     cost = f.lit(None).cast("bigint")
     for prefix in sorted(prices, key=len):
         asked, told, read, written = prices[prefix]
@@ -127,5 +127,5 @@ def _cost(model: Column, tokens: list[Column], prices: Prices) -> Column:
 
 
 def unknown(new: DataFrame, known: DataFrame) -> DataFrame:
-    """Those of new rows that were not told before."""
+    """The new rows that are not among the known rows."""
     return new.join(known.select("digest"), "digest", "left_anti").select(*TABLE.schema.fieldNames())

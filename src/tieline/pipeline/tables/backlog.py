@@ -1,7 +1,7 @@
 """Backlog: one row for each member and minute in which its inbox changed: how many deliveries arrived, how many left.
 
-A delivery leaves when it is acknowledged, expires, dies, or goes out on a wire that has no acknowledgement. What waits
-at the end of a minute is the sum of `arrived - departed` up to it; `waiting` gives that.
+A delivery leaves when it is acknowledged, expires, dies, or goes out on a wire that has no acknowledgement. The number
+of waiting deliveries at the end of a minute is the sum of `arrived - departed` up to it; `waiting` computes this sum.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
 
 
 def waiting(backlog: DataFrame) -> DataFrame:
-    """What waited at the end of each minute."""
+    """Add the number of deliveries that waited at the end of each minute."""
     so_far = Window.partitionBy("member").orderBy("minute_ms").rowsBetween(Window.unboundedPreceding, 0)
     return backlog.withColumn("waiting", f.sum(f.col("arrived") - f.col("departed")).over(so_far))
 

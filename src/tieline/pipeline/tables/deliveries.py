@@ -1,8 +1,8 @@
 """Deliveries: one row for each message and recipient, with the time of every rung that it reached.
 
-A delivery is known by its recipient's number and its key. It is *open* until it is settled or `WATERMARK_MS` old: open
-rows are folded with every batch, closed ones are looked up only when a step comes for one of them after all.
-`fresh` has a bit for each rung that the commit which wrote the row added, and one for its beginning.
+A delivery is identified by its recipient's number and its key. A delivery is *open* until it is settled or
+`WATERMARK_MS` old. Open rows are processed with every batch; closed rows are looked up only when a late step comes for
+one of them. `fresh` has a bit for each rung that the writing commit added, and one bit for a new delivery.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from tieline.pipeline.table import DAY_MS, Silver, columns
 
 WATERMARK_MS = DAY_MS
-"""A step that comes later than this after the message is late: it is counted as such, and kept all the same."""
+"""A step that comes later than this after the message counts as late; the step is still kept."""
 
 TABLE = Silver(
     name="deliveries",
@@ -26,13 +26,13 @@ TABLE = Silver(
     time="sent_ms",
 )
 OPEN, CLOSED, ORPHAN, RESTING = 0, 1, 2, 3
-"""Parts of the table. What rests is open and had nothing new in the commit that wrote it, so that nobody who looks for
-what is new need read it; an orphan is a step whose delivery is not open.
+"""Parts of the table. `RESTING` rows are open and had nothing new in the commit that wrote them, so a search for new
+facts can skip them. An `ORPHAN` is a step whose delivery is not open.
 """
 OPEN_PARTS = frozenset({OPEN, RESTING})
 
 _RANGE_MAX = 10_000_000
-"""Deliveries of one event: a hub never has so many, and a spoilt row must not fill the disk."""
+"""Limit of deliveries in one event: a hub never has so many, and a damaged row must not fill the disk."""
 _KEY_MAX = 2**60  # no inbox gets there; a key beyond it was written by somebody else
 _MOVED = "number bigint, keys array<array<bigint>>, protocol string, mute boolean"
 _KINDS = ("deliver", "see", "ack", "claim", "expire", "die")
@@ -44,7 +44,7 @@ _RUNGS = ("offered_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms", "left_ms
 
 
 def begun(bronze: DataFrame) -> DataFrame:
-    """New deliveries with nothing reached yet: a row for each message and recipient whose route is still kept."""
+    """New deliveries without any rung yet: a row for each message and recipient whose route is still stored."""
     sent = bronze.where((f.col("log") == "main") & (f.col("kind") == "send") & f.col("keys").isNotNull())
     each = sent.select("offset", "sender", f.col("at_ms").alias("sent_ms"), _each())
     rows = each.select(
@@ -61,7 +61,7 @@ def begun(bronze: DataFrame) -> DataFrame:
 
 
 def known(rows: DataFrame) -> DataFrame:
-    """Deliveries that began before, with nothing new about them yet."""
+    """Deliveries that began before this batch, with no new rung yet."""
     return rows.select(*TABLE.schema.fieldNames(), f.lit(0).alias("fresh"))
 
 
@@ -70,7 +70,7 @@ def _each() -> Column:
 
 
 def reached(bronze: DataFrame) -> DataFrame:
-    """The rungs that deliveries reached, one row a delivery: the first time counts."""
+    """The rungs that deliveries reached, one row per delivery: the first time counts."""
     moved = bronze.where((f.col("log") == "main") & f.col("kind").isin(*_KINDS))
     told = moved.select("offset", "kind", "at_ms", f.from_json("event", _MOVED).alias("said"))
     ranges = told.select("offset", "kind", "at_ms", "said.*").withColumn("range", f.explode("keys"))
@@ -93,7 +93,7 @@ def reached(bronze: DataFrame) -> DataFrame:
 
 
 def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
-    """Deliveries with the rungs that they reached, and the part of the table that each belongs to from now on."""
+    """Add the reached rungs to the deliveries, and compute the part of the table that each now belongs to."""
     renamed = steps.select(
         "number", "key", *(f.col(name).alias(f"new_{name}") for name in (*_TIMES, *_WORDS, "claimed"))
     )
@@ -117,7 +117,7 @@ def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
 
 
 def parted(rows: pa.Table, moved: pa.Table, now_ms: int) -> tuple[pa.Table, pa.Table]:
-    """Deliveries that began before: those that have moved, as `known` gives them, and the others as `fold` would."""
+    """Split old deliveries: the moved ones as `known` returns them, and the others as `fold` would return them."""
     rows = rows.append_column("fresh", pa.array(np.zeros(len(rows), np.int32)))
     both, order = ["number", "key"], rows.column_names
     rest = rows.join(moved, both, join_type="left anti").select(order)
@@ -127,22 +127,22 @@ def parted(rows: pa.Table, moved: pa.Table, now_ms: int) -> tuple[pa.Table, pa.T
 
 
 def last_reached_ms() -> Column:
-    """The last time at which a rung was reached."""
+    """The time of the last rung that a delivery reached."""
     return f.greatest(*_TIMES)
 
 
 def _left(prefix: str) -> Column:
-    """When a delivery stopped being backlog: it was settled, or went out on a wire that cannot acknowledge."""
+    """The time when a delivery left the backlog: it was settled, or went out on a wire without acknowledgements."""
     return f.least(*(f.col(f"{prefix}{name}") for name in ("acked_ms", "expired_ms", "dead_ms", "muted_ms")))
 
 
 def sendings(touched: DataFrame) -> DataFrame:
-    """Those of folded rows that began with this commit: a row for each message and recipient."""
+    """The deliveries that began with this commit: a row for each message and recipient."""
     return touched.where(f.col("fresh").bitwiseAND(_SENT) != 0)
 
 
 def steps(touched: DataFrame) -> DataFrame:
-    """The rungs that were added to folded rows: one row each, with what is known of the delivery."""
+    """The rungs that this commit added: one row per rung, with the columns of the delivery."""
     by = {"offered_ms": f.col("offered_by"), "acked_ms": f.col("acked_by")}
     rungs = [
         f.struct(

@@ -1,7 +1,7 @@
 """Edges: one row for each day, sender and recipient: the conversation graph.
 
-`messages` counts what the one sent to the other, through channels too. `answers` counts the sender's replies to the
-recipient's messages, and `response_ms` has how long each took, in order.
+`messages` counts the messages from the sender to the recipient, through channels too. `answers` counts the sender's
+replies to the recipient's messages, and `response_ms` has the time that each reply took, sorted.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tieline.pipeline.table import DAY_MS, Gold, columns, each, percentile, star
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
     """Messages by recipient, and answers."""
-    # Counted before they meet the old rows: there are few edges and many messages.
+    # Count before merging with the old rows: there are few edges and many messages.
     day = start_of(f.col("sent_ms"), DAY_MS).alias("day_ms")
     counted = frames.sendings.groupBy(day, "sender", "recipient").agg(
         f.count(f.lit(1)).alias("messages"), f.lit(0).alias("answers")
@@ -32,7 +32,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
 
 
 def finish(rows: DataFrame) -> DataFrame:
-    """Add the median."""
+    """Add the median of the response times."""
     return rows.withColumn("response_p50_ms", percentile(f.col("response_ms"), 0.5))
 
 

@@ -1,7 +1,7 @@
-"""Findings: one row for each thing that the audit found while rows were read.
+"""Findings: one row for each error that the audit found while rows were read.
 
-`chain`: a row of the main log whose hash does not follow from the row before it, because one of them was changed, taken
-away or put elsewhere. `signature`: a message whose sender's signature is wrong, or was made under another name.
+`chain`: the hash of a row of the main log does not follow from the row before it, because one of the two was changed,
+removed or moved. `signature`: a message whose sender's signature is wrong, or was made under another name.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ BAD_SIGNATURES = ("failed", "misnamed")
 
 
 def findings(bronze: DataFrame) -> DataFrame:
-    """What is wrong with a batch of rows."""
+    """The broken links and bad signatures in a batch of rows."""
     main = bronze.where(f.col("log") == "main")
     day = start_of(f.col("at_ms"), DAY_MS).alias("day_ms")
     broken = main.where(~f.col("chained")).select(
@@ -31,7 +31,7 @@ def findings(bronze: DataFrame) -> DataFrame:
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """All of them."""
+    """All findings of the batch."""
     return [frames.findings]
 
 

@@ -1,9 +1,9 @@
-"""Latency: one row for each member, protocol and minute: how many of its deliveries moved up a rung then, and how long
-after they were sent.
+"""Latency: one row for each member, protocol and minute: the number of the member's deliveries that reached a rung, and
+the time since they were sent.
 
-The minute is when the rung was reached, the protocol is the recipient's wire; it is empty for what no wire did.
-`acked_ms` and `offered_ms` are all those times in order, so that percentiles of any span can be had exactly; `p50_ms`
-and `p99_ms` are of `acked_ms`. `late` counts rungs that were reached later than the watermark.
+The minute is when the rung was reached. The protocol is the recipient's wire, or empty if no wire was involved.
+`acked_ms` and `offered_ms` hold all those times, sorted, so that percentiles of any span are exact; `p50_ms` and
+`p99_ms` are percentiles of `acked_ms`. `late` counts rungs that were reached later than the watermark.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _RUNGS = ("offered", "seen", "acked", "expired", "dead")
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Every rung that a delivery reached, except that it left the backlog."""
+    """Every rung that a delivery reached, without the step `left` (the delivery left the backlog)."""
     rungs = frames.steps.where(f.col("rung") != "left")
     rung, after = f.col("rung"), f.col("after_ms")
     return [

@@ -1,7 +1,7 @@
-"""LLM usage: one row for each model, member and hour: exchanges, tokens and what they cost.
+"""LLM usage: one row for each model, member and hour: exchanges, tokens and their cost.
 
-The hour is when the exchange happened, however late it was told of. Costs are in billionths of a dollar, so that sums
-are exact; `unpriced` exchanges are with models that have no price.
+The hour is when the exchange happened, however late it was reported. Costs are in billionths of a dollar, so that sums
+are exact; `unpriced` counts exchanges with models that have no price.
 """
 
 from collections.abc import Sequence

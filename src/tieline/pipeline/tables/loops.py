@@ -1,7 +1,7 @@
 """Loops: one row for each conversation and day in which agents answered each other automatically, again and again.
 
-A message's hops are the quick automatic replies that led to it. From `HOPS` on they count here, as do the pauses that
-the hub ordered because of them.
+A message's hops are the quick automatic replies that led to it. This table counts messages with at least `HOPS` hops,
+and the pauses that the hub ordered because of loops.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tieline.pipeline.frames import Frames
 from tieline.pipeline.table import DAY_MS, Gold, columns, start_of
 
 HOPS = 16
-"""A quarter of what the hub stops at: real work hardly gets there."""
+"""A quarter of the hops at which the hub stops a conversation: real work hardly gets there."""
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
@@ -28,7 +28,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
         f.col("sent_ms").alias("first_ms"),
         f.col("sent_ms").alias("last_ms"),
     )
-    # A pause that somebody ordered is no loop.
+    # A pause that a member ordered is no loop.
     paused = frames.records.where((f.col("kind") == "pause") & f.col("by").isNull()).select(
         start_of(f.col("at_ms"), DAY_MS).alias("day_ms"),
         f.col("thread").alias("conversation"),

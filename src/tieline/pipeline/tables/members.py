@@ -1,6 +1,6 @@
-"""Members: one row for each member and day: what it sent, was offered and acknowledged, was refused, and used.
+"""Members: one row for each member and day: its messages, deliveries, acknowledgements, refusals and model usage.
 
-Times of messages and steps are the hub's; exchanges count on the day when they happened.
+Messages and steps count by the hub's time; exchanges count on the day when they happened.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def _facts(facts: DataFrame, member: Column, time: str, **measures: Column) -> D
 
 
 def finish(rows: DataFrame) -> DataFrame:
-    """What did not happen happened no times."""
+    """Replace missing sums by zero."""
     return rows.fillna(0, list(_SUMS))
 
 

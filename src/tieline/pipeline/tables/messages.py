@@ -1,7 +1,7 @@
-"""Messages: one row for each that was accepted, as far as it is still known.
+"""Messages: one row for each accepted message.
 
-The log keeps who sent what to where; the rest is null once retention has forgotten the message. `conversation` is named
-as the hub's loop rule names it.
+The log keeps the id, sender and target; the other columns are null once retention has deleted the message.
+`conversation` has the name that the hub's loop rule gives.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -52,7 +52,7 @@ def _conversation() -> Column:
 
 
 def answers(new: DataFrame, known: DataFrame) -> DataFrame:
-    """Who answered whom after how long: new messages that reply to somebody else's, which is among the known."""
+    """New messages that reply to a known message of another member, with the time that the reply took."""
     asked = known.select(
         f.col("id").alias("reply_to"), f.col("sender").alias("recipient"), f.col("sent_ms").alias("asked_ms")
     )

@@ -1,4 +1,4 @@
-"""Objective events: one row for each thing that happened to an objective, and the status that it had afterwards."""
+"""Objective events: one row for each event of an objective, with the status of the objective afterwards."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f

@@ -1,8 +1,8 @@
-"""Objectives: one row for each: where it stands, how long it took, how long it was blocked, and what it cost.
+"""Objectives: one row for each objective: its status, cycle time, blocked time and cost.
 
-`cycle_ms` is from its making to its end. `blocked_ms` is the time that it was blocked and is not any more; while it is
-blocked, `blocked_since_ms` says since when. Tokens and cost are of the exchanges that its workers had while they said
-that they worked on it.
+`cycle_ms` is the time from creation to the end. `blocked_ms` is the sum of the blocked times that are over; while the
+objective is blocked, `blocked_since_ms` is the start of the current one. Tokens and cost are of the exchanges that
+members had while their markers said that they worked on the objective.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _COSTS = ("exchanges", "input_tokens", "output_tokens", "cost_nano_usd")
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """What became of objectives with new events, and what exchanges cost."""
+    """The state of every objective with new events, and the cost of exchanges."""
     by_offset = Window.partitionBy("objective").orderBy("offset")
     events = frames.objective_history.withColumn("next_ms", f.lead("at_ms").over(by_offset))
     blocked = f.col("status") == "blocked"
@@ -36,7 +36,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
         f.count(f.lit(1)).alias("changes"),
         f.max("offset").alias(VERSION),
     )
-    # Zero says “not blocked” to a merge that keeps the newest value which is not null.
+    # Zero means “not blocked”: the merge keeps the newest value that is not null.
     lives = lives.withColumn("blocked_since_ms", f.coalesce("blocked_since_ms", f.lit(0)))
     costs = frames.exchanges.where(f.col("objective").isNotNull()).select(
         "objective", f.lit(1).alias("exchanges"), "input_tokens", "output_tokens", "cost_nano_usd"

@@ -1,4 +1,4 @@
-"""Records: one row for every other event of the main log: who joined, was refused, was paused, what changed."""
+"""Records: one row for every other event of the main log, such as joins, refusals, pauses and changed settings."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -15,7 +15,7 @@ TABLE = Silver(
 )
 
 ELSEWHERE = ("send", "deliver", "see", "ack", "claim", "expire", "die", "objective")
-"""Kinds that have tables of their own."""
+"""Kinds of events that have their own tables."""
 
 _SAID = (
     "member string, speaker string, by string, what string, code string, protocol string, channel string, "

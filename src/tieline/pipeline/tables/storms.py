@@ -1,4 +1,4 @@
-"""Storms: one row for each sender and minute: how much it said, and whether that was a storm."""
+"""Storms: one row for each sender and minute: the number of messages, and a mark if they are a storm."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from tieline.pipeline.frames import Frames
 from tieline.pipeline.table import HOUR_MS, MINUTE_MS, Gold, columns, start_of
 
 MESSAGES = 60
-"""Messages of one sender in one minute that are a storm: one a second, which nobody reads."""
+"""So many messages of one sender in one minute are a storm: one per second, which nobody can read."""
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
@@ -25,7 +25,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
 
 
 def finish(rows: DataFrame) -> DataFrame:
-    """Say which are storms."""
+    """Mark the rows that are storms."""
     return rows.withColumn("storm", f.col("messages") >= MESSAGES)
 
 

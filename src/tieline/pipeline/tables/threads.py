@@ -1,7 +1,7 @@
-"""Threads: one row for each conversation and day: how long it was, who spoke, and whether anybody answered.
+"""Threads: one row for each conversation and day: its length, the members that spoke, and a mark if nobody answered.
 
-A conversation is a thread that messages name, else a channel, an objective's thread or two members; they are named as
-the hub's loop rule names them. `unanswered` says that only one member spoke.
+A conversation is a thread that messages name, else a channel, an objective's thread or two members. Its name follows
+the hub's loop rule. `unanswered` is true if only one member spoke.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tieline.pipeline.table import DAY_MS, VERSION, Gold, columns, start_of
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """What each member said in each conversation."""
+    """The number and times of each member's messages in each conversation."""
     day = start_of(f.col("sent_ms"), DAY_MS).alias("day_ms")
     said = frames.messages.groupBy(day, "conversation", "sender").agg(
         f.count(f.lit(1)).alias("messages"),
@@ -26,7 +26,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
 
 
 def finish(rows: DataFrame) -> DataFrame:
-    """Say whether anybody answered."""
+    """Mark the conversations that nobody answered."""
     return rows.withColumn("unanswered", f.size("participants") == 1)
 
 
