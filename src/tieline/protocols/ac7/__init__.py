@@ -1,10 +1,10 @@
 """ac7: events and threads over HTTP, pushed to streams as server-sent events or WebSocket frames.
 
-Above: whoever runs protocols. Below: the Hub port. PROTOCOL.md has the routes, the rules and our deviations.
+Above: the code that runs protocols. Below: the Hub port. PROTOCOL.md has the routes, the rules and our deviations.
 
-`shapes` are requests and answers; `messages`, `channels`, `objectives`, `members`, `team`, `activity` and `telemetry`
-have the operations of their nouns, and so have those that end in `_routes`, over the hub's services; `streams` is what
-is live; `codec` shows the hub's values in ac7's words; `server` has the port.
+`shapes` defines requests and answers. `messages`, `channels`, `objectives`, `members`, `team`, `activity` and
+`telemetry` have the operations of their nouns. Modules that end in `_routes` have the operations over the hub's
+services. `streams` has the live streams. `codec` converts the hub's values to ac7's shapes. `server` has the HTTP port.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def _tools() -> tuple[Any, ...]:
 
 
 def _thread_of(data: Mapping[str, Any]) -> str | None:
-    # It is written down when a message is sent, because a name may be another channel's later.
+    # `data` keeps the channel id from the time of sending, because another channel may have the name later.
     kept = data.get("thread")
     return kept if isinstance(kept, str) and kept.startswith("chan:") else None
 

@@ -1,7 +1,7 @@
-"""Activity: what agents did, uploaded by their runners, read by those who may, and followed as it comes.
+"""Activity of agents: runners upload it, members with permission read it or follow it live.
 
-Above: the server. Below: the Hub port, which takes secrets out before it keeps anything and decides who may read.
-Nothing of it is ever on a stream of messages.
+Above: the server. Below: the Hub port, which removes secrets before it stores activity and decides who may read it.
+Activity never appears on a stream of messages.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from tieline.protocols.ac7.streams import ENDED, GOING_AWAY, PROTOCOL, TOO_SLOW
 from tieline.wire.route import Call, Query, Refused, Route, checked, fail, no, number_of
 
 UPLOAD_BYTES_MAX = 16 * MEBIBYTE
-"""An upload: an event at its limit, and as much again."""
+"""Largest upload: twice the size limit of one event."""
 
 _UNSENT_BYTES_MAX = 2 * UPLOAD_BYTES_MAX
-"""What waits for one follower: an upload comes at once, so a reader must be able to fall behind by more than one."""
+"""Unsent bytes allowed per follower. An upload arrives all at once, so a follower may lag by more than one upload."""
 _LIMIT = 200
 _LIMIT_MAX = 1000
 _TURN_BYTES = 256 * 1024
-"""Events that are checked before others get their turn."""
+"""Bytes of events to check before the event loop runs other tasks."""
 _INVALID = "invalid activity payload"
 
 
 class _Upload(Struct):
-    """An upload whose events are looked at one by one."""
+    """An upload. Its events are decoded later, one by one."""
 
     events: list[Raw]
 
@@ -60,7 +60,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Tail:
-    """One reader of what a member does. Its methods are what the hub calls: the Listener port."""
+    """One live reader of a member's activity. Implements the Listener port, which the hub calls."""
 
     __slots__ = ("_activity", "_closed", "_cut", "carrier", "session", "unsent_bytes_max")
 
@@ -68,48 +68,48 @@ class Tail:
         self._activity = activity
         self.unsent_bytes_max = _UNSENT_BYTES_MAX
         self.carrier: Carrier | None = None
-        # Empty until it is live.
+        # Empty until the tail is live.
         self.session = SessionId("")
         self._cut: Callable[[], None] | None = None
         self._closed = False
 
     def begin(self, session: SessionId, cut: Callable[[], None]) -> None:
-        """It is live; `cut` ends that."""
+        """Mark the tail as live. `cut` ends the subscription."""
         self.session = session
         self._cut = cut
 
     def tell(self, rows: Sequence[ActivityRow]) -> None:
-        """The member did something."""
+        """Write new activity rows of the member to the reader."""
         for frame in self._activity.frames(rows):
             if self._closed or self.carrier is None:
                 return
             self.carrier.write(frame)
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Messages are on other streams."""
+        """Do nothing: messages are on other streams."""
 
     def released(self, keys: Sequence[int]) -> None:
-        """Messages are on other streams."""
+        """Do nothing: messages are on other streams."""
 
     def progress(self, step: r.Progress) -> None:
-        """Nothing is followed by it."""
+        """Do nothing: a tail follows no message."""
 
     def end(self, why: Refusal) -> None:
-        """The hub ended the session: its token, its member or its permission is gone."""
+        """Close the tail: the hub ended the session because its token, its member or its permission is gone."""
         self.close(ENDED, why.message)
 
     def stalled(self) -> None:
-        """Its reader does not keep up."""
+        """Close the tail: its reader does not keep up."""
         self.close(TOO_SLOW, "too slow: what you missed is in the activity log")
 
     def close(self, code: int, reason: str) -> None:
-        """Write nothing more, and say why."""
+        """Stop writing and send the reader the reason."""
         if not self._closed and self.carrier is not None:
             self.leave()
             self.carrier.end(code, reason)
 
     def leave(self) -> None:
-        """It is not live any more."""
+        """End the subscription and remove the tail."""
         if self._closed:
             return
         self._closed = True
@@ -124,11 +124,11 @@ class Activity:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._tails: set[Tail] = set()
-        # What was told last: it goes to all who follow the member before the next comes.
+        # Cache of the last rows and their frames. All followers of the member get these rows before the next rows come.
         self._frames: tuple[Sequence[ActivityRow], list[Frame]] = ((), [])
 
     def routes(self) -> list[Route]:
-        """The operations."""
+        """Return the routes for activity."""
         whole = {"type": "integer", "minimum": 0}
         kinds = {"type": "array", "items": {"type": "string", "enum": list(trace.KINDS)}}
         return [
@@ -175,7 +175,7 @@ class Activity:
             raise Refused(no(400, f"kind is none of {', '.join(trace.KINDS)}"))
         limit = min(number_of(call.query.get("limit")) or _LIMIT, _LIMIT_MAX)
         first, last = (_time(call, key) for key in ("from", "to"))
-        # Clients know these kinds alone; what came by other ways than this may have others.
+        # Clients know only these kinds. Activity from other sources may have other kinds.
         kinds = wanted or trace.KINDS
         found = await call.get(
             lambda session: c.ReadActivity(session, member=name, from_ms=first, to_ms=last, kinds=kinds, limit=limit),
@@ -195,7 +195,7 @@ class Activity:
         followed: asyncio.Future[r.Reply] = asyncio.get_running_loop().create_future()
 
         def done(replies: Sequence[r.Reply]) -> None:
-            # At once, so that nothing is missed between the answer and the tail.
+            # Begin inside the callback, so that no row is lost between the reply and the tail.
             if isinstance(replies[0], r.Done) and not followed.done():
                 tail.begin(session, self._hub.tail(session, name, tail.tell))
                 self._tails.add(tail)
@@ -214,10 +214,10 @@ class Activity:
             self._end(session)
             raise fail((reply,), name)
 
-    # What a tail calls, and the end.
+    # Methods that a tail calls, and shutdown.
 
     def frames(self, rows: Sequence[ActivityRow]) -> list[Frame]:
-        """Rows as they are written."""
+        """Encode rows as frames."""
         known, frames = self._frames
         if known is not rows:
             frames = [Frame(_encode(_row(row))) for row in rows if row.kind in trace.KINDS]
@@ -225,13 +225,13 @@ class Activity:
         return frames
 
     def remove(self, tail: Tail) -> None:
-        """A tail is not live any more."""
+        """Remove a tail that is no longer live and end its session."""
         self._tails.discard(tail)
         if tail.session:
             self._end(tail.session)
 
     def close(self) -> None:
-        """The hub stops."""
+        """Close every tail, because the hub stops."""
         for tail in tuple(self._tails):
             tail.close(GOING_AWAY, "server shutting down")
 
@@ -241,7 +241,7 @@ class Activity:
 
 
 async def _events(body: bytes, most: int) -> tuple[dict[str, Any], ...]:
-    """The events of an upload, each checked. Others get their turn in between, because an upload may be large."""
+    """Check and return each event of an upload. Yield to other tasks in between, because an upload may be large."""
     raw = checked(body, _Upload, _INVALID).events
     if not 0 < len(raw) <= most:
         raise Refused(no(400, f"{_INVALID}: an upload has 1 to {most} events"))
@@ -249,7 +249,7 @@ async def _events(body: bytes, most: int) -> tuple[dict[str, Any], ...]:
     size = 0
     for number, one in enumerate(raw):
         checked(one, trace.ActivityEvent, f"{_INVALID}: event {number}")
-        # Once more as it is, with what the shape does not know.
+        # Decode the event again as a plain dict, to keep keys that the shape does not know.
         events.append(checked(one, dict[str, Any], f"{_INVALID}: event {number}"))
         size += len(memoryview(one))
         if size >= _TURN_BYTES:

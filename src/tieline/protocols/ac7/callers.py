@@ -1,7 +1,7 @@
-"""The caller of a request: the member whose token a request shows, or the cookie of a login.
+"""The caller of a request: the member that its bearer token or its login cookie belongs to.
 
-Above: the server, before it looks at anything else of a request. Below: the sessions that requests share, and the
-hub's login sessions.
+Above: the server, which finds the caller before it reads the rest of a request. Below: the sessions that requests
+share, and the hub's login sessions.
 """
 
 from starlette.types import Scope
@@ -19,14 +19,14 @@ _OVER = no(401, "session expired")
 
 
 class Callers:
-    """Finds out who asks."""
+    """Finds the caller of a request."""
 
     def __init__(self, sessions: Sessions, logins: LoginSessions) -> None:
         self._sessions = sessions
         self._logins = logins
 
     async def of(self, scope: Scope, bearer_only: bool) -> Caller:
-        """The member that a request is from."""
+        """Return the caller of a request. Raises `Refused`."""
         shown = header(scope, b"authorization")
         if shown is not None:
             return await self._by_token(shown)

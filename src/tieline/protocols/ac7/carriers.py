@@ -1,7 +1,7 @@
-"""How a stream reaches its reader: server-sent events, or WebSocket text frames.
+"""Transports for a stream to its reader: server-sent events, or WebSocket text frames.
 
-Above: a `Stream`, whose writing returns at once. Below: ASGI, and `Unsent`, where messages wait while the socket is
-full, up to a limit; then the stream hears that its reader is stalled, and ends.
+Above: a `Stream`, whose writes return at once. Below: ASGI, and `Unsent`, which buffers messages while the socket is
+full. When the buffer exceeds its limit, the carrier tells the stream that its reader is stalled, and the stream ends.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from tieline.wire.sse import EventStream, comment, event
 from tieline.wire.unsent import Unsent
 
 _UNREAD_BYTES_MAX = 4096
-"""The largest message of a reader, who has nothing to say."""
+"""Largest message accepted from a reader. A reader has no reason to send anything."""
 _REASON_BYTES_MAX = 123
-"""What fits the frame that closes a WebSocket."""
+"""Largest close reason that fits a WebSocket close frame."""
 
 
 class Frame:
-    """One message on its way: encoded once, however many streams it goes to."""
+    """One message to write, encoded once for all streams."""
 
     __slots__ = ("_event", "_text", "payload")
 
@@ -33,52 +33,52 @@ class Frame:
 
     @property
     def event(self) -> bytes:
-        """As a server-sent event."""
+        """The message as a server-sent event."""
         if self._event is None:
             self._event = event(self.payload)
         return self._event
 
     @property
     def text(self) -> str:
-        """As the text of a WebSocket frame."""
+        """The message as the text of a WebSocket frame."""
         if self._text is None:
             self._text = self.payload.decode()
         return self._text
 
 
 class Carrier(Protocol):
-    """What a stream needs of its wire."""
+    """Port that a stream writes to."""
 
     async def refuse(self, reply: Answer) -> None:
-        """Answer instead of streaming."""
+        """Send an HTTP answer instead of a stream."""
 
     def write(self, frame: Frame) -> None:
-        """Put a message on its way."""
+        """Queue a message for sending."""
 
     def end(self, code: int, reason: str) -> None:
-        """Say why, behind what is on its way, and close."""
+        """Send the queued messages, then the reason, then close."""
 
     async def run(self) -> None:
-        """Carry messages until either side hangs up."""
+        """Send messages until either side hangs up."""
 
 
 class Live(Protocol):
-    """What is written to a reader as it comes."""
+    """A live source that writes to one reader as events happen."""
 
     carrier: Carrier | None
-    """Its way to the reader, set before it is opened."""
+    """Transport to the reader. Set before the source is opened."""
     unsent_bytes_max: int
-    """What may wait for the reader before it is cut off."""
+    """Unsent bytes allowed before the reader is cut off."""
 
     def stalled(self) -> None:
-        """The reader does not keep up."""
+        """React to a reader that does not keep up."""
 
     def leave(self) -> None:
-        """The reader is gone, or never came."""
+        """Stop the source: the reader is gone, or never came."""
 
 
 class EventCarrier:
-    """Server-sent events."""
+    """Carrier over server-sent events."""
 
     __slots__ = ("_receive", "_send", "_stream")
 
@@ -87,29 +87,29 @@ class EventCarrier:
     ) -> None:
         self._receive = receive
         self._send = send
-        # It counts half of what it is given as its own.
+        # `EventStream` buffers only half of its limit, so pass twice the limit.
         self._stream = EventStream(2 * bytes_max, stalled, keepalive_seconds=keepalive_seconds)
 
     async def refuse(self, reply: Answer) -> None:
-        """Answer instead of streaming."""
+        """Send an HTTP answer instead of a stream."""
         await respond(self._send, reply)
 
     def write(self, frame: Frame) -> None:
-        """Put a message on its way."""
+        """Queue a message for sending."""
         self._stream.write(frame.event)
 
     def end(self, code: int, reason: str) -> None:
-        """Say why in a comment, which no client takes for a message, and end the answer."""
+        """Write the reason as a comment, which no client reads as a message, and end the answer."""
         self._stream.write(comment(f"{code} {reason}"))
         self._stream.close()
 
     async def run(self) -> None:
-        """Carry messages until either side hangs up."""
+        """Send messages until either side hangs up."""
         await self._stream.run(self._receive, self._send)
 
 
 class SocketCarrier:
-    """WebSocket text frames. The reader has nothing to say; what it sends is not looked at."""
+    """Carrier over WebSocket text frames. Messages from the reader are ignored."""
 
     __slots__ = ("_door", "_last", "_receive", "_send", "_unsent")
 
@@ -118,26 +118,26 @@ class SocketCarrier:
         self._receive = receive
         self._send = send
         self._unsent: Unsent[Frame] = Unsent(bytes_max, stalled)
-        # The last event.
+        # The ASGI event that closes the WebSocket.
         self._last: dict[str, Any] = {"type": "websocket.close", "code": 1000, "reason": ""}
 
     async def refuse(self, reply: Answer) -> None:
-        """Answer the request to upgrade as any other."""
+        """Send an HTTP answer to the upgrade request."""
         with contextlib.suppress(OSError):
             await deny(self._send, reply)
 
     def write(self, frame: Frame) -> None:
-        """Put a message on its way."""
+        """Queue a message for sending."""
         self._unsent.write(frame, len(frame.payload))
 
     def end(self, code: int, reason: str) -> None:
-        """Close behind what is on its way."""
+        """Send the queued messages, then close with the reason."""
         reason = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
         self._last = {"type": "websocket.close", "code": code, "reason": reason}
         self._unsent.close()
 
     async def run(self) -> None:
-        """Carry messages until either side hangs up."""
+        """Send messages until either side hangs up."""
         self._door.admit("a reader", _UNREAD_BYTES_MAX)
         gone = asyncio.create_task(self._watch())
         try:

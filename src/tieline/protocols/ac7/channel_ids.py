@@ -1,7 +1,7 @@
-"""Ids of channels by their names: ac7's threads are named by id, and other protocols know names only.
+"""Ids of channels by name: ac7 names a thread by the channel's id, but other protocols know only the name.
 
-Above: whatever shows messages. Below: the Hub port. It is asked once, and then follows what comes and goes; what is
-said in a channel in the same instant in which it came to be is shown by its name.
+Above: the code that shows messages. Below: the Hub port. `ChannelIds` lists the channels once, then follows the
+notices of new and removed channels. A message sent at the moment its channel is created shows the channel's name.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from tieline.contract.reply import Attached, Channels, Reply
 
 
 class ChannelIds:
-    """Follows the channels of the hub."""
+    """Map from channel name to channel id, kept up to date."""
 
     def __init__(self, hub: Hub, protocol: str) -> None:
         self._hub = hub
@@ -24,9 +24,9 @@ class ChannelIds:
         self._ask()
 
     def _changed(self, change: Notice) -> None:
-        """A channel may be another now."""
+        """Apply a notice: a channel appeared or vanished."""
         assert isinstance(change, ChannelAppeared | ChannelVanished), "asked for"
-        # A list that is on its way may be older than this.
+        # A pending list of channels may be older than this notice, so list the channels again.
         self._stale = self._asking
         if isinstance(change, ChannelAppeared):
             self.ids[change.name] = change.id

@@ -1,6 +1,6 @@
-"""Channels: making, listing, renaming and archiving them, and who is in them.
+"""Channels: routes to create, list, rename and archive channels, and to change their members.
 
-Above: the server. Below: the Hub port, which decides who may. Channels are found by id or slug.
+Above: the server. Below: the Hub port, which checks permissions. A request names a channel by id or slug.
 """
 
 from tieline.contract import channel as ch
@@ -17,7 +17,7 @@ _CHANGING = (404, 409, 410)
 
 
 def routes() -> list[Route]:
-    """The operations."""
+    """Return the routes for channels."""
     return [
         Route("GET", "/channels", listing),
         Route("POST", "/channels", create, status=201, errors=(409,)),

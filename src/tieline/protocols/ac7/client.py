@@ -1,4 +1,4 @@
-"""A client of ac7: requests, and the stream of a member's messages as server-sent events.
+"""A client of ac7: sends requests, and reads a member's messages as server-sent events.
 
 Above: programs, and the puppet of this folder. Below: a hub's HTTP port.
 """
@@ -12,20 +12,20 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-ANSWER_SECONDS = 10.0  # a hub under load may take some
+ANSWER_SECONDS = 10.0  # a hub under load may answer slowly
 
-_LINE_BYTES_MAX = 1 << 20  # a message with all its fields is far below
+_LINE_BYTES_MAX = 1 << 20  # a message with all its fields is far smaller
 _REFUSED = 400
 
 Json = dict[str, Any]
 
 
 class NoRoute(ConnectionError):
-    """There is no such route: the hub does not speak ac7."""
+    """The hub has no such route: it does not serve ac7."""
 
 
 class Ac7Client:
-    """A member, by its token."""
+    """A client that acts as one member and shows its token."""
 
     def __init__(self, url: str, name: str, token: str) -> None:
         self._address = urlsplit(url)
@@ -53,7 +53,7 @@ class Ac7Client:
             raise kind(f"the hub answered {status.decode(errors='replace').strip()!r}")
 
     async def messages(self) -> AsyncIterator[Json]:
-        """Messages as they come, after `subscribe`. Raises `ConnectionError` when the hub hangs up."""
+        """Yield messages as they arrive. Call `subscribe` first. Raises `ConnectionError` when the hub hangs up."""
         assert self._reader is not None, "subscribe first"
         while line := await self._reader.readline():
             if line.startswith(b"data: "):
@@ -61,7 +61,7 @@ class Ac7Client:
         raise ConnectionError("the hub hung up")
 
     async def push(self, target: str, body: str, data: Json | None = None) -> Json:
-        """Say something to `@member`, `#channel` or `*`."""
+        """Send a message to `@member`, `#channel` or `*` (everybody)."""
         form: Json = {"body": body, "data": data or {}}
         if target.startswith("@"):
             form["to"] = target[1:]
@@ -71,7 +71,7 @@ class Ac7Client:
         return await self.ask("POST", "/push", form)
 
     async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
-        """Make any request. Raises `ConnectionError` for one that is refused."""
+        """Make any request. Raises `ConnectionError` if the hub refuses the request."""
         return await asyncio.to_thread(self._ask, method, path, form)
 
     def _ask(self, method: str, path: str, form: Json | None) -> Json:
@@ -86,7 +86,7 @@ class Ac7Client:
         return answer
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the stream."""
         if self._writer is not None:
             self._writer.close()
             with contextlib.suppress(OSError):

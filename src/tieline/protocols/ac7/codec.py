@@ -1,8 +1,9 @@
-"""The hub's values in ac7's words.
+"""Codec: converts the hub's values to ac7's shapes.
 
-Above: the routes and streams. Below: `shapes`. Keys of `data` that say who, when and where are the hub's to say: they
-are taken out of what a sender wrote, and `thread` is what the message was really sent to. What ac7's nine keys cannot
-carry of a message from another protocol is in `data.tieline`, so that nothing is dropped in silence.
+Above: the routes and streams. Below: `shapes`. Only the hub may set the keys of `data` that name the sender, the time
+and the target. The codec removes these keys from the sender's `data`, and sets `thread` to the real target. A message
+from another protocol may have fields that ac7's nine keys cannot carry. These fields go into `data.tieline`, so that
+no field is lost silently.
 """
 
 import re
@@ -26,25 +27,25 @@ from tieline.services.files.tree import ROOT, parse_path
 from tieline.wire.fidelity import Carriage, Field, beyond
 
 ANNOUNCER = "ac7@hub"
-"""Who tells a member that its session is online: no member's name has an `@`, and `ac7` is kept for the hub."""
+"""Sender of the "session online" message. No member's name contains `@`, and the name `ac7` is reserved for the hub."""
 BROKER = "ac7"
 SYSTEM = "__system__"
-"""Who made the channel that is always there."""
+"""Creator shown for the general channel, which always exists."""
 
 # spec, Message shape: the broker strips keys by which a sender could pose as another, or as sent elsewhere.
 RESERVED = frozenset({"from", "ts", "msg_id", "level", "thread", "tieline"})
-"""Keys of `data` that only the hub may say."""
+"""Keys of `data` that only the hub may set."""
 
 DATA_LABELS = (Field.PRIORITY, Field.SCOPE, Field.THREAD, Field.REPLY_TO, Field.REFS)
-"""What a sender says in `data`, because ac7 has no key for it; the thread as `conversation`."""
+"""Fields that a sender sets in `data`, because ac7 has no key for them. The thread is set as `conversation`."""
 
 _TEAM_NAME = "tieline"
 _DIRECTIVE = "Work together."
 _ROLE = {"agent": "agent", "human": "human", "script": "script"}
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,128}\Z")
-_LABEL_CHARS_MAX = 64  # longer ones are cut for its clients
-_NAME_CHARS_MAX = 255  # longer ones are cut for its clients
+_LABEL_CHARS_MAX = 64  # longer values are cut for ac7's clients
+_NAME_CHARS_MAX = 255  # longer values are cut for ac7's clients
 _MEDIA_TYPE = "application/octet-stream"
 _SLUG_CHARS_MAX = 32  # the protocol's limit of a channel's slug
 _SLUG_SUFFIX = 8
@@ -53,7 +54,7 @@ _SLUG_SUFFIX = 8
 
 
 def message(said: m.Message, channels: Mapping[str, str]) -> s.MessageShape:
-    """A message, whatever protocol it came by. `channels` has the ids of channels by name."""
+    """Convert a message from any protocol. `channels` maps channel names to ids."""
     content = said.content
     # spec, Message shape: nine keys, always all of them; from is stamped, to is null for a broadcast.
     return s.MessageShape(
@@ -87,13 +88,13 @@ def _thread(said: m.Message, channels: Mapping[str, str]) -> str | None:
     # spec, The four thread types: chan:<id>, obj:<id>, none for everybody, none with `to` for one member.
     match target.kind:
         case TargetKind.CHANNEL:
-            # The id is written down when the message is sent, because a name may be another channel's later.
+            # `data` keeps the channel id from the time of sending, because another channel may have the name later.
             kept = (said.content.data or {}).get("thread") if said.protocol == BROKER else None
             return kept if isinstance(kept, str) else f"chan:{channels.get(target.name, target.name)}"
         case TargetKind.OBJECTIVE:
             return str(target)
         case TargetKind.MEMBER:
-            # In a direct message only what this protocol has checked.
+            # In a direct message, show `thread` only if ac7 checked it when the message was sent.
             kept = (said.content.data or {}).get("thread") if said.protocol == BROKER else None
             return kept if isinstance(kept, str) else None
         case TargetKind.EVERYBODY:
@@ -101,7 +102,7 @@ def _thread(said: m.Message, channels: Mapping[str, str]) -> str | None:
 
 
 def _more(said: m.Message) -> dict[str, Any]:
-    """What ac7's own keys cannot carry."""
+    """Collect the fields that ac7's own keys cannot carry."""
     content = said.content
     more: dict[str, Any] = {}
     if said.protocol != BROKER:
@@ -111,7 +112,7 @@ def _more(said: m.Message) -> dict[str, Any]:
             more["data"] = hidden
         more |= beyond(said, CARRIAGE.carries)
         if Field.THREAD.value in more:
-            # `thread` says where a message was sent to here.
+            # In ac7, `thread` is the target of the message, so the thread label gets another key.
             more["conversation"] = more.pop(Field.THREAD.value)
     elif not said.verified and said.sender != ANNOUNCER:
         more["verified"] = False
@@ -140,7 +141,7 @@ CARRIAGE = Carriage(
 
 
 def attachments(kept: Iterable[m.Attachment]) -> tuple[s.Attachment, ...]:
-    """Files that a message or an objective refers to. Clients take paths of the store alone, with nothing left out."""
+    """Convert attachments. Clients accept only paths in the file store, and require every key."""
     return tuple(
         s.Attachment(
             path=one.path,
@@ -161,34 +162,34 @@ def _is_path(text: str) -> bool:
 
 
 def permissions(kept: Iterable[str]) -> tuple[s.Permission, ...]:
-    """The seven that ac7 knows, in its order; the hub's own never leave it by this wire."""
+    """Return ac7's seven permissions, in ac7's order. ac7 never shows the hub's own permissions."""
     known = set(kept)
-    return tuple(word for word in TEAM_PERMISSIONS if word in known)  # type: ignore[misc]  # they are those words
+    return tuple(word for word in TEAM_PERMISSIONS if word in known)  # type: ignore[misc]  # the same seven words
 
 
 def role(member: Member) -> s.RoleView:
-    """What a member is; clients want a title, so one that has none is called by its kind."""
+    """Convert a member's role. Clients require a title, so a member without a title gets its kind as the title."""
     return s.RoleView(member.title or _ROLE[member.kind.value], member.description)
 
 
 def teammate(member: Member) -> s.Teammate:
-    """A member as the others see it."""
+    """Convert a member to the form that other members see."""
     return s.Teammate(member.name, role(member), permissions(member.permissions))
 
 
 def member(kept: Member) -> s.MemberShape:
-    """A member as itself and those who manage members see it."""
+    """Convert a member to the form that the member itself and managers of members see."""
     return s.MemberShape(kept.name, role(kept), permissions(kept.permissions), kept.instructions)
 
 
 def listed(kept: Member, *, whole: bool) -> s.ListedMember:
-    """A member in a list."""
+    """Convert a member to its form in a list. `whole` adds the instructions."""
     told = kept.instructions if whole else UNSET
     return s.ListedMember(kept.name, role(kept), permissions(kept.permissions), told)
 
 
 def connected(presence: Presence, streams: int) -> s.Connected:
-    """Whether a member is there: by streams here, or by any session of another protocol."""
+    """Convert presence. Counts the member's ac7 streams and its sessions on other protocols."""
     kept = presence.member
     elsewhere = sum(1 for protocol in presence.sessions if protocol != BROKER)
     seen = presence.last_seen_ms
@@ -203,22 +204,22 @@ def connected(presence: Presence, streams: int) -> s.Connected:
 
 
 def team(kept: Team) -> s.TeamShape:
-    """The team; clients want a name and a directive, so there always is one."""
+    """Convert the team. Clients require a name and a directive, so both have a default."""
     return s.TeamShape(kept.name or _TEAM_NAME, kept.directive or _DIRECTIVE, kept.context, presets(kept))
 
 
 def presets(kept: Team) -> dict[str, tuple[s.Permission, ...]]:
-    """Sets of permissions by name."""
+    """Convert the team's permission presets."""
     return {name: permissions(words) for name, words in kept.presets.items()}
 
 
 def token(name: str, kept: TokenView) -> s.TokenShape:
-    """What may be known of a token."""
+    """Convert a token's public details."""
     return s.TokenShape(
         id=kept.id,
         member_name=name,
         label=kept.label[:_LABEL_CHARS_MAX],
-        # The hub does not say how a token came to be; a label is given to one that was asked for by name.
+        # The hub does not record the origin of a token. Only a token issued on request can have a label.
         origin="enroll" if kept.label else "bootstrap",
         created_at=kept.created_at_ms,
         created_by=kept.created_by if _NAME.match(kept.created_by) else None,
@@ -228,7 +229,7 @@ def token(name: str, kept: TokenView) -> s.TokenShape:
 
 
 def instructions(kept: Member, about: Team, teammates: Sequence[Member], open_count: int) -> str:
-    """What a member is told when it starts, as one text for its prompt."""
+    """Return the instructions that a member gets at its start, as one text for its prompt."""
     shown = team(about)
     others = "\n".join(
         f"- {other.name}: {role(other).title}{f' ({other.description})' if other.description else ''}"
@@ -251,7 +252,7 @@ def instructions(kept: Member, about: Team, teammates: Sequence[Member], open_co
 
 
 def slug(name: str, channel_id: str) -> str:
-    """A channel's name where ac7 can write it; else what is left of it, with the end of its id."""
+    """Return the channel's name if it is a valid slug; else a slug made from the name and the end of the id."""
     if len(name) <= _SLUG_CHARS_MAX and _SLUG.match(name):
         return name
     left = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[: _SLUG_CHARS_MAX - _SLUG_SUFFIX - 1].strip("-")
@@ -259,7 +260,7 @@ def slug(name: str, channel_id: str) -> str:
 
 
 def channel(kept: ChannelView) -> s.ChannelShape:
-    """A channel."""
+    """Convert a channel."""
     return s.ChannelShape(
         id=kept.id,
         slug=slug(kept.name, kept.id),
@@ -270,7 +271,7 @@ def channel(kept: ChannelView) -> s.ChannelShape:
 
 
 def channel_summary(kept: ChannelView, reader: str) -> s.ChannelSummary:
-    """A channel as a member stands to it."""
+    """Convert a channel, with the reader's membership and role in it."""
     roles: Mapping[str, ChannelRole] = {one.name: one.role for one in kept.members}
     own = roles.get(reader)
     shown = channel(kept)
@@ -287,7 +288,7 @@ def channel_summary(kept: ChannelView, reader: str) -> s.ChannelSummary:
 
 
 def channel_members(kept: ChannelView, reader: str) -> s.ChannelResponse:
-    """A channel and who is in it; nobody by name where everybody is."""
+    """Convert a channel and its members. The general channel holds everybody, so it lists no members."""
     members = [
         s.ChannelMember(channel_id=kept.id, member_name=one.name, role=one.role.value, joined_at=one.joined_at_ms)
         for one in kept.members
@@ -299,7 +300,7 @@ def channel_members(kept: ChannelView, reader: str) -> s.ChannelResponse:
 
 
 def objective(kept: o.Objective) -> s.ObjectiveShape:
-    """An objective."""
+    """Convert an objective."""
     return s.ObjectiveShape(
         id=kept.id,
         title=kept.title,
@@ -319,7 +320,7 @@ def objective(kept: o.Objective) -> s.ObjectiveShape:
 
 
 def happening(objective_id: str, event: o.ObjectiveEvent) -> s.ObjectiveHappening:
-    """What was done to an objective."""
+    """Convert an event of an objective."""
     payload = msgspec.to_builtins(event.what)
     kind = payload.pop("kind")
     return s.ObjectiveHappening(

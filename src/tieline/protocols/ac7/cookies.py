@@ -1,7 +1,7 @@
 """The cookies of ac7's logins, under the names that its clients know.
 
-Above: the routes of `/session`, and whoever authenticates a request by cookie. The session is one of the hub's login
-sessions, which the console's cookie names too.
+Above: the routes of `/session`, and `callers`, which authenticates a request by cookie. The cookie holds the id of one
+of the hub's login sessions. The console's cookie refers to the same login sessions.
 """
 
 from tieline.services.logins import ATTEMPT_MS, SESSION_MS
@@ -14,22 +14,22 @@ _COOKIE_CHARS_MAX = 8192  # browsers send less
 
 
 def set_cookie(session_id: str, *, secure: bool) -> str:
-    """The header value that gives a browser its session; `secure` when the hub is reached by TLS."""
+    """Return the header value that sets the session cookie. `secure` is true when the hub is reached by TLS."""
     return _cookie(session_id, SESSION_MS // 1000, secure=secure)
 
 
 def clear_cookie(*, secure: bool) -> str:
-    """The header value that takes it away."""
+    """Return the header value that clears the session cookie."""
     return _cookie("", 0, secure=secure)
 
 
 def set_attempt(attempt: str, *, secure: bool) -> str:
-    """The header value by which a browser goes on with a suspected login."""
+    """Return the header value that sets the attempt cookie. The browser continues a suspected login with it."""
     return _cookie(attempt, ATTEMPT_MS // 1000, secure=secure, name=ATTEMPT_COOKIE)
 
 
 def read_cookie(header: str, cookie: str = COOKIE) -> str | None:
-    """The value of one cookie in a `Cookie` header, the session's id by default; the first counts."""
+    """Return the value of a cookie in a `Cookie` header; by default the session id. The first match counts."""
     if len(header) > _COOKIE_CHARS_MAX:
         return None
     for pair in header.split(";"):

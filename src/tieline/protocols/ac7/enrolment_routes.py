@@ -1,6 +1,6 @@
-"""Enrolment over HTTP: a device asks, a member with `members.manage` says for whom it is, the device fetches its token.
+"""Enrolment over HTTP: a device asks, a member with `members.manage` assigns a member, the device fetches its token.
 
-Above: the server. Below: the hub's devices, and the Hub port, which makes the token.
+Above: the server. Below: the hub's devices, and the Hub port, which issues the token.
 """
 
 from typing import Annotated
@@ -110,7 +110,7 @@ class EnrolmentRoutes:
         self._devices = devices
 
     def routes(self) -> list[Route]:
-        """The operations."""
+        """Return the routes for enrolment."""
         return [
             Route("POST", "/enroll", self.start, invalid="invalid enroll payload", open=True, errors=(429,)),
             Route("POST", "/enroll/poll", self.poll, invalid="invalid poll payload", open=True),
@@ -126,7 +126,7 @@ class EnrolmentRoutes:
             ),
         ]
 
-    # The device.
+    # Requests of the device.
 
     async def start(self, call: Call, form: StartRequest | None) -> Started:
         """Ask for a token; a person must type in the user code."""
@@ -147,7 +147,7 @@ class EnrolmentRoutes:
             raise Refused(answer(said, 400))
         return PollResponse(fetched.token, fetched.token_id, codec.teammate(fetched.member))
 
-    # Who approves.
+    # Requests of the approving member.
 
     async def pending(self, call: Call, _: None) -> PendingList:
         """Devices that wait, oldest first; needs members.manage."""
@@ -181,7 +181,7 @@ class EnrolmentRoutes:
 
 
 async def _bound(call: Call, form: Bind) -> Approved:
-    """One more token of a member that there is."""
+    """Issue one more token for an existing member."""
     name = MemberName(form.member_name)
     replies = await call.ask(
         lambda session: (c.IssueToken(session, name=name, label=form.label), c.ListMembers(session, name=name)),
@@ -194,7 +194,7 @@ async def _bound(call: Call, form: Bind) -> Approved:
 
 
 async def _created(call: Call, form: Create) -> Approved:
-    """The token of a member that is made now."""
+    """Create a member and return its token."""
     name = MemberName(form.member_name)
     permissions = await resolve_permissions(call, form.permissions)
     replies = await call.ask(

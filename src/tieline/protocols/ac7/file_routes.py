@@ -1,4 +1,4 @@
-"""Files over HTTP: members' homes, what others showed them, and the bytes, which pass through in pieces.
+"""Files over HTTP: members' home folders, files that others shared with them, and content, streamed in chunks.
 
 Above: the server. Below: the hub's files.
 """
@@ -36,7 +36,7 @@ class EntryView(s.Shape, frozen=True):
 
 
 def view(entry: FileEntry) -> EntryView:
-    """An entry in its form on the wire."""
+    """Convert an entry to its form on the wire."""
     return EntryView(
         entry.path,
         entry.name,
@@ -92,7 +92,7 @@ class FileRoutes:
         self._transfers = transfers
 
     def routes(self) -> list[Route]:
-        """The operations."""
+        """Return the routes for files."""
         return [*self._reading(), *self._writing()]
 
     def _reading(self) -> list[Route]:
@@ -197,7 +197,7 @@ class FileRoutes:
         return _entries(await reached(self._files.everything(await self._viewer(call))))
 
     async def _make_home(self, call: Call, path: str) -> None:
-        """A member has a home as soon as it looks for it."""
+        """Create the caller's home folder if the path is the root or that home."""
         home = f"/{call.member}"
         if path in ("/", home):
             await reached(self._files.make_folder(home, Viewer(call.member)))

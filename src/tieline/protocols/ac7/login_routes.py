@@ -1,6 +1,6 @@
-"""Logins over HTTP: a code from an authenticator app opens a session, which a strict cookie carries.
+"""Logins over HTTP: a code from an authenticator app opens a session; a `SameSite=Strict` cookie holds its id.
 
-Above: the server. Below: the hub's login sessions. What tries to log in and fails is in the hub's log.
+Above: the server. Below: the hub's login sessions. The hub's log records every failed login.
 """
 
 from typing import Annotated
@@ -25,7 +25,7 @@ from tieline.wire.http import SESSION_COOKIE, Answer, answer, clear, cookie
 from tieline.wire.route import NO_CONTENT, STATUS, Call, Refused, Route, no, own_member
 
 _FOR_EVER = 2**53 - 1
-"""When a token expires that is no login: clients want a number."""
+"""Expiry shown for a token that is not a login session. Clients require a number."""
 
 
 class LoginRequest(s.Shape, frozen=True):
@@ -60,7 +60,7 @@ class LoginRoutes:
         self._logins = logins
 
     def routes(self) -> list[Route]:
-        """The operations."""
+        """Return the routes for logins."""
         return [
             Route(
                 "POST",

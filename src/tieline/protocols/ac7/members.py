@@ -1,7 +1,7 @@
-"""Members: who is on the team, who is there, what each may do, and the tokens by which they prove it.
+"""Members: routes for the members of the team, their presence, their permissions and their tokens.
 
-Above: the server. Below: the Hub port, which decides who may. The hub has permissions of its own beside ac7's seven;
-they are never shown here, and stay as they are when the seven change.
+Above: the server. Below: the Hub port, which checks permissions. The hub has its own permissions besides ac7's seven.
+These routes never show the hub's own permissions, and keep them unchanged when the seven change.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Members:
         self._streams = streams
 
     def routes(self) -> list[Route]:
-        """The operations."""
+        """Return the routes for members."""
         return [
             Route("GET", "/roster", self.roster),
             Route("GET", "/briefing", briefing),
@@ -70,7 +70,7 @@ async def briefing(call: Call, _: None) -> s.Briefing:
             own = next(presence.member for presence in members if presence.member.name == call.member)
             others = [presence.member for presence in members if presence.member is not own]
             shown = codec.member(own)
-            # Active ones come first; each kind stays in the order of the list.
+            # Active objectives come before blocked ones; within each group, the order of the list stays.
             ordered = sorted(objectives, key=lambda objective: objective.status is Status.BLOCKED)
             return s.Briefing(
                 name=shown.name,
@@ -176,7 +176,7 @@ async def revoke(call: Call, _: None) -> None:
     call.leave()
 
 
-# Inside.
+# Helpers.
 
 
 def _name(call: Call) -> MemberName:
@@ -195,7 +195,7 @@ async def _member(call: Call, wanted: MemberName) -> Member | None:
 def adding(
     session: SessionId, name: MemberName, permissions: tuple[str, ...], role: s.Role, instructions: str
 ) -> c.AddMember:
-    """The command that makes a member as a form describes it."""
+    """Return the command that creates a member with these details."""
     return c.AddMember(
         session,
         name=name,
@@ -207,7 +207,7 @@ def adding(
 
 
 async def resolve_permissions(call: Call, given: tuple[str, ...] | str) -> tuple[str, ...]:
-    """The permissions that are given, one by one or by presets."""
+    """Return the permissions for these words. A word is a permission or the name of a preset."""
     words = (given,) if isinstance(given, str) else given
     if all(word in TEAM_PERMISSIONS for word in words):
         return words

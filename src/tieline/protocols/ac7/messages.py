@@ -1,6 +1,6 @@
-"""Saying something, and reading what was said.
+"""Messages: routes to send messages and to read the history.
 
-Above: the server. Below: the Hub port. A push is answered once it is durable.
+Above: the server. Below: the Hub port. A push is answered when its message is durable.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,11 +23,11 @@ from tieline.wire.fidelity import labels
 from tieline.wire.route import Call, Query, Refused, Route, fail, no, number_of
 
 _LIMIT = 100
-_LIMIT_MAX = 1000  # a page of history; more is asked for in pages
+_LIMIT_MAX = 1000  # the largest page of history
 
 
 class Messages:
-    """Pushing and history."""
+    """The operations to push messages and read history."""
 
     def __init__(self, streams: Streams, channels: ChannelIds, attachments: Attachments, transfers: Transfers) -> None:
         self._streams = streams
@@ -36,7 +36,7 @@ class Messages:
         self._transfers = transfers
 
     def routes(self) -> list[Route]:
-        """The operations."""
+        """Return the routes for messages."""
         whole = {"type": "integer", "minimum": 1}
         return [
             Route("POST", "/push", self.push, invalid="invalid push payload", errors=(404, 409, 410, 429)),
@@ -67,16 +67,16 @@ class Messages:
             attachments=await self.attached(call, payload.attachments),
         )
         accepted, live = await self.send(call, content, thread.viewer)
-        # Its sender is in the thread too, and gets no delivery of its own.
+        # The sender is in the thread too, but gets no delivery of its own message.
         targets = accepted.recipients + 1 if thread.members is None else thread.members
         return s.PushResult(s.DeliveryReport(live, targets), self.sent(call, content, accepted))
 
     async def attached(self, call: Call, given: Iterable[s.Attachment] | None) -> tuple[m.Attachment, ...]:
-        """Files that the member wants to attach, as the hub knows them."""
+        """Look up the files that the member wants to attach."""
         return await self._transfers.attached(call, [one.path for one in given or ()])
 
     async def send(self, call: Call, content: m.Content, viewer: str) -> tuple[r.Accepted, int]:
-        """Send a message, whose attachments are shown to `viewer`; says to how many streams it was written."""
+        """Send a message and show its attachments to `viewer`. Also return the number of streams it was written to."""
         live = 0
 
         async def ask() -> Sequence[r.Reply]:
@@ -113,7 +113,7 @@ class Messages:
         return replies, live
 
     def sent(self, call: Call, content: m.Content, accepted: r.Accepted) -> s.MessageShape:
-        """A message as its sender reads it back."""
+        """Convert an accepted message for the answer to its sender."""
         made = m.Message(
             id=accepted.message_id,
             offset=accepted.offset,
@@ -146,19 +146,19 @@ class Messages:
 
 
 class _Past:
-    """A member's view of the past, newest first, by time: ac7 pages by milliseconds, the hub by offsets."""
+    """A member's history, newest first. ac7 pages by milliseconds, but the hub pages by offsets."""
 
     def __init__(self, call: Call, peer: str | None) -> None:
         self._call = call
         self._peer = peer
 
     async def read(self, before_ms: int | None, limit: int) -> list[m.Message]:
-        """A page. It never ends within a millisecond, so that the next one, before its last, leaves nothing out."""
+        """Return a page. A page never splits a millisecond: the next page starts before it and would skip the rest."""
         start = None if before_ms is None else await self._start(before_ms)
         found = list(await self._page(start, limit))
         if not found:
             return found
-        # Also when there are fewer than asked for: large messages fill a page early.
+        # Read on even if the page is shorter than `limit`: large messages fill a page early.
         rest = await self._page(found[-1].offset, _LIMIT)
         while rest and rest[0].sent_at_ms == found[-1].sent_at_ms:
             same = [message for message in rest if message.sent_at_ms == found[-1].sent_at_ms]
@@ -169,11 +169,11 @@ class _Past:
         return found
 
     async def _start(self, before_ms: int) -> int:
-        """The offset below which everything is older: found by halving, because time grows with offsets."""
+        """Find the offset below which all messages are older. Uses binary search, because time grows with offsets."""
         newest = await self._page(None, 1)
         if not newest or newest[0].sent_at_ms < before_ms:
             return newest[0].offset + 1 if newest else 0
-        # Everything below `low` is older, and nothing from `high` on.
+        # All messages below `low` are older than `before_ms`; no message at or above `high` is.
         low, high = 0, newest[0].offset
         while low < high:
             middle = (low + high) // 2
@@ -204,7 +204,7 @@ def content_of(
     data: Mapping[str, Any] | None = None,
     attachments: tuple[m.Attachment, ...] = (),
 ) -> m.Content:
-    """The content of a message, in the hub's words."""
+    """Build the hub's content of a message."""
     return m.Content(
         target=target,
         body=body,
@@ -217,17 +217,17 @@ def content_of(
 
 
 def thread_target(objective_id: str) -> Target:
-    """An objective's thread."""
+    """Return the target of an objective's thread."""
     return Target(TargetKind.OBJECTIVE, objective_id)
 
 
 def _free(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of `data` that a sender may set."""
+    """Return the part of `data` that a sender may set."""
     return {key: value for key, value in data.items() if key not in codec.RESERVED}
 
 
 def _made_at_ms(message_id: MessageId) -> int:
-    """When the hub accepted a message: its id is a UUIDv7, which begins with that."""
+    """Return the time at which the hub accepted a message. The id is a UUIDv7, which begins with that time."""
     return int(message_id[:8] + message_id[9:13], 16)
 
 

@@ -1,6 +1,6 @@
-"""Objectives: giving work, moving it along, and talking about it.
+"""Objectives: routes to assign work, change its state and discuss it.
 
-Above: the server. Below: the Hub port, which decides who may, and tells everybody in the thread in the same
+Above: the server. Below: the Hub port, which checks permissions and notifies everybody in the thread in the same
 transaction.
 """
 
@@ -35,7 +35,7 @@ class Objectives:
         self._transfers = transfers
 
     def routes(self) -> list[Route]:
-        """The operations."""
+        """Return the routes for objectives."""
         return [
             Route(
                 "GET",
@@ -82,7 +82,7 @@ class Objectives:
     async def discuss(self, call: Call, form: s.DiscussObjective) -> s.MessageShape:
         """Say something in its thread."""
         wanted = call.params["id"]
-        # Whoever may see it and is not in its thread is told so; to all others it is not there.
+        # A member that may see the objective but is not in its thread gets 403. Any other outsider gets 404.
         await _view(call, wanted)
         attached = await self._messages.attached(call, form.attachments)
         content = content_of(thread_target(wanted), form.body, title=form.title, attachments=attached)
@@ -178,7 +178,7 @@ def _state(replies: Sequence[r.Reply]) -> s.ObjectiveShape:
         case (r.ObjectiveState(objective),):
             return codec.objective(objective)
         case (Refusal() as refusal,) if refusal.code in _UNKNOWN_NAME:
-            # A name in the request that nobody has is a mistake in the request, not a path that leads nowhere.
+            # An unknown name in the body is an invalid request (400), not an unknown path (404).
             raise Refused(no(400, refusal.message, refusal.code.value))
         case _:
             raise fail(replies)

@@ -1,4 +1,4 @@
-"""A puppet of ac7."""
+"""The puppet of ac7."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 class Ac7Puppet(Puppet):
-    """ac7: it pushes by a request and hears by a stream of events, which has no acknowledgement."""
+    """Puppet of ac7. It sends by request and receives by event stream. The stream has no acknowledgement."""
 
     protocol = "ac7"
     acknowledges = False
@@ -31,7 +31,7 @@ class Ac7Puppet(Puppet):
         return await self._client.ask(method, path, form)
 
     async def hear(self) -> Heard:
-        # The protocol tells everybody who comes and goes, and shows a member its own words.
+        # Skip announcements of the hub, and the member's own messages, which its stream shows too.
         while (message := await anext(self._messages))["from"] in ("ac7", self.place.name):
             pass
         return Heard(message["from"], message["body"], says_urgent(message["data"]), message["id"])

@@ -1,7 +1,8 @@
-"""ac7's port: finds who asks and for what, and answers.
+"""ac7's HTTP application: finds the caller and the route of a request, and answers it.
 
-Above: the server's assembly, which gives it the HTTP port. Below: the routes of each noun, and the streams. First comes
-the check of the protocol's version, then of the token, unless the route is open to everybody, then the route.
+Above: the server's assembly, which mounts it on the HTTP port. Below: the routes of each noun, and the streams. A
+request passes the check of the protocol version first, then the check of the token, then its route. A route that is
+open to everybody needs no token.
 """
 
 import msgspec
@@ -41,7 +42,7 @@ _FOREIGN = no(403, "a page of another site cannot use this hub")
 
 
 class Ac7(Server):
-    """The protocol. An HTTP application for the hub's port."""
+    """Server of the protocol: an HTTP application for the hub's port."""
 
     def __init__(
         self,
@@ -81,14 +82,14 @@ class Ac7(Server):
         self._description = Answer(200, msgspec.json.encode(described))
 
     @property
-    def http(self) -> "Ac7":  # type: ignore[override]  # it is its own
-        """It is its own application."""
+    def http(self) -> "Ac7":  # type: ignore[override]  # returns itself
+        """The HTTP application: this object itself."""
         return self
 
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """True if the path begins as one of the routes does."""
+        """True if the path has the first segment of a route. A WebSocket must match a live route."""
         if scope["type"] == "websocket":
             found = self._app.find("GET", _path(scope))
             return found is not None and found[0].live is not None
@@ -106,7 +107,7 @@ class Ac7(Server):
             await self._app.serve(found, scope, receive, send)
 
     def close(self) -> None:
-        """The hub stops: streams end, and so do the sessions of requests."""
+        """End all streams and the sessions of requests, because the hub stops."""
         self._streams.close()
         self._activity.close()
         self._channels.close()
@@ -132,7 +133,7 @@ class Ac7(Server):
             await carrier.refuse(refusal.reply)
         finally:
             live.leave()
-            # They refer to each other, and to a connection that is gone.
+            # Break the reference cycle: `live` and `carrier` refer to each other and to a closed connection.
             live.carrier = None
 
 
@@ -142,7 +143,7 @@ def _path(scope: Scope) -> str:
 
 
 def _check(scope: Scope) -> None:
-    """Refuse what no route answers: pages of other sites, and other versions of the protocol."""
+    """Refuse requests from pages of other sites, and requests for other versions of the protocol."""
     if foreign(scope):
         raise Refused(_FOREIGN)
     version = header(scope, b"x-ac7-protocol")

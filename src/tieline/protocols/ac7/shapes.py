@@ -1,5 +1,5 @@
-"""What ac7's clients send and read, as types: requests are checked by them, answers made of them, and the OpenAPI
-document is drawn from them. Existing clients check answers strictly, so every key of an answer is always there.
+"""Shapes: the types of ac7's requests and answers. Requests are checked against them, answers are built from them, and
+the OpenAPI document is derived from them. Existing clients check answers strictly, so an answer always has every key.
 """
 
 from typing import Annotated, Any, Literal
@@ -41,7 +41,7 @@ Reason = Annotated[str, Meta(max_length=2048)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=64)]
 Permissions = Annotated[tuple[Permission, ...], Meta(max_length=64)]
 PermissionWords = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=64)]
-"""Permissions, and names of presets, which stand for theirs."""
+"""Permissions and names of presets. A preset's name stands for the permissions of the preset."""
 TokenLabel = Annotated[str, Meta(max_length=64)]
 
 
@@ -58,11 +58,11 @@ class Failure(Shape, frozen=True, omit_defaults=True):
     retry_after: int | UnsetType = UNSET
     """Seconds to wait, with status 429."""
     error_description: str | UnsetType = UNSET
-    """More about the error of a device that polls."""
+    """Details of the error, for a device that polls."""
 
 
 def later(text: str, seconds: int | None) -> Answer:
-    """Not so soon."""
+    """Return a 429 answer that asks the client to retry later."""
     return wait(answer(Failure(text, retry_after=UNSET if seconds is None else seconds), 429), seconds)
 
 
@@ -70,7 +70,7 @@ def later(text: str, seconds: int | None) -> Answer:
 
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=1024)]
-"""A path in the store of files; what it may be is checked there."""
+"""A path in the file store. The file store checks which paths are valid."""
 
 
 class Attachment(Shape, frozen=True, kw_only=True):
@@ -222,7 +222,7 @@ class ListedMember(Shape, frozen=True):
     role: RoleView
     permissions: tuple[Permission, ...]
     instructions: str | UnsetType = UNSET
-    """For itself and those who manage members."""
+    """Shown only to the member itself and to managers of members."""
 
 
 class MemberList(Shape, frozen=True):

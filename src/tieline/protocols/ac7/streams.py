@@ -1,13 +1,14 @@
-"""What is live: the streams of members, and what the hub says on them.
+"""Live streams: the open message streams of members.
 
-Above: the subscribe route. Below: the Hub port and a `Carrier` for each stream. A stream carries what comes while it is
-open and nothing from before: that is in the history. It shows its member's deliveries, and what the member itself said
-elsewhere, so that all its devices show the same; both come from the hub in the order of the log, and each once.
+Above: the subscribe route. Below: the Hub port and a `Carrier` for each stream. A stream carries only messages that
+arrive while it is open. Older messages are in the history. A stream shows its member's deliveries, and the messages
+that the member sent from elsewhere, so that all devices of the member show the same. The hub gives both in the order
+of the log, and each message once.
 
-A stream is no `SessionPump`, because it carries the log and not the inbox: what the member said itself stands between
-its deliveries and is in no inbox, and the answer to a sender counts the streams that its message is on, before it
-leaves. So a reader that does not keep up is not left to its inbox: it is cut off with a reason, and all it misses is in
-the history.
+A stream is not a `SessionPump`, because a stream carries the log and not the inbox. The member's own messages appear
+between its deliveries, but they are in no inbox. The answer to a sender contains the number of streams that its message
+was written to, so the streams are counted before the answer leaves. A reader that does not keep up cannot continue from
+its inbox. The reader is cut off with a reason, and everything it missed is in the history.
 """
 
 import asyncio
@@ -35,17 +36,17 @@ PROTOCOL = "ac7"
 TOO_SLOW = 1013
 GOING_AWAY = 1001
 ENDED = 1008
-"""Codes that close a WebSocket: come again later, the server goes, a rule was broken."""
+"""WebSocket close codes: try again later, the server shuts down, policy violation."""
 
 SUBSCRIBE_PATH = "/subscribe"
 
 _UNSENT_BYTES_MAX = 1024 * 1024
-"""What waits for one reader before it is cut off: it finds all of it in the history."""
+"""Unsent bytes allowed per reader before the reader is cut off. The history has all the messages."""
 _encode = msgspec.json.Encoder().encode
 
 
 class Stream:
-    """One reader. Its methods are what the hub calls: the Listener port."""
+    """The stream of one reader. Implements the Listener port, which the hub calls."""
 
     __slots__ = (
         "_closed",
@@ -68,12 +69,13 @@ class Stream:
         self.carrier: Carrier | None = None
         self.member: MemberName | None = None
         self.session = SessionId("")
-        # Keys that were written and not yet noted as offered.
+        # Range of delivery keys that were written but not yet reported as offered. 0 means none.
         self._first = self._last = 0
-        # The last message on this stream; the log only grows.
+        # Offset of the last message on this stream. Offsets only grow.
         self._offset = -1
-        # Keys of deliveries that are held no more, which the hub is asked for, and what came since, in order: messages
-        # each with its key, or 0 if it is no delivery. The first are keys, unless nothing waits.
+        # Queue, in order. A list holds keys of deliveries that are no longer held and must be fetched from the hub. A
+        # tuple is a later message with its key; the key is 0 if the message is not a delivery. The first entry is a
+        # list.
         self._waiting: deque[list[int] | tuple[Frame | None, int]] = deque()
         self._waiting_bytes = 0
         self._pages = Pages(streams.hub, self._fetch, lambda why: self._cut_off(why.message))
@@ -81,17 +83,17 @@ class Stream:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is written to it any more."""
+        """True if the stream is closed and nothing more is written to it."""
         return self._closed
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """A delivery."""
+        """Write a delivery, if its message may reach this protocol."""
         del stream_seq
         if message.reaches(PROTOCOL):
             self._show(message, key)
 
     def released(self, keys: Sequence[int]) -> None:
-        """Deliveries are held no more: they come now, and before what comes after them."""
+        """Fetch deliveries that are no longer held. They are written before any later message."""
         self._waiting.append(list(keys))
         if len(self._waiting) == 1:
             self._fetch()
@@ -116,7 +118,7 @@ class Stream:
             self._fetch()
 
     def _write_waiting(self) -> None:
-        """Write what waits, up to the next keys that the hub has to be asked for."""
+        """Write the queued messages, up to the next keys that must be fetched from the hub."""
         while self._waiting and isinstance(first := self._waiting[0], tuple):
             self._waiting.popleft()
             frame, key = first
@@ -140,7 +142,7 @@ class Stream:
         asyncio.get_running_loop().call_soon(self._note)
 
     def show(self, message: Message) -> None:
-        """Write a message, unless it was written before."""
+        """Write a message of the member itself, unless it was written before."""
         self._show(message, 0)
 
     def _show(self, message: Message, key: int) -> None:
@@ -160,20 +162,20 @@ class Stream:
             self._cut_off("too much waits for what was held")
 
     def _note(self) -> None:
-        """Tell the hub what was written."""
+        """Report the written deliveries to the hub as offered."""
         if self._last and not self._closed:
             self._streams.hub.submit((c.Offered(self.session, first=self._first, last=self._last),))
         self._first = self._last = 0
 
     def progress(self, step: Progress) -> None:
-        """Nothing is followed by a stream."""
+        """Do nothing: a stream follows no message."""
 
     def end(self, why: Refusal) -> None:
-        """The hub ended the session."""
+        """Close the stream: the hub ended the session."""
         self.close(ENDED, why.message)
 
     def stalled(self) -> None:
-        """Its reader does not keep up."""
+        """Cut off the reader: it does not keep up."""
         self._cut_off("too slow")
 
     def _cut_off(self, reason: str) -> None:
@@ -181,17 +183,17 @@ class Stream:
         self._note()
         self._close()
         self.carrier.end(TOO_SLOW, f"{reason}: what you missed is in /history")
-        # Not at once: the hub is just telling all listeners of this member.
+        # Remove the stream later: the hub may be iterating over the listeners of this member now.
         asyncio.get_running_loop().call_soon(self._streams.remove, self)
 
     def close(self, code: int, reason: str) -> None:
-        """Write nothing more, and say why."""
+        """Stop writing and send the reader the reason."""
         if not self._closed and self.carrier is not None:
             self.leave()
             self.carrier.end(code, reason)
 
     def leave(self) -> None:
-        """It is not live any more."""
+        """Close the stream and remove it."""
         if not self._closed:
             self._close()
             self._streams.remove(self)
@@ -202,25 +204,25 @@ class Stream:
 
 
 class Streams:
-    """All streams. Watches what members say who have streams, or whose requests are counted."""
+    """All streams. Watches the messages of members that have a stream or a pending send request."""
 
     def __init__(self, hub: Hub, channels: ChannelIds, *, announce: bool) -> None:
         self.hub = hub
         self._channels = channels
         self._announces = announce
         self._by_member: dict[str, list[Stream]] = {}
-        # The last message that was encoded: it goes to all its streams before the next one comes.
+        # Cache of the last encoded message, by offset. All its streams get it before the next message comes.
         self._frame: tuple[int, Frame] = (-1, Frame(b""))
-        # How many requests of a session wait for what they sent; and to how many streams that was written, by offset.
+        # Session → number of its pending send requests; offset of a sent message → number of streams written to.
         self._expecting: dict[SessionId, int] = {}
         self._live: dict[int, int] = {}
-        # How many streams and requests need to see what a member says, and what ends that.
+        # Member → number of streams and requests that watch its messages, and the callback that ends the watch.
         self._watched: dict[str, tuple[int, Callable[[], None]]] = {}
 
-    # What the hub calls.
+    # Callbacks of the hub.
 
     def _posted(self, notice: Notice) -> None:
-        """A message was accepted: its sender's own streams show it first, because they may have no delivery of it."""
+        """Show an accepted message on its sender's own streams first, because they may get no delivery of it."""
         assert isinstance(notice, Posted), "asked for"
         message = notice.message
         if notice.origin in self._expecting:
@@ -240,10 +242,10 @@ class Streams:
         else:
             stop()
 
-    # What a request calls.
+    # Methods that a request calls.
 
     def routes(self) -> list[Route]:
-        """The operations."""
+        """Return the routes for streams."""
         return [
             Route(
                 "GET",
@@ -266,12 +268,12 @@ class Streams:
             raise Refused(refused(refusal))
 
     def expect(self, session: SessionId, member: MemberName) -> None:
-        """A request of this session of a member is about to send a message."""
+        """Start to count streams for a message that a request of this session is about to send."""
         self._watch(member)
         self._expecting[session] = self._expecting.get(session, 0) + 1
 
     def take(self, session: SessionId, member: MemberName, offset: int | None) -> int:
-        """To how many streams the message at this offset was written; the request waits no more."""
+        """End the count and return the number of streams that the message at this offset was written to."""
         self._unwatch(member)
         left = self._expecting[session] - 1
         if left:
@@ -281,18 +283,18 @@ class Streams:
         return self._live.pop(offset, 0) if offset is not None else 0
 
     def live(self, member: str) -> int:
-        """How many streams a member has."""
+        """Return the number of streams of a member."""
         return len(self._by_member.get(member, ()))
 
     async def open(self, token: str, stream: Stream, *, announce: bool = True) -> Refusal | None:
-        """Make a stream live; what the hub accepts from now on is on it."""
+        """Open a stream. It carries every message that the hub accepts from now on."""
         opened: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
 
         def done(replies: Sequence[Reply]) -> None:
             (reply,) = replies
             assert isinstance(reply, Attached | Refusal), "an attach is answered by these"
             if isinstance(reply, Attached) and stream.closed:
-                # Its reader has left meanwhile.
+                # The reader left before the session was open.
                 self.hub.submit((c.Detach(reply.session),))
             elif isinstance(reply, Attached):
                 assert reply.member is not None, "a token belongs to a member"
@@ -311,9 +313,10 @@ class Streams:
         return refusal
 
     def _announce(self, member: MemberName) -> None:
-        """Tell a member that a session of it is online, in the hub's own name; a stream that hears nothing is broken.
+        """Send a member the message that its session is online, in the hub's own name.
 
-        Nobody is told when that is refused: what a member cannot be sent, it cannot be sent by others either.
+        A client that does not receive this message knows that its stream is broken. A refusal of this message is not
+        reported: other senders get the same refusal.
         """
         content = Content(
             target=to_member(member),
@@ -331,15 +334,15 @@ class Streams:
         self.hub.submit((c.Attach(protocol=PROTOCOL, credential=Unnamed(label, place)),), attached)
 
     def close(self) -> None:
-        """The hub stops."""
+        """Close all streams, because the hub stops."""
         for streams in list(self._by_member.values()):
             for stream in tuple(streams):
                 stream.close(GOING_AWAY, "server shutting down")
 
-    # What a stream calls.
+    # Methods that a stream calls.
 
     def frame(self, message: Message) -> Frame:
-        """A message as it is written."""
+        """Encode a message as a frame."""
         offset, frame = self._frame
         if offset != message.offset:
             frame = Frame(_encode(codec.message(message, self._channels.ids)))
@@ -347,12 +350,12 @@ class Streams:
         return frame
 
     def count(self, message: Message) -> None:
-        """A message was written to a stream."""
+        """Count a stream that a message was written to, if its sender waits for the count."""
         if message.offset in self._live:
             self._live[message.offset] += 1
 
     def remove(self, stream: Stream) -> None:
-        """A stream is not live any more."""
+        """Remove a stream that is no longer live and end its session."""
         member, stream.member = stream.member, None
         if member is None:
             return

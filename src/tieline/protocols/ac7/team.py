@@ -1,6 +1,6 @@
-"""The team: what it is for, and named sets of permissions.
+"""The team: routes for its name, directive and context, and for its permission presets.
 
-Above: the server. Below: the Hub port, which decides who may.
+Above: the server. Below: the Hub port, which checks permissions.
 """
 
 from tieline.contract import command as c
@@ -12,7 +12,7 @@ from tieline.wire.route import EXCERPT, Call, Refused, Route, no
 
 
 def routes() -> list[Route]:
-    """The operations."""
+    """Return the routes for the team."""
     return [
         Route("GET", "/team", show),
         Route("PATCH", "/team", update),
@@ -52,7 +52,7 @@ async def put_preset(call: Call, form: s.PutPreset) -> s.PresetResponse:
 async def delete_preset(call: Call, _: None) -> s.DeletedPreset:
     """Forget a set of permissions; needs team.manage."""
     name = call.params["name"]
-    # In this order, so that who may not change presets learns nothing else.
+    # The 404 comes after the permission check: a caller who may not change presets learns nothing else.
     known = await _read(call)
     await call.get(lambda session: c.UpdateTeam(session, presets={name: None}), r.TeamState)
     if name not in known.presets:

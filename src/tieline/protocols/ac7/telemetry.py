@@ -1,6 +1,6 @@
-"""Telemetry: the routes by which exporters of OpenTelemetry report what agents did.
+"""Telemetry: the routes that receive activity of agents from OpenTelemetry exporters.
 
-Above: the server. Below: the hub's intake of activity.
+Above: the server. Below: the hub's activity service.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class Telemetry:
         self._now_ms = now_ms
 
     def routes(self) -> list[Route]:
-        """The operations."""
+        """Return the routes for telemetry."""
         return [
             Route(
                 "POST",

@@ -1,7 +1,7 @@
-"""Which thread a message belongs to: the specification's table, as targets of the hub.
+"""Threads: maps `to` and `data.thread` to a target of the hub, by the specification's table of thread types.
 
-Above: pushing and reading. Below: the Hub port. The sender's `data.thread` says where it wants to speak; what comes out
-is where it may, or the answer that says why not.
+Above: `messages`, `channels`, `objectives` and `file_routes`. Below: the Hub port. The sender's `data.thread` names
+the wanted thread. The result is the thread that the sender may write to, or an answer with the reason of the refusal.
 """
 
 from msgspec import Struct
@@ -17,21 +17,21 @@ from tieline.protocols.ac7 import codec
 from tieline.wire.route import Call, Refused, fail, no
 
 _EXCERPT = 140
-"""Longer than any name; what is longer is not worth repeating."""
+"""Longest text of a client that an error repeats. It is longer than any name."""
 
 
 class Thread(Struct, frozen=True):
-    """Where a message goes."""
+    """The thread that a message goes to."""
 
     target: Target
     key: str | None = None
-    """What `data.thread` says of it, where the target alone does not."""
+    """Value of `data.thread`, if the target alone does not give it."""
     members: int | None = None
-    """How many are in it, where that is known beforehand."""
+    """Number of members in the thread, if known before the send."""
 
     @property
     def viewer(self) -> str:
-        """To whom its attachments are shown."""
+        """The viewer that may read the attachments of the message."""
         match self.target.kind:
             case TargetKind.MEMBER:
                 return self.target.name
@@ -44,13 +44,13 @@ class Thread(Struct, frozen=True):
 
 
 async def find_channel(call: Call, wanted: str) -> r.ChannelView:
-    """The channel with this id or slug."""
+    """Return the channel with this id or slug. Raises `Refused` if there is none."""
     replies = await call.ask(lambda session: (c.ViewChannel(session, channel=wanted), c.ListChannels(session)))
     match replies:
         case (r.ChannelState(channel), *_):
             return channel
         case (Refusal(Code.UNKNOWN_CHANNEL), r.Channels(channels)):
-            # A name that ac7 cannot write has a slug of its own.
+            # A channel name that is not a valid slug gets a slug derived from it.
             for channel in channels:
                 if codec.slug(channel.name, channel.id) == wanted:
                     return channel
@@ -60,7 +60,7 @@ async def find_channel(call: Call, wanted: str) -> r.ChannelView:
 
 
 async def own_channel(call: Call, wanted: str) -> r.ChannelView:
-    """The channel with this id or slug, for one who is in it."""
+    """Return the channel with this id or slug. Raises `Refused` if the caller is not in it."""
     channel = await find_channel(call, wanted)
     if call.member not in channel.subscribers:
         raise Refused(no(403, f"you are not a member of #{codec.slug(channel.name, channel.id)}"))
@@ -68,7 +68,7 @@ async def own_channel(call: Call, wanted: str) -> r.ChannelView:
 
 
 async def thread_of(call: Call, to: str | None, wanted: object) -> Thread:
-    """Where a push with this `to` and `data.thread` goes."""
+    """Return the thread for a push with this `to` and `data.thread`."""
     found = await _named_thread(call, wanted) if wanted is not None else None
     if to is None:
         return found or Thread(EVERYBODY)
@@ -102,7 +102,7 @@ async def _named_thread(call: Call, wanted: object) -> Thread:
 async def objectives_of(
     call: Call, statuses: tuple[o.Status, ...] = (), assignee: MemberName | None = None
 ) -> list[o.Objective]:
-    """Objectives that the member may see, newest first, as many as fit an answer."""
+    """Return the objectives that the member may see, newest first, up to the hub's `page_max`."""
     found: list[o.Objective] = []
 
     def page(session: SessionId) -> tuple[c.Command]:

@@ -1,4 +1,4 @@
-"""ac7's own tools, for agents that were taught those names. Those that need a permission are offered to who has it."""
+"""ac7's own tools, for agents that know these names. A tool that needs a permission is offered only to its holders."""
 
 from typing import Annotated, Any, Literal
 
@@ -56,17 +56,17 @@ class Post(Arguments, frozen=True):
 
 
 async def broadcast(context: ToolContext, asked: Broadcast) -> Answer:
-    """Say something to everybody."""
+    """Send a message to everybody."""
     return await _say(context, "*", asked)
 
 
 async def send(context: ToolContext, asked: Send) -> Answer:
-    """Say something to one."""
+    """Send a message to one member."""
     return await _say(context, full_target(asked.to), asked)
 
 
 async def post(context: ToolContext, asked: Post) -> Answer:
-    """Say something in a channel."""
+    """Send a message to a channel."""
     wanted = asked.channel.removeprefix("#").removeprefix("chan:")
     name = wanted if wanted == GENERAL else (await context.client.channel(wanted)).name
     return await _say(context, f"#{name}", asked)
@@ -80,7 +80,7 @@ async def _say(context: ToolContext, target: str, asked: Broadcast | Send | Post
 
 
 async def channels_list(context: ToolContext, _asked: Nothing) -> Answer:
-    """Which channels there are."""
+    """List the channels."""
     found = await context.client.channels()
     return json_answer(
         {
@@ -107,7 +107,7 @@ class Recent(Arguments, frozen=True, rename={"peer": "with"}):
 
 
 async def recent(context: ToolContext, asked: Recent) -> Answer:
-    """What was said lately."""
+    """Show recent messages."""
     if asked.peer and asked.channel:
         return fail("give with or channel, not both")
     wanted = asked.channel.removeprefix("#").removeprefix("chan:")
@@ -187,7 +187,7 @@ class Move(Arguments, frozen=True):
 
 
 async def objectives_list(context: ToolContext, asked: List) -> Answer:
-    """Objectives that the member may see."""
+    """List the objectives that the member may see."""
     statuses = (Status(asked.status),) if asked.status else (Status.ACTIVE, Status.BLOCKED)
     found = (await context.client.objectives(statuses=statuses, limit=100)).objectives
     keys = ("id", "title", "outcome", "status", "assignee", "originator")
@@ -195,12 +195,12 @@ async def objectives_list(context: ToolContext, asked: List) -> Answer:
 
 
 async def objectives_view(context: ToolContext, asked: ById) -> Answer:
-    """One objective with what happened to it."""
+    """Show one objective with its events."""
     return await view_objective(context, asked.id)
 
 
 async def objectives_update(context: ToolContext, asked: Update) -> Answer:
-    """Block it or let it go on."""
+    """Block an objective, or set it active again."""
     if asked.status == "blocked":
         return (
             await _change(context, asked.id, Block(asked.blockReason))
@@ -211,18 +211,18 @@ async def objectives_update(context: ToolContext, asked: Update) -> Answer:
 
 
 async def objectives_discuss(context: ToolContext, asked: Discuss) -> Answer:
-    """Say something in its thread."""
+    """Send a message to an objective's thread."""
     accepted = await context.client.send(f"obj:{asked.id.removeprefix('obj:')}", asked.body, wire_id=context.wire_id)
     return Answer(f"posted as {accepted.id}")
 
 
 async def objectives_complete(context: ToolContext, asked: Finish) -> Answer:
-    """Its outcome is reached."""
+    """Complete an objective with its result."""
     return await _change(context, asked.id, Complete(asked.result))
 
 
 async def objectives_create(context: ToolContext, asked: Create) -> Answer:
-    """Give work."""
+    """Create an objective for a member."""
     made = await context.client.create_objective(
         asked.title, asked.outcome, asked.assignee, body=asked.body, watchers=asked.watchers
     )
@@ -230,17 +230,17 @@ async def objectives_create(context: ToolContext, asked: Create) -> Answer:
 
 
 async def objectives_cancel(context: ToolContext, asked: Drop) -> Answer:
-    """It is not wanted any more."""
+    """Cancel an objective."""
     return await _change(context, asked.id, Cancel(asked.reason or None))
 
 
 async def objectives_watchers(context: ToolContext, asked: Watchers) -> Answer:
-    """Who follows it."""
+    """Add or remove watchers of an objective."""
     return await _change(context, asked.id, Watch(add=asked.add, remove=asked.remove))
 
 
 async def objectives_reassign(context: ToolContext, asked: Move) -> Answer:
-    """Somebody else shall do it."""
+    """Assign an objective to another member."""
     return await _change(context, asked.id, Reassign(asked.to, asked.note or None))
 
 
@@ -249,7 +249,7 @@ async def _change(context: ToolContext, objective_id: str, change: Any) -> Answe
 
 
 async def team_get(context: ToolContext, _asked: Nothing) -> Answer:
-    """What is said about the team."""
+    """Show the team's details."""
     return json_answer({"team": msgspec.to_builtins(await context.client.team())})
 
 

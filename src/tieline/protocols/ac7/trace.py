@@ -1,7 +1,7 @@
-"""What a runner reports of its agent: the events of the activity stream, as types.
+"""Activity events that a runner reports about its agent, as types.
 
-Existing clients check what they read strictly, one bad event spoils a whole list for them; so an upload is held to the
-same shapes. Keys that are not named here are kept, and mean nothing.
+Existing clients check answers strictly: one bad event makes them reject a whole list. Uploads are therefore checked
+against the same shapes. Other keys are stored and ignored.
 """
 
 from typing import Annotated, Any, Literal
