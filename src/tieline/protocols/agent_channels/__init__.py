@@ -1,11 +1,11 @@
 """agent-channels: channels of JSON messages over Unix sockets, and the bridges that join them.
 
-Above: whoever runs protocols, and agents that use the library by itself. Below: `wire`. It refuses to know what
+Above: the code that runs protocols, and agents that use only the library. Below: `wire`. It refuses to know what
 messages mean, who clients are and what the hub does with a message; PROTOCOL.md has the wire, its limits and our
 deviations.
 
-`codec` is bytes and values; `connection` is one socket; `channel`, `client`, `group` and `bridge` are the nouns of the
-protocol's own library, under its names; `server` joins it to the hub.
+`codec` converts bytes to values and back. `connection` is one socket. `channel`, `client`, `group` and `bridge` have
+the classes of the protocol's own library, under the same names. `server` connects the protocol to the hub.
 """
 
 import importlib
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 FOLDER = Path("channels", "main")
-"""The folder of the sockets in a home."""
+"""Folder of the sockets, inside a home."""
 
 _LIBRARY = ("bridge", "channel", "client", "codec", "connection", "group")
 
@@ -99,7 +99,7 @@ PROTOCOL = Protocol(
 
 
 def __getattr__(name: str) -> Any:
-    # The library is loaded when somebody asks for it: whoever only looks for protocols does not.
+    # Load the library on first use, because code that only lists the protocols does not need it.
     if name in __all__:
         for module in _LIBRARY:
             found = getattr(importlib.import_module(f"{__name__}.{module}"), name, None)

@@ -1,11 +1,11 @@
-"""Bridges: a local channel joined to something else, with messages flowing both ways.
+"""Bridges: each connects a local channel to something else and forwards messages both ways.
 
 Above: agents that talk across machines. Below: `client` (a bridge is an ordinary client of its channel), `connection`
 and TCP. It refuses to know what a message means, to encrypt and to authenticate: a TCP bridge belongs on loopback, in a
 VPN or in a tunnel, because agents act on what they read.
 
-The other end of a bridge can only make its own connection fail. When TCP brings more than the local channel takes,
-reading from TCP pauses until it has; the other way, a TCP peer that does not read is cut off like any client.
+A fault of a TCP peer closes only its own connection. When TCP delivers faster than the local channel accepts, the
+bridge stops reading from TCP until the channel has caught up. A TCP peer that does not read is cut off like any client.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Status = Literal["running", "stopped", "error"]
 
 
 class Bridge(Protocol):
-    """What every bridge can do."""
+    """Interface of every bridge."""
 
     async def start(self) -> None:
         """Connect both sides."""
@@ -35,7 +35,7 @@ class Bridge(Protocol):
 
     @property
     def status(self) -> Status:
-        """Whether messages flow: "error" when one side is lost for good."""
+        """State of the bridge. "error" means that one side is lost for good."""
 
 
 class _TcpBridge(Emitter):
@@ -51,16 +51,16 @@ class _TcpBridge(Emitter):
 
     @property
     def status(self) -> Status:
-        """Whether messages flow: "error" when one side is lost for good."""
+        """State of the bridge. "error" means that one side is lost for good."""
         return self._status
 
     async def start(self) -> None:
-        """Connect to the channel, then open the TCP side. When either fails, nothing is left open."""
+        """Connect to the channel, then open the TCP side. If either step fails, both sides are closed again."""
         if self._starting or self._status == "running":
             raise RuntimeError("Bridge already running")
         self._starting = True
         try:
-            # After an error half of the bridge may still be open.
+            # After an error, one side of the bridge may still be open.
             await self.stop()
             await self._open_local()
             await self._open_tcp()
@@ -76,7 +76,7 @@ class _TcpBridge(Emitter):
     async def stop(self) -> None:
         """Disconnect both sides. Stopping twice, or before a start, is no error."""
         self._status = "stopped"
-        # Taken away first, so that whoever connects from now on is turned away.
+        # Clear `_local` first, so that any new TCP connection is refused.
         local, self._local = self._local, None
         await self._close_tcp()
         if local is not None:
@@ -108,7 +108,7 @@ class _TcpBridge(Emitter):
 
     def _hear_local_error(self, error: Exception) -> None:
         self._emit("error", error)
-        # Input that is not a message disconnects the client without a "disconnect".
+        # Invalid input disconnects the client without a "disconnect" event.
         if self._local is not None and not self._local.connected:
             self._lose_local()
 
@@ -135,24 +135,24 @@ class _TcpBridge(Emitter):
         for connection in receivers:
             connection.write(frame)
 
-    # What the TCP connections tell
+    # Callbacks of the TCP connections
 
     def connection_opened(self, connection: Connection) -> None:
-        """Take a connection in."""
+        """Register a new TCP connection."""
         raise NotImplementedError
 
     def message_received(self, connection: Connection, message: Message) -> None:
-        """Hand a message from TCP to the channel and to the other TCP clients."""
+        """Forward a message from TCP to the channel and to the other TCP clients."""
         local = self._local
         if local is not None and local.connected:
             try:
                 local.send(message)
             except InvalidMessage as error:
-                # Numbers can be longer in our words than in the sender's, beyond what the channel accepts.
+                # Our encoding of a number can be longer than the sender's, so the message can exceed the size limit.
                 connection.fail(error)
                 return
             except ConnectionError:
-                # The client has just said so itself.
+                # The local client has already emitted an event for this.
                 pass
             if not local.writable:
                 for reader in self._tcp_connections():
@@ -161,23 +161,23 @@ class _TcpBridge(Emitter):
         self._emit("message", message, connection.id)
 
     def connection_drained(self, connection: Connection) -> None:
-        """Nothing waits for a TCP connection: what it cannot take is its own loss."""
+        """Do nothing: the bridge never waits for a slow TCP peer."""
 
     def connection_failed(self, connection: Connection, error: Exception) -> None:
-        """Say why a connection is being closed."""
+        """Emit the reason why a connection is closed."""
         del connection
         self._emit("error", error)
 
     def connection_closed(self, connection: Connection, error: Exception | None) -> None:
-        """Let a connection go."""
+        """Unregister a closed TCP connection."""
         raise NotImplementedError
 
 
 class TcpBridgeServer(_TcpBridge):
-    """Offers a channel to TCP clients, who hear the channel and each other.
+    """Offers a channel to TCP clients. Each client receives messages of the channel and of the other TCP clients.
 
     Events: "tcp-connect" (client_id); "tcp-disconnect" (client_id); "message" (message, "channel" or client_id);
-    "error" (an exception). Clients are `tcp-0`, `tcp-1`, … in the order they came.
+    "error" (an exception). Client ids are `tcp-0`, `tcp-1`, … in the order of connection.
     """
 
     EVENTS = ("tcp-connect", "tcp-disconnect", "message", "error")
@@ -185,7 +185,7 @@ class TcpBridgeServer(_TcpBridge):
     def __init__(self, channel_path: str | os.PathLike[str], host: str = "127.0.0.1", port: int = 0) -> None:
         super().__init__(channel_path)
         self.host = host
-        # As asked for; 0 lets the system choose at each start.
+        # The requested port. With 0, the operating system chooses a port at each start.
         self._port_wanted = port
         self._server: asyncio.Server | None = None
         self._remotes: dict[str, Connection] = {}
@@ -193,14 +193,14 @@ class TcpBridgeServer(_TcpBridge):
 
     @property
     def port(self) -> int:
-        """The port it listens on; before the start, the one asked for."""
+        """The port that the bridge listens on; before `start`, the requested port."""
         if self._server is None or not self._server.sockets:
             return self._port_wanted
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     def connection_opened(self, connection: Connection) -> None:
-        """Take a TCP client in, unless the bridge was stopped while it was being accepted."""
+        """Register a TCP client, unless the bridge was stopped while the client connected."""
         if self._local is None:
             connection.abort()
             return
@@ -208,7 +208,7 @@ class TcpBridgeServer(_TcpBridge):
         self._emit("tcp-connect", connection.id)
 
     def connection_closed(self, connection: Connection, error: Exception | None) -> None:
-        """Let a TCP client go."""
+        """Unregister a TCP client."""
         if self._remotes.pop(connection.id, None) is None:
             return
         if error is not None:
@@ -239,9 +239,9 @@ class TcpBridgeServer(_TcpBridge):
 
 
 class TcpBridgeClient(_TcpBridge):
-    """Joins a channel to a remote `TcpBridgeServer`, and reconnects when TCP is lost.
+    """Connects a channel to a remote `TcpBridgeServer`, and reconnects when TCP is lost.
 
-    Messages that come while TCP is down are dropped. Events: "tcp-connect" (); "tcp-disconnect" (); "reconnecting"
+    Messages that arrive while TCP is down are dropped. Events: "tcp-connect" (); "tcp-disconnect" (); "reconnecting"
     (attempt, delay in ms); "message" (message, "channel" or "tcp"); "error" (an exception).
     """
 
@@ -261,9 +261,9 @@ class TcpBridgeClient(_TcpBridge):
     ) -> None:
         """Describe a bridge; `start` opens it. Delays are in milliseconds.
 
-        The delay before attempt n is `reconnect_delay` doubled n - 1 times, varied by a quarter either way so that
-        many bridges do not return at the same instant, and never more than `max_reconnect_delay`. `sleep` waits for
-        seconds, `chance` gives a number from 0 to 1.
+        The delay before attempt n is `reconnect_delay` doubled n - 1 times, with a jitter of 25 % either way, and never
+        more than `max_reconnect_delay`. The jitter keeps many bridges from reconnecting at the same instant. `sleep`
+        waits for a number of seconds. `chance` returns a number from 0 to 1.
         """
         super().__init__(channel_path)
         self.host = host
@@ -275,11 +275,11 @@ class TcpBridgeClient(_TcpBridge):
         self._chance = chance
         # The open TCP connection, if any.
         self._remote: Connection | None = None
-        # Runs from the loss of TCP until it is back or the bridge is stopped.
+        # Task that runs from the loss of TCP until TCP is back or the bridge is stopped.
         self._reconnecting: asyncio.Task[None] | None = None
 
     def connection_opened(self, connection: Connection) -> None:
-        """Note that TCP is there."""
+        """Register the TCP connection."""
         if self._local is None:
             connection.abort()
             return
@@ -287,7 +287,7 @@ class TcpBridgeClient(_TcpBridge):
         self._emit("tcp-connect")
 
     def connection_closed(self, connection: Connection, error: Exception | None) -> None:
-        """Note that TCP is lost, and try to get it back."""
+        """Note that TCP is lost, and start to reconnect if `reconnect` is set."""
         if connection is not self._remote:
             return
         self._remote = None
@@ -329,11 +329,11 @@ class TcpBridgeClient(_TcpBridge):
             try:
                 await self._open_tcp()
             except OSError:
-                # Nobody listens yet; the next attempt is the answer to that.
+                # The remote server does not listen yet, so try again.
                 continue
             return
 
     def _delay(self, attempt: int) -> int:
-        # Cut off here, so that the longest delay does not vary.
+        # Apply the maximum after the jitter, so that the longest delay does not vary.
         backoff = Backoff(self.reconnect_delay, 2 * self.max_reconnect_delay, jitter=0.25, attempts_max=None)
         return min(round(backoff.wait_ms(attempt - 1, self._chance)), self.max_reconnect_delay)

@@ -1,12 +1,12 @@
-"""A channel: a Unix socket on which what one client says, all the others hear.
+"""A channel: a Unix socket that forwards each message of a client to all other clients.
 
 Above: `group`, and the hub's server, which takes over the fan-out to make messages durable first.
-Below: `connection` and `wire.unix`. It refuses to know names, history and what a message means: clients are
-`client-0`, `client-1`, … in the order they came, and which channel a message is on is all its addressing.
+Below: `connection` and `wire.unix`. It refuses to know names, history and what a message means: client ids are
+`client-0`, `client-1`, … in the order of connection, and the channel of a message is its only address.
 
-One client can hurt only itself. Input that is not a message closes its connection, after the messages before it were
-delivered; a client that does not read is closed when too much waits for it; a client that goes silent in the middle of
-a frame delays nobody.
+A faulty client harms only itself. Invalid input closes the client's connection, after the messages before it were
+delivered. A client that does not read is closed when its write buffer exceeds the limit. A client that goes silent in
+the middle of a frame delays no other client.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Post = Callable[[str, Message], None]
 
 
 class ClientError(Exception):
-    """Why one client was closed, or what its socket reported. The text is the cause's; `client_id` says whose."""
+    """Reason why one client was closed, or an error of its socket. Has the text of the cause and the client's id."""
 
     def __init__(self, client_id: str, text: str) -> None:
         super().__init__(text)
@@ -33,11 +33,11 @@ class ClientError(Exception):
 
 
 class Channel(Emitter):
-    """A Unix socket server that hands each client's messages to the others.
+    """A Unix socket server that forwards each client's messages to the other clients.
 
     Events: "message" (message, client_id); "connect" (client_id), before anything is read from the client, so that a
-    handler may still `disconnect` it unheard; "disconnect" (client_id); "drain" (client_id), when a full write buffer
-    has room again; "error" (a `ClientError`).
+    handler can `disconnect` the client before its first message; "disconnect" (client_id); "drain" (client_id), when a
+    full write buffer has room again; "error" (a `ClientError`).
     """
 
     EVENTS = ("message", "connect", "disconnect", "drain", "error")
@@ -55,9 +55,9 @@ class Channel(Emitter):
     ) -> None:
         """Describe a channel; `start` opens it.
 
-        `mode` is the permissions of the socket file (None: the umask decides). `post` takes over what happens to a
-        client's message: with it the channel sends nothing by itself, and `send`, `send_all` and `broadcast` do. `held`
-        bounds what clients of this and other channels may leave unfinished.
+        `mode` is the permissions of the socket file (None: the umask decides). `post` is a callback that handles each
+        client's message. With `post`, the channel does not forward messages; its owner calls `send`, `send_all` or
+        `broadcast`. `held` limits the unfinished frames of the clients of this and other channels.
         """
         super().__init__()
         self.path = Path(path)
@@ -67,17 +67,17 @@ class Channel(Emitter):
         self._mode = mode
         self._held = held
         self._post = post
-        # True while `start` runs; the first clients may come before it returns.
+        # True while `start` runs. The first clients may connect before `start` returns.
         self._starting = False
         # Set from `start` to `stop`.
         self._server: unix.UnixServer | None = None
-        # Every connection from when it opens until it is gone, in the order they came.
+        # Every open connection, by client id, in the order of connection.
         self._clients: dict[str, Connection] = {}
         self._next_client = 0
 
     @property
     def started(self) -> bool:
-        """Whether it listens."""
+        """True if the channel listens."""
         return self._server is not None
 
     @property
@@ -87,11 +87,11 @@ class Channel(Emitter):
 
     @property
     def client_ids(self) -> list[str]:
-        """The connected clients, in the order they came."""
+        """Ids of the connected clients, in the order of connection."""
         return list(self._clients)
 
     async def start(self) -> None:
-        """Listen. Raises `RuntimeError` when already started, and what `wire.unix.listen` raises."""
+        """Listen. Raises `RuntimeError` when already started, and the exceptions of `wire.unix.listen`."""
         if self._starting or self._server is not None:
             raise RuntimeError("Channel already started")
         self._starting = True
@@ -101,7 +101,7 @@ class Channel(Emitter):
             self._starting = False
 
     async def stop(self) -> None:
-        """Disconnect everybody and remove the socket. What was broadcast before still arrives."""
+        """Disconnect all clients and remove the socket. Messages that were sent before still arrive."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -112,57 +112,57 @@ class Channel(Emitter):
         await asyncio.gather(*(client.wait_closed() for client in leaving))
         await server.wait_closed()
 
-    # To everybody
+    # Sending to all clients
 
     def broadcast(self, message: Message | Mapping[str, Any], *, exclude: str | None = None) -> None:
-        """Send a message to every client but `exclude`. A value that is not a message raises `InvalidMessage`."""
+        """Send a message to every client except `exclude`. Raises `InvalidMessage` if the value is not a message."""
         self.send_all(encode(message, max_size=self.max_message_size), exclude=exclude)
 
     def send_all(self, frame: bytes, *, exclude: str | None = None) -> int:
-        """Send bytes that are already framed to every client but `exclude`, and tell to how many."""
+        """Send a complete frame to every client except `exclude`. Returns the number of clients."""
         sent = 0
-        # A copy, because a client that is too slow may leave meanwhile.
+        # Iterate over a copy, because a write may remove a client that is too slow.
         for client_id, client in tuple(self._clients.items()):
             if client_id != exclude and client.write(frame):
                 sent += 1
         return sent
 
-    # To one client. An id that is not connected is no error: clients leave whenever they like.
+    # Methods for one client. An id that is not connected is no error, because clients disconnect at any time.
 
     def send(self, client_id: str, frame: bytes) -> bool:
-        """Send bytes that are already framed to one client. False when it is gone."""
+        """Send a complete frame to one client. Returns False if the client is gone."""
         client = self._clients.get(client_id)
         return client is not None and client.write(frame)
 
     def unsent_bytes(self, client_id: str) -> int:
-        """How much was sent to a client and not yet taken by the operating system."""
+        """Number of bytes in a client's write buffer, not yet taken by the operating system."""
         client = self._clients.get(client_id)
         return 0 if client is None else client.unsent_bytes
 
     def pause_reading(self, client_id: str) -> None:
-        """Stop reading from a client. Messages of the chunk already read (at most 256 KiB) still come."""
+        """Stop reading from a client. Messages of the chunk that was already read (at most 256 KiB) still arrive."""
         if client := self._clients.get(client_id):
             client.pause_reading()
 
     def resume_reading(self, client_id: str) -> None:
-        """Take back `pause_reading`."""
+        """Read from a client again, after `pause_reading`."""
         if client := self._clients.get(client_id):
             client.resume_reading()
 
     def disconnect(self, client_id: str, reason: str) -> None:
-        """Close one client. The wire has no form for the reason: it goes to the "error" event."""
+        """Close one client. The protocol cannot send the reason to the client; the "error" event has it."""
         if client := self._clients.get(client_id):
             client.fail(ConnectionError(reason))
 
     def peer_uid(self, client_id: str) -> int | None:
-        """Give the user id of a client's process, or None when the client or the answer is not there."""
+        """Return the user id of a client's process. None if the client is gone or the user id is unknown."""
         client = self._clients.get(client_id)
         return None if client is None or client.transport is None else unix.peer_uid(client.transport)
 
-    # What the connections tell
+    # Callbacks of the connections
 
     def connection_opened(self, connection: Connection) -> None:
-        """Take a client in, unless the channel was stopped while it was being accepted."""
+        """Register a client, unless the channel was stopped while the client connected."""
         if self._server is None and not self._starting:
             connection.abort()
             return
@@ -170,7 +170,7 @@ class Channel(Emitter):
         self._emit("connect", connection.id)
 
     def message_received(self, connection: Connection, message: Message) -> None:
-        """Hand a message on."""
+        """Forward a message to the other clients, or to `post` if it is set."""
         if self._post is None:
             self._fan_out(connection, message)
         else:
@@ -178,22 +178,22 @@ class Channel(Emitter):
         self._emit("message", message, connection.id)
 
     def connection_drained(self, connection: Connection) -> None:
-        """Say that a client reads again."""
+        """Emit "drain": a client reads again."""
         self._emit("drain", connection.id)
 
     def connection_failed(self, connection: Connection, error: Exception) -> None:
-        """Say why a client is being closed."""
+        """Emit the reason why a client is closed."""
         self._report(connection.id, error)
 
     def connection_closed(self, connection: Connection, error: Exception | None) -> None:
-        """Let a client go."""
+        """Unregister a closed client."""
         if self._clients.pop(connection.id, None) is None:
             return
         if error is not None:
             self._report(connection.id, error)
         self._emit("disconnect", connection.id)
 
-    # Steps of the above
+    # Helpers
 
     def _accept(self) -> Connection:
         client_id = f"client-{self._next_client}"
@@ -204,7 +204,7 @@ class Channel(Emitter):
         try:
             frame = encode(message, max_size=self.max_message_size)
         except InvalidMessage as error:
-            # Numbers can be longer in our words than in the sender's (1e9), and the others' limit is the same.
+            # Our encoding of a number can be longer than the sender's (1e9), so the message can exceed the size limit.
             sender.fail(error)
             return
         self.send_all(frame, exclude=None if self.echo_to_sender else sender.id)

@@ -1,12 +1,13 @@
-"""A client of a channel: sends messages to it and hears what the others say.
+"""A client of a channel: sends messages to it and receives the messages of the other clients.
 
-Above: agents and scripts, and `bridge`. Below: `connection` and `wire.unix`. It refuses to reconnect by itself: whoever
-uses it knows whether missing messages matter.
+Above: agents and scripts, and `bridge`. Below: `connection` and `wire.unix`. It refuses to reconnect by itself: only
+its user knows whether missed messages matter.
 
-There are two ways to hear. A handler of "message" is called as messages come. `async for message in client` takes them
-one at a time and ends when the connection does; while the loop is busy at most `INBOX_MAX` messages wait, then reading
-pauses and the channel's own limit decides. Messages that come while nobody listens in either way are kept for a later
-loop, up to `INBOX_MAX`, the newest; a client that only sends must not stall the channel for the others.
+A client receives messages in two ways. A handler of "message" is called for each message. `async for message in client`
+takes one message at a time and ends when the connection ends. While such a loop is busy, at most `INBOX_MAX` messages
+are buffered. Then the client stops reading, and the channel's own limit applies. Without a handler and without a loop,
+the client buffers the newest `INBOX_MAX` messages for a later loop, and drops older ones: a client that only sends
+must not stall the channel for the others.
 """
 
 import asyncio
@@ -22,16 +23,16 @@ from tieline.protocols.agent_channels.connection import UNSENT_BYTES_MAX, Connec
 from tieline.protocols.agent_channels.events import Emitter
 from tieline.wire import unix
 
-# Enough for a burst while a loop awaits something; a channel is a conversation, not a queue.
+# Messages buffered for a loop: enough for a burst while the loop awaits something else.
 INBOX_MAX = 1024
 
 
 class ChannelClient(Emitter):
-    """One connection to a channel at a time.
+    """A client of one channel. It has at most one connection at a time.
 
     Events: "message" (message); "connect" (); "disconnect" (), when the connection is lost, not when `disconnect` is
-    called; "drain" (), when a full write buffer has room again; "error" (an exception). Input that is not a message is
-    an "error" and disconnects, without a "disconnect".
+    called; "drain" (), when a full write buffer has room again; "error" (an exception). Invalid input causes an "error"
+    and closes the connection, without a "disconnect".
     """
 
     EVENTS = ("message", "connect", "disconnect", "drain", "error")
@@ -47,23 +48,23 @@ class ChannelClient(Emitter):
         self.path = Path(path)
         self.max_message_size = max_message_size
         self.unsent_bytes_max = unsent_bytes_max
-        # From the start of `connect` until the connection is lost or given up.
+        # Set from the start of `connect` until the connection is lost or closed.
         self._connection: Connection | None = None
-        # Messages for loops over this client.
+        # Buffered messages for loops over this client.
         self._inbox: deque[Message] = deque()
-        # The number of loops under way.
+        # The number of running loops.
         self._loops = 0
-        # Set by whatever a loop or `drain` may wait for; they look again and clear it.
+        # Set by every change that a loop or `drain` may wait for. The waiter checks its condition and clears the event.
         self._changed = asyncio.Event()
 
     @property
     def connected(self) -> bool:
-        """Whether messages can be sent."""
+        """True if messages can be sent."""
         return self._connection is not None and self._connection.open
 
     @property
     def writable(self) -> bool:
-        """Whether the write buffer has room: False asks to `drain`, or to wait for the event of that name."""
+        """True if the write buffer has room. If False, call `drain` or wait for the "drain" event."""
         return self._connection is None or self._connection.writable
 
     async def connect(self) -> None:
@@ -80,7 +81,7 @@ class ChannelClient(Emitter):
             raise
 
     def disconnect(self) -> None:
-        """Hang up. What was sent still leaves; no event comes of it. Not being connected is no error."""
+        """Close the connection. Messages already sent still leave. Emits no event. No error if not connected."""
         connection, self._connection = self._connection, None
         self._changed.set()
         if connection is not None:
@@ -128,17 +129,17 @@ class ChannelClient(Emitter):
             if not self._loops and self._connection is not None:
                 self._connection.resume_reading()
 
-    # What the connection tells
+    # Callbacks of the connection
 
     def connection_opened(self, connection: Connection) -> None:
-        """Say that it is connected, unless `disconnect` came first."""
+        """Emit "connect", unless `disconnect` was called first."""
         if connection is self._connection:
             self._emit("connect")
         else:
             connection.abort()
 
     def message_received(self, connection: Connection, message: Message) -> None:
-        """Give a message to the handlers and to the loops."""
+        """Pass a message to the handlers and to the loops."""
         if connection is not self._connection:
             return
         heard = self._has_handler("message")
@@ -148,20 +149,20 @@ class ChannelClient(Emitter):
             self._emit("message", message)
 
     def connection_drained(self, connection: Connection) -> None:
-        """Say that there is room to write."""
+        """Emit "drain": the write buffer has room."""
         if connection is self._connection:
             self._changed.set()
             self._emit("drain")
 
     def connection_failed(self, connection: Connection, error: Exception) -> None:
-        """Say why the connection is being given up."""
+        """Emit the reason why the connection is closed."""
         if connection is self._connection:
             self._connection = None
             self._changed.set()
             self._emit("error", error)
 
     def connection_closed(self, connection: Connection, error: Exception | None) -> None:
-        """Say that the connection was lost."""
+        """Emit "disconnect": the connection is lost."""
         if connection is not self._connection:
             return
         self._connection = None
@@ -170,7 +171,7 @@ class ChannelClient(Emitter):
             self._emit("error", error)
         self._emit("disconnect")
 
-    # Steps of the above
+    # Helpers
 
     def _connected(self) -> Connection:
         if self._connection is None or not self._connection.open:

@@ -1,17 +1,17 @@
 """The messages of agent-channels and the frames that carry them: bytes to values and back.
 
-Above: `connection`, and anybody with a transport of their own. Below: `wire.frames`. It refuses to know sockets.
+Above: `connection`, and programs that bring their own transport. Below: `wire.frames`. It refuses to know sockets.
 
 A message is a JSON object with a non-empty string `msg` and, if present, an object `data`. Other top-level keys are
-kept and forwarded, because a newer client may use them; nothing here says what any of it means.
+kept and forwarded, because a newer client may use them. The codec gives no meaning to any key.
 
-Two kinds of fault, two types: `InvalidMessage` is ours (a value that no receiver would accept), `DecodeError` is the
-other end's. Whatever bytes come in, nothing but a `DecodeError` comes out.
+Each kind of error has its own type. `InvalidMessage` is an error of our own side: a value that no receiver would
+accept. `DecodeError` is an error of the other end. Decoding raises no other exception, whatever the input bytes are.
 
-Stricter than a bare JSON parser, so that every reader of a forwarded message sees the same one: a repeated name, bytes
-that are not UTF-8, and nesting deeper than `NESTING_MAX` are refused. Milder in one thing: half of a surrogate pair
-(JavaScript makes one when it cuts a string inside an emoji) becomes U+FFFD, because UTF-8 has no form for it and the
-rest of the message is sound.
+The decoder is stricter than a bare JSON parser, so that every reader of a forwarded message sees the same message. It
+refuses a repeated name, bytes that are not UTF-8, and nesting deeper than `NESTING_MAX`. The decoder is milder in one
+case: half of a surrogate pair becomes U+FFFD, because UTF-8 cannot encode it and the rest of the message is valid.
+JavaScript makes such a half when it cuts a string inside an emoji.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,13 +25,13 @@ from tieline.wire.json_text import mend_pairs, without_strings
 # spec, Wire Format: 16 MB is the default for the payload of one frame.
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 
-# Far deeper than anything a person or a program means, and far from where encoders of nested values run out of stack.
+# Far deeper than any real message, and far below the depth at which encoders run out of stack.
 NESTING_MAX = 256
 
 _JSON_EXCERPT = 100
 _MESSAGE_EXCERPT = 200
 
-# What a decoded value can be nested in.
+# Container types of decoded JSON.
 _NESTED = (dict, list)
 
 _decoder = msgspec.json.Decoder()
@@ -39,11 +39,11 @@ _encoder = msgspec.json.Encoder()
 
 
 class InvalidMessage(ValueError):
-    """A value that is not a message, given by our own side."""
+    """Our own side passed a value that is not a message."""
 
 
 class DecodeError(ValueError):
-    """The other end sent what is not a message. `messages` are those that came whole before it in the same chunk."""
+    """The other end sent invalid input. `messages` has the complete messages before it in the same chunk."""
 
     def __init__(self, text: str, messages: tuple["Message", ...] = ()) -> None:
         super().__init__(text)
@@ -54,26 +54,26 @@ class Message(msgspec.Struct, frozen=True):
     """One message."""
 
     msg: str
-    """What a person reads; never empty."""
+    """Text for a person. Never empty."""
 
     data: dict[str, Any] | None = None
-    """The structured part; None when the message has none, which is not the same as an empty one."""
+    """Structured part of the message. None means that the key is absent; an empty object is not the same."""
 
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The other top-level keys, forwarded as they came."""
+    """The other top-level keys, forwarded unchanged."""
 
     def __post_init__(self) -> None:
         if not _has_shape(self.msg, {} if self.data is None else self.data) or self.extra.keys() & {"msg", "data"}:
             raise InvalidMessage(f"Invalid message format: {_excerpt(self.to_dict())}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the JSON object that this message is on the wire."""
+        """Return the message as its JSON object on the wire."""
         data = {} if self.data is None else {"data": self.data}
         return {"msg": self.msg, **data, **self.extra}
 
 
 def is_valid_message(value: object) -> bool:
-    """Tell whether `value` has the shape of a message: a non-empty `msg`, and `data` absent or an object."""
+    """True if `value` has the shape of a message: a non-empty `msg`, and `data` absent or an object."""
     if isinstance(value, Message):
         return True
     if not isinstance(value, Mapping):
@@ -82,7 +82,7 @@ def is_valid_message(value: object) -> bool:
 
 
 def encode(message: Message | Mapping[str, Any], *, max_size: int | None = None) -> bytes:
-    """Give the frame of a message. What no receiver would accept raises `InvalidMessage`."""
+    """Encode a message as a frame. Raises `InvalidMessage` for a value that no receiver would accept."""
     if not is_valid_message(message):
         raise InvalidMessage(f"Invalid message format: {_excerpt(message)}")
     value = message.to_dict() if isinstance(message, Message) else dict(message)
@@ -96,13 +96,13 @@ def encode(message: Message | Mapping[str, Any], *, max_size: int | None = None)
 
 
 def decode(payload: bytes) -> Message:
-    """Give the message that a frame's payload says."""
+    """Decode the payload of a frame. Raises `DecodeError`."""
     try:
         value = _decode_json(payload)
         names = _count_names(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(_invalid_json(payload)) from error
-    # Colons outside strings are the names of the text; a name given twice is one in the value.
+    # Each name in the text has one colon outside strings. A repeated name is only one name in the value.
     if names != payload.count(b":") and names != without_strings(payload).count(b":"):
         raise DecodeError(_invalid_json(payload))
     if not is_valid_message(value):
@@ -113,24 +113,24 @@ def decode(payload: bytes) -> Message:
 class FrameDecoder:
     """Turns the chunks of one stream into messages.
 
-    A bad frame ends the stream: `push` raises a `DecodeError` that carries the messages before it, and raises again
-    (with none) until `reset`, because a peer that broke the rules once is not trusted with the next length.
+    A bad frame ends the stream: `push` raises a `DecodeError` that carries the messages before the bad frame. Until
+    `reset`, every further `push` raises again, without messages, because a faulty peer's next length is not trusted.
     """
 
     __slots__ = ("_failure", "_frames")
 
     def __init__(self, max_size: int = MESSAGE_BYTES_MAX) -> None:
         self._frames = FrameBuffer(max_size)
-        # The text of the first error; set until `reset`.
+        # Text of the first error, until `reset`.
         self._failure: str | None = None
 
     @property
     def held(self) -> int:
-        """Bytes of half a frame."""
+        """Number of bytes of the unfinished frame."""
         return self._frames.held
 
     def push(self, chunk: bytes) -> list[Message]:
-        """Take a chunk and give the messages it completes, in order."""
+        """Take a chunk and return the messages that it completes, in order."""
         if self._failure is not None:
             raise DecodeError(self._failure)
         # spec, Wire Format: a chunk may hold a part of a message, or several.
@@ -140,7 +140,7 @@ class FrameDecoder:
             while (payload := self._frames.next_frame()) is not None:
                 messages.append(decode(payload))
         except FrameError as error:
-            # An empty frame is an empty text, and that is not JSON.
+            # An empty frame is reported as invalid JSON.
             too_large = f"Message size {error.size} exceeds maximum {error.maximum}"
             raise self._fail(too_large if error.size else _invalid_json(b""), messages) from error
         except DecodeError as error:
@@ -148,7 +148,7 @@ class FrameDecoder:
         return messages
 
     def reset(self) -> None:
-        """Forget half a frame and any error: the next byte is the first of a new stream."""
+        """Drop the unfinished frame and any error. The next byte is the first byte of a new stream."""
         self._frames.reset()
         self._failure = None
 
@@ -192,7 +192,7 @@ def _count_names(value: object) -> int:
 
 
 def _invalid_json(payload: bytes) -> str:
-    # Four bytes are the longest character of UTF-8.
+    # The longest character of UTF-8 has four bytes.
     excerpt = payload[: 4 * _JSON_EXCERPT].decode(errors="replace")[:_JSON_EXCERPT]
     return f"Invalid JSON in message frame: {excerpt}"
 

@@ -1,9 +1,10 @@
-"""One connection that speaks frames of messages, over a Unix socket or TCP, from either end.
+"""One connection that sends and receives message frames over a Unix socket or TCP, for clients and servers.
 
 Above: `channel`, `client`, `bridge`; each is the `Owner` of its connections. Below: `codec` and an asyncio transport.
 It refuses to know who else is connected, and what a message is for.
 
-Thousands of these sit idle in a hub, so it is a protocol with slots and no task, queue or buffer of its own.
+A hub has thousands of idle connections. `Connection` is therefore an asyncio protocol with slots, and has no task,
+queue or buffer of its own.
 """
 
 import asyncio
@@ -14,46 +15,45 @@ from typing import Protocol, cast
 from tieline.protocols.agent_channels.codec import DecodeError, FrameDecoder, Message
 from tieline.wire.unfinished import TOO_MUCH, Share, Unfinished
 
-# Four messages of the largest size. Whoever is further behind than that is not slow but stuck, and what it does not
-# read stays in our memory.
+# Four messages of the largest size. A peer that is further behind is stuck, and its unread data uses our memory.
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
 
-# Read at once from a connection that is ending.
+# Bytes per read from a connection that is ending.
 _CHUNK = 256 * 1024
 
-# What was written before a close gets this long to leave. On one machine it takes microseconds; only a peer that does
-# not read ever uses it up.
+# Timeout for sending the write buffer at a close. On one machine, sending takes microseconds; only a peer that does not
+# read reaches the timeout.
 CLOSE_SECONDS_MAX = 1.0
 
 
 class SlowReader(ConnectionError):
-    """The other end does not read, and too much waits for it."""
+    """The other end does not read, and the unsent bytes for it exceed the limit."""
 
     def __init__(self, unsent: int, maximum: int) -> None:
         super().__init__(f"Unsent bytes {unsent} exceed maximum {maximum}: the other end does not read")
 
 
 class Owner(Protocol):
-    """Who hears what happens on a connection. Calls come in this order, and none after `connection_closed`."""
+    """Receiver of a connection's callbacks. They come in this order, and none comes after `connection_closed`."""
 
     def connection_opened(self, connection: "Connection") -> None:
-        """Hear that it is open, before anything is read from it."""
+        """Called when the connection is open, before anything is read from it."""
 
     def message_received(self, connection: "Connection", message: Message) -> None:
-        """Hear one message."""
+        """Called for each message."""
 
     def connection_drained(self, connection: "Connection") -> None:
-        """Hear that a full write buffer has room again."""
+        """Called when a full write buffer has room again."""
 
     def connection_failed(self, connection: "Connection", error: Exception) -> None:
-        """Hear why it is being closed: bad input, or too much unsent. Nothing more is read from it."""
+        """Called with the reason before a close: bad input, or too many unsent bytes. Nothing more is read."""
 
     def connection_closed(self, connection: "Connection", error: Exception | None) -> None:
-        """Hear, once, that it is gone. `error` is None when either end hung up, however rudely."""
+        """Called once, when the connection is gone. `error` is None if either end hung up, even by a reset."""
 
 
 class Connection(asyncio.Protocol):
-    """One connection and its half-received frame."""
+    """One connection and its unfinished frame."""
 
     __slots__ = (
         "_closed",
@@ -76,48 +76,48 @@ class Connection(asyncio.Protocol):
         unsent_bytes_max: int,
         held: Unfinished | None = None,
     ) -> None:
-        # What the owner calls it.
+        # The owner's name for the connection.
         self.id = name
         self._owner = owner
         self._decoder = FrameDecoder(max_message_size)
         self._unsent_bytes_max = unsent_bytes_max
-        # Counts half a frame, where the connections of a whole hub have a bound.
+        # Counts the bytes of the unfinished frame, if a limit over all connections of a hub is set.
         self._share: Share | None = None if held is None else held.share(self._too_much, f"{id(owner)}/{name}")
-        # None before it opens and after it is gone.
+        # None before the connection opens and after it is gone.
         self._transport: asyncio.Transport | None = None
         # False between `pause_reading` and `resume_reading`.
         self._reading = True
         # False while the transport says that its write buffer is full.
         self._writable = True
-        # Whether this end hung up, or wants nothing more of the other.
+        # True after this end called `close` or `abort`.
         self._leaving = False
-        # Made by the first `wait_closed`.
+        # Created by the first `wait_closed`.
         self._closed: asyncio.Future[None] | None = None
 
     @property
     def open(self) -> bool:
-        """Whether messages can be sent and received."""
+        """True if messages can be sent and received."""
         return self._transport is not None and not self._transport.is_closing()
 
     @property
     def writable(self) -> bool:
-        """Whether the write buffer has room; `connection_drained` tells when it has again."""
+        """True if the write buffer has room. `connection_drained` reports when a full buffer has room again."""
         return self._writable
 
     @property
     def unsent_bytes(self) -> int:
-        """How much was written and not yet taken by the operating system."""
+        """Number of bytes in the write buffer, not yet taken by the operating system."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """The transport, to ask it about the other end."""
+        """The transport, for questions about the other end."""
         return self._transport
 
-    # Commands of the owner
+    # Methods that the owner calls
 
     def write(self, frame: bytes) -> bool:
-        """Send bytes that are already framed. False when it is closed, or has just been for reading too slowly."""
+        """Send a complete frame. Returns False if the connection is closed, or was just closed for a slow reader."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
@@ -130,13 +130,13 @@ class Connection(asyncio.Protocol):
         return False
 
     def fail(self, error: Exception) -> None:
-        """Close it and tell the owner why."""
+        """Close the connection and tell the owner the reason."""
         if self.open:
             self._owner.connection_failed(self, error)
             self.close()
 
     def close(self) -> None:
-        """Hang up, after what was written has left or `CLOSE_SECONDS_MAX` has passed."""
+        """Close the connection after the write buffer was sent, or after `CLOSE_SECONDS_MAX`."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -146,30 +146,30 @@ class Connection(asyncio.Protocol):
         transport.close()
 
     def abort(self) -> None:
-        """Hang up, and throw away what was not sent."""
+        """Close the connection and drop the write buffer."""
         self._leaving = True
         if self._transport is not None:
             self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Leave what comes in the operating system's buffers, so that the other end has to wait."""
+        """Stop reading. Input fills the operating system's buffers, and back-pressure makes the other end wait."""
         if self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = False
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take back `pause_reading`."""
+        """Read again, after `pause_reading`."""
         if not self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
 
     async def wait_closed(self) -> None:
-        """Wait, after `close`, until it is gone."""
+        """Wait until the connection is gone. Call `close` first."""
         if self._transport is None:
             return
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
-        # Bounded, because uvloop does not report the end of a connection whose `connect` was cancelled at the last.
+        # With a timeout, because uvloop does not report the end of a connection whose `connect` was cancelled late.
         await asyncio.wait([self._closed], timeout=2 * CLOSE_SECONDS_MAX)
 
     # Callbacks of the transport
@@ -181,7 +181,7 @@ class Connection(asyncio.Protocol):
         self._owner.connection_opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on the messages of a chunk; those before a bad frame count."""
+        """Pass the messages of a chunk to the owner, including messages before a bad frame."""
         fault: DecodeError | None = None
         messages: list[Message] | tuple[Message, ...]
         try:
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         except DecodeError as error:
             fault, messages = error, error.messages
         for message in messages:
-            # The owner may have hung up while it handled the one before.
+            # The owner may have closed the connection while it handled the previous message.
             if self._transport is None or self._transport.is_closing():
                 return
             self._owner.message_received(self, message)
@@ -208,7 +208,7 @@ class Connection(asyncio.Protocol):
         self._owner.connection_drained(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the owner and whoever waits."""
+        """Tell the owner and the callers of `wait_closed` that the connection is gone."""
         hung_up = isinstance(exc, ConnectionResetError | ConnectionAbortedError | BrokenPipeError)
         if hung_up and not self._leaving:
             self._take_last_words()
@@ -225,10 +225,10 @@ class Connection(asyncio.Protocol):
         self.fail(ConnectionError(TOO_MUCH))
 
     def _take_last_words(self) -> None:
-        """Hand on what the other end said before it hung up, if writing to it found that out before reading did.
+        """Read and pass on the last messages of the other end, if a failed write found that it hung up.
 
-        A failed write ends the transport, which reads no more. Who only comes to say something, and does not wait to
-        hear what others say meanwhile, would not be heard.
+        A failed write ends the transport, and the transport reads no more. Without this step, messages would be lost
+        from a client that sends and hangs up without reading the messages of others.
         """
         socket = None if self._transport is None else self._transport.get_extra_info("socket")
         with contextlib.suppress(OSError):

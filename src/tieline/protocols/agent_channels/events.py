@@ -14,16 +14,16 @@ Handler = Callable[..., Any]
 
 
 class Emitter:
-    """Something that tells its handlers what happened, in the order they were added."""
+    """Base class for objects with named events. Handlers are called in the order they were added."""
 
-    # The names of the events; a handler for any other is a mistake worth hearing about.
+    # The names of the events. `on` raises an error for any other name.
     EVENTS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         self._handlers: dict[str, list[Handler]] = {}
 
     def on(self, event: str, handler: Handler) -> None:
-        """Call `handler` whenever `event` happens. It must return at once: it runs between two reads of a socket."""
+        """Call `handler` at each `event`. The handler must return at once, because it runs between two socket reads."""
         if event not in self.EVENTS:
             raise ValueError(f"There is no event {event!r}; there are {', '.join(self.EVENTS)}")
         if inspect.iscoroutinefunction(handler):
@@ -31,13 +31,13 @@ class Emitter:
         self._handlers.setdefault(event, []).append(handler)
 
     def off(self, event: str, handler: Handler) -> None:
-        """Take back one `on`. A handler that is not there is no error."""
+        """Remove a handler that `on` added. No error if the handler is not there."""
         handlers = self._handlers.get(event, [])
         if handler in handlers:
             handlers.remove(handler)
 
     def _emit(self, event: str, *details: object) -> None:
-        """Call the handlers. One that raises is logged, and neither the others nor the connection suffer from it."""
+        """Call the handlers. An exception of a handler is logged; the other handlers and the connection go on."""
         handlers = self._handlers.get(event)
         if not handlers:
             if event == "error":

@@ -1,11 +1,11 @@
-"""A group: a folder of channels, and the `group.json` that tells others which of them are ready.
+"""A group: a folder of channels, and the `group.json` that lists the channels that are ready.
 
 Above: agents that start a conversation, and the hub's server. Below: `channel`. It refuses to know what a channel is
-for: `<folder>/<name>.sock` is all its addressing.
+for: `<folder>/<name>.sock` is its only address.
 
-Whoever reads `group.json` may trust it: it is written, in one step, only after every channel in it listens, and a
-channel leaves it before it stops. Writing it takes as long as there are channels, so `change` writes it once for many.
-Opening a socket takes the file system a while, so whoever opens many lets others run in between.
+Readers can trust `group.json`. It is replaced atomically, and only after every channel in it listens. A channel is
+removed from `group.json` before it stops. The time to write the file grows with the number of channels, so `change`
+writes it once for many channels. Opening a socket is slow, so a group that opens many sockets yields to other tasks.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from tieline.protocols.agent_channels.channel import Channel
 GROUP_FILE = "group.json"
 
 _SLICE_SECONDS = 0.005
-"""How long sockets are opened before others have their turn on the event loop."""
+"""Time to open sockets before the event loop runs other tasks."""
 
-# What a channel of a group is described by: its name, or a mapping with the name under "name".
+# Description of a channel in a group: its name, or a mapping with the name under "name".
 Description = str | Mapping[str, str]
 
 
@@ -52,44 +52,44 @@ class ChannelGroup:
     ) -> None:
         """Describe a group; `start` opens it.
 
-        `channel_factory` makes the channel of a name at a socket path, so that whoever owns the group decides its
-        permissions and what happens to messages. `now` and `pid` are what `group.json` says.
+        `channel_factory` makes a channel from its name and socket path. It lets the owner of the group choose the
+        socket's permissions and handle the messages. `group.json` shows the values of `now` and `pid`.
         """
         self.path = Path(path)
         self._channel_factory = channel_factory
         self._now = now
         self._pid = os.getpid() if pid is None else pid
-        # The names of the next start, in their order. Kept across `stop`.
+        # Names of the channels for the next start, in order. Kept across `stop`.
         self._names: dict[str, None] = {}
         for description in channels:
             self._names[self._new_name(description)] = None
         # The running channels by name; empty unless started.
         self._channels: dict[str, Channel] = {}
         self._started = False
-        # One change at a time, so that `group.json` never says what another change has undone.
+        # Allows one change at a time, so that `group.json` never shows a state that another change has undone.
         self._changing = asyncio.Lock()
 
     @property
     def started(self) -> bool:
-        """Whether its channels listen."""
+        """True if the channels listen."""
         return self._started
 
     def list(self) -> builtins.list[str]:
-        """Give the names of the running channels, in the order they were named."""
+        """Return the names of the running channels, in the order they were added."""
         return [*self._channels]
 
     def __contains__(self, name: object) -> bool:
         return name in self._channels
 
     def channel(self, name: str) -> Channel:
-        """Give a running channel. Raises `KeyError` when there is none of that name."""
+        """Return a running channel. Raises `ChannelNotFound`, a `KeyError`, if no running channel has that name."""
         try:
             return self._channels[name]
         except KeyError:
             raise ChannelNotFound(name) from None
 
     async def start(self) -> None:
-        """Make the folder, start every channel, then write `group.json`. When one fails, none is left running."""
+        """Create the folder, start all channels, then write `group.json`. If a step fails, all channels are stopped."""
         async with self._changing:
             if self._started:
                 raise RuntimeError("ChannelGroup already started")
@@ -107,7 +107,7 @@ class ChannelGroup:
             self._started = True
 
     async def stop(self, *, remove_dir: bool = False) -> None:
-        """Remove `group.json`, stop every channel, and with `remove_dir` remove the folder if nothing else is in it."""
+        """Remove `group.json` and stop every channel. With `remove_dir`, also remove the folder if it is empty."""
         async with self._changing:
             if not self._started:
                 return
@@ -119,17 +119,17 @@ class ChannelGroup:
                 self._remove_folder()
 
     async def add_channel(self, description: Description) -> Channel:
-        """Start another channel, then write it into `group.json`."""
+        """Start another channel, then add it to `group.json`."""
         for error in (await self.change(add=[description])).values():
             raise error
         return self.channel(_name(description))
 
     async def remove_channel(self, name: str) -> None:
-        """Take a channel out of `group.json`, then stop it."""
+        """Remove a channel from `group.json`, then stop it."""
         await self.change(remove=[name])
 
     async def change(self, add: Iterable[Description] = (), remove: Iterable[str] = ()) -> dict[str, OSError]:
-        """Start some channels, write `group.json` once, then stop the others; returns those that could not start."""
+        """Start channels, write `group.json` once, then stop channels. Returns the errors of failed starts, by name."""
         async with self._changing:
             self._check_started()
             names = [self._new_name(description) for description in add]
@@ -142,7 +142,7 @@ class ChannelGroup:
             try:
                 self._write()
             except BaseException:
-                # A channel that nobody can find does not stay.
+                # `group.json` does not list the new channels, so nobody can find them: stop them.
                 self._channels = before
                 await _stop_all(opened.values())
                 raise
@@ -151,7 +151,7 @@ class ChannelGroup:
             return failed
 
     async def _open(self, names: Iterable[str]) -> tuple[dict[str, Channel], dict[str, OSError]]:
-        """Start channels; returns those that listen, and why the others do not."""
+        """Start channels. Returns the channels that listen, and the errors of the others, both by name."""
         opened: dict[str, Channel] = {}
         failed: dict[str, OSError] = {}
         rested = time.monotonic()
@@ -193,9 +193,9 @@ class ChannelGroup:
         created = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         value = {"created": created, "pid": self._pid, "channels": [{"name": name} for name in self._channels]}
         text = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
-        # Written aside and renamed, so that nobody reads half of it.
+        # Write a temporary file and rename it, so that no reader sees half of the file.
         temporary = self.path / f".{GROUP_FILE}"
-        # What a process that died left there, or a link that somebody put there: neither is written to.
+        # Remove a file left by a dead process, or a link that somebody put there, instead of writing to it.
         temporary.unlink(missing_ok=True)
         temporary.write_bytes(text)
         temporary.replace(self.path / GROUP_FILE)
@@ -204,13 +204,13 @@ class ChannelGroup:
         try:
             self.path.rmdir()
         except OSError:
-            # Somebody's files are in it, and they are not ours to remove.
+            # The folder holds files of others. They are not ours to remove, so the folder stays.
             if not self.path.is_dir():
                 raise
 
 
 class ChannelNotFound(KeyError):
-    """A name that no running channel of the group has."""
+    """No running channel of the group has this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

@@ -1,4 +1,4 @@
-"""A puppet of agent-channels."""
+"""The puppet of agent-channels."""
 
 import asyncio
 from pathlib import Path
@@ -7,11 +7,11 @@ from tieline.protocols.agent_channels.client import ChannelClient
 from tieline.protocols.agent_channels.server import PROTOCOL
 from tieline.wire.puppet import ANSWER_SECONDS, Heard, NotSpoken, Puppet, says_urgent
 
-_POLL_SECONDS = 0.01  # short beside what is waited for
+_POLL_SECONDS = 0.01  # short, compared with the wait for a new socket
 
 
 class ChannelsPuppet(Puppet):
-    """agent-channels: a socket for every place. It listens at its inbox and writes to the socket of whom it means."""
+    """Puppet of agent-channels. It reads from its own inbox socket and writes to the socket of the target."""
 
     protocol = PROTOCOL
     acknowledges = False
@@ -30,7 +30,7 @@ class ChannelsPuppet(Puppet):
                 try:
                     await client.connect()
                 except FileNotFoundError:
-                    # The inbox of a new member, and the socket of a new channel, appear a moment after them.
+                    # The socket of a new member's inbox or of a new channel appears after a short delay.
                     await asyncio.sleep(_POLL_SECONDS)
                 else:
                     return client

@@ -2,12 +2,12 @@
 
 Above: the server's assembly. Below: the Hub port, and this folder's `ChannelGroup`.
 
-- `<channel>.sock`: a post becomes a durable message to that channel's subscribers on every protocol, and then goes to
-  the other clients of the socket. What anybody says in the channel through another protocol goes to all of them. A
-  channel socket never replays.
+- `<channel>.sock`: a post becomes a durable message to the channel's subscribers on every protocol. Then it goes to the
+  other clients of the socket. A message to the channel from another protocol goes to all clients of the socket. A
+  channel socket never replays old messages.
 - `inbox-<member>.sock`: a post becomes a message to that member. A client that listens receives the member's messages,
-  beginning with those that were not offered to it yet. Connecting to an inbox in order to write must not use up its
-  owner's mail, so a client that writes before it has listened for a moment hears only what is new.
+  beginning with messages that were not offered yet. A client that connects only to write must not consume the member's
+  messages. A client that writes before it has listened for `LISTEN_SECONDS` therefore receives only new messages.
 """
 
 import asyncio
@@ -52,16 +52,16 @@ from tieline.wire.unix import PATH_BYTES_MAX
 
 PROTOCOL = "agent-channels"
 LISTEN_SECONDS = 0.25
-"""How long an inbox's client is silent before it counts as listening: a writer writes as soon as it is connected."""
+"""Silence after which a client of an inbox counts as a listener. A writer writes as soon as it is connected."""
 
 _CHANGES_MAX = 512
-"""Sockets that are opened before `group.json` says so: with thousands of names, writing it takes milliseconds."""
+"""Most changes of sockets per write of `group.json`. With thousands of names, a write takes milliseconds."""
 _SOCKETS_SHARE = 0.75
-"""The share of the files that the hub may open; the rest is for its clients, its store and the other protocols."""
+"""Share of the limit of open files for these sockets. Clients, the store and other protocols need the rest."""
 
 
 _STAMP = "tieline"
-"""The key of `data` that the hub alone writes."""
+"""Key of `data` that only the hub may set."""
 
 CARRIAGE = Carriage(
     PROTOCOL,
@@ -76,10 +76,10 @@ log = structlog.get_logger(__name__)
 
 
 def frame_of(message: m.Message) -> bytes | None:
-    """A message of the hub as a frame of this protocol, or `None` when it does not fit into one.
+    """Convert a message of the hub to a frame of this protocol. Returns `None` if the message does not fit.
 
-    What came in through this protocol goes out as it came. Anything else carries who said it in `data.from`, and in
-    `data.tieline` what else the hub knows; neither can be forged, because the hub writes them last.
+    A message from this protocol goes out unchanged. A message from another protocol carries its sender in `data.from`,
+    and its other fields in `data.tieline`. A sender cannot forge these two keys, because the hub sets them last.
     """
     said = message.content
     try:
@@ -100,7 +100,7 @@ def _encode(message: Message) -> bytes:
 class _Client:
     """One connection to one of the sockets: the wire of up to two sessions.
 
-    Its words are said by a session without a name; what it hears on an inbox, it hears as a session of that member.
+    The client sends through a session without a name. On an inbox, the client receives through a session of the member.
     """
 
     __slots__ = (
@@ -123,22 +123,22 @@ class _Client:
         self._place = place
         self._channel = place.channel
         self._target = place.target
-        # The session that speaks, made with its first words; and what it said before the session was open.
+        # The session that sends, created at the first post; and the queue of posts until that session is open.
         self._speaking: SessionPump | None = None
         self._greeting: Greeting[Message] | None = None
-        # Whether it hung up before that session was open: its words count all the same.
+        # True if the client hung up before that session was open. Its queued posts are still sent.
         self._leaving = False
-        # The session that listens, on an inbox.
+        # The session that receives, on an inbox.
         self._hearing: SessionPump | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # Whether it receives the member's deliveries; otherwise it hears only what is new.
+        # True if the client receives the member's deliveries; otherwise the client receives only new messages.
         self.listens = False
-        # What was new before it was known whether it listens: a listener gets that from the inbox.
+        # New messages that came before the client counted as a listener or writer. A listener gets them from the inbox.
         self._missed: list[bytes] = []
-        # Ids of its own messages that are on their way to its own inbox.
+        # Ids of the client's own messages that will arrive in the inbox it listens to.
         self._own: set[str] = set()
         if place.member is not None:
-            # It is there at once, but is given nothing before it is known to listen.
+            # The session opens at once, but gets no deliveries until the client counts as a listener.
             self._timer = asyncio.get_running_loop().call_later(LISTEN_SECONDS, self._listen)
             self._hearing = SessionPump(place.server.hub, self)
             attach = c.Attach(protocol=PROTOCOL, credential=ByPlace(), member=place.member, acknowledges=False)
@@ -162,9 +162,9 @@ class _Client:
         self._hearing.receive(window=None, unoffered_only=True)
 
     def post(self, message: Message) -> None:
-        """It said something."""
+        """Send a message that the client posted."""
         if self._timer is not None:
-            # It is a writer, and no listener.
+            # The client is a writer, not a listener.
             self._timer.cancel()
             self._timer = None
             if self._hearing is not None:
@@ -212,28 +212,28 @@ class _Client:
     def _sent(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
             if isinstance(reply, Refusal) and reply.code is not Code.STORE_FAILED:
-                # The wire has no form for a refusal; the log and the audit chain have.
+                # The protocol cannot send a refusal to the client. The log and the audit chain record it.
                 log.warning("a post was refused", place=self._place.name, client=self.id, code=reply.code)
 
     def hear(self, frame: bytes) -> None:
-        """Something new was said here."""
+        """Pass on a new message of this place, unless the client gets it as a delivery."""
         if self._timer is not None:
             self._missed.append(frame)
         elif not self.listens:
             self._channel.send(self.id, frame)
 
     def owns(self, message: m.Message) -> None:
-        """This message is its own: the sender does not hear itself."""
+        """Remember the client's own message, so that the client does not receive it."""
         if self.listens:
             self._own.add(message.id)
 
     def drained(self) -> None:
-        """Its socket takes bytes again."""
+        """Resume writing: the client's socket accepts bytes again."""
         if self._hearing is not None:
             self._hearing.resume_writing()
 
     def close(self) -> None:
-        """It is gone."""
+        """End the sessions: the client is gone."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -249,10 +249,10 @@ class _Client:
             self._place.server.speakers.pop(self._speaking.session, None)
             self._speaking.close()
 
-    # What the session pumps call: the Wire port.
+    # The Wire port, which the session pumps call.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Deliveries of the member whose inbox this is."""
+        """Write deliveries of the inbox's member. Returns the deliveries that were written."""
         written = []
         too_large: list[int] = []
         for parcel in parcels:
@@ -276,18 +276,18 @@ class _Client:
         return written
 
     def write_progress(self, step: Progress) -> None:
-        """Nothing is followed from here."""
+        """Do nothing: this protocol follows no message."""
 
     def end(self, why: Refusal) -> None:
-        """The hub ended its session."""
+        """Disconnect the client: the hub ended its session."""
         self._channel.disconnect(self.id, why.message)
 
     def pause_reading(self) -> None:
-        """It says more than the hub can take down."""
+        """Stop reading: the client posts faster than the hub can store."""
         self._channel.pause_reading(self.id)
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Read from the client again."""
         self._channel.resume_reading(self.id)
 
 
@@ -303,9 +303,9 @@ class _Place:
         else:
             self.member = None
             self.target = to_channel(ChannelName(name))
-        # What is said to everybody is heard in the channel that holds everybody.
+        # The general channel holds everybody, so it also carries messages to everybody.
         self._targets = (self.target, EVERYBODY) if name == GENERAL else (self.target,)
-        # Ends the watch over what is said here, while there are clients.
+        # Callback that ends the watch for messages to this place. Set while there are clients.
         self._unwatch: Callable[[], None] | None = None
         self._clients: dict[str, _Client] = {}
         self.channel = Channel(path, mode=0o600, post=self._posted, held=server.unfinished)
@@ -325,7 +325,7 @@ class _Place:
     def _posted(self, client_id: str, message: Message) -> None:
         client = self._clients.get(client_id)
         if client is None:
-            # A client of a channel costs nothing here until it speaks.
+            # A client of a channel gets a `_Client` at its first post, so a silent client costs no memory here.
             client = self._clients[client_id] = _Client(self, client_id)
         client.post(message)
 
@@ -346,7 +346,7 @@ class _Place:
         log.warning("a client was disconnected", place=self.name, client=error.client_id, reason=str(error))
 
     def _hear(self, notice: Notice) -> None:
-        """A message for this place: to everybody here but its speaker and those who get it as a delivery."""
+        """Send a message to all clients here, except its sender and the clients that get it as a delivery."""
         assert isinstance(notice, Posted), "asked for"
         message, speaker = notice.message, self.server.speakers.get(notice.origin)
         if not message.reaches(PROTOCOL):
@@ -372,22 +372,22 @@ class ChannelsServer(Server):
 
     def __init__(self, hub: Hub, folder: Path, *, inboxes: bool = True, unfinished: Unfinished | None = None) -> None:
         self.hub = hub
-        # What all clients may hold of frames that are not whole yet.
+        # Limit on the unfinished frames of all clients.
         self.unfinished = unfinished or Unfinished(hub.limits)
         self.folder = folder
         self.unsent_bytes_max = hub.limits.unsent_bytes_max
-        # Clients by the session under which they speak.
+        # Clients by the session that they send through.
         self.speakers: dict[SessionId, _Client] = {}
-        # Names whose sockets are left out: their path does not fit into a Unix address, or the files run out.
+        # Names without a socket: the path is too long for a Unix address, or the limit of open files is reached.
         self.left_out: set[str] = set()
         self._sockets_max = int(_SOCKETS_SHARE * resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._name_bytes_max = PATH_BYTES_MAX - len(os.fsencode(folder / ".sock"))
         self._inboxes = inboxes
-        # Names that nobody here may claim.
+        # Names of members, which no client may claim in `data.from`.
         self._members: set[object] = set()
         self._places: dict[str, _Place] = {}
         self._group: ChannelGroup | None = None
-        # Members and channels that came or went and whose sockets did not follow yet.
+        # Queue of changes (members and channels that came or went) that are not yet applied to the sockets.
         self._changes: deque[_Change] = deque()
         self._awake = asyncio.Event()
         self._stopping = False
@@ -395,8 +395,8 @@ class ChannelsServer(Server):
         self._unwatch: Callable[[], None] | None = None
 
     async def start(self) -> None:
-        """Open a socket for every channel and member there is; later ones follow as they appear."""
-        # Watch first: what appears while the lists are read is applied on top of them.
+        """Open a socket for every channel and member. New channels and members get a socket when they appear."""
+        # Watch before listing: changes that come while the lists are read are applied after them.
         self._unwatch = self.hub.watch(Interest(members=True, channels=True), self._changed)
         attached = await self.hub.ask(c.Attach(protocol=PROTOCOL, credential=Unnamed("server", PROTOCOL)))
         assert isinstance(attached, Attached), "a session without a name is never refused"
@@ -420,7 +420,7 @@ class ChannelsServer(Server):
         if self._unwatch is not None:
             self._unwatch()
         if self._changing is not None:
-            # Not in the middle of a change, which would leave sockets open that are in no list.
+            # Wait for the running change. Cancelling it could leave sockets open that are in no list.
             self._stopping = True
             self._awake.set()
             await self._changing
@@ -428,7 +428,7 @@ class ChannelsServer(Server):
             await self._group.stop()
 
     def places(self) -> Mapping[str, str]:
-        """The folder."""
+        """Return the folder of the sockets."""
         return {"channels_dir": str(self.folder)}
 
     def _make(self, name: str, path: Path) -> Channel:
@@ -443,7 +443,7 @@ class ChannelsServer(Server):
         return False
 
     def _within_limit(self, names: list[str]) -> list[str]:
-        """As many of these as the limit of open files has room for, beside the clients of the hub."""
+        """Return as many of these names as the limit of open files allows, with room left for clients of the hub."""
         room = max(0, self._sockets_max - len(self._places))
         if len(names) > room:
             self.left_out.update(names[room:])
@@ -451,7 +451,7 @@ class ChannelsServer(Server):
         return names[:room]
 
     def disarm(self, message: Message, speaker: str) -> tuple[Message, tuple[str, ...]]:
-        """What a client without an identity says, without what only the hub may say: its stamp, and members' names."""
+        """Remove the stamp from a client's message, and replace a sender name that belongs to a member or the hub."""
         data = message.data
         if data is None or not (_STAMP in data or self._is_anothers(data.get("from"))):
             return message, ()
@@ -464,11 +464,11 @@ class ChannelsServer(Server):
         return Message(message.msg, data, message.extra), notes
 
     def _is_anothers(self, name: object) -> bool:
-        """Whether a name is a member's, or the hub's own."""
+        """True if a name belongs to a member or is reserved for the hub."""
         return isinstance(name, str) and (name in self._members or is_reserved(name.partition("@")[0]))
 
     def _changed(self, change: Notice) -> None:
-        """A member or channel came or went."""
+        """Queue a change: a member or channel came or went."""
         match change:
             case MemberAppeared():
                 self._members.add(change.name)
@@ -489,7 +489,7 @@ class ChannelsServer(Server):
                 await self._apply(self._next_changes())
 
     def _next_changes(self) -> dict[str, _Change]:
-        """Changes that can be applied together: sockets by name, each once."""
+        """Take the next changes that can be applied together, by socket name. Each name appears once."""
         changes: dict[str, _Change] = {}
         while self._changes and len(changes) < _CHANGES_MAX:
             change = self._changes[0]
@@ -512,7 +512,7 @@ class ChannelsServer(Server):
         try:
             failed = await group.change(self._within_limit(add), remove)
         except Exception as error:
-            # Whatever it was, those who come later still want their sockets.
+            # Go on after any error, because later members and channels still need their sockets.
             log.exception("sockets could not be changed", names=[*changes], error=str(error))
             failed = {}
         for name, why in failed.items():

@@ -17,11 +17,11 @@ class ChannelsSettings(Settings, frozen=True):
 
     inboxes: bool = True
     folder: str = ""
-    """The folder of the sockets; empty for one in the home."""
+    """Folder of the sockets. Empty means the default folder in the home."""
 
     @property
     def folder_path(self) -> Path | None:
-        """The folder that is named."""
+        """The configured folder as an absolute path; None if not configured."""
         return Path(self.folder).expanduser().absolute() if self.folder else None
 
 

@@ -1,4 +1,4 @@
-"""agent-channels on the command line: its sockets, for the doctor.
+"""agent-channels on the command line: checks of its sockets, for the doctor.
 
 Above: the command line, which finds `ChannelsCommands` through the protocol's declaration. Below: the folder of the
 sockets.
@@ -12,7 +12,7 @@ from tieline.cli.extension import Extension
 from tieline.protocols.agent_channels import FOLDER
 
 _GENERAL = "general.sock"
-"""The socket of the channel that every hub has."""
+"""Socket of the general channel, which every hub has."""
 
 
 class ChannelsCommands(Extension):
@@ -21,13 +21,13 @@ class ChannelsCommands(Extension):
     sockets = (str(FOLDER / _GENERAL),)
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
-        """Give the one socket that is always there."""
+        """Yield the socket of the general channel, which always exists."""
         folder = places.get("channels_dir")
         if folder is not None:
             yield str(Path(folder, _GENERAL))
 
     def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> Iterator[DoctorFinding]:
-        """Tell of members whose inbox has no socket."""
+        """Yield a finding for members whose inbox has no socket."""
         from tieline.protocols.agent_channels.commands.inboxes import inbox_paths
 
         folder = places.get("channels_dir")

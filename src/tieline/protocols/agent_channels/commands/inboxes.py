@@ -1,4 +1,4 @@
-"""The inboxes of a running hub, against the sockets that there are for them.
+"""Check of a running hub: finds inboxes that have no socket.
 
 Above: the doctor. Below: the folder of the sockets.
 """
@@ -14,16 +14,16 @@ from tieline.contract.identifiers import INBOX_PREFIX
 from tieline.protocols.agent_channels.group import GROUP_FILE
 from tieline.wire.unix import PATH_BYTES_MAX
 
-_SHOWN_MAX = 5  # so many names fit a line
+_SHOWN_MAX = 5  # this many names fit on a line
 
 
 def inbox_paths(channels_dir: str, names: Sequence[str]) -> Iterator[DoctorFinding]:
-    """Tell of members whose inbox has no socket: its path would be too long, or the hub may not open so many files."""
+    """Yield findings for inboxes without a socket: the path is too long, or the limit of open files is too low."""
     long = [
         name for name in names if len(os.fsencode(Path(channels_dir, f"{INBOX_PREFIX}{name}.sock"))) > PATH_BYTES_MAX
     ]
     listed = _listed(channels_dir)
-    # No inbox at all means that inbox sockets are turned off.
+    # If no inbox is listed, inbox sockets are turned off.
     off = not any(name.startswith(INBOX_PREFIX) for name in listed)
     left_out = [] if off else [name for name in names if INBOX_PREFIX + name not in listed and name not in long]
     files, limit = (
@@ -41,7 +41,7 @@ def inbox_paths(channels_dir: str, names: Sequence[str]) -> Iterator[DoctorFindi
 
 
 def _listed(channels_dir: str) -> set[str]:
-    """The names in `group.json`."""
+    """Return the names in `group.json`; an empty set if the file is missing or invalid."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return {entry["name"] for entry in json.loads(Path(channels_dir, GROUP_FILE).read_bytes())["channels"]}
     return set()
