@@ -1,8 +1,8 @@
-"""agent-relay: envelopes over a Unix socket, and instructions in what a terminal program prints.
+"""agent-relay: envelopes over a Unix socket, and instructions in the output of a terminal program.
 
-Above: whoever runs protocols, and the wrapper for terminal programs. Below: `wire`.
+Above: the code that runs protocols, and the wrapper for terminal programs. Below: `wire`.
 
-`extractor` reads a program's output, by the grammar of `instruction` and with `escapes` for what only the screen obeys.
+`extractor` reads a program's output. It uses the grammar of `instruction`, and `escapes` for escape sequences.
 """
 
 from typing import Any

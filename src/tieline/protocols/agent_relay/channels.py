@@ -1,7 +1,7 @@
-"""Channels as this protocol has them: members that come and go in sight of each other.
+"""Channels in this protocol: members see each other join and leave.
 
-A channel is the hub's, whatever its members speak. JOIN and LEAVE are told to those of the others who are connected
-here; members on other wires are not told, and what they do there is not told here.
+A channel belongs to the hub, for members on all protocols. JOIN and LEAVE are announced to the other members that are
+connected here. Members on other protocols are not told, and their own joins and leaves are not announced here.
 """
 
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ def leave(connection: "RelayConnection", payload: Payload) -> Procedure:
 def _move(connection: "RelayConnection", payload: Payload, kind: str) -> Procedure:
     pair = codec.pair_of(payload.get("channel"))
     if pair is not None:
-        # Both are in it, whatever they do.
+        # Both members are always in a `dm:` channel: JOIN and LEAVE change nothing.
         return None if connection.name in pair else Refusal(Code.FORBIDDEN, "this channel is for its two members alone")
     channel, other = codec.channel_named(payload.get("channel")), payload.get("member")
     if isinstance(channel, Refusal):
@@ -55,7 +55,7 @@ def _move(connection: "RelayConnection", payload: Payload, kind: str) -> Procedu
     (view,) = before.channels
     who = member or connection.name
     if (who in view.subscribers) is (kind == LEAVE):
-        # Whoever is brought in or put out hears of it too.
+        # A member that another member adds or removes is told too.
         names = {*view.subscribers, who} - {connection.name}
         news = {"channel": f"#{channel}"} | {
             key: value

@@ -1,18 +1,19 @@
-"""A client of the Agent Relay Protocol that stays connected: it comes back, takes its session up, and loses nothing.
+"""A client of the Agent Relay Protocol that stays connected: it reconnects, resumes its session, and loses nothing.
 
 Above: agents and scripts. Below: `lifecycle`, which decides, and `link`, which has the socket. It refuses to know the
 hub's side.
 
-**Sending.** `send` returns once the hub has the message on disk, and `request` once the recipient answered. What has no
-answer when the connection is lost is sent again on the next one, in the same order under the same ids, which the hub
-takes once. At most `unanswered_max` wait for an answer, then callers wait for each other; so they do while the socket
-is full, and after a BUSY.
+**Sending.** `send` returns once the hub has the message on disk, and `request` once the recipient answered. If the
+connection is lost before an answer comes, the client sends the message again on the next connection. It keeps the order
+and the ids, and the hub accepts each id once. At most `unanswered_max` calls wait for an answer; further callers wait
+for a free slot. Callers also wait while the socket is full, and after a BUSY.
 
-**Receiving.** `async for delivery in client` acknowledges a delivery when the next one is asked for: the body of the
-loop was done with it. Whoever leaves the loop by an error was not, and gets it again in the next session; and a loop
-cannot stand still because somebody forgot to acknowledge. Whoever handles several at once takes them by `receive` and
-acknowledges each. A delivery that the application had is not given to it again. The hub gives at most `max_inflight`
-that are not acknowledged; whatever comes beyond that is not read until the application takes what is there.
+**Receiving.** `async for delivery in client` acknowledges a delivery when the loop asks for the next one: the loop body
+has then finished with it. If the loop ends with an error, the current delivery stays unacknowledged and comes again in
+the next session. A loop cannot block because the application forgot to acknowledge. An application that handles several
+deliveries at once takes them by `receive` and acknowledges each. A delivery that the application already had is not
+given to it again. The hub sends at most `max_inflight` unacknowledged deliveries. The client does not read beyond that
+until the application takes the buffered deliveries.
 """
 
 import asyncio
@@ -66,14 +67,14 @@ __all__ = [
 ]
 
 MAX_INFLIGHT = 256
-UNANSWERED_MAX = 256  # sends on their way before the next waits
-TIMEOUT_MS = 30_000  # how long a blocking send waits if nobody says
-HEARTBEAT_MS = 5000  # until WELCOME says another
-HANDSHAKE_SECONDS = 5.0  # a broker that works answers in milliseconds
-GOODBYE_SECONDS = 1.0  # a broker that hangs does not keep its client from ending
+UNANSWERED_MAX = 256  # sends in flight before the next send waits
+TIMEOUT_MS = 30_000  # default timeout of a blocking send
+HEARTBEAT_MS = 5000  # until WELCOME names another
+HANDSHAKE_SECONDS = 5.0  # a working broker answers in milliseconds
+GOODBYE_SECONDS = 1.0  # a broker that hangs cannot block the client's close
 
 Observer = Callable[[State, str], None]
-"""Called with each new state, and why it came."""
+"""Callback with each new state, and the reason for it."""
 
 
 class Delivery:
@@ -84,7 +85,7 @@ class Delivery:
     def __init__(self, client: "RelayClient", envelope: Envelope) -> None:
         payload, meta = envelope.payload, envelope.payload_meta or {}
         self._client = client
-        # All of it, for what has no name below.
+        # The whole envelope, for the parts that have no attribute below.
         self.envelope = envelope
         self.id = envelope.id
         self.sender = envelope.sender or ""
@@ -94,21 +95,21 @@ class Delivery:
         self.kind: str = payload.get("kind", "message")
         self.data: Payload = payload.get("data") or {}
         self.thread: str | None = payload.get("thread")
-        # Whether its sender waits for an answer.
+        # The correlation id, if the sender waits for an answer.
         sync = meta.get("sync")
         self.correlation: str | None = sync.get("correlationId") if isinstance(sync, dict) else None
 
     def ack(self, response: Any = None, data: Any = None) -> None:
-        """Be done with it; the first time counts. If its sender waits, this is the answer."""
+        """Acknowledge the delivery; only the first call counts. If the sender waits, this is the answer."""
         self._client.acknowledge(self, response, data)
 
     def nack(self, code: str = "BUSY", message: str = "") -> None:
-        """Not take it: it comes again in the next session."""
+        """Decline the delivery: it comes again in the next session."""
         self._client.decline(self, code, message)
 
 
 class RelayClient:
-    """An agent at a relay. `async with RelayClient(path, name) as client` opens and closes it."""
+    """An agent at a relay. `async with RelayClient(path, name) as client` opens and closes the client."""
 
     def __init__(
         self,
@@ -125,9 +126,9 @@ class RelayClient:
         self.path = Path(path)
         self.name = name
         self.on_state = on_state
-        # Topics to hear, also after a reconnection.
+        # Topics to subscribe to, also after a reconnection.
         self.topics: set[str] = set()
-        # The last error of the hub that belongs to nothing asked here and is not fatal.
+        # The last non-fatal error of the hub that answers no request of this client.
         self.last_error: RelayRefused | None = None
         self._token = token
         self._max_inflight = max_inflight
@@ -139,28 +140,28 @@ class RelayClient:
         self._pause = Pause(chance)
         # Ends the pause that a BUSY began, if there is one.
         self._busy: asyncio.TimerHandle | None = None
-        # What the application has not taken yet.
+        # Deliveries that the application has not taken yet.
         self._deliveries: deque[Delivery] = deque()
         self._arrived = asyncio.Event()
         self._link: Link | None = None
-        # What the hub said in its last WELCOME.
+        # Limits from the hub's last WELCOME.
         self._frame_bytes_max = codec.FRAME_BYTES_MAX
         self._heartbeat_ms: float = HEARTBEAT_MS
         self._task: asyncio.Task[None] | None = None
         self._opened: asyncio.Future[None] | None = None
-        # Why there will be no more connections, once that is so.
+        # The reason why the client makes no more connections; `None` until then.
         self._final: RelayEnded | None = None
         self._finished = False
 
     @property
     def state(self) -> State:
-        """Where it stands."""
+        """Current state of the client."""
         return self._lifecycle.state
 
     # Lifecycle.
 
     async def open(self) -> None:
-        """Connect, and wait until it is ready. Raises `RelayFatal`, or `RelayUnreachable` after the last attempt."""
+        """Connect, and wait until ready. Raises `RelayFatal`, or `RelayUnreachable` after the last attempt."""
         if self._final is not None:
             raise self._final
         assert self._task is None, "a client is opened once"
@@ -174,7 +175,7 @@ class RelayClient:
             raise
 
     async def close(self) -> None:
-        """Say BYE and hang up. What has no answer yet raises `RelayClosed`."""
+        """Say BYE and hang up. Calls that still wait for an answer raise `RelayClosed`."""
         if self._final is None:
             self._final = RelayClosed("this client was closed")
         link = self._link
@@ -210,9 +211,10 @@ class RelayClient:
         requires_ack: bool | None = None,
         wire_id: str | None = None,
     ) -> Accepted:
-        """Say something to a name, `#channel` or `*`; returns once it is durable. Raises `RelayRefused`.
+        """Send a message to a name, `#channel` or `*`; returns once it is durable. Raises `RelayRefused`.
 
-        One that is cancelled may have been said or not; saying it again under the same `wire_id` makes sure.
+        If the call is cancelled, the message may or may not have been sent. To make sure, send it again with the same
+        `wire_id`.
         """
         wire_id = wire_id or new_id()
         payload = _present(kind=kind, body=body, data=data, thread=thread)
@@ -232,13 +234,14 @@ class RelayClient:
         data: Payload | None = None,
         thread: str | None = None,
     ) -> Answer:
-        """Say something to one agent and wait for its answer. Raises `RelayRefused`, with `TIMEOUT` when none came."""
+        """Send a message to one agent and wait for the answer. Raises `RelayRefused`, with `TIMEOUT` if none came."""
         wire_id = new_id()
         payload = _present(kind=kind, body=body, data=data, thread=thread)
         meta = {"sync": {"correlationId": wire_id, "timeoutMs": timeout_ms, "blocking": True}}
         said = frame("SEND", payload, id=wire_id, to=to, topic=topic, payload_meta=meta)
         try:
-            # The hub's clock starts when it has the message, and ends with the hub; the caller's is here.
+            # The hub's timeout starts when the hub has the message, and is lost if the hub stops. The caller's timeout
+            # is here.
             async with asyncio.timeout(timeout_ms / 1000):
                 answer: Answer = await self._ask(wire_id, said, Expected.ANSWER)
         except TimeoutError:
@@ -246,17 +249,17 @@ class RelayClient:
         return answer
 
     async def subscribe(self, topic: str) -> None:
-        """Hear a topic, now and after every reconnection; returns once the hub has it."""
+        """Subscribe to a topic, now and after every reconnection; returns once the hub knows."""
         await self._membership("SUBSCRIBE", topic)
         self.topics.add(topic)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Hear a topic no more."""
+        """Unsubscribe from a topic."""
         self.topics.discard(topic)
         await self._membership("UNSUBSCRIBE", topic)
 
     async def ask(self, kind: str, payload: Payload | None = None) -> Payload:
-        """Put a question of the protocol (`STATUS`, `LIST_AGENTS`, `INBOX`, …); gives the payload of its answer."""
+        """Send a query of the protocol (`STATUS`, `LIST_AGENTS`, `INBOX`, …); returns the payload of its answer."""
         wire_id = new_id()
         reply: Payload = await self._ask(wire_id, frame(kind, payload or {}, id=wire_id), Expected.REPLY)
         return reply
@@ -271,7 +274,7 @@ class RelayClient:
                 delivery.ack()
 
     async def receive(self) -> Delivery:
-        """Take the next delivery, and acknowledge it yourself. Raises `RelayEnded`; what is left then comes again."""
+        """Take the next delivery; the caller acknowledges it. Raises `RelayEnded`; deliveries left then come again."""
         while self._final is None and not self._deliveries:
             self._arrived.clear()
             await self._arrived.wait()
@@ -283,29 +286,29 @@ class RelayClient:
         return delivery
 
     def acknowledge(self, delivery: Delivery, response: Any = None, data: Any = None) -> None:
-        """Be done with a delivery, as `Delivery.ack` says. Raises `RelayRefused` if the answer fits no frame."""
+        """Acknowledge a delivery, as `Delivery.ack` says. Raises `RelayRefused` if the answer fits no frame."""
         payload: Payload = {"ack_id": delivery.id, "seq": delivery.seq}
         payload |= _present(correlationId=delivery.correlation, response=response, responseData=data)
         written = frame("ACK", payload)
         self._check_size(written)
-        # If it is not written now, or is lost, the delivery comes again and is acknowledged then.
+        # If the ACK is not written now, or is lost, the delivery comes again and is acknowledged then.
         if self._memory.settle(delivery.id, payload if delivery.correlation is not None else None):
             self._write(written)
 
     def decline(self, delivery: Delivery, code: str, message: str) -> None:
-        """Not take a delivery, as `Delivery.nack` says."""
+        """Decline a delivery, as `Delivery.nack` says."""
         if self._memory.release(delivery.id):
             self._write(frame("NACK", {"ack_id": delivery.id, "code": code, "message": message}))
 
-    # What a connection tells.
+    # Callbacks of the connection.
 
     def link_drained(self, link: Link) -> None:
-        """There is room to write."""
+        """The socket has room to write."""
         if link is self._link:
             self._pump()
 
     def link_received(self, link: Link, envelope: Envelope) -> None:
-        """A frame came."""
+        """Handle a received frame."""
         if link is not self._link:
             return
         match envelope.type:
@@ -316,7 +319,7 @@ class RelayClient:
             case "WELCOME" | "SYNC" if self.state is State.HANDSHAKING:
                 self._welcomed(link, envelope.payload)
             case "NACK" if self.state is State.HANDSHAKING and self._memory.session_id is not None:
-                # STALE: what we lack is not kept any more.
+                # STALE: the hub no longer keeps the deliveries that this client lacks.
                 self._memory.forget_session()
                 self._hello(link)
             case "ERROR":
@@ -331,7 +334,7 @@ class RelayClient:
     # The connection.
 
     async def _live(self) -> None:
-        """Connect, again and again, until there is a reason not to."""
+        """Connect, and reconnect after each loss, until there is a reason to stop."""
         try:
             self._shift(State.CONNECTING)
             while True:
@@ -368,7 +371,7 @@ class RelayClient:
         return link.why
 
     def _greet(self, link: Link) -> None:
-        """Take the session up if there is one, else begin one."""
+        """Resume the session if there is one, else begin a new one."""
         memory = self._memory
         if memory.session_id is None:
             self._hello(link)
@@ -415,11 +418,11 @@ class RelayClient:
 
     def _tell(self, why: str) -> None:
         if self.on_state is not None:
-            # Later, so that an observer may do anything, and its errors are its own.
+            # Call the observer later, so that it may do anything and its errors stay its own.
             asyncio.get_running_loop().call_soon(self.on_state, self.state, why)
 
     def _finish(self) -> None:
-        """Nothing more will come: let everybody who waits know."""
+        """Tell every waiting caller that nothing more will come."""
         if self._finished:
             return
         self._finished = True
@@ -434,10 +437,10 @@ class RelayClient:
             self._lifecycle.to(State.DISCONNECTED)
         self._tell(str(final))
 
-    # What was asked, and its answers.
+    # Requests and their answers.
 
     async def _membership(self, kind: str, topic: str) -> None:
-        """SUBSCRIBE has no answer unless it is refused; a question behind it, under the same id, has one."""
+        """Send SUBSCRIBE or UNSUBSCRIBE. It is answered only if refused, so a STATUS with the same id follows it."""
         wire_id = new_id()
         frames = frame(kind, {}, id=wire_id, topic=topic) + frame("STATUS", {}, id=wire_id)
         await self._ask(wire_id, frames, Expected.REPLY)
@@ -459,7 +462,7 @@ class RelayClient:
                 self._requests.drop(request)
 
     def _pump(self) -> None:
-        """Write requests, as long as the hub and the socket take them."""
+        """Write requests as long as the hub and the socket accept them."""
         link = self._link
         while link is not None and link.writable and self.state is State.READY and self._busy is None:
             written = self._requests.next_frame()
@@ -481,7 +484,7 @@ class RelayClient:
     def _erred(self, link: Link, envelope: Envelope) -> None:
         error = refusal_of(envelope.payload)
         if envelope.payload.get("fatal") is True:
-            # A hub that stops comes back; any other end would only repeat itself.
+            # A hub that shuts down comes back; after any other fatal error a new connection would only fail again.
             if error.code != ErrorCode.SHUTTING_DOWN:
                 self._final = RelayFatal(error.code, error.message)
                 self._finish()
@@ -489,7 +492,7 @@ class RelayClient:
         elif not self._requests.receive(envelope):
             self.last_error = error
 
-    # What came.
+    # Received deliveries.
 
     def _delivered(self, link: Link, envelope: Envelope) -> None:
         seq = _seq(envelope)
@@ -505,7 +508,7 @@ class RelayClient:
         self._deliveries.append(Delivery(self, envelope))
         self._arrived.set()
         if len(self._deliveries) > self._max_inflight:
-            # Only what needs no acknowledgement comes beyond it.
+            # Only messages that need no acknowledgement can exceed the limit.
             link.read(False)
 
     # Frames.
@@ -515,7 +518,7 @@ class RelayClient:
             self._link.write(written)
 
     def _check_size(self, written: bytes) -> None:
-        """The hub would hang up on a frame that is too large, so it is refused here."""
+        """Refuse a frame that is too large: the hub would close the connection."""
         size = codec.payload_bytes(written)
         if size > self._frame_bytes_max:
             text = f"a frame of {size} bytes exceeds the hub's maximum of {self._frame_bytes_max}"

@@ -1,9 +1,10 @@
-"""The envelopes of the Agent Relay Protocol, and how they become the hub's words and back.
+"""The envelopes of the Agent Relay Protocol, and their translation to the hub's messages and back.
 
 Above: `server` and `client`. Below: `wire.frames`. It refuses to know sockets and sessions.
 
-A frame is four bytes of length and a JSON object, the envelope. What the hub has no word for (the payload's `kind`,
-`payload_meta`, further keys of the payload) is kept beside the content, so that relay to relay nothing is lost.
+A frame is four bytes of length and a JSON object, the envelope. Some parts have no field in the hub's messages: the
+payload's `kind`, `payload_meta`, and further keys of the payload. The codec keeps these parts beside the content, so
+that nothing is lost from relay to relay.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from tieline.wire.fidelity import Carriage, Field, beyond, labels, own_note
 from tieline.wire.frames import HEADER_BYTES, FrameBuffer, FrameError, encode_frame
 from tieline.wire.json_text import mend_pairs
 
-# Sections are those of the specification that PROTOCOL.md names; "gap" is an issue of its appendix A.
+# "spec N" is a section of the specification that PROTOCOL.md names; "gap N" is an issue in its appendix A.
 
 VERSION = 1  # spec 3
 # spec 2: a payload MUST NOT be larger than max_frame_bytes.
@@ -29,22 +30,22 @@ FRAME_BYTES_MAX = 1024 * 1024
 """The protocol's own default; a hub announces its limit in WELCOME."""
 
 DEFAULT_TOPIC = "default"
-"""What an envelope without a topic counts under in RESUME and SYNC."""
+"""The topic under which RESUME and SYNC count an envelope without a topic."""
 
 PROTOCOL = "agent-relay"
 EVERYBODY = "*"  # spec 3: a broadcast
 HUMANS = "@users"
-"""The people: the hub's channel of them."""
+"""The address of all people: the hub's channel `users`."""
 CHANNEL_MESSAGE = "CHANNEL_MESSAGE"
 
 ID_CHARACTERS_MAX = 1024
-"""Ids come back in answers, which have to fit a frame whatever else they say."""
+"""Longest id. Answers repeat the id, and every answer must fit a frame."""
 NESTING_MAX = 512
-"""Levels of a payload: what is read must be written again, and that from deeper in the program's own stack."""
+"""Nesting levels of a payload. A payload that was read must be written again, from deeper in the call stack."""
 DELIVERY_BYTES = 1024
-"""More than a DELIVER says beyond the SEND it comes from: names, ids, numbers."""
+"""Upper bound of the bytes that a DELIVER adds to the SEND it comes from: names, ids, numbers."""
 ANSWER_BYTES = 8192
-"""Room for what is around the entries of an answer: the envelope, with the asker's id in it."""
+"""Room for the rest of an answer beside its entries: the envelope, with the asker's id in it."""
 
 _DELIVERY_PREFIX = "d-"
 
@@ -114,7 +115,7 @@ ERROR_CODES: dict[Code, ErrorCode] = {
 
 
 class EnvelopeError(ValueError):
-    """What came is no envelope of this protocol. The connection that sent it ends."""
+    """The received bytes are not an envelope of this protocol. The connection that sent them ends."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -148,7 +149,7 @@ class EnvelopeBuffer:
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frames = FrameBuffer(frame_bytes_max)
-        # How large the last envelope was.
+        # Size of the last envelope in bytes.
         self.frame_bytes = 0
 
     def receive_data(self, data: bytes) -> None:
@@ -157,11 +158,11 @@ class EnvelopeBuffer:
 
     @property
     def held(self) -> int:
-        """Bytes that are not given back yet."""
+        """Bytes received but not yet returned as envelopes."""
         return self._frames.held
 
     def reset(self) -> None:
-        """Forget them."""
+        """Drop the buffered bytes."""
         self._frames.reset()
 
     def next_envelope(self) -> Envelope | None:
@@ -181,8 +182,8 @@ class EnvelopeBuffer:
 def decode(payload: bytes) -> Envelope:
     """One envelope from its JSON. Raises `EnvelopeError`.
 
-    JavaScript writes half a surrogate pair, which is what cutting a text may leave of an emoji. No text has a place for
-    it here, and it is no reason to hang up: it becomes U+FFFD.
+    JavaScript may write half a surrogate pair, for example after it cut a text in the middle of an emoji. Such a half
+    is not valid text here, but it is no reason to close the connection: it becomes U+FFFD.
     """
     try:
         # spec 2: the JSON MUST be an object.
@@ -196,7 +197,7 @@ def decode(payload: bytes) -> Envelope:
         raise EnvelopeError(ErrorCode.BAD_REQUEST, f"this hub speaks version {VERSION} of the protocol")
     if len(envelope.id) > ID_CHARACTERS_MAX:
         raise EnvelopeError(ErrorCode.BAD_REQUEST, f"an id has at most {ID_CHARACTERS_MAX} characters")
-    # Counting is cheap, and nearly always enough.
+    # Counting brackets is cheap, and nearly always enough.
     if payload.count(b"{") + payload.count(b"[") > NESTING_MAX and _too_deep(envelope):
         raise EnvelopeError(ErrorCode.BAD_REQUEST, f"an envelope nests at most {NESTING_MAX} levels")
     return envelope
@@ -208,17 +209,17 @@ def _too_deep(envelope: Envelope) -> bool:
 
 
 def encode(envelope: Envelope) -> bytes:
-    """The frame of one envelope. `v`, `id`, `ts` and `payload` are always in it, as the protocol says."""
+    """The frame of one envelope. It always contains `v`, `id`, `ts` and `payload`, as the protocol says."""
     return encode_frame(_encoder.encode(_always(envelope)))
 
 
 def payload_bytes(frame: bytes) -> int:
-    """What counts against the limit of a frame."""
+    """Bytes of a frame that count against the frame limit."""
     return len(frame) - HEADER_BYTES
 
 
 def fitting(entries: Sequence[dict[str, Any]], frame_bytes_max: int) -> list[dict[str, Any]]:
-    """As many entries, from the first on, as an answer has room for. One that no frame has room for is left out."""
+    """The first entries that fit an answer together. An entry that is too large for any frame is left out."""
     room = whole = frame_bytes_max - ANSWER_BYTES
     fit: list[dict[str, Any]] = []
     for entry in entries:
@@ -249,7 +250,7 @@ def _always(envelope: Envelope) -> dict[str, Any]:
 
 
 def target_of(to: str | None, topic: str | None) -> Target | Refusal:
-    """Where a SEND goes. `*` with a topic is for the topic's subscribers, without one for everybody."""
+    """The target of a SEND. `*` with a topic means the topic's subscribers; `*` without a topic means everybody."""
     if not to:
         return Refusal(Code.INVALID_TARGET, "a SEND needs 'to': an agent's name or *")
     if to == HUMANS:
@@ -279,7 +280,7 @@ def channel_named(name: object) -> ChannelName | Refusal:
 
 
 def pair_of(channel: object) -> tuple[str, str] | None:
-    """The two members of a channel `dm:a:b`, which both are in for good and nobody else can be."""
+    """The two members of a channel `dm:a:b`. Both are always in the channel, and nobody else can join it."""
     match channel.split(":") if isinstance(channel, str) else ():
         case ["dm", one, other] if one != other:
             return one, other
@@ -293,7 +294,7 @@ def _other_of(pair: tuple[str, str], speaker: str) -> Target | Refusal:
 
 
 def original_to(target: Target) -> str | None:
-    """What the sender addressed, if it was not the recipient alone."""
+    """The address that the sender used, or `None` if it was the recipient alone."""
     match target.kind:
         case TargetKind.MEMBER:
             return None
@@ -348,7 +349,7 @@ CARRIAGE = Carriage(
 
 
 def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
-    """What a SEND or a CHANNEL_MESSAGE says, and to whom, if it is this member who says it."""
+    """The content and target of a SEND or a CHANNEL_MESSAGE that this member sends."""
     pair = None
     if envelope.type == CHANNEL_MESSAGE:
         channel = envelope.payload.get("channel")
@@ -383,7 +384,7 @@ def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
         notes = (*notes, AWAITED)
     topic = envelope.topic or ""
     if topic == DEFAULT_TOPIC:
-        # It counts in the same stream as no topic at all.
+        # The default topic counts in the same stream as an envelope without a topic.
         rest["topic"], topic = topic, ""
     return m.Content(
         target=target,
@@ -401,13 +402,13 @@ def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
 
 
 _TRANSLATED = frozenset({"ttl_ms", "replyTo", "requires_ack", "sync"})
-"""What `payload_meta` says that every protocol's members benefit from."""
+"""Keys of `payload_meta` that have a meaning for members on every protocol."""
 AWAITED = "its sender waits for a reply that names this message"
 """The note on a synchronous SEND, for recipients who have no ACK."""
 
 
 def _own_words(kind: str, meta: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-    """What only agents of this protocol can make something of."""
+    """Names of the parts that only agents of this protocol understand."""
     kinds = [f"kind {kind}"] if kind not in ("message", *_STATUS_KINDS) else []
     return [*kinds, *(f"payload_meta.{key}" for key in meta if key not in _TRANSLATED), *extra]
 
@@ -432,7 +433,7 @@ def _problem(body: object, data: object, thread: object, kind: object, ttl_ms: o
 
 
 def delivery_id(message_id: str, key: int) -> str:
-    """The id of a DELIVER: the same each time the delivery is written, so that a client can tell it came before."""
+    """The id of a DELIVER. It is the same each time the delivery is written, so that a client can detect a repeat."""
     return f"{_DELIVERY_PREFIX}{key}-{message_id}"
 
 
@@ -450,11 +451,11 @@ def message_of(delivered_id: str) -> str | None:
 
 
 _KEY_DIGITS_MAX = 18
-"""Keys are 64-bit numbers."""
+"""Most digits of a delivery key; keys are 64-bit numbers."""
 
 
 def _rest(message: m.Message) -> dict[str, Any]:
-    """What was kept beside the content of a message from this protocol."""
+    """The parts kept beside the content of a message from this protocol."""
     original = message.content.original
     if original is None or message.protocol != PROTOCOL:
         return {}
@@ -463,12 +464,12 @@ def _rest(message: m.Message) -> dict[str, Any]:
 
 
 def is_channel_message(message: m.Message) -> bool:
-    """Whether a message came as a CHANNEL_MESSAGE, and so goes on as one."""
+    """True if a message came as a CHANNEL_MESSAGE, and so is passed on as a CHANNEL_MESSAGE."""
     return _rest(message).get("frame") == CHANNEL_MESSAGE
 
 
 def channel_message(message: m.Message, key: int) -> Envelope | None:
-    """A message that came as a CHANNEL_MESSAGE, as it goes on to the other members; `None` for any other message."""
+    """The frame that passes a CHANNEL_MESSAGE on to the other members; `None` if the message did not come as one."""
     rest = _rest(message)
     if rest.get("frame") != CHANNEL_MESSAGE:
         return None
@@ -521,7 +522,7 @@ def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_i
 
 
 def _data(message: m.Message) -> dict[str, Any]:
-    """The data of a DELIVER: what its sender wrote, and what this protocol has no other place for."""
+    """The data of a DELIVER: the sender's data, and the fields that this protocol has no other place for."""
     data = message.content.data or {}
     more = beyond(message, CARRIAGE.carries) if message.protocol != PROTOCOL else None
     if not more and _STAMP not in data:
@@ -531,7 +532,7 @@ def _data(message: m.Message) -> dict[str, Any]:
 
 
 def delivered_bytes(content: m.Content, speaker: str) -> int:
-    """How large the frame that delivers this can be, whoever gets it and however much came before it."""
+    """Upper bound of the size of the frame that delivers this content, for any recipient and any sequence number."""
     target, number = content.target, 10**12
     recipient = target.name if target.kind is TargetKind.MEMBER else "x" * 128
     message = m.Message(

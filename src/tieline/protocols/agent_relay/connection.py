@@ -1,11 +1,11 @@
 """One client of the relay: from bytes to commands, and from deliveries to bytes.
 
 Above: the event loop and `server`, which knows all connections. Below: a `SessionPump` with the hub, and this folder's
-codec. A frame's way is straight: `data_received` → `_read` → `_receive` (is it its time?) → `_act` (what is it?) → one
-method for each kind. A frame that needs several commands to the hub is served by a `Procedure`.
+codec. A frame passes these steps: `data_received` → `_read` → `_receive` (is the frame allowed now?) → `_act` (which
+kind is it?) → one method for each kind. A frame that needs several commands to the hub is served by a `Procedure`.
 
-While the hub opens the session, and while a procedure runs, no frame is taken from the buffer and nothing piles up:
-past a little, the socket is not read either.
+While the hub opens the session, and while a procedure runs, no frame is taken from the buffer. The buffer stays small:
+beyond a small limit the socket is not read either.
 """
 
 import asyncio
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
     from tieline.protocols.agent_relay.server import RelayServer
 
 BUSY_BACKLOG = 1000
-"""A recipient this far behind makes its senders hear BUSY: advice to slow down, nothing is lost without it."""
+"""Backlog of a recipient above which its senders hear BUSY. BUSY is advice to slow down; nothing is lost without it."""
 BUSY_RETRY_MS = 50  # about the time of a few commits
-_BUSY_EVERY_SECONDS = 1.0  # a client that is slow is not told with every message
+_BUSY_EVERY_SECONDS = 1.0  # rate limit: a client does not get BUSY with every message
 
 _EARLY_BYTES = 64 * 1024
-"""What is read on while the hub opens a session, so that frames sent before its answer can be told from later ones."""
+"""Bytes read on while the hub opens a session, to tell frames sent before the hub's answer from later ones."""
 
 _PASSING = frozenset({ErrorCode.SHUTTING_DOWN, ErrorCode.INTERNAL})
-"""Ends that are the hub's own: clients take a fatal ERROR as advice never to come back."""
+"""Errors that are the hub's own and not fatal: clients take a fatal ERROR as advice never to reconnect."""
 
 log = structlog.get_logger(__name__)
 
 
 class RelayConnection(asyncio.Protocol):
-    """One client."""
+    """The connection of one client."""
 
     __slots__ = (
         "_buffer",
@@ -81,23 +81,23 @@ class RelayConnection(asyncio.Protocol):
         self._share = server.unfinished.share(self._too_much)
         self._transport: asyncio.Transport | None = None
         self._pump = SessionPump(server.hub, self)
-        # Frames that come before the session is open stay in the buffer.
+        # Frames that arrive before the session is open stay in the buffer.
         self._greeting: Greeting[Envelope] = Greeting(self._pump, early_bytes_max=_EARLY_BYTES)
-        # What it said when it opened its session; the agent's name and the id of the session, once it is open.
+        # The client's HELLO or RESUME terms, the agent's name, and the session's id; set when the session is open.
         self._terms: Terms | None = None
         self.name = ""
         self.session_id = ""
-        # Whether bytes came since the answer with the new resume token, and whether the hub was told.
+        # `_heard_since`: bytes came since the answer with the new resume token. `_confirmed`: the hub was told.
         self._heard_since = False
         self._confirmed = False
-        # What the hub is asked before the next frame is looked at.
+        # The running procedure; the next frame waits until it ends.
         self._procedure: Procedure | None = None
-        # Whether the client says no more, while what it said is still to be heard.
+        # True if the client sends no more, while its earlier frames still wait to be handled.
         self._finished = False
-        # Keys that were delivered here and not acknowledged.
+        # Keys that were delivered on this connection and are not acknowledged.
         self._unacknowledged: set[int] = set()
         self._pulse = Pulse(server.heartbeat_ms, server.loop.time())
-        # Whether the hub does not read from it, whether it takes bytes, and how many it has not taken.
+        # `_deaf`: the hub has paused reading. `_writable`: the socket accepts bytes. `_unsent`: bytes not yet sent.
         self._deaf = False
         self._writable = True
         self._unsent = 0
@@ -105,28 +105,28 @@ class RelayConnection(asyncio.Protocol):
 
     @property
     def session(self) -> SessionId:
-        """The hub's name for the open session."""
+        """The hub's id of the open session."""
         return self._pump.session
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """True if the connection has ended."""
         return self._greeting.phase is Phase.CLOSED
 
     @property
     def by_token(self) -> bool:
-        """Whether a member token opened it."""
+        """True if a member token opened the connection."""
         return self._terms is not None and self._terms.token is not None
 
     @property
     def about(self) -> dict[str, str]:
-        """What the agent said of itself."""
+        """Details that the agent gave about itself."""
         return self._terms.about if self._terms is not None else {}
 
-    # What asyncio calls.
+    # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not an `isinstance` check: uvloop's transports are none of asyncio's classes.
+        # No `isinstance` check: uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         bound(self._transport, self.server.hub.limits.unsent_bytes_max)
         self.server.connections.add(self)
@@ -147,7 +147,8 @@ class RelayConnection(asyncio.Protocol):
         self._share.hold(self._buffer.held)
 
     def eof_received(self) -> bool:
-        # Whoever says HELLO, SEND and hangs up is heard to the end. A loop that reads on may say this twice.
+        # A client that sends HELLO and SEND and hangs up is still handled to the end. An event loop that keeps reading
+        # may call this twice.
         self._finished = self._finished or self._greeting.phase is Phase.OPENING
         return self._finished
 
@@ -167,7 +168,7 @@ class RelayConnection(asyncio.Protocol):
         try:
             self.server.leave(self)
         finally:
-            # Whatever else fails, the session ends with its connection.
+            # Even if something else fails, the session ends with its connection.
             self._pump.close()
 
     def _too_late(self) -> None:
@@ -177,7 +178,7 @@ class RelayConnection(asyncio.Protocol):
         self._buffer.reset()
         self.fail(ErrorCode.BUSY, TOO_MUCH, fatal=False)
 
-    # What the session pump calls: the Wire port.
+    # Callbacks of the session pump: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Push deliveries."""
@@ -199,7 +200,7 @@ class RelayConnection(asyncio.Protocol):
                 if self._terms is not None and self._terms.acknowledges:
                     self._unacknowledged.add(key)
             else:
-                # The frame has no acknowledgement, so it is offered, and that is all.
+                # This frame has no acknowledgement, so the delivery is only marked as offered.
                 self._pump.offered_ackless(key)
         if frames and self._transport is not None:
             self._transport.write(b"".join(frames))
@@ -211,15 +212,15 @@ class RelayConnection(asyncio.Protocol):
         return written
 
     def write_progress(self, step: r.Progress) -> None:
-        """Nothing is followed from here."""
+        """Do nothing: this connection follows no progress."""
 
     def end(self, why: Refusal) -> None:
-        """The hub ended the session."""
+        """Close the connection: the hub ended the session."""
         code = codec.ERROR_CODES[why.code]
         self.fail(code, why.message, fatal=code not in _PASSING)
 
     def pause_reading(self) -> None:
-        """It sends more than the hub can take down, or has to wait for an answer."""
+        """Stop reading: the client sends more than the hub can record, or must wait for an answer."""
         self._deaf = True
         if self._transport is not None:
             self._transport.pause_reading()
@@ -227,15 +228,15 @@ class RelayConnection(asyncio.Protocol):
             self._busy(self.server.hub.limits.inflight_max)
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Read from the client again."""
         self._deaf = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    # What the server and its parts call.
+    # Calls of the server and its parts.
 
     def send(self, kind: str, payload: Payload, **fields: Any) -> bool:
-        """Send one envelope; says whether it could be: one that fits no frame is left out."""
+        """Send one envelope. Returns false, and sends nothing, if the envelope fits no frame."""
         fields["id"] = fields.get("id") or self.server.next_id()
         frame = codec.encode(Envelope(kind, ts=self.server.now_ms(), payload=payload, **fields))
         fits = codec.payload_bytes(frame) <= self.server.frame_bytes_max
@@ -244,17 +245,17 @@ class RelayConnection(asyncio.Protocol):
         return fits
 
     def tell(self, frame: bytes) -> None:
-        """Send a frame that nobody waits for: only to an open session, and only while it keeps up."""
+        """Send a frame that no client waits for: only to an open session, and only while the client keeps up."""
         fits = codec.payload_bytes(frame) <= self.server.frame_bytes_max
         if fits and self._writable and self._greeting.phase is Phase.ACTIVE and self._transport is not None:
             self._transport.write(frame)
 
     def error(self, code: ErrorCode, text: str, *, fatal: bool = False, **fields: Any) -> None:
-        """Say what is wrong."""
+        """Send an ERROR."""
         self.send("ERROR", {"code": code.value, "message": text, "fatal": fatal}, **fields)
 
     def fail(self, code: ErrorCode, text: str, *, fatal: bool = True) -> None:
-        """Say what is wrong, say goodbye, and hang up."""
+        """Send an ERROR and a BYE, and hang up."""
         if self.closed:
             return
         self.error(code, text, fatal=fatal)
@@ -265,14 +266,14 @@ class RelayConnection(asyncio.Protocol):
         self._pump.submit((command,), None if done is None else (lambda replies: done(replies[0])))
 
     def record(self, code: Code, what: str) -> None:
-        """Put into the log what never reaches the hub's own rules."""
+        """Log a refusal that never reaches the hub's own rules."""
         self.submit(c.RecordRefusal(protocol=PROTOCOL, code=code, what=what, session=self.session))
 
     def check_pulse(self, now: float) -> None:
-        """Ask a silent client for a sign of life; hang up on a dead one."""
+        """Ask a silent client for a sign of life; close the connection of a dead one."""
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
         if self._deaf and not self.closed and (self._writable or unsent < self._unsent):
-            # It is the hub that does not listen; and whoever takes bytes is alive.
+            # The hub itself has paused reading, and a client that accepts bytes is alive.
             self._pulse.heard(now)
         self._unsent = unsent
         match self._pulse.check(now):
@@ -289,7 +290,7 @@ class RelayConnection(asyncio.Protocol):
     # Reading.
 
     def _read(self) -> None:
-        """Act on the frames in the buffer, until one has to be waited for."""
+        """Handle the frames in the buffer, until one of them must be waited for."""
         try:
             while self._greeting.phase in (Phase.GREETING, Phase.ACTIVE) and self._procedure is None:
                 envelope = self._buffer.next_envelope()
@@ -321,7 +322,7 @@ class RelayConnection(asyncio.Protocol):
             case _:
                 self._confirm()
                 if envelope.sender and envelope.sender != self.name:
-                    # The hub stamps the true name on whatever comes of it.
+                    # The hub stamps the true name on every message from this client.
                     self.record(Code.FORBIDDEN, "a frame with the name of another in `from`")
                 self._act(envelope)
 
@@ -332,7 +333,7 @@ class RelayConnection(asyncio.Protocol):
             case "ACK":
                 self._acknowledged(envelope)
             case "NACK":
-                # Not taken now: it stays with the member and comes again in its next session.
+                # Declined for now: the delivery stays with the member and comes again in its next session.
                 self._credit(codec.key_of(envelope.payload.get("ack_id") or envelope.payload.get("nack_id")))
             case "SUBSCRIBE" | "UNSUBSCRIBE":
                 self._subscribe(envelope)
@@ -358,19 +359,20 @@ class RelayConnection(asyncio.Protocol):
         self.send("BYE", {"reason": reason})
         self._greeting.close()
         self._pump.close()
-        # Before the connection is lost, which takes as long as the client takes to read: it may come back sooner.
+        # Forget the waits now. The connection is lost only after the client has read everything, and the client may
+        # reconnect sooner.
         self.server.syncs.forget(self)
         if self._transport is not None:
             self._transport.close()
 
-    # What opening a session does.
+    # Opening a session.
 
     def open(self, attach: c.Attach, opened: Callable[[r.Attached | Refusal], None]) -> None:
-        """Ask the hub for a session; until it is there, frames wait."""
+        """Ask the hub for a session. Frames wait until the session is open."""
         self._greeting.open(attach, opened)
 
     def activate(self, terms: Terms, attached: r.Attached, replay: tuple[Replayed, ...] = ()) -> None:
-        """The session is open, and the client knows it."""
+        """Start the session: it is open, and the client knows."""
         assert attached.member is not None, "only members attach here"
         assert attached.resume_id is not None, "every session here is resumable"
         self._greeting.activate()
@@ -386,18 +388,18 @@ class RelayConnection(asyncio.Protocol):
         self._go_on()
 
     def stay(self, why: str) -> None:
-        """The session cannot be taken up: the client may send HELLO on this connection."""
+        """Refuse to resume the session. The client may send HELLO on this connection."""
         self.send("NACK", {"code": ErrorCode.STALE.value, "message": why})
         self._greeting.again(self._too_late)
         self._go_on()
 
     def _go_on(self) -> None:
-        """Look at what came while the hub was opening the session."""
+        """Read the frames that came while the hub was opening the session."""
         self._heard_since = False
         self._read()
 
     def _confirm(self) -> None:
-        """A frame was sent under the new resume token; one that was sent before it could be read proves nothing."""
+        """Confirm the new resume token. A frame sent before the client could read the token proves nothing."""
         if self._greeting.phase is Phase.ACTIVE and self._heard_since and not self._confirmed:
             self._confirmed = True
             self.submit(c.Confirm(self.session))
@@ -420,7 +422,7 @@ class RelayConnection(asyncio.Protocol):
         if isinstance(pending, Refusal):
             self._refuse_words(envelope, pending)
             return
-        # By the specification every envelope has an id; a client that leaves it out has no protection against doubles.
+        # By the specification every envelope has an id. Without an id, a client has no protection against duplicates.
         in_channel = envelope.type == codec.CHANNEL_MESSAGE
         send = c.Send(
             self.session, content=content, wire_id=envelope.id or None, allow_empty=True, members_only=in_channel
@@ -437,7 +439,8 @@ class RelayConnection(asyncio.Protocol):
         if pending is not None and reply.held.startswith(HELD):
             self.server.syncs.give_up(pending, reply.held)
         elif pending is not None:
-            # Of a repeated SEND too: its sender waits anew, and the answer may have gone to a connection it lost.
+            # This includes a repeated SEND: its sender waits again, and the first answer may have gone to a lost
+            # connection.
             self.server.syncs.start(pending, reply.message_id)
         if self._terms is not None and self._terms.tells:
             self.send("ACK", {"ack_id": envelope.id, "message_id": reply.message_id})
@@ -474,7 +477,7 @@ class RelayConnection(asyncio.Protocol):
         self.submit(c.Advance(self.session, ranges=one_key(key), state=State.ACKED, evidence="ACK"))
 
     def _credit(self, key: int | None) -> None:
-        """The client is done with a delivery: once, however often it says so, and only if it was given to it."""
+        """Free the place of a delivery in the window: only once, and only if it was given to this client."""
         if key is not None and key in self._unacknowledged:
             self._unacknowledged.remove(key)
             self._pump.settled(1)
@@ -497,7 +500,7 @@ class RelayConnection(asyncio.Protocol):
             self._refuse(envelope, reply)
 
     def _run(self, procedure: Procedure, envelope: Envelope, query: Query | None = None) -> None:
-        """Run a procedure to its first command; `_step` goes on with the reply to each."""
+        """Run a procedure to its first command; `_step` continues with the reply to each command."""
         try:
             command = next(procedure)
         except StopIteration as returned:
@@ -526,7 +529,7 @@ class RelayConnection(asyncio.Protocol):
         self._read()
 
     def _audited(self, envelope: Envelope, result: Payload | Refusal | None) -> Payload | Refusal | None:
-        """What came of a frame here; what is forbidden is put into the log, as what the hub forbids is."""
+        """Return the result of a frame. A forbidden frame is logged here, as the hub logs the commands it forbids."""
         if isinstance(result, Refusal) and result.code in (Code.FORBIDDEN, Code.RESERVED_NAME):
             self.record(result.code, envelope.type)
         return result
@@ -541,7 +544,7 @@ class RelayConnection(asyncio.Protocol):
             self.send(query.answer, result, id=envelope.id)
 
     def _log(self, envelope: Envelope) -> None:
-        """What an agent printed is activity of its member."""
+        """Record an agent's printed output as activity of its member."""
         data, timestamp = envelope.payload.get("data"), envelope.payload.get("timestamp")
         if isinstance(data, str):
             event = {"kind": "log", "ts": timestamp if isinstance(timestamp, int) else int(envelope.ts), "data": data}
@@ -551,7 +554,7 @@ class RelayConnection(asyncio.Protocol):
             )
 
     def _decline(self, envelope: Envelope) -> None:
-        """Starting and ending agents is not the hub's work. The existing client waits for a result beside an ERROR."""
+        """Refuse SPAWN and RELEASE: the hub runs no agents. The existing client waits for a result beside an ERROR."""
         text = f"{envelope.type} is disabled: this hub starts and ends no agents"
         self.error(ErrorCode.INTERNAL, text, id=envelope.id)
         result = {"replyTo": envelope.id, "success": False, "name": envelope.payload.get("name"), "error": text}

@@ -1,10 +1,10 @@
-"""Escape sequences: where each one ends in a stream of bytes, and what it does to the cursor's line.
+"""Escape sequences: the end of each one in a stream of bytes, and its effect on the cursor's line.
 
-Above: the extractor. Below: nothing. It refuses to know colours, titles and keyboards: a sequence matters only where it
+Above: the extractor. Below: nothing. It refuses to know colours, titles and keyboards: a sequence matters only if it
 moves the cursor to another line, to the left edge, or to the other screen.
 
-A sequence that is cut off ends where a terminal would end it: a CSI at the first byte that cannot be in one, a string
-(a title, an image) at BEL, CAN, SUB or the next ESC.
+A sequence that is cut off ends where a terminal would end it: a CSI at the first byte that a CSI cannot contain, a
+string (a title, an image) at BEL, CAN, SUB or the next ESC.
 """
 
 import re
@@ -14,7 +14,7 @@ import msgspec
 
 ESC = 0x1B
 
-# A sequence with longer parameters is passed over without being understood.
+# A sequence with longer parameters is skipped and has no effect.
 _PARAMETER_BYTES_MAX = 64
 
 _PARAMETERS = re.compile(rb"[\x20-\x3f]*+")
@@ -25,13 +25,13 @@ _INTERMEDIATE = range(0x20, 0x30)
 _SHORT_FINAL = range(0x30, 0x7F)
 _CSI_FINAL = range(0x40, 0x7F)
 
-# Up, to a place, to a row; insert, delete and scroll lines; set the scroll region; back to a saved place.
+# Up, to a position, to a row; insert, delete and scroll lines; set the scroll region; back to a saved position.
 _DRAWING = b"AFHfdLMSTru"
 _ALTERNATE_SCREENS = frozenset({b"47", b"1047", b"1049"})
 
 
 class Column(Enum):
-    """Where in its line a sequence leaves the cursor."""
+    """Column of the cursor after a sequence."""
 
     KEPT = auto()
     LEFT = auto()  # at the left edge
@@ -39,26 +39,26 @@ class Column(Enum):
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What a sequence does, as far as lines are concerned."""
+    """Effect of a sequence on lines."""
 
     draws: bool = False
-    """It goes back over the screen: up, to a place, to the other screen."""
+    """True if the sequence goes back over the screen: up, to a position, to the other screen."""
 
     column: Column = Column.KEPT
-    """Where the cursor is afterwards."""
+    """Column of the cursor afterwards."""
 
     spaces: int = 0
-    """How far right it moves the cursor, which is how some programs print spaces."""
+    """Columns that the sequence moves the cursor to the right; some programs print spaces this way."""
 
     alternate: bool | None = None
-    """Which screen it turns to, if it does."""
+    """True if the sequence switches to the alternate screen, false if back; `None` if it does not switch."""
 
 
 NO_EFFECT = Effect()
 
 
 class _In(Enum):
-    """Where in a sequence the next byte is."""
+    """Position of the next byte in a sequence."""
 
     BEGUN = auto()  # after ESC
     SHORT = auto()  # ESC and intermediate bytes, as in the choice of a character set
@@ -68,7 +68,7 @@ class _In(Enum):
 
 
 class EscapeReader:
-    """Follows one escape sequence at a time through chunks."""
+    """Follows one escape sequence at a time, across chunks."""
 
     __slots__ = ("_in", "_parameters")
 
@@ -78,7 +78,7 @@ class EscapeReader:
 
     @property
     def under_way(self) -> bool:
-        """Whether the next byte belongs to a sequence, or ends it by not belonging."""
+        """True if a sequence has begun and not ended: the next byte belongs to it, or ends it."""
         return self._in is not None
 
     def begin(self) -> None:
@@ -87,7 +87,7 @@ class EscapeReader:
         self._parameters.clear()
 
     def receive_data(self, data: bytes, start: int) -> tuple[int, Effect]:
-        """Take what belongs to the sequence. Give where it stops in `data`, and what it does if that is its end."""
+        """Take the bytes of the sequence. Returns where they stop in `data`, and the effect if the sequence ended."""
         match self._in:
             case _In.BEGUN:
                 return self._receive_kind(data[start], start)
@@ -105,7 +105,7 @@ class EscapeReader:
                 if data[start] == ord("\\"):
                     self._in = None
                     return start + 1, NO_EFFECT
-                # Another sequence cuts the string off; its ESC has been taken.
+                # Another sequence cuts the string off; the ESC of that sequence has been taken.
                 self.begin()
                 return start, NO_EFFECT
             case None:

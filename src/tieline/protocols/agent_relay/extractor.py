@@ -1,8 +1,8 @@
-r"""The extractor: finds what a terminal program wants sent in the bytes it prints.
+r"""The extractor: finds the messages that a terminal program wants to send, in the bytes that it prints.
 
-Above: the wrapper that runs a program in a pty, and sends what is found. Below: nothing. It refuses to know processes,
-terminals and clocks: bytes go in, and out come, in order, the bytes for the screen (`Passed`) and the instructions
-among them (`Extracted`). How the bytes were cut into chunks changes nothing.
+Above: the wrapper that runs a program in a pty, and sends the messages found. Below: nothing. It refuses to know
+processes, terminals and clocks. Bytes go in. Out come, in order, the bytes for the screen (`Passed`) and the
+instructions among them (`Extracted`). The result does not depend on how the bytes were cut into chunks.
 
 The grammar
 -----------
@@ -27,26 +27,28 @@ Two forms, and no others::
   backslash, and the body is trimmed.
 - A line ends with LF, CRLF, or a CR alone (after which a program writes from the left edge again).
 
-What is not an instruction is output, unchanged: a placeholder as the target, an empty body, an unknown tag, JSON that
-does not fit, a fence that never ends. Never ends means more than `LINES_MAX` lines or `BYTES_MAX` bytes, the end of
-the output, or another start inside the body. Known programs of this protocol *send* an unfinished body at two blank
-lines or at the next start; that would send what its author never closed, or put one recipient's message into
-another's, so here it is given back, and blank lines are text. For the same reason the one-line forms
-(`->relay:Name text`, `->relay.json:`) do not exist: they are what matches by accident. Lines that start or end agents
-(`->relay:spawn Name …`, `->relay:release Name`) are output, and told of (`Declined`), so that nobody waits for them.
+Anything else is output and passes unchanged: a placeholder as the target, an empty body, an unknown tag, JSON that does
+not fit, a fence that never ends. A fence never ends if it has more than `LINES_MAX` lines or `BYTES_MAX` bytes, if the
+output ends, or if another start comes inside the body. Known programs of this protocol *send* an unfinished body at two
+blank lines or at the next start. That would send a text that its author never closed, or put one recipient's message
+into another's. Here an unfinished body is given back as output, and blank lines are text. For the same reason the
+one-line forms (`->relay:Name text`, `->relay.json:`) do not exist: they match by accident. Lines that start or end
+agents (`->relay:spawn Name …`, `->relay:release Name`) are output, and are reported (`Declined`), so that nobody waits
+for them.
 
 The screen
 ----------
-What the grammar consumes is an instruction's text and its line end, and the backslash of an escaped start. Escape
-sequences inside pass on, so colours and modes stay right; what stands before the start on its line was passed on
-already, and then the line end is too. Bytes are held back only while they may still be consumed. When the program is
-quiet for `next_timeout`, `flush` shows what is held; the rest of that instruction is then shown too, and sent as ever.
+The extractor consumes an instruction's text and line end, and the backslash of an escaped start. Escape sequences
+inside an instruction pass on, so that colours and modes stay right. If text before the start on the same line was
+passed on already, the line end is passed on too. The extractor holds bytes back only while they may still be consumed.
+When the program is quiet for `next_timeout`, `flush` shows the held bytes; the rest of that instruction is then shown
+too, and the instruction is still sent.
 
-A program that moves the cursor up or addresses the screen keeps a picture of it and would draw over the wrong lines
-if any were missing, so from then on instructions are shown as well as sent. A redraw inside an instruction gives it
-back; the complete one comes with the next drawing. Redraws print the same instruction many times: one that was found
-before, with the screen redrawn since, is marked `redrawn`. On the alternate screen (pagers, editors) nothing is
-extracted: a program that shows a file is not speaking.
+A program that moves the cursor up or addresses the screen keeps its own picture of the screen. Such a program would
+draw over the wrong lines if any line were missing, so from then on instructions are shown as well as sent. A redraw
+inside an instruction gives the instruction back; the complete instruction comes with the next drawing. Redraws print
+the same instruction many times: an instruction that was found before, with the screen redrawn since, is marked
+`redrawn`. On the alternate screen (pagers, editors) nothing is extracted: a program that shows a file is not sending.
 """
 
 import hashlib
@@ -79,26 +81,26 @@ from tieline.wire import extractor
 from tieline.wire.extractor import Declined, Extracted, Instruction, Output, Passed
 
 LINES_MAX = 1000
-"""Lines of one instruction: more than a person reads in a message, few enough to give back soon."""
+"""Lines of one instruction: more than a person reads in a message, but few enough to give the text back soon."""
 
 BYTES_MAX = 512 * 1024
-"""Bytes of one instruction, as printed: with JSON's escapes it still fits the protocol's frame of 1 MiB."""
+"""Bytes of one instruction as printed. With JSON escapes the instruction still fits the protocol's 1 MiB frame."""
 
 QUIET_SECONDS = 0.1
-"""How long held bytes wait for the rest: unnoticed by a person at a prompt, enough for a program's next write."""
+"""Timeout of held bytes: too short for a person at a prompt to notice, enough for a program's next write."""
 
-# Instructions remembered to tell a redraw from news; a screen and its history rarely hold more.
+# Number of instructions remembered to tell a redraw from a new instruction; a screen and its history rarely hold more.
 _SEEN_MAX = 256
 
-# A cursor moved right stands for spaces; further than any screen is wide, it stands for nothing.
+# A cursor move to the right stands for spaces. A move further than any screen is wide counts as this many.
 _SPACES_MAX = 512
 
 
 class _At(Enum):
-    """Where in a line, and in which kind of line, the next text is."""
+    """Position of the next text: the place in its line, and the kind of the line."""
 
-    BEGIN = auto()  # only what may stand before a start has come
-    MARK = auto()  # what has come may be the beginning of a start
+    BEGIN = auto()  # only prefix characters (spaces, glyphs) have come
+    MARK = auto()  # the text so far may be the beginning of a start
     HEADER = auto()  # after `->relay:`
     CODE = auto()  # after a backtick or tilde at the start of the line
     PLAIN = auto()  # nothing more can begin in this line
@@ -114,7 +116,7 @@ _MARK_BYTES_MAX = max(map(len, _MARKS))
 _BACKSLASH = ord("\\")
 _TORN_GLYPHS = frozenset(glyph.encode()[:size] for glyph in GLYPHS for size in (1, 2))
 _CONTROL = re.compile(rb"[\r\n\x1b]")
-# A whole line in which nothing can begin: most of what programs print, taken in one step.
+# A whole line in which no instruction can begin: most of a program's output, taken in one step.
 _PLAIN_LINE = re.compile(rb"(?:[^\x1b\r\n \t\-\[\\`~\xe2][^\x1b\r\n]*+)?\r?\n")
 
 
@@ -127,7 +129,7 @@ class _Hold:
         self._raw = bytearray()
         # The escape sequences of `_raw`, which are passed on even when the rest is consumed.
         self._escapes = bytearray()
-        # How much of each came before the current line.
+        # Length of `_raw` and of `_escapes` before the current line.
         self._raw_mark = 0
         self._escapes_mark = 0
 
@@ -140,12 +142,12 @@ class _Hold:
             self._escapes += raw
 
     def mark(self) -> None:
-        """The next byte is the first of a line."""
+        """Note that the next byte is the first of a line."""
         self._raw_mark = len(self._raw)
         self._escapes_mark = len(self._escapes)
 
     def take_lines(self) -> bytes:
-        """Give what came before the current line, and keep the line."""
+        """Return the bytes before the current line, and keep the line."""
         taken = bytes(self._raw[: self._raw_mark])
         del self._raw[: self._raw_mark]
         del self._escapes[: self._escapes_mark]
@@ -153,12 +155,12 @@ class _Hold:
         return taken
 
     def take(self) -> bytes:
-        """Give everything and keep nothing."""
+        """Return all bytes and keep none."""
         self.mark()
         return self.take_lines()
 
     def take_escapes(self) -> bytes:
-        """Give the escape sequences and drop the rest."""
+        """Return the escape sequences and drop the rest."""
         taken = bytes(self._escapes)
         self.take()
         return taken
@@ -170,50 +172,51 @@ class Extractor(extractor.Extractor):
     def __init__(self, *, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._lines_max = lines_max
         self._bytes_max = bytes_max
-        # What this call gives back: whole outputs, then bytes still to be passed.
+        # The result of the current call: whole outputs, then bytes still to be passed on.
         self._outputs: list[Output] = []
         self._passing = bytearray()
 
         self._at = _At.BEGIN
-        # The text of the current line, as far as it matters: a possible start, a code fence, a line of a body.
+        # The text of the current line, if it is needed: a possible start, a code fence, a line of a body.
         self._line = bytearray()
-        # The first bytes of what may become a glyph.
+        # The first bytes of a possible glyph.
         self._torn = b""
-        # Whether something visible stands before the start on its line.
+        # True if something visible stands before the start on its line.
         self._indented = False
-        # Whether a CR ended the last line, so that an LF would belong to it; and whether that line end was consumed.
+        # `_after_return`: a CR ended the last line, so an LF would belong to that line end. `_end_consumed`: that line
+        # end was consumed.
         self._after_return = False
         self._end_consumed = False
         self._code: CodeFence | None = None
-        # What the current line asks for that is not offered.
+        # The request of the current line that is not offered (such as starting an agent).
         self._declined = ""
 
-        # The open instruction: the header of a fence, its lines so far, how many, and how many bytes they took.
+        # The open instruction: the header of a fence, its lines so far, the number of lines, and their size in bytes.
         self._header: Header | None = None
         self._body = bytearray()
         self._lines = 0
         self._size = 0
-        # Whether an open block has no text yet.
+        # True while an open block has no text yet.
         self._blank = False
-        # Whether what comes is kept in `_hold`, or shown at once.
+        # True if new bytes are kept in `_hold`; false if they are shown at once.
         self._holding = False
         self._hold = _Hold()
 
         self._escape = EscapeReader()
-        # Whether the program draws, which screen it draws on, and how often it began to draw anew.
+        # True if the program draws; true if it draws on the alternate screen; how often it began a new drawing.
         self._draws = False
         self._alternate = False
         self._drawings = 0
-        # Digests of instructions, with the drawing in which each was first seen; the oldest are forgotten first.
+        # Digests of instructions, with the drawing in which each was first seen. The oldest are dropped first.
         self._seen: dict[bytes, int] = {}
 
     @property
     def alternate_screen(self) -> bool:
-        """Whether the program has the whole screen to itself, so that nothing else may print on it."""
+        """True if the program uses the alternate screen, so that nothing else may print on it."""
         return self._alternate
 
     def receive_data(self, data: bytes) -> list[Output]:
-        """Take the next bytes and give what they decide. Bytes to pass are in as few pieces as order allows."""
+        """Take the next bytes and return the outputs they decide. Bytes to pass come in as few pieces as possible."""
         position, end = self._skip_plain_lines(data, 0), len(data)
         while position < end:
             stop = position + 1
@@ -234,7 +237,7 @@ class Extractor(extractor.Extractor):
         return self._take_outputs()
 
     def _skip_plain_lines(self, data: bytes, start: int) -> int:
-        """Pass on the lines from `start` on that need no look, and give where they stop."""
+        """Pass on the lines from `start` on that need no check, and return the position where they stop."""
         if self._at is not _At.BEGIN or self._escape.under_way or self._after_return or self._torn:
             return start
         end = start
@@ -250,13 +253,13 @@ class Extractor(extractor.Extractor):
         return QUIET_SECONDS if self._hold else None
 
     def flush(self) -> list[Output]:
-        """Show what is held: the program has gone quiet. An instruction under way can still be completed."""
+        """Show the held bytes: the program has gone quiet. An instruction under way can still be completed."""
         self._passing += self._hold.take()
         self._holding = False
         return self._take_outputs()
 
     def receive_eof(self) -> list[Output]:
-        """Take the end of the output, which ends the last line, and give back everything held."""
+        """Take the end of the output, which ends the last line, and give back all held bytes."""
         if self._line:
             self._end_line(b"")
         self._give_back()
@@ -278,7 +281,7 @@ class Extractor(extractor.Extractor):
             self._passing.clear()
 
     def _show(self, raw: bytes, *, escape: bool = False) -> None:
-        """Pass bytes on, or hold them while they may be consumed. Past the limit an instruction is given back."""
+        """Pass bytes on, or hold them while they may be consumed. An instruction past the limit is given back."""
         if self._holding:
             self._hold.add(raw, escape=escape)
         else:
@@ -292,7 +295,7 @@ class Extractor(extractor.Extractor):
             self._give_back()
 
     def _give_back(self) -> None:
-        """What was held is output like any other."""
+        """Pass the held bytes on as ordinary output."""
         self._passing += self._hold.take()
         self._holding = False
         self._at = _At.PLAIN if self._line else _At.BEGIN
@@ -387,7 +390,7 @@ class Extractor(extractor.Extractor):
                 self._give_back()
 
     def _end_line(self, raw: bytes) -> None:
-        """Take the end of a line. `raw` is its byte, or nothing where the cursor was moved or the output ended."""
+        """Take the end of a line. `raw` is its byte, or empty if the cursor was moved or the output ended."""
         if self._after_return:
             self._after_return = raw != b"\n"
             if not self._end_consumed:
@@ -467,7 +470,7 @@ class Extractor(extractor.Extractor):
                 self._give_back()
 
     def _restart(self, line: bytes, raw: bytes) -> bool:
-        """Where the line of a body is itself a start, give back what it interrupts and begin anew with it."""
+        """If a line of a body is itself a start, give back the interrupted instruction and begin a new one."""
         start = skip_prefix(line)
         header = parse_header(start)
         tail = start[len(BLOCK_START) :]
@@ -487,7 +490,7 @@ class Extractor(extractor.Extractor):
         return True
 
     def _close(self, content: bytes, raw: bytes) -> None:
-        """The instruction is complete: give it, or give its text back if it says nothing that can be sent."""
+        """Finish a complete instruction. Give its text back if it contains nothing that can be sent."""
         body = bytes(self._body) + content
         instruction = read_block(body) if self._header is None else read_fence(self._header, body)
         if instruction is None:
@@ -515,7 +518,7 @@ class Extractor(extractor.Extractor):
     # Escape sequences
 
     def _obey(self, effect: Effect) -> None:
-        """Follow a sequence to where it leaves the cursor."""
+        """Update the state for the position at which a sequence leaves the cursor."""
         if effect.draws:
             self._draws = True
             self._drawings += 1
@@ -525,7 +528,7 @@ class Extractor(extractor.Extractor):
             self._alternate = effect.alternate
         match effect.column:
             case Column.LEFT:
-                # A line begins there, as after a CR; one that is being begun is not begun twice.
+                # A line begins there, as after a CR. A line of a body that is still empty is not begun twice.
                 if self._at not in _OPEN or self._line:
                     self._after_return = False
                     self._end_line(b"")
@@ -538,7 +541,7 @@ class Extractor(extractor.Extractor):
                     self._receive_spaces(min(effect.spaces, _SPACES_MAX))
 
     def _receive_spaces(self, count: int) -> None:
-        """Take spaces that are not among the bytes."""
+        """Take spaces that a cursor move stands for, and that are not among the bytes."""
         self._after_return = False
         if self._at is _At.BEGIN:
             self._indented = True

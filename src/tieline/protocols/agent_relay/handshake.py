@@ -1,7 +1,7 @@
-"""The handshake: what HELLO and RESUME say, and what WELCOME and SYNC answer.
+"""The handshake: reads HELLO and RESUME, and makes the answers WELCOME and SYNC.
 
-Above: `connection`. Below: the hub's words for sessions. It refuses to know sockets: payloads in, commands and payloads
-out.
+Above: `connection`. Below: the hub's commands for sessions. It refuses to know sockets: payloads in, commands and
+payloads out.
 """
 
 import msgspec
@@ -18,31 +18,31 @@ from tieline.protocols.agent_relay.codec import DEFAULT_TOPIC, PROTOCOL
 from tieline.protocols.agent_relay.procedure import Payload
 
 MAX_INFLIGHT = 256
-"""Deliveries on the way to a client that did not say how many it wants."""
+"""Window of deliveries in flight for a client that did not name a number."""
 
 ABOUT = ("cli", "program", "model", "task", "team", "displayName", "parent")
-"""What HELLO may say of an agent, and a list of agents shows while it is connected."""
+"""Details that HELLO may give about an agent. A list of agents shows them while the agent is connected."""
 _ABOUT_CHARACTERS_MAX = 1024
 _KINDS = {"user": MemberKind.HUMAN, "script": MemberKind.SCRIPT}
-"""By `entityType`; anything else is an agent."""
+"""Member kind by `entityType`; any other value means an agent."""
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """What a client asks for when it opens a session, or takes one up."""
+    """The terms that a client asks for when it opens or resumes a session."""
 
     name: str
     token: str | None
-    """The member token, for a name that belongs to one."""
+    """The member token, for a name that a token protects."""
     kind: MemberKind
     about: dict[str, str]
     acknowledges: bool
     tells: bool
-    """Whether it wants an ACK or NACK for each SEND."""
+    """True if the client wants an ACK or NACK for each SEND."""
     window: int
-    """How many deliveries it takes at once."""
+    """Largest number of deliveries in flight to the client."""
     resume_token: str | None = None
     session_id: str | None = None
-    """The session that a RESUME takes up; `None` in a HELLO."""
+    """The session that a RESUME resumes; `None` in a HELLO."""
     positions: tuple[c.Position, ...] = ()
 
     def attach(self) -> c.Attach:
@@ -61,12 +61,12 @@ class Terms(Struct, frozen=True, kw_only=True):
         )
 
     def afresh(self) -> "Terms":
-        """The same, without the session that could not be taken up."""
+        """The same terms, without the session that could not be resumed."""
         return msgspec.structs.replace(self, resume_token=None)
 
 
 def hello(payload: Payload, limits: Limits) -> Terms | Refusal:
-    """What a HELLO asks for."""
+    """The terms of a HELLO."""
     terms, session = _terms(payload, limits), payload.get("session")
     if session is None:
         session = {}
@@ -79,7 +79,7 @@ def hello(payload: Payload, limits: Limits) -> Terms | Refusal:
 
 
 def resume(payload: Payload, limits: Limits) -> Terms | Refusal:
-    """What a RESUME asks for."""
+    """The terms of a RESUME."""
     terms, session_id, token = _terms(payload, limits), payload.get("session_id"), payload.get("resume_token")
     if terms is None or not isinstance(session_id, str) or not isinstance(token, str | None):
         return Refusal(Code.INVALID_REQUEST, "RESUME needs payload.agent, a name, and payload.session_id")
@@ -90,7 +90,7 @@ def resume(payload: Payload, limits: Limits) -> Terms | Refusal:
 
 
 def _terms(payload: Payload, limits: Limits) -> Payload | None:
-    """What both say, or `None` when it is said in the wrong form."""
+    """The fields that HELLO and RESUME share, or `None` if one of them has the wrong form."""
     name, token, capabilities = payload.get("agent"), payload.get("token"), payload.get("capabilities")
     if capabilities is None:
         capabilities = {}
@@ -113,9 +113,9 @@ def _terms(payload: Payload, limits: Limits) -> Payload | None:
 
 
 def _positions(streams: object) -> tuple[c.Position, ...] | None:
-    """How far a client says it got: by topic, and in our exact form also by peer.
+    """The positions that a client says it reached: by topic, and in our exact form also by peer.
 
-    `None` when it is said in the wrong form: to go on without it could skip what the client lacks.
+    `None` if a position has the wrong form: to ignore it could skip messages that the client lacks.
     """
     found: list[c.Position] = []
     if not isinstance(streams, dict | None):
@@ -134,14 +134,14 @@ def _positions(streams: object) -> tuple[c.Position, ...] | None:
 
 
 def welcome(attached: r.Attached, server: dict[str, int]) -> Payload:
-    """What a WELCOME says."""
+    """The payload of a WELCOME."""
     return {"session_id": attached.resume_id, "resume_token": attached.resume_token, "server": server}
 
 
 def sync(attached: r.Attached, streams: tuple[r.StreamView, ...], frame_bytes_max: int) -> Payload:
-    """What a SYNC says. A stream without a position goes on where its last acknowledgement left it.
+    """The payload of a SYNC. A stream without a position continues after its last acknowledgement.
 
-    Where a frame has no room for all streams, those with something to replay come first.
+    If a frame has no room for all streams, the streams with something to replay come first.
     """
     entries = [
         {

@@ -1,7 +1,7 @@
-r"""Instructions: the grammar of what a terminal program wants sent, as functions over its text.
+r"""Instructions: the grammar of the messages in a terminal program's output, as functions over its text.
 
-Above: the extractor, which finds the lines among the bytes and says what the grammar is. Below: nothing. It refuses to
-know bytes that are not text: escape sequences, line ends and chunks are the extractor's.
+Above: the extractor, which finds the lines among the bytes and documents the grammar. Below: nothing. It refuses to
+know bytes that are not text: escape sequences, line ends and chunks belong to the extractor.
 """
 
 import re
@@ -16,15 +16,16 @@ from tieline.wire.extractor import Instruction, Kind
 PLACEHOLDERS = frozenset(
     {"agentname", "target", "recipient", "yourtarget", "targetagent", "someagent", "otheragent", "worker"}
 )
-"""Targets, in lower case, that stand for a name in explanations of the grammar."""
+"""Targets, in lower case, that explanations of the grammar use in place of a name."""
 
 HEADER_BYTES_MAX = 512
-"""The first line of a fence: two names, two tags and some spaces."""
+"""Longest first line of a fence: two names, two tags and some spaces."""
 
 NESTING_MAX = DEFAULT_LIMITS.nesting_max
-"""Levels of a block's data: no hub takes more, and whoever sends it must be able to write it down again."""
+"""Nesting levels of a block's data. No hub accepts more, and the sender must be able to encode the data again."""
 
-# What programs print before a line of text: circle, record sign, bullet, box line, and the angle of many prompts.
+# Glyphs that programs print before a line of text: circle, record sign, bullet, box line, and the angle of many
+# prompts.
 GLYPHS = "\u25cf\u23fa\u2022\u2502\u276f"
 
 FENCE_END = b">>>"
@@ -32,15 +33,15 @@ BLOCK_START = b"[[RELAY]]"
 BLOCK_END = b"[[/RELAY]]"
 STARTS = (b"->relay:", b"->thinking:", BLOCK_START)
 
-# No two ways to match the same bytes, so one pass, whatever the input.
+# No two ways to match the same bytes, so matching takes one pass for any input.
 PREFIX = re.compile(b"(?:[ \t]++|" + b"|".join(glyph.encode() for glyph in GLYPHS) + b")*")
 HEADER_SO_FAR = re.compile(
     rb"->(?:relay|thinking):[^\s<>\[\]]*+(?:[ \t]++(?:\[[^\s\[\]]*+(?:\][ \t]*+|\Z))*(?:<{1,2}+\Z|<<<[ \t]*+)?)?"
 )
-"""The first bytes of what may become the header of a fence."""
+"""Matches text that may become the header of a fence."""
 
 DECLINED = re.compile(rb"->relay:(spawn|release)[ \t]++[^\s<\[]")
-"""The first bytes of what known programs of this protocol do with agents, and no hub of ours does."""
+"""Matches commands that start or end agents. Known programs of this protocol run them, and no hub of ours does."""
 
 _HEADER = re.compile(r"->(relay|thinking):(\S++)[ \t]++((?:\[[^\s\[\]]++\][ \t]*+)*)<<<[ \t]*+")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}+"
@@ -60,7 +61,7 @@ _ESCAPED_START = re.compile(rf"^([ \t{GLYPHS}]*+)\\(?=->relay:|->thinking:|\[\[R
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line of a fence, understood: everything of an instruction but its body."""
+    """The parsed first line of a fence: every part of an instruction except its body."""
 
     kind: Kind
     to: str
@@ -94,7 +95,7 @@ _block_decoder = msgspec.json.Decoder(_Block)
 
 
 def skip_prefix(line: bytes) -> bytes:
-    """Give a line without what programs print before text."""
+    """Return a line without the spaces and glyphs that programs print before text."""
     prefix = PREFIX.match(line)
     assert prefix is not None
     return line[prefix.end() :]
@@ -122,32 +123,32 @@ def parse_header(line: bytes) -> Header | None:
 
 
 def may_open_block(text: bytes) -> bool:
-    """Tell whether a block may begin with `text`: blank so far, or an object."""
+    """True if a block may begin with `text`: blank so far, or an object."""
     text = text.lstrip()
     return not text or text.startswith(b"{")
 
 
 def next_code(code: CodeFence | None, line: bytes) -> CodeFence | None:
-    """Give the code fence that is open after a line, as Markdown has it."""
+    """Return the code fence that is open after a line, by the rules of Markdown."""
     found = _CODE.match(skip_prefix(line))
     if not found:
         return code
     mark, info = found[1], found[2]
     if code is None:
-        # Backticks after backticks are code in a line of prose.
+        # A second run of backticks in the same line means inline code, not a fence.
         return None if mark[:1] == b"`" and b"`" in info else CodeFence(mark[0], len(mark))
     return None if mark[0] == code.mark and len(mark) >= code.length and not info.strip() else code
 
 
 def read_fence(header: Header, body: bytes) -> Instruction | None:
-    """Give what a fence says; nothing where its body is empty."""
+    """Return the instruction of a fence, or `None` if its body is empty."""
     text = _ESCAPED_START.sub(r"\1", _clean(body.decode(errors="replace")))
     text = text.replace("\\>>>", ">>>").replace("\\<<<", "<<<").strip()
     return Instruction(body=text, **msgspec.structs.asdict(header)) if text else None
 
 
 def read_block(text: bytes) -> Instruction | None:
-    """Give what a block says; nothing where its JSON does not fit, or says nothing."""
+    """Return the instruction of a block, or `None` if its JSON does not fit or contains no message."""
     try:
         block = _block_decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -168,12 +169,12 @@ def read_block(text: bytes) -> Instruction | None:
 
 
 def break_marks(text: str) -> str:
-    """A text that, printed again, starts and ends nothing."""
+    """Change a text so that it starts and ends no instruction when it is printed again."""
     return _MARK.sub(lambda mark: f"{mark[0]} ", text)
 
 
 def _parse_target(text: str) -> tuple[str | None, str] | None:
-    """Give the project and the name; nothing for what is no target or only stands for one."""
+    """Return the project and the name; `None` if the text is not a target or is a placeholder."""
     found = _TARGET.fullmatch(text)
     if not found or found[2].lower() in PLACEHOLDERS:
         return None

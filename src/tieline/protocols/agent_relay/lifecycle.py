@@ -1,7 +1,7 @@
-"""The life of a client, without its I/O: its states, how long it waits, what it asked, and what it remembers.
+"""The life of a client, without its I/O: its states, its pauses, its open requests, and its memory.
 
-Above: `client`, which has the socket. Below: `codec`. It refuses to know sockets, clocks and tasks: whoever drives it
-says what happened and what time it is, and chance is a parameter, so that a test can give it exact numbers.
+Above: `client`, which has the socket. Below: `codec`. It refuses to know sockets, clocks and tasks: the caller reports
+each event and the current time. The random source is a parameter, so that a test can give it exact numbers.
 
 ```
 DISCONNECTED → CONNECTING → HANDSHAKING → READY
@@ -23,36 +23,36 @@ from tieline.protocols.agent_relay.codec import Envelope
 from tieline.wire.backoff import Backoff
 
 KNOWN_MAX = 16_384
-"""Ids of settled deliveries that are remembered, the last half of them at least: more acknowledgements than a hub has
-not yet committed when it is killed."""
+"""Ids of settled deliveries that are remembered; at least the last half of them. This is more than the
+acknowledgements that a killed hub may not have committed."""
 
 ANSWERS_MAX = 64
-"""Answers to synchronous messages that are remembered: one that was lost with its connection is given again."""
+"""Answers to synchronous messages that are remembered: an answer lost with its connection is sent again."""
 
 POSITIONS_MAX = 10_000
 """Streams whose position is remembered: as many as a hub keeps for one recipient."""
 
 _CALM_SECONDS = 2.0
-"""A BUSY this long after the last pause is a new one. A hub says it once a second at most."""
+"""A BUSY this long after the end of the last pause starts a new series. A hub says BUSY at most once a second."""
 
-_DOUBLINGS_MAX = 16  # beyond it the pause is at its most anyway
+_DOUBLINGS_MAX = 16  # with more doublings the pause is at its maximum anyway
 
 _BEATS = 4
-"""How often in a heartbeat a client listens whether the hub is there."""
+"""Checks for a silent hub in each heartbeat."""
 
 _BEATS_ASK = 6
-"""Silent beats after which the hub is asked. It asks by itself after a heartbeat, unless it hears us meanwhile."""
+"""Silent beats before the client sends a PING. The hub sends one after a heartbeat, unless it hears the client."""
 
 
 Payload = dict[str, Any]
 
 
 class RelayError(Exception):
-    """The root of what can go wrong for a client."""
+    """Base class of all errors of a client."""
 
 
 class RelayRefused(RelayError):
-    """The hub said no to one request; `code` is one of the protocol's."""
+    """The hub refused one request; `code` is one of the protocol's codes."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -61,7 +61,7 @@ class RelayRefused(RelayError):
 
 
 class RelayEnded(RelayError):
-    """There is no connection, and there will be none."""
+    """There is no connection, and the client will not reconnect."""
 
 
 class RelayFatal(RelayEnded, RelayRefused):
@@ -69,7 +69,7 @@ class RelayFatal(RelayEnded, RelayRefused):
 
 
 class RelayUnreachable(RelayEnded):
-    """No hub could be reached, however often it was tried."""
+    """No hub could be reached in all attempts."""
 
 
 class RelayClosed(RelayEnded):
@@ -77,7 +77,7 @@ class RelayClosed(RelayEnded):
 
 
 class State(Enum):
-    """Where a client stands."""
+    """State of a client."""
 
     DISCONNECTED = "not begun, closed, or given up"
     CONNECTING = "reaching for the socket"
@@ -104,18 +104,18 @@ class Lifecycle:
         self.backoff = backoff
         self._chance = chance
         self.state = State.DISCONNECTED
-        # Attempts begun since the last time it was ready; the first connection of a client is none.
+        # Attempts since the client was last ready. The first connection of a client does not count.
         self.attempts = 0
 
     def to(self, state: State) -> None:
-        """Go on to a state that may follow this one."""
+        """Change to a state that may follow the current state."""
         assert state in TRANSITIONS[self.state], f"{state.name} does not follow {self.state.name}"
         self.state = state
         if state is State.READY:
             self.attempts = 0
 
     def lost(self) -> float | None:
-        """The connection failed or ended: the seconds to wait, or `None` when all attempts are used up."""
+        """Handle a lost connection. Returns the seconds to wait, or `None` when all attempts are used up."""
         if self.backoff.is_over(self.attempts):
             self.to(State.DISCONNECTED)
             return None
@@ -126,13 +126,13 @@ class Lifecycle:
 
 
 class Pause:
-    """How long BUSY keeps a client from sending: what the hub asked for, doubled while it goes on asking."""
+    """Pause in sending after BUSY: the time that the hub asked for, doubled while the hub keeps sending BUSY."""
 
     __slots__ = ("_chance", "_count", "_until")
 
     MULTIPLIER = 2
     JITTER = 0.15
-    # Whoever is not behind waits too, because BUSY does not say which recipient is.
+    # Sends to recipients that are not behind wait too, because BUSY does not name the recipient.
     SECONDS_MAX = 2.0
 
     def __init__(self, chance: random.Random) -> None:
@@ -141,7 +141,7 @@ class Pause:
         self._until = float("-inf")
 
     def busy(self, now: float, retry_after_ms: float) -> float:
-        """BUSY came: the time until which nothing is sent. Jitter only adds, since the hub said how long at least."""
+        """Handle BUSY; returns the time at which the pause ends. Jitter only adds, because the hub named a minimum."""
         self._count = 0 if now > self._until + _CALM_SECONDS else min(self._count + 1, _DOUBLINGS_MAX)
         asked = retry_after_ms / 1000 * self.MULTIPLIER**self._count * (1 + self.JITTER * self._chance.random())
         self._until = max(self._until, now + min(asked, self.SECONDS_MAX))
@@ -149,7 +149,7 @@ class Pause:
 
 
 class Beat(Enum):
-    """What a beat of silence asks for."""
+    """Action that a beat asks for."""
 
     FINE = "nothing"
     ASK = "a PING: the other side was silent for longer than it should be"
@@ -157,7 +157,7 @@ class Beat(Enum):
 
 
 class Silence:
-    """How long the hub has said nothing, in beats and not in time: a process that stood still blames nobody."""
+    """Silence of the hub, counted in beats and not in time: a process that was suspended does not blame the hub."""
 
     __slots__ = ("_silent",)
 
@@ -166,15 +166,15 @@ class Silence:
 
     @staticmethod
     def seconds(heartbeat_ms: float) -> float:
-        """The time from beat to beat."""
+        """The seconds between two beats."""
         return heartbeat_ms / 1000 / _BEATS
 
     def heard(self) -> None:
-        """Something came."""
+        """Reset the count: bytes came from the hub."""
         self._silent = 0
 
     def beat(self) -> Beat:
-        """The next beat."""
+        """Count one more silent beat, and return the action for it."""
         self._silent += 1
         if self._silent >= 2 * _BEATS:
             return Beat.DEAD
@@ -185,13 +185,13 @@ class Accepted(Struct, frozen=True):
     """A message that is on the hub's disk."""
 
     id: str
-    """Its id on this wire; sending again under it says nothing twice."""
+    """The message's id in this protocol; to send again with this id creates no duplicate."""
     message_id: str
-    """Its id in the hub, for receipts."""
+    """The message's id in the hub, for receipts."""
 
 
 class Answer(Struct, frozen=True):
-    """What the recipient of a request said."""
+    """The answer of the recipient of a request."""
 
     sender: str
     response: Any
@@ -199,7 +199,7 @@ class Answer(Struct, frozen=True):
 
 
 class Expected(Enum):
-    """What ends the waiting of a request."""
+    """The frame that completes a request."""
 
     ACCEPTANCE = "the hub's ACK"
     ANSWER = "the recipient's ACK"
@@ -207,22 +207,22 @@ class Expected(Enum):
 
 
 class Request(Struct, frozen=True):
-    """Something asked of the hub."""
+    """One request to the hub."""
 
     id: str
     frame: bytes
     expected: Expected
     settle: Callable[[Accepted | Answer | Payload | RelayError], None]
-    """Hears how it went, once."""
+    """Callback with the outcome, called once."""
 
 
 class Requests:
-    """What was asked of the hub and has no answer yet: written in order, and again on each new connection."""
+    """Requests without an answer yet. They are written in order, and written again on each new connection."""
 
     __slots__ = ("_unwritten", "_waiting")
 
     def __init__(self) -> None:
-        # All of them, oldest first, and those that this connection did not see.
+        # All requests, oldest first; and those not yet written to this connection.
         self._waiting: dict[str, Request] = {}
         self._unwritten: deque[Request] = deque()
 
@@ -230,21 +230,21 @@ class Requests:
         return wire_id in self._waiting
 
     def add(self, request: Request) -> None:
-        """Ask."""
+        """Add a request."""
         self._waiting[request.id] = request
         self._unwritten.append(request)
 
     def drop(self, request: Request) -> None:
-        """Nobody waits for it any more."""
+        """Remove a request that no caller waits for any more."""
         if self._waiting.get(request.id) is request:
             del self._waiting[request.id]
 
     def rewind(self) -> None:
-        """A new connection has seen none of them."""
+        """Write all waiting requests again: a new connection has seen none of them."""
         self._unwritten = deque(self._waiting.values())
 
     def next_frame(self) -> bytes | None:
-        """What is to be written next."""
+        """The frame to write next, or `None`."""
         while self._unwritten:
             request = self._unwritten.popleft()
             if self._waiting.get(request.id) is request:
@@ -252,7 +252,7 @@ class Requests:
         return None
 
     def receive(self, envelope: Envelope) -> bool:
-        """Look whether a frame answers one of them; says whether it does."""
+        """Settle the request that a frame answers. Returns false if the frame answers none."""
         payload = envelope.payload
         match envelope.type:
             case "ACK":
@@ -270,7 +270,7 @@ class Requests:
                 return self._settle(envelope.id, Expected.REPLY, payload)
 
     def fail(self, error: RelayError) -> None:
-        """There will be no answers."""
+        """Fail all waiting requests."""
         waiting, self._waiting = self._waiting, {}
         self._unwritten.clear()
         for request in waiting.values():
@@ -288,12 +288,12 @@ class Requests:
 
 
 def refusal_of(payload: Payload) -> RelayRefused:
-    """What a NACK or an ERROR says."""
+    """The exception for a NACK or an ERROR."""
     return RelayRefused(str(payload.get("code")), str(payload.get("message", "")))
 
 
 class Novelty(Enum):
-    """Whether a delivery came before, and what that asks for."""
+    """Result of the duplicate check of a delivery, and the action for it."""
 
     NEW = "give it to the application"
     HELD = "nothing: the application has it, or will have it next"
@@ -301,7 +301,7 @@ class Novelty(Enum):
 
 
 class Memory:
-    """What a client knows of its session: how to take it up, how far it got, and which deliveries it had."""
+    """A client's memory of its session: how to resume it, the positions reached, and the deliveries received."""
 
     __slots__ = (
         "_answers",
@@ -320,22 +320,22 @@ class Memory:
         # The last sequence of each stream, by topic and peer.
         self._positions: dict[tuple[str, str], int] = {}
         self._positions_max = positions_max
-        # Deliveries that are not settled; the hub gives no more of them than `max_inflight`.
+        # Deliveries that are not settled; the hub sends at most `max_inflight` of them.
         self._held: set[str] = set()
-        # Settled ones, oldest first.
+        # Settled deliveries, oldest first.
         self._done: dict[str, None] = {}
         self._known_max = known_max
-        # What the last synchronous ones were answered, oldest first.
+        # Answers to the last synchronous deliveries, oldest first.
         self._answers: dict[str, Payload] = {}
 
     def open(self, session_id: str, resume_token: str | None) -> None:
-        """A session was opened or taken up. Another session than before knows nothing of our positions."""
+        """Note a session that was opened or resumed. The positions are dropped if it is not the session from before."""
         if session_id != self.session_id:
             self._positions.clear()
         self.session_id, self.resume_token = session_id, resume_token
 
     def forget_session(self) -> None:
-        """The session cannot be taken up. What was received stays known, because it may come again in the next."""
+        """Forget a session that cannot be resumed. Received deliveries stay known, because they may come again."""
         self.session_id = self.resume_token = None
         self._positions.clear()
 
@@ -347,22 +347,22 @@ class Memory:
         return topics
 
     def receive(self, delivery_id: str, topic: str, peer: str, seq: int) -> Novelty:
-        """Judge a delivery, and note it."""
+        """Check a delivery for a repeat, and remember it."""
         if delivery_id in self._done:
             return Novelty.DONE
         if delivery_id in self._held:
             return Novelty.HELD
         self._held.add(delivery_id)
         stream = (topic, peer)
-        # What was refused before comes again below the position.
+        # A delivery that was declined before comes again with a sequence below the position.
         self._positions[stream] = max(seq, self._positions.get(stream, 0))
         if len(self._positions) > self._positions_max:
-            # A stream without a position goes on behind its last acknowledgement.
+            # A stream without a position continues after its last acknowledgement.
             del self._positions[next(iter(self._positions))]
         return Novelty.NEW
 
     def settle(self, delivery_id: str, answer: Payload | None = None) -> bool:
-        """The application is done with a delivery, and gave this answer; says whether that is news."""
+        """Mark a delivery as settled, with this answer. Returns false if the delivery was not held."""
         if delivery_id not in self._held:
             return False
         if answer is not None:
@@ -372,17 +372,17 @@ class Memory:
         self._held.discard(delivery_id)
         self._done[delivery_id] = None
         if len(self._done) > self._known_max:
-            # Half at a time, because a dictionary that loses its first key again and again slows down.
+            # Drop half at a time: a dictionary that loses its first key again and again slows down.
             for oldest in list(islice(self._done, len(self._done) // 2)):
                 del self._done[oldest]
         return True
 
     def answer(self, delivery_id: str) -> Payload | None:
-        """What a settled delivery was answered, if it was and is remembered."""
+        """The answer to a settled delivery, if there was one and it is still remembered."""
         return self._answers.get(delivery_id)
 
     def release(self, delivery_id: str) -> bool:
-        """The application does not take a delivery, which may come again; says whether it had it."""
+        """Release a declined delivery, which may come again. Returns false if the delivery was not held."""
         if delivery_id not in self._held:
             return False
         self._held.discard(delivery_id)

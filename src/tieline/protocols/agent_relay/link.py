@@ -1,6 +1,6 @@
-"""One connection of a client: frames out, envelopes in, and an ear for whether the hub is still there.
+"""One connection of a client: frames out, envelopes in, and a check that the hub is still there.
 
-Above: `client`. Below: `codec`. It refuses to know sessions: it lives from one dial to one hang-up.
+Above: `client`. Below: `codec`. It refuses to know sessions: a link lives from one connect to one disconnect.
 """
 
 import asyncio
@@ -13,19 +13,19 @@ from tieline.protocols.agent_relay.codec import Envelope, EnvelopeBuffer, Envelo
 from tieline.protocols.agent_relay.lifecycle import Beat, Payload, Silence
 
 RECEIVED_BYTES_MAX = 64 * 1024 * 1024
-"""The largest frame that is taken from a hub, whose limit for our frames may be configured."""
+"""The largest frame that the client accepts from a hub. The hub's limit for the client's frames is configurable."""
 
-_UNSENT_BYTES_MAX = 256 * 1024  # waits for a broker that does not read before sends wait too
+_UNSENT_BYTES_MAX = 256 * 1024  # buffer for a broker that does not read; when it is full, sends wait
 
 
 class Receiver(Protocol):
-    """Whom a connection reports to."""
+    """Callbacks of a connection."""
 
     def link_received(self, link: "Link", envelope: Envelope) -> None:
-        """A frame came that is no heartbeat."""
+        """Handle a received frame that is not a heartbeat."""
 
     def link_drained(self, link: "Link") -> None:
-        """There is room to write again."""
+        """The socket has room to write again."""
 
 
 class Link(asyncio.Protocol):
@@ -37,19 +37,19 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._silence = Silence()
-        # First for the handshake, then for the silence.
+        # Timer of the handshake, then of the check for a silent hub.
         self._timer: asyncio.TimerHandle | None = None
         self._heartbeat_ms = 0.0
-        # Why it ended, in words, once `closed` is done.
+        # The reason why the connection ended, as text; valid once `closed` is done.
         self.why = "the hub hung up"
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.writable = True
         self.reading = True
 
-    # What asyncio calls.
+    # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not an `isinstance` check: uvloop's transports are none of asyncio's classes.
+        # No `isinstance` check: uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
 
@@ -77,19 +77,19 @@ class Link(asyncio.Protocol):
         self._transport = None
         self._close(str(exc) if exc else self.why)
 
-    # What the client calls.
+    # Calls of the client.
 
     def send(self, kind: str, payload: Payload, **fields: Any) -> None:
         """Write one envelope."""
         self.write(frame(kind, payload, **fields))
 
     def write(self, data: bytes) -> None:
-        """Write what is encoded already."""
+        """Write bytes that are already encoded."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def read(self, reading: bool) -> None:
-        """Whether to take bytes from the hub."""
+        """Start or stop reading bytes from the hub."""
         if self._transport is not None and reading is not self.reading:
             self.reading = reading
             self._silence.heard()
@@ -116,7 +116,7 @@ class Link(asyncio.Protocol):
 
     def _beat(self) -> None:
         if not self.reading:
-            # Nothing can be heard, but the hub wants to hear us.
+            # The client reads nothing now, but the hub still expects a sign of life.
             self.send("PONG", {})
             self._silence.heard()
         match self._silence.beat():

@@ -1,6 +1,7 @@
-"""Opening a session: from HELLO or RESUME to WELCOME or SYNC, or to a "no" after which HELLO may be tried again.
+"""Opening a session: from HELLO or RESUME to WELCOME or SYNC, or to a refusal after which a new HELLO is allowed.
 
-Above: `connection`, which becomes active by it. Below: `handshake`, which has the words.
+Above: `connection`, which becomes active when the session opens. Below: `handshake`, which reads and makes the
+payloads.
 """
 
 from typing import TYPE_CHECKING
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
     from tieline.protocols.agent_relay.connection import RelayConnection
 
 _REPLAY_MAX = 100_000
-"""Settled deliveries that are given again at once: whoever lost more than that starts afresh."""
+"""Settled deliveries that are replayed at once. A client that lost more than that starts a new session."""
 _NOT_KEPT = "what happened since is not kept any more; send a fresh HELLO"
 
 
 def begin(connection: "RelayConnection", envelope: Envelope) -> None:
-    """Do what a HELLO or RESUME asks for."""
+    """Open the session that a HELLO or RESUME asks for."""
     server = connection.server
     read = handshake.hello if envelope.type == "HELLO" else handshake.resume
     terms = read(envelope.payload, server.hub.limits)
@@ -69,7 +70,7 @@ def _read(
     before: tuple[Replayed, ...],
     following: StreamCursor | None,
 ) -> None:
-    """Ask what the client misses, a page after the other; `before` is what was found so far."""
+    """Ask the hub for the deliveries that the client misses, page by page; `before` holds those found so far."""
 
     def answered(reply: r.Reply) -> None:
         if not isinstance(reply, r.Streams) or reply.stale or len(before) > _REPLAY_MAX:

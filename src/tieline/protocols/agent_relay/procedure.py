@@ -1,7 +1,8 @@
 """A procedure: several commands to the hub that one frame needs before its answer, written as one generator.
 
-It yields commands, gets the reply to each, and returns the answer: a payload, a refusal, or nothing. A command that
-the hub refuses ends it, and the refusal is the answer. `connection` runs one at a time and reads no further meanwhile.
+A procedure yields commands, gets the reply to each, and returns the answer: a payload, a refusal, or nothing. If the
+hub refuses a command, the procedure ends, and the refusal is the answer. `connection` runs one procedure at a time, and
+reads no further frame meanwhile.
 """
 
 from collections.abc import Generator

@@ -1,14 +1,14 @@
-"""The pulse of a client: when it was last heard, when it is asked for a sign of life, when it counts as dead.
+"""The pulse of a client: when it last sent a byte, when it is asked for a sign of life, when it counts as dead.
 
-Any byte is life. A client is asked once it was silent for a heartbeat, and is dead after two. It is excused while it
-is the hub that does not read.
+Any byte is a sign of life. A client is asked after one silent heartbeat, and counts as dead after two. A client is
+excused while the hub itself has paused reading.
 """
 
 from enum import Enum
 
 
 class Verdict(Enum):
-    """What is to be done about a client."""
+    """Action for a client."""
 
     ALIVE = "nothing"
     SILENT = "ask for a sign of life"
@@ -16,23 +16,23 @@ class Verdict(Enum):
 
 
 class Pulse:
-    """One client's."""
+    """The pulse of one client."""
 
     __slots__ = ("_asked", "_heard_at", "_heartbeat_seconds")
 
     def __init__(self, heartbeat_ms: int, now: float) -> None:
         self._heartbeat_seconds = heartbeat_ms / 1000
         self._heard_at = now
-        # Whether it was asked since it was last heard.
+        # True if the client was asked since its last sign of life.
         self._asked = False
 
     def heard(self, now: float) -> None:
-        """It gave a sign of life."""
+        """Note a sign of life."""
         self._heard_at = now
         self._asked = False
 
     def check(self, now: float) -> Verdict:
-        """Judge it now. Whoever gets `SILENT` asks; that is said once a silence."""
+        """Judge the client now. On `SILENT` the caller asks for a sign of life; `SILENT` comes once per silence."""
         silent_seconds = now - self._heard_at
         if silent_seconds >= 2 * self._heartbeat_seconds:
             return Verdict.DEAD

@@ -1,4 +1,4 @@
-"""Questions that clients ask beside the specification: for each a frame, a procedure, and a frame in answer."""
+"""Queries of clients that the specification does not define: for each a frame, a procedure, and an answer frame."""
 
 import contextlib
 import os
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 _LIMIT_MAX = 1000
 _PAGE = 500
 _PAGES_MAX = 40
-"""A question whose filters fit little looks at so many pages of messages, and no further."""
+"""Pages of messages that one query reads at most, if its filters match few messages."""
 
 _HIDDEN = frozenset({"Dashboard", "cli"})
-"""Names under which tools of the protocol connect; they are no agents. (No member's name starts with `_`.)"""
+"""Names under which tools of the protocol connect; these tools are not agents. (No member's name starts with `_`.)"""
 
 
 class Query(Struct, frozen=True):
-    """One kind of question."""
+    """One kind of query."""
 
     answer: str
-    """The type of the frame that answers it, under the same id."""
+    """The type of the frame that answers the query, under the same id."""
     procedure: Callable[["RelayConnection", Payload], Procedure]
     refused: Callable[[Refusal], Payload] | None = None
-    """What the answer says instead when the hub refuses; an ERROR, if there is no such form."""
+    """Makes the answer's payload when the hub refuses. If `None`, the client gets an ERROR."""
 
 
 def _limit(payload: Payload, default: int) -> int:
@@ -51,7 +51,7 @@ def _limit(payload: Payload, default: int) -> int:
 
 
 def _inbox(connection: "RelayConnection", payload: Payload) -> Procedure:
-    """What was sent to the agent, newest first; with `unreadOnly`, what it has not acknowledged, oldest first."""
+    """Messages sent to the agent, newest first; with `unreadOnly`, the unacknowledged ones, oldest first."""
     name, limit = connection.name, _limit(payload, 50)
     if payload.get("agent") not in (None, name):
         return Refusal(Code.FORBIDDEN, f"{name} may read its own inbox, and no other")
@@ -65,7 +65,7 @@ def _inbox(connection: "RelayConnection", payload: Payload) -> Procedure:
         return (
             (sender is None or message.sender == sender)
             and (wanted_to is None or (target.kind is TargetKind.CHANNEL and target.name == wanted_to))
-            # History has what the agent said, too.
+            # History also contains the agent's own messages.
             and (message.sender != name or codec.written(target) == name)
         )
 
@@ -77,7 +77,7 @@ def _inbox(connection: "RelayConnection", payload: Payload) -> Procedure:
 
 
 def _history(connection: "RelayConnection", payload: Payload) -> Procedure:
-    """What the agent said and heard, newest first."""
+    """Messages that the agent sent and received, newest first."""
     sender, to, thread, since = (payload.get(key) for key in ("from", "to", "thread", "sinceTs"))
     to = to.removeprefix("@") if isinstance(to, str) and to != codec.HUMANS else to
     since_ms = since if isinstance(since, int | float) else 0
@@ -95,7 +95,7 @@ def _history(connection: "RelayConnection", payload: Payload) -> Procedure:
 
 
 def _peer(name: str, sender: object, to: object) -> str | None:
-    """With whom, or in which channel, all that is asked for was said; `None` if it may be anywhere."""
+    """The peer or channel that all requested messages share; `None` if they may be anywhere."""
     if isinstance(to, str) and to not in (name, codec.EVERYBODY, codec.HUMANS):
         return to
     return sender if to == name and isinstance(sender, str) and sender != name else None
@@ -126,7 +126,7 @@ def _unread(connection: "RelayConnection", wanted: _Wanted, limit: int) -> Steps
     for _ in range(_PAGES_MAX):
         page = yield c.Fetch(connection.session, after=after, limit=_PAGE)
         assert isinstance(page, r.Fetched), "a fetch is answered by a page"
-        # What cannot be acknowledged counts as read once it was given.
+        # A message that cannot be acknowledged counts as read once it was delivered.
         unread = (
             delivery.message
             for delivery in page.deliveries
@@ -196,7 +196,7 @@ def _status(connection: "RelayConnection", _payload: Payload) -> Procedure:
 
 
 def _health(connection: "RelayConnection", _payload: Payload) -> Procedure:
-    """A hub that answers is healthy; it starts no agents, so it sees none crash."""
+    """Report a healthy hub: a hub that answers is healthy. It starts no agents, so it sees no agent crash."""
     agents = yield from _agents(connection, connected_only=True)
     return {
         "status": "healthy",
@@ -230,7 +230,7 @@ def _metrics(connection: "RelayConnection", payload: Payload) -> Procedure:
 def _memory() -> dict[str, int]:
     pages = {"SC_PHYS_PAGES": 0, "SC_AVPHYS_PAGES": 0}
     for name in pages:
-        # Not every system tells.
+        # Not every system reports these numbers.
         with contextlib.suppress(ValueError, OSError):
             pages[name] = os.sysconf(name)
     total, free = (count * resource.getpagesize() for count in pages.values())
@@ -262,4 +262,4 @@ QUERIES: dict[str, Query] = {
     "METRICS": Query("METRICS_RESPONSE", _metrics),
     "REMOVE_AGENT": Query("REMOVE_AGENT_RESPONSE", _remove, _not_removed),
 }
-"""By the type of the frame that asks."""
+"""The queries by the type of the frame that asks."""

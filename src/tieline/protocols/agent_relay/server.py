@@ -1,7 +1,7 @@
 """The Agent Relay Protocol as a protocol of the hub: one local socket, one connection per agent.
 
-Above: the server's assembly. Below: `connection`, one for each client. What concerns more than one of them is here:
-who is connected under which name, who waits for whose answer (`sync`), who shadows whom (`shadows`).
+Above: the server's assembly. Below: `connection`, one for each client. This module holds the state that connections
+share: the connections under each name, the senders that wait for an answer (`sync`), and the shadows (`shadows`).
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tieline.wire.local import Listener, listen, pipe_name
 from tieline.wire.protocol import Server
 from tieline.wire.unfinished import Unfinished
 
-HEARTBEAT_MS = 5000  # as the protocol's own broker has it
+HEARTBEAT_MS = 5000  # as in the protocol's own broker
 
 
 class RelayServer(Server):
@@ -41,7 +41,7 @@ class RelayServer(Server):
         unfinished: Unfinished | None = None,
     ) -> None:
         self.hub = hub
-        # What all connections may hold of frames that are not whole yet.
+        # Limit on the bytes of incomplete frames, over all connections.
         self.unfinished = unfinished or Unfinished(hub.limits)
         self.path = path
         self.loop = asyncio.get_running_loop()
@@ -49,7 +49,7 @@ class RelayServer(Server):
         self.frame_bytes_max = frame_bytes_max
         self.require_resume_token = require_resume_token
         self.connections: set[RelayConnection] = set()
-        # Connections whose session is open, by name, the newest last.
+        # Connections with an open session, by name, the newest last.
         self._present: dict[str, list[RelayConnection]] = {}
         self.syncs = Syncs(self)
         self.shadows = Shadows(self)
@@ -57,12 +57,12 @@ class RelayServer(Server):
         self.version = __version__
         self._listener: Listener | None = None
         self._pulse: asyncio.TimerHandle | None = None
-        # In every id, so that none is that of an earlier start: clients drop what has an id that they know.
+        # Part of every id, so that no id repeats after a restart: clients drop an envelope whose id they know.
         self._start = secrets.token_hex(4)
         self._ids = itertools.count(1)
 
     def places(self) -> Mapping[str, str]:
-        """The socket."""
+        """The path of the socket."""
         return {"relay_socket": str(self.path)}
 
     def now_ms(self) -> int:
@@ -74,14 +74,14 @@ class RelayServer(Server):
         return f"h-{self._start}-{next(self._ids)}"
 
     async def start(self) -> None:
-        """Listen, for the hub's own user alone."""
+        """Listen on a socket that only the hub's own user can open."""
         if pipe_name(self.path) is None:
             own_place(self.path.parent)
         self._listener = await listen(self.path, lambda: RelayConnection(self), mode=0o600)
         self._check_pulses()
 
     async def stop(self) -> None:
-        """Say goodbye to everybody and stop listening."""
+        """Say goodbye to all clients and stop listening."""
         if self._pulse is not None:
             self._pulse.cancel()
         if self._listener is not None:
@@ -95,20 +95,20 @@ class RelayServer(Server):
             connection.check_pulse(now)
         self._pulse = self.loop.call_later(self.heartbeat_ms / 4000, self._check_pulses)
 
-    # What connections call.
+    # Calls of connections.
 
     def named(self, name: str) -> Sequence[RelayConnection]:
         """The connections of a member, the newest last."""
         return self._present.get(name, ())
 
     def enter(self, connection: RelayConnection, *, ready: bool) -> None:
-        """A session is open; `ready` is said of a new one."""
+        """Register a connection whose session is open; a new session (`ready`) is announced."""
         if ready:
             self._announce(connection)
         self._present.setdefault(connection.name, []).append(connection)
 
     def leave(self, connection: RelayConnection) -> None:
-        """A connection is gone."""
+        """Remove a connection that is gone."""
         self.connections.discard(connection)
         self.syncs.forget(connection)
         self.shadows.forget(connection)
@@ -120,14 +120,14 @@ class RelayServer(Server):
                 self.shadows.end(connection)
 
     def _announce(self, newcomer: RelayConnection) -> None:
-        """Tell the others of an agent that says what it runs, because whoever started it may wait for it."""
+        """Announce an agent that says what it runs: the agent's starter may wait for it."""
         about = {key: newcomer.about[key] for key in ("cli", "task") if key in newcomer.about}
         if about:
             payload = {"name": newcomer.name, "connectedAt": self.now_ms()} | about
             self.tell("AGENT_READY", payload, itertools.chain.from_iterable(self._present.values()))
 
     def tell(self, kind: str, payload: Payload, listeners: Iterable[RelayConnection], sender: str = "") -> None:
-        """Send the same news to several connections: to those that keep up."""
+        """Send the same notice to several connections; a connection that does not keep up is skipped."""
         envelope = codec.Envelope(kind, id=self.next_id(), ts=self.now_ms(), sender=sender or None, payload=payload)
         frame = codec.encode(envelope)
         for listener in listeners:

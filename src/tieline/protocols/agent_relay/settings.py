@@ -19,11 +19,11 @@ class RelaySettings(Settings, frozen=True):
     heartbeat_ms: int = 5000
     frame_bytes_max: int = 1024 * 1024
     socket: str = ""
-    """The path of the socket; empty for one in the home."""
+    """The path of the socket; empty for the default socket in the home."""
 
     @property
     def socket_path(self) -> Path | None:
-        """The socket that is named."""
+        """The configured path of the socket, or `None` for the default."""
         return Path(self.socket).expanduser().absolute() if self.socket else None
 
 

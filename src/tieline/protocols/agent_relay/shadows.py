@@ -1,13 +1,14 @@
-"""Shadows: agents that are shown what another agent hears and says.
+"""Shadows: agents that get copies of the messages another agent receives and sends.
 
-What is shadowed is what passes through this protocol's server: DELIVERs and CHANNEL_MESSAGEs that the primary is
-given here, and SENDs and CHANNEL_MESSAGEs of its own that were accepted. What it does on other wires is not. A copy is
-a frame for whoever is connected and keeps up; it is no delivery: it is not stored, not counted, and not given again.
+Only traffic through this protocol's server is shadowed: DELIVERs and CHANNEL_MESSAGEs that the primary receives here,
+and the primary's own SENDs and CHANNEL_MESSAGEs once they are accepted. Traffic of the primary on other protocols is
+not shadowed. A copy is a frame for a shadow that is connected and keeps up. A copy is not a delivery: the hub does not
+store it, does not count it, and does not send it again.
 
-**Who may.** The connections of a name that no token protects are open to every process of the hub's user, who could
-take such a name anyway. A connection that was opened with a token is shown to its own member, and to members with the
-permission `messages.shadow`, and to nobody else. That is asked at each copy, not only when the shadow binds: a name may
-get a token later.
+**Permission.** Connections under a name that no token protects are open to every process of the hub's user: such a
+process could take the name anyway. A connection that was opened with a token is shown only to its own member and to
+members with the permission `messages.shadow`. The hub checks this at each copy, not only when the shadow binds, because
+a name may get a token later.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tieline.protocols.agent_relay.server import RelayServer
 
 PRIMARIES_MAX = 64
-"""Agents that one connection may shadow."""
+"""Largest number of agents that one connection may shadow."""
 
 INCOMING = "incoming"
 OUTGOING = "outgoing"
@@ -39,17 +40,17 @@ _ALL = "ALL_MESSAGES"
 
 
 class Binding(Struct, frozen=True):
-    """What one connection is shown of one primary."""
+    """The traffic of one primary that one connection is shown."""
 
     directions: frozenset[str]
     at_end: bool
-    """Whether it is told when the primary's last connection ends."""
+    """True if the shadow is told when the primary's last connection ends."""
     permitted: bool
-    """Whether it may see what a token protects."""
+    """True if the shadow may see connections that a token protects."""
 
 
 class Shadows:
-    """Who shadows whom."""
+    """All bindings between shadows and their primaries."""
 
     def __init__(self, server: "RelayServer") -> None:
         self._server = server
@@ -57,7 +58,7 @@ class Shadows:
         self._primaries: dict[RelayConnection, set[str]] = {}
 
     def bind(self, shadow: "RelayConnection", payload: Payload) -> Procedure:
-        """Show a connection what its primary hears and says."""
+        """Show a connection the messages that its primary receives and sends."""
         primary = payload.get("primaryAgent")
         if not isinstance(primary, str) or isinstance(parse_member_name(primary), Refusal) or primary == shadow.name:
             return Refusal(Code.INVALID_REQUEST, "SHADOW_BIND needs payload.primaryAgent, the name of another agent")
@@ -74,7 +75,7 @@ class Shadows:
         return None
 
     def unbind(self, shadow: "RelayConnection", primary: object) -> None:
-        """Show it no more."""
+        """Stop showing a primary to a shadow."""
         primaries = self._primaries.get(shadow, set())
         if isinstance(primary, str) and primary in primaries:
             primaries.remove(primary)
@@ -85,24 +86,24 @@ class Shadows:
                 del self._by_primary[primary]
 
     def forget(self, shadow: "RelayConnection") -> None:
-        """A connection is gone, and what it was shown with it."""
+        """Remove all bindings of a shadow whose connection is gone."""
         for primary in list(self._primaries.get(shadow, ())):
             self.unbind(shadow, primary)
 
     def heard(self, primary: "RelayConnection", envelope: Envelope) -> None:
-        """Copy what a primary is given."""
+        """Copy a frame that the primary receives."""
         if primary.name in self._by_primary:
             original_to = (envelope.delivery or {}).get("originalTo")
             self._copy(primary, INCOMING, envelope, envelope.id, other=envelope.sender, original_to=original_to)
 
     def said(self, primary: "RelayConnection", envelope: Envelope, message_id: str) -> None:
-        """Copy what a primary said, once it is accepted."""
+        """Copy a message that the primary sent, once it is accepted."""
         if primary.name in self._by_primary:
             to = envelope.to or str(envelope.payload.get("channel"))
             self._copy(primary, OUTGOING, envelope, message_id, other=to.removeprefix("@"), original_to=to)
 
     def end(self, primary: "RelayConnection") -> None:
-        """Tell those who asked for it that a primary has no connection any more."""
+        """Tell the shadows that asked for it that the primary has no connection any more."""
         data = {"_shadowTrigger": _SESSION_END, "_shadowOf": primary.name}
         payload = {"kind": "action", "body": f"SHADOW_TRIGGER:{_SESSION_END}", "data": data}
         for shadow, binding in self._watching(primary):
@@ -110,7 +111,7 @@ class Shadows:
                 self._write(shadow, primary.name, self._server.next_id(), payload)
 
     def _watching(self, primary: "RelayConnection") -> list[tuple["RelayConnection", Binding]]:
-        """Those who may see this connection of a primary."""
+        """The shadows that may see this connection of a primary, with their bindings."""
         bindings = self._by_primary.get(primary.name, {})
         return [(shadow, one) for shadow, one in bindings.items() if one.permitted or not primary.by_token]
 
@@ -128,9 +129,9 @@ class Shadows:
         payload = {"kind": "message"} | envelope.payload | {"data": (envelope.payload.get("data") or {}) | marks}
         sender = primary.name if direction == OUTGOING else envelope.sender or ""
         for shadow, binding in self._watching(primary):
-            # What it said itself, or was told directly, it knows.
+            # A shadow gets no copy of a message that it sent itself or received directly.
             if direction in binding.directions and other != shadow.name:
-                # The same each time, so that a client can tell that it came before.
+                # A copy has the same id each time, so that a client can recognize a repeated copy.
                 self._write(shadow, sender, f"s-{identifier}", payload, envelope.topic, original_to)
 
     def _write(
@@ -142,7 +143,7 @@ class Shadows:
         topic: str | None = None,
         original_to: str | None = None,
     ) -> None:
-        # Clients look for a number in each DELIVER; a copy counts in no stream.
+        # Clients expect a sequence number in each DELIVER; a copy counts in no stream.
         delivery: dict[str, Any] = {"seq": 0, "session_id": shadow.session_id}
         if original_to is not None:
             delivery["originalTo"] = original_to

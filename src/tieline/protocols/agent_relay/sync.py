@@ -1,11 +1,11 @@
 """Synchronous sends: a sender that waits for its recipient's answer.
 
-A SEND with `payload_meta.sync` names a `correlationId`. The recipient's ACK that carries it goes back to the sender
-with its `response` and `responseData`; an ACK without it acknowledges the delivery and completes nothing. If no such
-ACK comes within `timeoutMs`, the sender gets an ERROR; at once, if the message is held. A recipient on another
-protocol has no ACK: there the first message that names this one as what it answers is the answer, and comes as a
-message too. Who waits is known only here and only while both are connected: after a restart of the hub the sender's
-own timeout speaks.
+A SEND with `payload_meta.sync` names a `correlationId`. The recipient's ACK with that `correlationId` goes back to the
+sender, with the ACK's `response` and `responseData`. An ACK without the `correlationId` acknowledges the delivery and
+completes nothing. If no matching ACK comes within `timeoutMs`, the sender gets an ERROR. If the message is held, the
+sender gets the ERROR at once. A recipient on another protocol has no ACK: its first message that replies to the SEND is
+the answer, and is delivered as a message too. The waiting senders are known only here, and only while both sides are
+connected. After a restart of the hub, the sender's own timeout ends the wait.
 """
 
 import asyncio
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 30_000
 TIMEOUT_MS_MAX = 24 * 3600 * 1000
 WAITS_MAX = 1024
-"""Answers that one connection may wait for: as many as it can have deliveries on the way."""
+"""Answers that one connection may wait for: as many as the deliveries that it can have in flight."""
 
 
 class Pending:
-    """One sender that waits."""
+    """One sender that waits for an answer."""
 
     __slots__ = ("correlation", "message_id", "recipient", "sender", "timeout_ms", "timer")
 
     def __init__(self, correlation: str, sender: "RelayConnection", recipient: str, timeout_ms: int) -> None:
         self.correlation = correlation
         self.sender = sender
-        # Who may answer.
+        # The only member whose answer counts.
         self.recipient = recipient
         self.timeout_ms = timeout_ms
-        # What a reply names; known when the message is accepted.
+        # The id that a reply refers to; known when the message is accepted.
         self.message_id = MessageId("")
-        # Runs from then on.
+        # The timer starts when the message is accepted.
         self.timer: asyncio.TimerHandle | None = None
 
     @property
     def key(self) -> tuple[str, str]:
-        """What an answer is known by: who gives it, and its id. Agents who do not know each other may use the same."""
+        """Key of the answer: the recipient and the correlation id. Unrelated agents may use the same correlation id."""
         return self.recipient, self.correlation
 
 
 class Syncs:
-    """Everybody who waits."""
+    """All senders that wait for an answer."""
 
     def __init__(self, server: "RelayServer") -> None:
         self._server = server
@@ -59,7 +59,7 @@ class Syncs:
         self._of_message: dict[MessageId, Pending] = {}
 
     def prepare(self, envelope: Envelope, target: Target, sender: "RelayConnection") -> Pending | Refusal | None:
-        """What a SEND asks to wait for, if it does."""
+        """Register a SEND that asks to wait for an answer; `None` if the SEND does not ask for that."""
         sync = (envelope.payload_meta or {}).get("sync")
         if not isinstance(sync, dict):
             return None
@@ -84,14 +84,14 @@ class Syncs:
         return pending
 
     def start(self, pending: Pending, message_id: MessageId) -> None:
-        """The message is durable: from now on the clock runs."""
+        """Start the timeout: the message is durable."""
         if self._pending.get(pending.key) is pending:
             pending.message_id = message_id
             self._of_message[message_id] = pending
             pending.timer = self._server.loop.call_later(pending.timeout_ms / 1000, self._expire, pending)
 
     def drop(self, pending: Pending) -> None:
-        """Nobody waits any more."""
+        """Stop waiting for an answer."""
         if pending.timer is not None:
             pending.timer.cancel()
         if self._pending.get(pending.key) is pending:
@@ -103,12 +103,12 @@ class Syncs:
                 del self._of_sender[pending.sender]
 
     def give_up(self, pending: Pending, why: str) -> None:
-        """The message is accepted and held: its sender is not left waiting for an answer that may take hours."""
+        """Fail the wait: the message is accepted but held, and its answer may take hours."""
         self.drop(pending)
         self._fail(pending, ErrorCode.HELD, f"{why}; it is kept and comes later")
 
     def answer(self, correlation: str, recipient: "RelayConnection", envelope: Envelope) -> None:
-        """A recipient's ACK: to whoever waits for it."""
+        """Pass a recipient's ACK on to the sender that waits for it."""
         pending = self._pending.get((recipient.name, correlation))
         if pending is None:
             return
@@ -118,7 +118,7 @@ class Syncs:
             self._fail(pending, ErrorCode.TOO_LARGE, "the answer does not fit a frame")
 
     def replied(self, reply: Message, sender: "RelayConnection") -> None:
-        """A message of another protocol for somebody who may wait for it."""
+        """Send a reply from another protocol as an ACK too, if its recipient waits for this reply."""
         said = reply.content
         pending = self._of_message.get(said.reply_to) if said.reply_to is not None else None
         if pending is None or pending.sender is not sender or pending.recipient != reply.sender or not reply.verified:
@@ -130,7 +130,7 @@ class Syncs:
             self._fail(pending, ErrorCode.TOO_LARGE, "the answer does not fit a frame")
 
     def forget(self, sender: "RelayConnection") -> None:
-        """A sender is gone."""
+        """Drop every wait of a sender whose connection is gone."""
         for pending in list(self._of_sender.get(sender, ())):
             self.drop(pending)
 

@@ -15,7 +15,7 @@ class RelayCommands(Extension):
     sockets = (SOCKET,)
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
-        """Give the socket."""
+        """Yield the path of the socket."""
         path = places.get("relay_socket")
         if path is not None:
             yield path
